@@ -1,4 +1,4 @@
-"""Checks of arguments: each error names the argument, what was expected, what came, and what to try."""
+"""Checks of arguments: each error names the argument, the expected and the given value, and a remedy."""
 
 import inspect
 import math
@@ -17,20 +17,20 @@ _LONGEST = 60
 
 
 def shown(value: object) -> str:
-    """A short form of anything: of a tensor its shape, of a huge number its bits."""
+    """A short form of a value for errors: the shape of a tensor, the bits of a huge number."""
     if isinstance(value, Tensor | np.ndarray):
         return f"a {type(value).__name__} {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     try:
         words = repr(value)
-    except Exception:  # a class of somebody else
+    except Exception:  # a repr that raises
         return f"a {type(value).__name__}"
     return words if len(words) <= _LONGEST else f"a {type(value).__name__}"
 
 
 def clipped(text: str, most: int) -> str:
-    """A text of at most so many characters; dots stand for the rest."""
+    """A text of at most ``most`` characters, with dots for the rest."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -42,7 +42,7 @@ def whole(
     *,
     below: int = 2**63,
 ) -> int:
-    """``value`` as an int that fits int64; numpy's and torch's whole numbers are numbers, True and 2.0 are not."""
+    """``value`` as an int that fits int64; accepts numpy's and torch's integers, but not True or 2.0."""
     expected = "a whole number" if least is None else f"a whole number >= {least}"
     try:
         number = None if _is_bool(value) else operator.index(value)  # type: ignore[arg-type]
@@ -67,14 +67,14 @@ def number(
     fits: Callable[[float], bool],
     error: type[GraphAttnError] = OptionError,
 ) -> float:
-    """``value`` as a float that ``fits`` accepts, or the error that it must be what is ``expected``, "a number >= 1".
+    """``value`` as a float that ``fits`` accepts, else an error with ``expected``, such as "a number >= 1".
 
     Args:
-        value: A number of Python or numpy, or a tensor of one without a gradient; True and text are none.
+        value: A number of Python or numpy, or a tensor of one number without a gradient; not True, not text.
         argument: Its name.
-        expected: As in the error.
-        fits: A comparison; called with NaN where ``value`` is no number, or one beyond float64.
-        error: What is raised.
+        expected: Its description in the error.
+        fits: A comparison; called with NaN if ``value`` is not a number, or beyond float64.
+        error: Class of the error.
     """
     result = math.nan
     if not _is_bool(value) and not isinstance(value, str | bytes | bytearray):
@@ -93,7 +93,7 @@ def real(value: object, argument: str) -> float:
 def positive(value: object, argument: str, *, finite: bool = True) -> float:
     """A number above 0."""
     most = math.inf if finite else math.nan  # nothing equals NaN
-    return number(value, argument, f"a {'finite ' * finite}number > 0", lambda x: x > 0 and x != most)
+    return number(value, argument, f"a {'finite number' if finite else 'number'} > 0", lambda x: x > 0 and x != most)
 
 
 def probability(
@@ -112,7 +112,7 @@ def flag(value: object, argument: str, error: type[GraphAttnError] = OptionError
 
 
 def text(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> str:
-    """Refuse what is no text."""
+    """Refuse anything but text."""
     if not isinstance(value, str):
         raise error(f"{argument} must be text, got {shown(value)}")
     return value
@@ -125,7 +125,7 @@ def one_of(
     error: type[GraphAttnError] = OptionError,
     hint: str = "",
 ) -> str:
-    """Refuse what is none of the words; ``hint`` follows them in the error."""
+    """Refuse anything but one of the words; ``hint`` follows them in the error."""
     if not isinstance(value, str) or value not in words:
         *most, last = (f'"{word}"' for word in words)
         either = f"{', '.join(most)} or {last}" if most else last
@@ -134,8 +134,8 @@ def one_of(
 
 
 def device(value: object, argument: str = "device", *, numbers: bool = False) -> torch.device:
-    """A device that is here, with its index ("cuda" becomes "cuda:0"); with ``numbers``, not meta."""
-    expected = f'{argument} must be a device that is here, such as "cpu" or "cuda:0"'
+    """An available device, with its index ("cuda" becomes "cuda:0"); with ``numbers``, not meta."""
+    expected = f'{argument} must be an available device, such as "cpu" or "cuda:0"'
     if not isinstance(value, str | torch.device):
         raise OptionError(f"{expected}, got {shown(value)}")
     try:
@@ -143,12 +143,12 @@ def device(value: object, argument: str = "device", *, numbers: bool = False) ->
     except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError) as error:
         raise OptionError(f"{expected}, got {shown(value)}: {str(error).splitlines()[0]}") from error
     if numbers and result.type == "meta":
-        raise OptionError(f"{expected}; on meta tensors hold no numbers")
+        raise OptionError(f"{expected}, got meta, whose tensors hold no numbers")
     return result
 
 
 def device_named(value: object, argument: str = "device") -> torch.device:
-    """A device, whether it is here or not."""
+    """A device, available or not."""
     try:
         return value if isinstance(value, torch.device) else torch.device(text(value, argument))
     except RuntimeError as error:
@@ -156,7 +156,7 @@ def device_named(value: object, argument: str = "device") -> torch.device:
 
 
 def check_flags(**flags: object) -> None:
-    """Refuse what is neither True nor False; cheap enough for every call."""
+    """Refuse anything but True or False; cheap enough for every call."""
     for name, value in flags.items():
         if value is not True and value is not False:
             flag(value, name)
@@ -172,8 +172,8 @@ def dtype(value: object, argument: str = "dtype", *, floating: bool = False) -> 
 
 
 def tensor(value: object, argument: str, shape: str = "", error: type[GraphAttnError] = OptionError) -> Tensor:
-    """A strided tensor with numbers in it; ``shape`` says which one is expected, such as ``"(B, T)"``."""
-    shape = f" {shape}" * bool(shape)
+    """A strided tensor; ``shape`` is the expected shape in the error, such as ``"(B, T)"``."""
+    shape = f" {shape}" if shape else ""
     if not isinstance(value, Tensor):
         raise error(f"{argument} must be a tensor{shape}, got {shown(value)}")
     if value.is_nested or value.layout != torch.strided:
@@ -183,13 +183,13 @@ def tensor(value: object, argument: str, shape: str = "", error: type[GraphAttnE
 
 
 def outside(index: Tensor, size: int) -> str:
-    """Of integers that are not all in ``[0, size)`` the least and the largest, "-1 to 7"; empty if all are."""
+    """The least and the largest of integers, "-1 to 7", if one is outside ``[0, size)``; else empty."""
     least, most = map(int, index.aminmax()) if index.numel() else (0, -1)
-    return f"{least} to {most}" * (least < 0 or most >= size)
+    return f"{least} to {most}" if least < 0 or most >= size else ""
 
 
 def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
-    """Real features of at least so many dimensions; ``shape`` says which, such as ``"(..., nodes, width)"``."""
+    """Real features of at least ``ndim`` dimensions; ``shape`` describes them, such as ``"(..., nodes, width)"``."""
     result = tensor(value, argument, shape, ShapeError)
     if result.dim() < dims or not result.is_floating_point():
         raise ShapeError(f"{argument} must be floating point {shape}, got {shown(value)}")
@@ -197,12 +197,12 @@ def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
 
 
 def table(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected`` says which."""
+    """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected`` describes them."""
     if isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
-        raise error(f"{argument} must be {expected}, got a masked array; say what is under its mask: .filled(number)")
+        raise error(f"{argument} must be {expected}, got a masked array; fill its mask: .filled(number)")
     try:
         if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
-            value = value.copy()  # torch takes no array that runs backwards
+            value = value.copy()  # torch takes no negative strides
         result = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as why:
         raise error(f"{argument} must be {expected}, got {shown(value)}: {str(why).splitlines()[0]}") from why
@@ -210,15 +210,15 @@ def table(value: object, argument: str, expected: str, error: type[GraphAttnErro
 
 
 def stored(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """A strided tensor that is on a device which holds numbers."""
+    """A strided tensor that is not on meta."""
     result = tensor(value, argument, error=error)
     if result.device.type == "meta":
-        raise error(f"{argument} is on meta, whose tensors hold no numbers; move it to a device that does")
+        raise error(f"{argument} is on meta, whose tensors hold no numbers; move it to another device")
     return result
 
 
 def integers(value: object, argument: str, shape: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """Integers of a list, an array or a tensor as int64 on their device; nothing in it is of any type."""
+    """Integers of a list, an array or a tensor as int64 on their device; an empty one may be of any type."""
     result = table(value, argument, f"integers {shape}", error)
     kind = str(result.dtype).removeprefix("torch.")
     if result.numel() and (not kind.startswith(("int", "uint")) or result.is_quantized):
@@ -230,7 +230,7 @@ def integers(value: object, argument: str, shape: str, error: type[GraphAttnErro
 
 
 def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = OptionError) -> tuple[int, int]:
-    """Two sizes >= 1; ``of`` says which, such as ``"(targets, sources)"``."""
+    """Two sizes >= 1; ``of`` describes them, such as ``"(targets, sources)"``."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         both = f"; pass ({value}, {value})" if isinstance(value, int) and not isinstance(value, bool) else ""
         raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}{both}")
@@ -241,7 +241,7 @@ def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = Op
 
 
 def several(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> list[Any]:
-    """The members of anything that has some; each is the caller's to check."""
+    """The items of an iterable; the caller checks each."""
     try:
         return list(value)  # type: ignore[call-overload]
     except (TypeError, RuntimeError, NotImplementedError):
@@ -251,29 +251,29 @@ def several(value: object, argument: str, expected: str, error: type[GraphAttnEr
 def function(
     value: Any, argument: str, arguments: str, error: type[GraphAttnError] = OptionError, hint: str = ""
 ) -> Callable[..., Any]:
-    """Refuse what cannot be called with so many arguments, ``"query, key"``; ``hint`` ends the error."""
+    """Refuse anything that cannot be called with these arguments, ``"query, key"``; ``hint`` ends the error."""
     refuse_class(value, argument, error)
     if not callable(value):
         raise error(f"{argument} must be a function {argument}({arguments}), got {shown(value)}")
-    if torch.compiler.is_compiling():  # torch.compile does not follow signatures
+    if torch.compiler.is_compiling():  # torch.compile does not trace signatures
         return value
     try:
         takes = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
-    except (TypeError, ValueError):  # one of C, which does not tell
+    except (TypeError, ValueError):  # a function of C without a signature
         return value
     try:
         takes.bind(*arguments.split(", "))
     except TypeError as why:
         raise error(
-            f"{argument} is called as {argument}({arguments}), but it takes {clipped(str(takes), 120)}: {why}{hint}"
+            f"{argument} must accept {argument}({arguments}), got a function of {clipped(str(takes), 120)}: {why}{hint}"
         ) from None
     return value
 
 
 def refuse_class(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> None:
-    """A class in place of one of its objects."""
+    """Refuse a class in place of one of its objects."""
     if isinstance(value, type):
-        raise error(f"{argument} is the class {value.__name__}; make one of it, {argument}={value.__name__}(...)")
+        raise error(f"{argument} must be an object, got a class; pass {argument}={value.__name__}(...)")
 
 
 def _is_bool(value: object) -> bool:

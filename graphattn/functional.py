@@ -1,4 +1,4 @@
-"""Attention on a graph, and the explanation of what runs it."""
+"""Attention on a graph, and the explanation of the backend that runs it."""
 
 from typing import Any, NamedTuple, Never
 
@@ -21,7 +21,7 @@ from .graph.foreign_names import names_checked
 from .graph.sizes import sized
 from .plans.edge_tensors import EdgeTensors
 
-_FLAGS = {  # arguments of a call, and what a Request calls them
+_FLAGS = {  # arguments of a call -> fields of a Request
     "score_bias": "score_bias",
     "softcap": "softcap",
     "dropout_p": "dropout",
@@ -35,7 +35,7 @@ _FLAGS = {  # arguments of a call, and what a Request calls them
 
 
 class AttentionOutput(NamedTuple):
-    """The output, and what else was requested; ``None`` where it was not."""
+    """The output, with the weights and lse if requested, else ``None``."""
 
     output: Tensor
     weights: EdgeWeights | None
@@ -63,36 +63,36 @@ def attention(
         o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
 
     A target without an edge gives 0, with gradients of exactly 0. Leading dimensions share the graph and broadcast.
-    All is computed in the inputs' dtype, softmax in float32 or wider. Under ``torch.autocast`` query, key and value are
-    cast to its dtype unless they are float64, as by torch's SDPA; scores, biases and edge features are not. It can be
-    differentiated any number of times, and by ``torch.func``; compiled code, once.
+    Softmax is computed in float32 or wider, everything else in the inputs' dtype. Under ``torch.autocast`` query, key
+    and value are cast to its dtype unless they are float64, as by torch's SDPA; scores, biases and edge features are
+    not. It is differentiable any number of times, also by ``torch.func``; compiled code, once.
 
     Tensors are node-first: nodes, then heads, then width (torch's SDPA has heads first).
 
-    A NaN or inf in a source that no target reads changes nothing, nor does one in a target without edges. One in a
-    source that is read spoils its readers; on the backends made of dense products (dense, tiles) possibly other
-    targets, too (:func:`explain` notes it). Where only readers may be spoilt, ask for ``backend="edges"`` or
-    ``"message_passing"``; :func:`graphattn.nn.find_nonfinite` finds the culprit.
+    A NaN or inf in a source that no target reads, or in a target without edges, changes nothing. In a source that is
+    read it spreads to the targets that read it; on the backends of dense products (dense, tiles) possibly to other
+    targets, too (:func:`explain` notes it), but never on ``backend="edges"`` and ``"message_passing"``.
+    :func:`graphattn.nn.find_nonfinite` finds the origin.
 
     Args:
-        query: (..., T, H, D), of float16, bfloat16, float32 or float64.
+        query: (..., T, H, D), float16, bfloat16, float32 or float64.
         key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
         value: (..., S, H_kv, D_v).
         graph: T targets and S sources. Or a :class:`PerHead`, a graph for each head or group of heads, whose edge order
-            is that of its union; or a :class:`Pattern`, which becomes a graph of T targets and S sources; or
-            :class:`EdgeTensors`, which a compiled program takes as inputs.
-        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where 1 may stand for
-            H. An edge with -inf is an edge removed: with (B, E, 1), for examples of lengths of their own,
+            is that of its union; or a :class:`Pattern`, sized to T targets and S sources; or :class:`EdgeTensors`,
+            which are inputs of a compiled program.
+        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where H may be 1. -inf
+            removes an edge: with (B, E, 1), for examples of different lengths,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though
-            :func:`graphattn.disjoint_union` computes less. A row of the dtype's lowest number gives equal weights.
+            :func:`graphattn.disjoint_union` costs less. A row of the dtype's lowest number gives equal weights.
         scale: Factor on the product, ``D ** -0.5`` by default; 0.0 means 0.0.
         softcap: The bound c on the scaled product, > 0; none by default.
-        dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes what is dropped
-            on one backend; another backend drops other weights.
+        dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes the dropped
+            weights on one backend; backends differ.
         backend: "auto", the fastest by estimate of those that can run, or the one to use. "dense": torch's SDPA on all
-            T x S pairs, with the graph as its mask. "tiles": blocks of targets, each with the sources that they read,
-            as a few batched dense products. "edges": fused kernels over the edges (CUDA: Triton). "message_passing":
-            plain torch operations edge by edge, the definition; runs everything, slowly.
+            T x S pairs, with the graph as its mask. "tiles": blocks of targets, each with its sources, as a few batched
+            dense products. "edges": fused kernels over the edges (CUDA: Triton). "message_passing": plain torch
+            operations edge by edge, the definition; runs every call, slowly.
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
 
@@ -104,7 +104,7 @@ def attention(
         ShapeError: If the tensors do not fit the graph or each other.
         GraphError: If the graph's edges are on another device.
         OptionError: If a number or name is out of range.
-        BackendError: If the backend named cannot run this, with its reasons.
+        BackendError: If the named backend cannot run the call; it lists the reasons.
 
     Example:
         >>> import torch, graphattn as ga
@@ -134,29 +134,29 @@ def explain(
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> Explanation | HeadsExplanation:
-    """What would run on this graph, at what estimated cost, and why not the others.
+    """The backend that would run on this graph, its estimated cost, and the reasons against the others.
 
     Args:
         graph: The graph, or graphs of heads.
         heads: H, heads of the query; ``kv_heads`` of key and value, the same by default.
         head_dim: D, width of a head; ``value_dim`` of the values, the same by default.
         batch: Product of the leading dimensions.
-        dtype: Of query, key and value.
-        device: Where they are.
-        options: What else the call would pass, spelled as there: ``score_bias``, ``softcap``, ``dropout_p``,
+        dtype: Dtype of query, key and value.
+        device: Their device.
+        options: Other arguments of the call, by the same names: ``score_bias``, ``softcap``, ``dropout_p``,
             ``return_weights``, ``return_lse``; and ``edge_attr``, ``score``, ``normalize`` of a layer. ``True`` stands
-            for any tensor, number or function; ``score`` and ``normalize`` may be the layer's own, or their names.
+            for any tensor, number or function; ``score`` and ``normalize`` may be those of the layer, or their names.
 
     Returns:
-        An :class:`Explanation`, or one for each group of heads; print it.
+        An :class:`Explanation`, or one for each group of heads, to be printed.
     """
     if unnamed:
         raise OptionError(
-            f"explain takes one graph, got {len(unnamed) + 1} arguments without a name; what a layer would run is "
+            f"explain takes one positional argument, a graph, got {len(unnamed) + 1}; for a layer use "
             "explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
         )
     if isinstance(graph, Pattern):
-        raise GraphError(f"{graph!r} has no size yet; explain the graph of one, pattern(num_nodes)")
+        raise GraphError(f"{graph!r} has no size; pass pattern(num_nodes)")
     if not isinstance(graph, AttentionGraph | PerHead):
         raise no_graph(graph, "graph must be an AttentionGraph")
     for option in options:
@@ -164,7 +164,7 @@ def explain(
             raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")
         if isinstance(options[option], str) and options[option] not in NAMES.get(option, ()):
             known = f"; one of {', '.join(NAMES[option])}" if option in NAMES else ""
-            raise OptionError(f"{option} must be True, or what the call would pass{known}; got {options[option]!r}")
+            raise OptionError(f"{option} must be True, or an argument of the call{known}; got {options[option]!r}")
     flags = {_FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value) for option, value in options.items()}
     checked_dtype(dtype, floating=True)
     value_dim = head_dim if value_dim is None else value_dim

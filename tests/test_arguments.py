@@ -21,7 +21,7 @@ def test_integers_that_int64_does_not_hold_are_refused_as_they_came():
 
 
 def test_numbers_without_a_meaning_of_their_own_are_refused():
-    with pytest.raises(OptionError, match="got a masked array; say what is under its mask"):
+    with pytest.raises(OptionError, match="got a masked array; fill its mask"):
         table(np.ma.masked_array([0, 1], mask=[0, 1]), "ids", "integers")
     quantised = torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8)
     with pytest.raises(OptionError, match=r"ids must be integers \(int64\) \(n,\), got qint8"):
@@ -37,12 +37,12 @@ def test_unsigned_numbers_are_told_as_others_are(dtype):
 
 
 def test_a_device_whose_module_is_missing_is_not_here():
-    with pytest.raises(OptionError, match="device must be a device that is here"):
+    with pytest.raises(OptionError, match="device must be an available device"):
         device("hpu")
 
 
 def test_a_function_of_other_arguments_is_told_how_it_is_called():
-    with pytest.raises(OptionError, match=r"f is called as f\(a, b\), but it takes \(x\): .*; or so"):
+    with pytest.raises(OptionError, match=r"f must accept f\(a, b\), got a function of \(x\): .*; or so"):
         function(lambda x: x, "f", "a, b", hint="; or so")
 
 

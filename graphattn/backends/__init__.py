@@ -1,6 +1,6 @@
 """One file per way to run attention on a graph, then the choice among them."""
 
-# In the order in which explain shows them
+# In the order that explain shows
 # isort: off
 from .dense import DenseBackend as DenseBackend
 from .tiles import TilesBackend as TilesBackend

@@ -19,7 +19,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LARGEST = sys.float_info.max
 _GRAPHS = (AttentionGraph, PerHead, EdgeTensors)
 _NUMBERS = frozenset((float, int, type(None)))
-_KNOWN = 256  # kinds of calls that a graph remembers
+_KNOWN = 256  # kinds of calls cached on a graph
 
 
 def check(
@@ -36,10 +36,10 @@ def check(
     score: Callable[..., Tensor] | None = None,
     normalize: Callable[..., Tensor] | None = None,
 ) -> Inputs:
-    """The arguments of :func:`attention` as inputs for a backend, or the error that says what does not fit.
+    """The arguments of :func:`attention` as inputs for a backend, or an error for arguments that do not fit.
 
     ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
-    ``score`` and ``normalize`` are the layer's.
+    ``score`` and ``normalize`` come from the layer.
     """
     if not isinstance(graph, _GRAPHS):
         raise no_graph(graph, "graph must be an AttentionGraph")
@@ -60,9 +60,9 @@ def check(
 def _checked(
     query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead | EdgeTensors, *numbers: Any
 ) -> tuple[torch.Size | None, float, float | None]:
-    """Leading dimensions to expand to, if the tensors differ in theirs, scale and softcap.
+    """Scale, softcap, and the leading dimensions to expand to, if those of the tensors differ.
 
-    A graph remembers what it was checked with, so that the next call of this kind is known to be right by one look.
+    A graph caches the kinds of calls that passed, so that the next call of a kind costs one look-up.
     """
     facts = _facts(query, key, value, *numbers)
     if facts is None:
@@ -78,7 +78,7 @@ def _checked(
 
 
 def _facts(query: Tensor, key: Tensor, value: Tensor, *numbers: Any) -> tuple[Any, ...] | None:
-    """All that :func:`_check_all` looks at beside the graph; ``None`` where one of them may be wrong or a symbol."""
+    """The inputs of :func:`_check_all` beside the graph; ``None`` if one may be invalid or symbolic."""
     if torch.compiler.is_compiling() or not type(query) is type(key) is type(value) is Tensor:
         return None
     if query.is_nested or key.is_nested or value.is_nested:
@@ -105,7 +105,7 @@ def _check_all(
     _check_tensors(query, key, value, graph)
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value)
-    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
+    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's integers end at 2**63
     for name, number in (("scale", scale), ("softcap", softcap)):
         if number is not None:
             _check_range(name, number, query.dtype)
@@ -116,11 +116,11 @@ def _check_all(
 
 
 def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
-    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout that is no probability."""
+    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout outside [0, 1]."""
     numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
     for name, number in numbers:
         if not (isinstance(number, Real) or (number is None and name != "dropout_p")):
-            hint = "; a learned factor multiplies the query" * isinstance(number, Tensor)
+            hint = "; multiply the query by a learned factor" if isinstance(number, Tensor) else ""
             raise OptionError(f"{name} must be a number, got {type(number).__name__}{hint}")
         if isinstance(number, int) and abs(number) > _LARGEST:
             raise OptionError(f"{name} must be a number within float64, got an int of {number.bit_length()} bits")
@@ -133,18 +133,18 @@ def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) 
 
 
 def _check_range(name: str, number: float, dtype: torch.dtype) -> None:
-    """Refuse a number that scores cannot hold; they are float32 or wider."""
+    """Refuse a number beyond the range of scores, which are float32 or wider."""
     largest = torch.finfo(torch.promote_types(dtype, torch.float32)).max
     if abs(number) > largest:
         raise OptionError(f"{name} must be within the range of {dtype}'s scores, {largest:.3g}, got {number}")
 
 
 def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
-    """Refuse a tensor that is elsewhere than the query, or that does not store its numbers one by one."""
+    """Refuse a tensor on another device than the query, or one that is not strided."""
     if x.is_nested:
         raise ShapeError(
-            f"{name} must be one strided tensor, got a nested one; graphs of several sizes are one disjoint_union, and "
-            "their nodes are concatenated"
+            f"{name} must be one strided tensor, got a nested one; for graphs of several sizes use disjoint_union, and "
+            "concatenate their nodes"
         )
     if x.layout != torch.strided:
         raise ShapeError(f"{name} must be strided, got {x.layout}; pass {name}.to_dense()")
@@ -153,7 +153,7 @@ def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
 
 
 def _under_autocast(*given: Any) -> tuple[Any, ...]:
-    """Query, key and value as autocast gives them to SDPA: all but float64 in its dtype."""
+    """Query, key and value cast as autocast does for SDPA: all but float64 in its dtype."""
     device = given[0].device.type if isinstance(given[0], Tensor) else "meta"
     if device == "meta" or not torch.is_autocast_enabled(device):
         return given
@@ -178,18 +178,18 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGr
         if x.dtype not in FLOATS or x.dtype != query.dtype:
             expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"
             wide = torch.is_autocast_enabled(query.device.type) and torch.float64 in (x.dtype, query.dtype)
-            raise ShapeError(f"{name} must be {expected}, got {x.dtype}" + "; autocast leaves float64 as it is" * wide)
+            raise ShapeError(f"{name} must be {expected}, got {x.dtype}{'; autocast keeps float64' if wide else ''}")
     if not graph.is_rule and graph.device != query.device:
         raise GraphError(f"the graph is on {graph.device} and query on {query.device}; use graph.to(query.device)")
     if query.device.type == "meta":
-        raise ShapeError("query is on meta, whose tensors hold no numbers; move it to a device that does")
+        raise ShapeError("query is on meta, whose tensors hold no numbers; move it to another device")
     heads, kv_heads = query.shape[-2], key.shape[-2]
     if key.shape[-1] != query.shape[-1]:
-        raise ShapeError(f"key has width {key.shape[-1]} and query {query.shape[-1]}; they are multiplied")
+        raise ShapeError(f"key and query must have the same width, got {key.shape[-1]} and {query.shape[-1]}")
     if value.shape[-2] != kv_heads:
-        raise ShapeError(f"value has {value.shape[-2]} heads and key {kv_heads}; they go together")
+        raise ShapeError(f"value must have as many heads as key, got {value.shape[-2]} and {kv_heads}")
     if (heads % kv_heads if kv_heads else heads) != 0:
-        raise ShapeError(f"query has {heads} heads, which is not a multiple of key's and value's {kv_heads}")
+        raise ShapeError(f"the heads of query must be a multiple of those of key and value, got {heads} and {kv_heads}")
 
 
 def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
@@ -210,7 +210,7 @@ def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph | PerHe
     if not isinstance(score_bias, Tensor):
         raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")
     if not score_bias.is_floating_point():
-        hint = " (a mask removes edges from the graph: graph & from_mask(mask))" * (score_bias.dtype == torch.bool)
+        hint = "; to mask edges, pass graph & from_mask(mask)" if score_bias.dtype == torch.bool else ""
         raise ShapeError(f"score_bias must be floating point, got {score_bias.dtype}{hint}")
     _check_storage("score_bias", score_bias, query)
     shape = tuple(score_bias.shape)

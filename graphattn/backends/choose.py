@@ -16,7 +16,7 @@ from .request import HALF, Request
 
 @dataclass(frozen=True)
 class Candidate:
-    """One backend's prospects: it runs if there is no reason against it; what it would take is known only then."""
+    """A backend for a call: it runs if there are no reasons against it, and only then has a cost."""
 
     name: str
     reasons: tuple[str, ...]
@@ -27,13 +27,13 @@ class Candidate:
 
     @property
     def runs(self) -> bool:
-        """Whether it runs."""
+        """True if there are no reasons against it."""
         return not self.reasons
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What would run on a graph, and why not the others; printing it is its purpose."""
+    """The backend that would run on a graph, and the reasons against the others; made to be printed."""
 
     graph: AttentionGraph
     request: Request
@@ -60,14 +60,14 @@ class Explanation:
         lines = [repr(self.graph), f"backend: {self.chosen or 'none can run'}"]
         modelled = self.request.device.type == "cuda" and not measured("cuda")
         lines += [
-            "times on CUDA are a model's, measured nowhere: graphattn doctor --calibrate --device cuda"
+            "times on CUDA come from a model; to measure them: graphattn doctor --calibrate --device cuda"
         ] * modelled
         for c in self.candidates:
             if c.runs:
                 mark = "*" if c.name == self.chosen else " "
                 lines.append(
-                    f"{mark} {c.name}: about {_told(c.cost_ms, _TIMES)} forward, "
-                    f"{_told(c.bytes_needed, _SIZES)} of its own"
+                    f"{mark} {c.name}: about {_in_units(c.cost_ms, _TIMES)} forward, "
+                    f"{_in_units(c.bytes_needed, _SIZES)} of its own"
                 )
             else:
                 lines.append(f"  {c.name}: refused")
@@ -78,11 +78,11 @@ class Explanation:
 
 @dataclass(frozen=True)
 class HeadsExplanation:
-    """What would run on the graph of each group of heads; printing it is its purpose."""
+    """The backend that would run on the graph of each group of heads; made to be printed."""
 
     graph: PerHead
     groups: tuple[tuple[int, int, Explanation], ...]
-    """First head, last head + 1, and what would run on their graph."""
+    """First head, last head + 1, and the explanation of their graph."""
 
     @classmethod
     def of(cls, graph: PerHead, request: Request) -> "HeadsExplanation":
@@ -106,20 +106,20 @@ _TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days
 _SIZES = ((1.0, "bytes"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
-def _told(amount: float, units: tuple[tuple[float, str], ...]) -> str:
-    """An amount of the first unit in the largest unit that it fills, or nearly: ``123000`` ms are ``2.05 min``."""
+def _in_units(amount: float, units: tuple[tuple[float, str], ...]) -> str:
+    """An amount of the first unit in the largest unit that it reaches, or nearly: ``123000`` ms are ``2.05 min``."""
     size, unit = max((unit for unit in units if amount >= 0.995 * unit[0]), default=units[0])
     return f"{amount / size:,.3g} {unit}"
 
 
 def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]:
-    """Every backend's prospects, in the order of :data:`BACKENDS`; without notes, which may take time to make."""
+    """A candidate for every backend, in the order of :data:`BACKENDS`; without notes, which may be slow to compute."""
     return tuple(_candidate(backend, graph, request) for backend in BACKENDS.values())
 
 
 def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Candidate:
     reasons = tuple(backend.reasons_against(graph, request))
-    if reasons:  # and what it would cost might be costly to find
+    if reasons:  # the cost may be slow to compute
         return Candidate(backend.name, reasons, (), 0, math.nan, math.nan)
     forward = backend.cost_ms(graph, request)
     needed = backend.bytes_needed(graph, request)
@@ -134,10 +134,10 @@ def _best(rows: tuple[Candidate, ...]) -> str | None:
 
 
 def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> str:
-    """The name of the backend that runs: the cheapest that can, or the one named.
+    """The name of the backend that runs: the one named, or the cheapest that can.
 
     Raises:
-        BackendError: If the one named, or every one, has reasons against it.
+        BackendError: If there are reasons against the one named, or against all.
     """
     if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
         raise BackendError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}')
@@ -155,7 +155,7 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
-    """What :func:`explained` chooses; who can only cost more than another is not asked, which may take longer."""
+    """The choice of :func:`explained`; backends whose lower bound exceeds the best cost are skipped."""
     device, best, least = request.device.type, None, math.inf
     for bare, backend in sorted(((_bare(each, device), each) for each in BACKENDS.values()), key=lambda pair: pair[0]):
         if bare >= least:
@@ -169,15 +169,15 @@ def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
 
 
 def _bare(backend: Backend, device: str) -> float:
-    """The product of inference's and training's times of a bare call."""
+    """The product of the times of a call on few nodes in inference and in training."""
     rates = backend.rates(device)
     return rates["call_ms"] ** 2 * rates["training_factor"]
 
 
 def explained(graph: AttentionGraph, request: Request) -> Explanation:
-    """What ``backend="auto"`` would run, and each other backend's cost or refusal.
+    """The backend that ``"auto"`` would run, and the cost or refusal of each other one.
 
-    One choice for inference and training alike: that of the least geometric mean of the two.
+    Inference and training share one choice: that of the least geometric mean of the two times.
     """
     rows = candidates(graph, request)
     noted = (replace(c, notes=tuple(BACKENDS[c.name].notes(graph, request) if c.runs else ())) for c in rows)
@@ -185,17 +185,17 @@ def explained(graph: AttentionGraph, request: Request) -> Explanation:
 
 
 def out_of_memory(graph: AttentionGraph, request: Request, name: str) -> str:
-    """What a call holds for which there was no room, and what needs less."""
+    """The message for a call that ran out of memory: its need, and calls that need less."""
     rows = {c.name: c.bytes_needed for c in candidates(graph, request) if c.runs}
     held = rows.get(name, 0)
     less = [
-        f"backend={other!r} ({_told(size, _SIZES)})"
+        f"backend={other!r} ({_in_units(size, _SIZES)})"
         for other, size in sorted(rows.items(), key=lambda row: row[1])
         if size < held
     ]
     sizes = f"a batch of {request.batch}, {request.heads} heads of {request.head_dim} and {request.value_dim} numbers"
     ways = [*less, "a smaller batch", *["half precision"] * (request.dtype not in HALF), "torch.no_grad() to infer"]
     return (
-        f"graphattn: on {name!r} a forward pass holds about {_told(held, _SIZES)} beside its inputs: {sizes} in "
+        f"graphattn: on {name!r} a forward pass holds about {_in_units(held, _SIZES)} beside its inputs: {sizes} in "
         f"{request.dtype}, on {graph!r}. Try: {', '.join(ways)}, or torch.utils.checkpoint to train."
     )

@@ -1,4 +1,4 @@
-"""Dense attention: torch's SDPA on T x S with the graph as its mask, or none where the edges allow it."""
+"""Dense attention: torch's SDPA on T x S with the graph as its mask, or without one if the edges allow it."""
 
 from typing import Any, NamedTuple
 
@@ -18,13 +18,13 @@ from .sdpa import Mask, fused, unfused_attention, written
 
 
 class Layout(NamedTuple):
-    """What dense attention needs to know of a graph, on one device."""
+    """The tensors of a graph for dense attention, on one device."""
 
     kind: str  # "full", "causal" or "mask"
-    allowed: Tensor | None  # bool (T, S); rows without an edge are all True, and blanked afterwards
-    isolated: Tensor | None  # bool (T,), None if no target is
+    allowed: Tensor | None  # bool (T, S); rows without an edge are all True, and set to 0 afterwards
+    isolated: Tensor | None  # bool (T,), None if no target is isolated
     unused: Tensor | None  # bool (S,), None if every source is read
-    log_copies: Tensor | None  # (T, S) float64, log of how often an edge repeats, for softmax; None if none does
+    log_copies: Tensor | None  # (T, S) float64, log of the copies of an edge, for softmax; None without repeats
 
 
 def kind(graph: AttentionGraph) -> str:
@@ -34,13 +34,13 @@ def kind(graph: AttentionGraph) -> str:
 
 @constant_result
 def constant_layout(graph: AttentionGraph, device: torch.device) -> Layout:
-    """The layout; torch.compile keeps it as a constant, guarded by the graph's identity."""
+    """The layout, a constant of compiled code, guarded by the graph's identity."""
     return cached(graph, ("dense", device), lambda: _layout(graph, device))
 
 
 @constant_result
 def constant_edges(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Target and source of every edge (E,), in the caller's order; a constant likewise."""
+    """Target and source of every edge (E,), in the caller's order; a constant, too."""
     edges = graph._listed()
     return edges.target.to(device), edges.source.to(device)
 
@@ -80,16 +80,14 @@ class DenseBackend(Backend):
         reasons = reasons_needing_edges(request)
         if request.edge_features:
             reasons.append(
-                "edge features differ from edge to edge, and a dense product has one key for all its readers"
+                "edge features change a key from edge to edge, and a dense product has one key for all targets"
             )
         if 0 in (graph.num_targets, graph.num_sources, request.heads, request.head_dim, request.value_dim):
             reasons.append("an axis has size 0")
         if graph.has_repeated_edges and request.of_rows:
-            reasons.append(
-                "copies of an edge are a bias of log(count) under softmax alone, not under this normalisation"
-            )
+            reasons.append("a dense product can count repeated edges under softmax alone, not under this normalisation")
         elif graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights):
-            reasons.append("repeated edges have a bias, a dropout and a weight of their own; a pair of nodes has one")
+            reasons.append("each copy of an edge has its own bias, dropout and weight; a pair of nodes has one")
         longest = max(graph.num_targets, graph.num_sources)
         if request.device.type == "cuda" and longest >= 65_536 and (request.score_bias or kind(graph) == "mask"):
             reasons.append("torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on (pytorch#145040)")
@@ -101,7 +99,7 @@ class DenseBackend(Backend):
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         if kind(graph) == "full" and not request.score_bias:
             return []
-        return ["a NaN or inf in a source reaches every target that some dense product pairs it with, edge or not"]
+        return ["a NaN or inf in a source reaches every target in the same dense product, edge or not"]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         pairs = graph.num_targets * graph.num_sources
@@ -111,7 +109,7 @@ class DenseBackend(Backend):
             return held * request.batch * request.heads * pairs * wide
         if kind(graph) != "mask":
             return 0
-        return pairs * (1 + wide if wide < 8 else 16)  # SDPA turns the mask into numbers; in float64, twice
+        return pairs * (1 + wide if wide < 8 else 16)  # SDPA converts the mask to numbers; in float64, twice
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """All pairs of nodes."""
@@ -120,7 +118,7 @@ class DenseBackend(Backend):
             return "unfused", pairs * (WORK if request.of_rows else 1)
         if shape == "mask" or request.score_bias:
             return "masked", pairs
-        return "full", pairs * (0.6 if shape == "causal" else 1.0)  # measured: SDPA skips most of what is above
+        return "full", pairs * (0.6 if shape == "causal" else 1.0)  # measured: SDPA skips most pairs above the diagonal
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, all pairs, and all pairs with a cap, which SDPA does not offer."""
@@ -138,7 +136,7 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
     query, key = inputs.query.transpose(-3, -2), inputs.key.transpose(-3, -2)  # heads first
     value = inputs.value.transpose(-3, -2)
     bias, blank = _bias(graph, plan, inputs)
-    # What nobody reads, and who reads nobody: not even their NaN may enter a product, forward or backward.
+    # Unread sources and isolated targets: not even their NaN may enter a product, forward or backward.
     if plan.unused is not None:
         key, value = (x.masked_fill(plan.unused[:, None], 0.0) for x in (key, value))
     if blank is not None:
@@ -166,7 +164,7 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
 
 
 def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor | None, Tensor | None]:
-    """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to blank afterwards."""
+    """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to set to 0 afterwards."""
     blank = None if plan.isolated is None else plan.isolated[:, None]
     if plan.log_copies is not None and plan.allowed is not None:
         return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(inputs.request().statistics), blank

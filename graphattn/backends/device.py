@@ -6,10 +6,10 @@ from ..errors import OptionError
 
 
 def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on a machine with a GPU") -> str:
-    """``device`` as torch spells it; ``otherwise`` says what to do where there is none.
+    """``device`` as torch spells it; ``otherwise`` is the advice if there is no such device.
 
     Raises:
-        OptionError: If it is neither a CPU nor a CUDA device that is there.
+        OptionError: If it is neither a CPU nor an available CUDA device.
     """
     try:
         where = torch.device(device)
@@ -21,12 +21,11 @@ def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (where.index or 0) >= count:
             raise OptionError(
-                f"device is {device!r}, and torch {torch.__version__} finds {count or 'no'} CUDA devices here; "
-                f"{otherwise}"
+                f"device is {device!r}, but torch {torch.__version__} finds {count or 'no'} CUDA devices; {otherwise}"
             )
     return str(where)
 
 
 def ran_out_of_memory(error: Exception) -> bool:
-    """Whether a device, or this machine, had no room for a tensor."""
+    """True if a device, or this machine, ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error)

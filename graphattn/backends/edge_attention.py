@@ -1,4 +1,4 @@
-"""Attention as a PyG ``MessagePassing``, one message an edge: the definition, which layers inherit."""
+"""Attention as a PyG ``MessagePassing``, one message per edge: the definition, which layers inherit."""
 
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -15,7 +15,7 @@ from .scored import of_every_edge
 
 @dataclass
 class SideOutputs:
-    """What one call gives beside its output; with the call, since several threads may use a layer."""
+    """The other outputs of one call; an object per call, since several threads may use a layer."""
 
     alpha: Tensor | None = None  # (..., E, H), before dropout
     lse: Tensor | None = None  # (..., T, H)
@@ -28,18 +28,18 @@ class EdgeAttention(MessagePassing):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        # PyG replaces `propagate` in a class that is used, and would take a replaced one that is inherited for the
-        # original, which its explainers go back to.
+        # PyG replaces `propagate` in a class at its first use, and would take an inherited replacement for the
+        # original, to which its explainers return.
         super().__init_subclass__(**kwargs)
         if "propagate" not in cls.__dict__:
             cls.propagate = MessagePassing.propagate
 
     def __init__(self) -> None:
         super().__init__(aggr="sum", node_dim=-3)
-        self._alpha: Tensor | None = None  # for the length of one call: PyG's explainers look for it
+        self._alpha: Tensor | None = None  # set during a call: PyG's explainers look for it
 
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
-        """Run on checked inputs; statistics are float32 or wider. Gives output, alpha and lse."""
+        """Output, alpha and lse of checked inputs; statistics are float32 or wider."""
         request = inputs.request()
         wide, result = request.statistics, SideOutputs()
         with without_autocast(inputs.query.device.type):
@@ -83,8 +83,8 @@ class EdgeAttention(MessagePassing):
             value = value if inputs.edge_to == "key" else value + edge_term
         absent = None
         if score_bias is not None:
-            # An edge whose bias is -inf is an edge removed: not even a NaN in its source passes. A score of its own
-            # may read the keys of other heads, which still have the edge.
+            # An edge with a bias of -inf is removed: not even a NaN in its source passes. A custom score may read the
+            # keys of other heads, which still have the edge.
             absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], query_i.shape[-2]).unsqueeze(-1)
             unread = absent if inputs.score is None else absent.all(-2, keepdim=True)
             key, value = key.masked_fill(unread, 0.0), value.masked_fill(absent, 0.0)
@@ -112,7 +112,7 @@ class EdgeAttention(MessagePassing):
 
 
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
-    """What edge features add to key and value, (..., E, H_kv or H, D)."""
+    """The term of edge features in key and value, (..., E, H_kv or H, D)."""
     if inputs.edge_attr is None or (inputs.score is not None and inputs.edge_to == "key"):
         return None
     if inputs.edge_weight is None:

@@ -1,4 +1,4 @@
-"""Fused kernels over edges: what a sparse graph costs is what its edges cost."""
+"""Fused kernels over edges: the cost of a sparse graph is that of its edges."""
 
 from functools import cache
 from importlib.metadata import version
@@ -20,9 +20,9 @@ from .base import Backend
 from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first
 from .scored import BLOCK, PER_NODE, scored_run
 
-SCORED = 6  # measured: an additive score over a product; one that is any function takes more
-RELABELLED = 0.6  # measured: a training step on a mesh of 40,962 and on 16,384 shuffled points, over rows in that order
-NORMALIZED = 3.4  # measured: what an edge takes beside one of softmax, forward and backward, windows of 65 to 1,024
+SCORED = 6  # measured: time of an additive score over that of a product; other functions take more
+RELABELLED = 0.6  # measured: time of a step on relabelled nodes over reordered rows; a mesh of 40,962, 16,384 points
+NORMALIZED = 3.4  # measured: time per edge over that of softmax, forward and backward, windows of 65 to 1,024
 
 
 OLDEST = (8, 0)  # compute capability that Triton supports
@@ -38,25 +38,25 @@ class EdgesBackend(Backend):
     call_ms = 0.2
     training_factor = 3.3
     ns = {"edge": 0.027}
-    cuda = {"call_ms": 0.1, "byte": 4e-4}  # 2.5 TB a second, which caches and memory give together
+    cuda = {"call_ms": 0.1, "byte": 4e-4}  # 2.5 TB a second, the bandwidth of caches and memory together
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         return self.reasons_for(request, edges_too_many(graph))
 
     def reasons_for(self, request: Request, too_many: list[str]) -> list[str]:
-        """Why it cannot run a call, whatever the graph, beside those given."""
+        """Reasons against a call on any graph, beside those given."""
         return too_many or without_kernels(request.device)
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         nodes = order(graph)
         if nodes is None:
             return []
-        taken = "rows are taken in that order from the second call on; " * (request.device.type == "cpu")
+        reordered = "rows run in that order from the second call on; " if request.device.type == "cpu" else ""
         before, after = (f"{distance(graph, at):,.0f}" for at in (None, nodes.argsort()))
         return [
-            f"nodes stand {before} places from those they read, on average, and {after} after graph.relabelled(): "
-            f"{taken}relabelled, a step takes about {RELABELLED} of that on the CPU"
+            f"the mean distance from a node to its sources is {before}, and {after} after graph.relabelled(): "
+            f"{reordered}relabelled, a step takes about {RELABELLED} of that on the CPU"
         ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
@@ -68,9 +68,9 @@ class EdgesBackend(Backend):
         return 8 * graph.num_edges + 8 * graph.num_targets + request.batch * numbers * wide
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
-        """Edges, those of short rows counted as more, and those with a score or a normalisation of their own.
+        """Edges; those of short rows, and those with a custom score or normalisation, count more.
 
-        On CUDA the bytes that its kernels move, for each number of a pair.
+        On CUDA the bytes that the kernels move, for each number of a pair.
         """
         more = SCORED if request.score else NORMALIZED if request.normalize else 1
         if request.device.type != "cuda":
@@ -89,14 +89,14 @@ class EdgesBackend(Backend):
             if inputs.normalize is None and inputs.score is None and not inputs.request().cap_bias:
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
-                from .message_passing import attend  # at the call: backends stand in the order of their imports
+                from .message_passing import attend  # imported late: the order of imports is that of backends
 
                 return attend(graph, inputs)
             return scored_run(graph, inputs)
 
 
 def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
-    """What a call is made of, for :mod:`graphattn.kernels.bytes_moved`; edge features as wide as a tenth of a head."""
+    """The sizes of a call, for :mod:`graphattn.kernels.bytes_moved`; edge features count as a tenth of a head."""
     nodes = (request.heads, request.kv_heads, request.head_dim, request.value_dim)
     number, wide = (torch.finfo(x).bits // 8 for x in (request.dtype, request.statistics))
     features = max(1, request.head_dim // 10) * request.edge_features
@@ -104,7 +104,7 @@ def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
 
 
 def without_kernels(device: torch.device) -> list[str]:
-    """Why no kernel runs on a device in this process, if there is a reason."""
+    """Reasons why no kernel runs on a device in this process, if any."""
     if device.type == "cuda":
         return list(_triton_refuses(device))
     if device.type != "cpu":
@@ -114,9 +114,9 @@ def without_kernels(device: torch.device) -> list[str]:
 
 @cache
 def _triton_refuses(device: torch.device) -> tuple[str, ...]:
-    """Why Triton runs nothing on a device; the first question runs a kernel there."""
+    """Reasons why Triton runs nothing on a device; the first call tries a kernel there."""
     if find_spec("triton") is None:
-        return ("triton is not installed, which its kernels on CUDA are written in: pip install 'graphattn[gpu]'",)
+        return ("its kernels on CUDA need triton, which is not installed: pip install 'graphattn[gpu]'",)
     try:
         capability = torch.cuda.get_device_capability(device)
         if capability < OLDEST:
@@ -125,14 +125,14 @@ def _triton_refuses(device: torch.device) -> tuple[str, ...]:
         from ..kernels.edges_triton import probe
 
         probe(device)
-    except Exception as error:  # of Triton's own, of the driver, of the compiler of its launchers
-        told = next(iter(str(error).strip().splitlines()), "")
-        return (f"triton {version('triton')} runs nothing on {device}: {type(error).__name__}: {told[:200]}",)
+    except Exception as error:  # from Triton, the driver, or the compiler of its launchers
+        message = next(iter(str(error).strip().splitlines()), "")
+        return (f"triton {version('triton')} runs nothing on {device}: {type(error).__name__}: {message[:200]}",)
     return ()
 
 
 def without_compiler() -> list[str]:
-    """The reason why no kernel can be compiled in this process, if there is one."""
+    """The reasons why no kernel can be compiled in this process, if any."""
     if find_spec("numba") is None:
         return ["numba is not installed"]
     return list(_numba_refuses())
@@ -142,7 +142,7 @@ def without_compiler() -> list[str]:
 def _numba_refuses() -> tuple[str, ...]:
     try:
         import numba
-    except Exception as error:  # a numba that does not fit the installed NumPy says so here
+    except Exception as error:  # such as a numba that does not fit the installed NumPy
         return (f"numba cannot be imported: {error}",)
     if getattr(numba.config, "DISABLE_JIT", 0):
         return ("numba compiles nothing: NUMBA_DISABLE_JIT is set",)
@@ -150,7 +150,7 @@ def _numba_refuses() -> tuple[str, ...]:
 
 
 def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    """Attention on a graph, or on edges that a compiled program takes as inputs."""
+    """Attention on a graph, or on edges that are inputs of a compiled program."""
     lead, request = inputs.query.shape[:-3], inputs.request()
     wide = request.statistics
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
@@ -163,7 +163,7 @@ def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool
         edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         edge_query = torch.einsum("bthd,hdf->bthf", query.to(wide), edge_projection)
         edge_query = torch.zeros_like(edge_query) if inputs.edge_to == "value" else edge_query
-    from ..kernels.edges_op import attend, plain  # registering operators takes long
+    from ..kernels.edges_op import attend, plain  # registering operators is slow
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, (), device=query.device) if request.dropout else None
@@ -198,10 +198,10 @@ def _layout(graph: AttentionGraph | EdgeTensors, device: torch.device, tracked: 
 
 @constant_result
 def constant_layout(graph: AttentionGraph, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
-    """The edges of a graph by target, and where gradients are wanted by source.
+    """The edges of a graph by target and, for gradients, by source.
 
-    torch.compile keeps it, guarded by the graph's identity. On the CPU an order of the rows is looked for at the second
-    call, so that a graph which serves once does not pay for it.
+    A constant of compiled code, guarded by the graph's identity. On the CPU an order of the rows is computed at the
+    second call, so that a graph used once does not pay for it.
     """
     from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
 

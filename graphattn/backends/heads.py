@@ -1,4 +1,4 @@
-"""Graphs of heads: one call as several, each on the heads that share a graph, and back."""
+"""Graphs per head: one call split into several, each on the heads that share a graph, and joined again."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +12,7 @@ from .request import Inputs, Outputs
 
 
 def split(graph: PerHead, inputs: Inputs) -> Iterator[tuple[AttentionGraph, Inputs]]:
-    """Each graph with its heads of the query, and the heads of key and value that these read."""
+    """Each graph with its heads of the query, and their heads of key and value."""
     heads, kv_heads, weight = inputs.query.shape[-2], inputs.key.shape[-2], inputs.edge_weight
     for number, part, first, last in graph.groups(heads):
         chosen = heads_read(first, last, heads, kv_heads)
@@ -31,8 +31,8 @@ def split(graph: PerHead, inputs: Inputs) -> Iterator[tuple[AttentionGraph, Inpu
 
 
 def heads_read(first: int, last: int, heads: int, kv_heads: int) -> list[int]:
-    """The heads of key and value that heads ``[first, last)`` of the query read: one for each of them, or fewer where
-    they are shared evenly."""
+    """The heads of key and value of the query's heads ``[first, last)``: one for each, or fewer where groups of equal
+    size share one."""
     share = max(1, heads // max(1, kv_heads))
     read = range(first // share, -(-last // share))
     even = len(read) == 1 or (first % share == 0 and last % share == 0)
@@ -49,14 +49,14 @@ def _places(graph: PerHead, number: int) -> Tensor:
     return _place(graph, number)[0]
 
 
-@constant_result  # in a tuple: torch.compile takes a tensor alone from one call only
+@constant_result  # in a tuple: torch.compile accepts a bare tensor from one call only
 def _place(graph: PerHead, number: int) -> tuple[Tensor]:
     graph.place(number)
     return (graph._places[number],)
 
 
 def join(graph: PerHead, results: list[Outputs], heads: int) -> Outputs:
-    """The outputs of :func:`split`'s calls as one; weights stand in the edge order of ``graph.union()``."""
+    """The outputs of the calls of :func:`split` as one; weights are in the edge order of ``graph.union()``."""
     output = torch.cat([result.output for result in results], -2)
     lse = [result.lse for result in results if result.lse is not None]
     alpha = None
@@ -74,7 +74,7 @@ def _spread(graph: PerHead, number: int, alpha: Tensor) -> Tensor:
 
 
 def as_bias(graph: PerHead, inputs: Inputs) -> Inputs:
-    """The same call on ``graph.union()``, where a head's missing edges have a bias of -inf."""
+    """The same call on ``graph.union()``, with a bias of -inf on the edges that a head lacks."""
     heads = inputs.query.shape[-2]
     given = inputs.score_bias
     wide = inputs.request().statistics if given is None else given.dtype

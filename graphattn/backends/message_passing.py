@@ -1,4 +1,4 @@
-"""The definition: attention as PyG message passing, one message an edge. Runs everything, slowly."""
+"""The definition: attention as PyG message passing, one message per edge. Runs every call, slowly."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ class MessagePassingBackend(Backend):
         return attend(graph, inputs)
 
 
-@not_followed  # PyG's propagate and the graph's bookkeeping are Python; a compiled caller breaks here
+@not_followed  # PyG's propagate and the graph's caches are Python; a compiled program breaks here
 def attend(graph: AttentionGraph, inputs: Inputs) -> Outputs:
     """The definition on checked inputs."""
     from .edge_attention import EdgeAttention  # PyG, which takes seconds to import

@@ -1,4 +1,4 @@
-"""The origin of a NaN or an infinity: the node or the edge that has it, before attention spreads it."""
+"""The origin of a NaN or an infinity: the node or edge that has it, before attention spreads it."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ _EDGES_AT_ONCE = 1 << 14
 
 @dataclass(frozen=True)
 class Nonfinite:
-    """One node or edge with numbers that are not finite; printing it says what they spoil."""
+    """One node or edge with numbers that are not finite; made to be printed."""
 
     what: str  # "query", "key", "value", "score_bias" or "score"
-    number: int  # of the target, the source or the edge
+    number: int  # index of the target, the source or the edge
     ends: tuple[int, int] | None  # source and target of an edge
     value: float  # the first such number
-    count: int  # how many there are
-    spoils: int  # targets that read it
+    count: int  # number of such numbers
+    spoils: int  # number of targets that read it
 
     def __str__(self) -> str:
         side = {"query": "target", "key": "source", "value": "source"}.get(self.what, "edge")
@@ -29,7 +29,7 @@ class Nonfinite:
             f"{side} {self.number}" if self.ends is None else f"edge {self.number} ({self.ends[0]} -> {self.ends[1]})"
         )
         numbers = f"{self.value}" if self.count == 1 else f"{self.value} and {self.count - 1} more"
-        readers = f"{self.spoils} target{'s' * (self.spoils > 1)} will read it" if self.spoils else "no target reads it"
+        readers = f"read by {self.spoils or 'no'} target{'' if self.spoils == 1 else 's'}"
         return f"{self.what} of {place} is {numbers}: {readers}"
 
 
@@ -42,10 +42,10 @@ def find_nonfinite(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> list[Nonfinite]:
-    """The nodes and edges whose numbers are NaN or infinite, or whose score overflows; empty if all is finite.
+    """The nodes and edges whose numbers are NaN or infinite, or whose score overflows; empty if all are finite.
 
-    A ``score_bias`` of -inf is an edge removed, and no fault. One sum per tensor tells that it is finite; edges are
-    only looked at when every node is.
+    A ``score_bias`` of -inf removes an edge, and is no fault. One sum per tensor shows that it is finite; edges are
+    examined only if every node is.
 
     Args:
         query: As in :func:`graphattn.attention`, like the others.
@@ -59,7 +59,7 @@ def find_nonfinite(
         >>> value = x.clone()
         >>> value[1, 0, 0] = torch.nan
         >>> print(*find_nonfinite(x, x, value, ga.graphs.causal(3)))
-        value of source 1 is nan: 2 targets will read it
+        value of source 1 is nan: read by 2 targets
     """
     inputs = check(query, key, value, graph, score_bias, scale, softcap)
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
@@ -81,7 +81,7 @@ def _all_finite(x: Tensor) -> bool:
 
 
 def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
-    """Edges whose score is not finite although all that it is made of is."""
+    """Edges whose score is not finite although all of its inputs are."""
     wide, group = inputs.request().statistics, inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
     result = []
     edges = graph._listed()
@@ -107,7 +107,7 @@ def _named(
     graph: AttentionGraph | None = None,
     first: int = 0,
 ) -> list[Nonfinite]:
-    """An entry for each place along ``axis`` with something wrong."""
+    """An entry for each index along ``axis`` with a number that is not finite."""
     wrong, x = (y.movedim(axis, 0).flatten(1) for y in (wrong, x))
     result = []
     for place in torch.nonzero(wrong.any(1)).flatten().tolist():

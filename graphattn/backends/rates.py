@@ -1,4 +1,4 @@
-"""The file of this machine's rates, measured once: how fast each backend does each kind of its work."""
+"""The file of this machine's rates, measured once: the speed of each backend at each kind of its work."""
 
 import functools
 import json
@@ -12,28 +12,28 @@ import torch
 
 from ..errors import OptionError
 
-#: Of each backend by name: its ``call_ms``, ``training_factor`` and the kinds of its ``ns``.
+#: Rates by backend: its ``call_ms``, ``training_factor`` and the kinds of its ``ns``.
 Rates = dict[str, dict[str, float]]
 _written: list[str] = []
-"""When this process wrote the file."""
+"""Times at which this process wrote the file."""
 _tried: Rates = {}
-"""What is taken to be measured while it is."""
+"""Rates that :func:`tried` sets in place of measured ones."""
 
 
 def path(device: str = "cpu") -> Path:
-    """Where the measured rates are kept: below ``GRAPHATTN_CACHE``, ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    """The file of measured rates: below ``GRAPHATTN_CACHE``, ``XDG_CACHE_HOME`` or ``~/.cache``."""
     own, name = os.environ.get("GRAPHATTN_CACHE"), "rates.json" if device == "cpu" else f"rates-{device}.json"
     if own:
         return Path(own) / name
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # a user without a home, as in some containers
+    except RuntimeError:  # a user without a home directory, as in some containers
         folder = Path(os.devnull)
     return folder / "graphattn" / name
 
 
 def processor() -> str:
-    """The processor's model, as the system names it."""
+    """The model name of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -42,7 +42,7 @@ def processor() -> str:
 
 
 def machine(device: str = "cpu") -> dict[str, str | int | None]:
-    """What rates depend on; those of another machine, torch or number of threads are not used."""
+    """The properties on which rates depend; rates of another machine, torch or number of threads are not used."""
     if device == "cpu":
         return {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -50,7 +50,7 @@ def machine(device: str = "cpu") -> dict[str, str | int | None]:
 
 
 def kept(device: str = "cpu") -> Rates:
-    """What was measured on this machine; empty if nothing was."""
+    """The rates measured on this machine; empty if there are none."""
     found = _kept(torch.get_num_threads(), device, *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
     if not any(_tried.values()):
         return found
@@ -59,7 +59,7 @@ def kept(device: str = "cpu") -> Rates:
 
 @contextmanager
 def tried(backend: str, kind: str, ns: float = 1e-30) -> Iterator[None]:
-    """Within it a backend takes a kind of its work to cost nothing, and does it so if it can; or not, for infinity."""
+    """A context in which a kind of a backend's work costs nothing, or ``inf``, so that it is chosen, or avoided."""
     before = _tried.get(backend, {})
     _tried[backend] = {**before, kind: ns}
     try:
@@ -69,12 +69,12 @@ def tried(backend: str, kind: str, ns: float = 1e-30) -> Iterator[None]:
 
 
 def measured(device: str = "cpu") -> bool:
-    """Whether backends use this machine's own rates."""
+    """True if backends use rates measured on this machine."""
     return bool(kept(device))
 
 
 def version() -> tuple[Hashable, ...]:
-    """Another one where rates that were read before may be others now; much cheaper than reading them."""
+    """A value that changes whenever the rates may have changed; much cheaper than reading them."""
     return torch.get_num_threads(), len(_written), *(kind for kinds in _tried.values() for kind in kinds.items())
 
 

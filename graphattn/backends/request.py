@@ -1,4 +1,4 @@
-"""A call in sizes and flags only, so that a backend can say whether it runs before anything runs."""
+"""A call in sizes and flags only, from which a backend decides beforehand if it can run."""
 
 import math
 from collections.abc import Callable
@@ -34,13 +34,13 @@ class Request(NamedTuple):
     score: bool = False
     normalize: bool = False
     of_rows: bool = False
-    """Whether the normalisation is one that a dense product can make of its rows."""
+    """True if the normalisation works row by row on a score matrix."""
     cap_bias: bool = False
-    """Whether the bound is on scores with their bias."""
+    """True if softcap bounds scores with their bias."""
 
     @property
     def floats_per_pair(self) -> int:
-        """What a pair or an edge costs: the numbers of key and value, for every head and batch."""
+        """Numbers of key and value per pair or edge, for all heads and examples."""
         return self.batch * self.heads * (self.head_dim + self.value_dim)
 
     @property
@@ -60,18 +60,18 @@ class Inputs:
     softcap: float | None = None
     score_bias: Tensor | None = None  # (..., E, H or 1)
     dropout_p: float = 0.0
-    edge_attr: Tensor | None = None  # (..., E, F): edge_weight times it is added to the edge's key and value
-    edge_weight: Tensor | None = None  # (H_kv, D, F); without one, F = H * D, and the features themselves are added
+    edge_attr: Tensor | None = None  # (..., E, F), projected by edge_weight and added to key and value
+    edge_weight: Tensor | None = None  # (H_kv, D, F); without it, F = H * D, and edge_attr itself is added
     score: Callable[..., Tensor] | None = None  # (query, key, edge_attr) of edges -> (..., E, H); the product if None
     normalize: Callable[..., Tensor] | None = None  # (score, target, T) -> (..., E, H); softmax if None
-    edge_to: str = "both"  # what edge features join: "key", "value" or "both"
-    cap_bias: bool = False  # whether softcap bounds the score with its bias
-    asks: tuple[str, ...] = ()  # what normalize takes by name: "source" (E,), "edge_attr" (..., E, F)
+    edge_to: str = "both"  # operand to which edge features are added: "key", "value" or "both"
+    cap_bias: bool = False  # True if softcap bounds the score with its bias
+    asks: tuple[str, ...] = ()  # keyword arguments of normalize: "source" (E,), "edge_attr" (..., E, F)
 
     def request(self, weights: bool = False, lse: bool = False) -> Request:
         """The sizes and flags of these inputs.
 
-        Compiled code counts a batch of one, so that one program serves every batch size; heads and widths are fixed.
+        Compiled code assumes a batch of one, so that one program serves every batch size; heads and widths are fixed.
         """
         *lead, _, heads, head_dim = self.query.shape
         return Request(
@@ -95,7 +95,7 @@ class Inputs:
         )
 
     def bounded(self, score: Tensor, bias: Tensor | None, removed: Tensor | None) -> Tensor:
-        """Scores (..., E, H) with their bound and bias, -inf where an edge is removed."""
+        """Scores (..., E, H) with softcap and bias, -inf where an edge is removed."""
         if bias is not None and removed is not None and self.cap_bias:
             score, bias = score + bias.masked_fill(removed, 0.0), None
         if self.softcap is not None:
@@ -104,7 +104,7 @@ class Inputs:
         return score if removed is None else score.masked_fill(removed, -torch.inf)
 
     def normalized(self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int) -> Tensor:
-        """What ``normalize`` makes of scores; a function of the caller may write into the indices, which are copies."""
+        """The weights that ``normalize`` returns; a caller's function may write to its indices, which are copies."""
         known = {"source": source, "edge_attr": attr}
         assert self.normalize is not None
         return self.normalize(score, target.clone(), targets, **{name: known[name] for name in self.asks})
@@ -112,7 +112,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a backend gives back; ``alpha`` and ``lse`` only where they were requested."""
+    """The outputs of a backend; ``alpha`` and ``lse`` only if requested."""
 
     output: Tensor  # (..., T, H, D_v)
     alpha: Tensor | None = None  # (..., E, H), before dropout
@@ -120,11 +120,11 @@ class Outputs:
 
 
 def reasons_needing_edges(request: Request) -> list[str]:
-    """The reasons why only what has all edges of a target at hand can run it."""
-    reasons = ["a score of its own is a function of each edge"] * request.score
-    reasons += ["a bound on scores with their bias is taken edge by edge"] * request.cap_bias
+    """The reasons why a call needs all edges of a target at once."""
+    reasons = ["a custom score is a function of each edge"] * request.score
+    reasons += ["cap_bias=True bounds scores edge by edge"] * request.cap_bias
     own = request.normalize and not request.of_rows
-    return reasons + ["a normalisation of its own is a function of all edges of a target"] * own
+    return reasons + ["a custom normalisation is a function of all edges of a target"] * own
 
 
 def edges_too_many(graph: AttentionGraph) -> list[str]:
@@ -142,7 +142,7 @@ def nodes_first(x: Tensor) -> Tensor:
 
 
 def edges_first(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
-    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, which stays 1 if the whole batch shares them."""
+    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, which is 1 for features shared by the batch."""
     if x is None:
         return None
     shared = math.prod(x.shape[:-2]) == 1

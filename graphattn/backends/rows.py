@@ -1,4 +1,4 @@
-"""Normalisations that dense products make of their rows: all pairs of a target at once, edge or not."""
+"""Normalisations that work row by row on a score matrix: all pairs of a target at once, edge or not."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
-"""Scores (..., T, S), and which of them are edges, as weights: 0 where there is none, whatever the score."""
+"""(scores (..., T, S), edges) -> weights, which are 0 where there is no edge."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,15 +28,15 @@ def _sum(score: Tensor, there: Tensor) -> Tensor:
     return weight / torch.where(total == 0, 1.0, total)
 
 
-#: What normalisations make of rows, by the names that the layer knows them by; a module is handed over first.
+#: Functions of rows by the layer's names of normalisations; a module is passed first.
 ROWS: dict[str, Callable[..., Tensor]] = {"sigmoid": _sigmoid, "none": _none, "sum": _sum}
-WORK = 0.55  # measured: of the work of a product whose softmax is written out
+WORK = 0.55  # measured: share of the work of a product whose softmax is written out
 _known: list[tuple[Any, Callable[..., Tensor]]] = []
 
 
-#: Scores that are products of something, by the names that the layer knows them by.
+#: Scores that are products, by the layer's names.
 PRODUCTS = ("scaled_dot", "dot", "cosine", "general")
-#: All names by argument; those of a caller's own classes join them. The layers that make them are a room further down.
+#: All names by argument; classes of callers are added. The layers are a room further down.
 NAMES = {
     "score": [*PRODUCTS, "additive", "gat", "mlp", "gaussian", "subtraction"],
     "normalize": ["softmax", "sink", *ROWS, "hard", "sparsemax"],
@@ -46,23 +46,23 @@ S = TypeVar("S", bound=type)
 
 
 def softmax_and_share(module: S) -> S:
-    """Say that a class of modules multiplies the outputs of softmax by a share of each target."""
+    """Register a class of modules that multiply the outputs of softmax by a share for each target."""
     _softmaxes.append(module)
     return module
 
 
 def is_softmax(normalize: Any) -> bool:
-    """Whether a normalisation, or its name, runs as softmax does."""
+    """True if a normalisation, or its name, runs as softmax does."""
     return normalize is None or normalize in ("softmax", "sink") or type(normalize) in _softmaxes
 
 
 def is_product(score: Any) -> bool:
-    """Whether a score, or its name, runs as a product of something."""
+    """True if a score, or its name, runs as a product."""
     return score is None or (score if isinstance(score, str) else vars(type(score)).get("alias")) in PRODUCTS
 
 
 def on_rows(name: str) -> Callable[[F], F]:
-    """Say that a function, or a class of modules, does to edges what :data:`ROWS` has under a name."""
+    """Register a function, or a class of modules, as the normalisation of a name in :data:`ROWS`."""
 
     def register(normalize: F) -> F:
         _known.append((normalize, ROWS[name]))
@@ -72,9 +72,9 @@ def on_rows(name: str) -> Callable[[F], F]:
 
 
 def of_rows(normalize: Any) -> Weigh | None:
-    """What a normalisation makes of rows; ``None`` if that is not known.
+    """The function of rows of a normalisation; ``None`` if there is none.
 
-    A subclass, or a module with hooks, may do something else to edges, and does it there.
+    A subclass, or a module with hooks, may compute other weights, and runs on edges.
     """
     if normalize is None:
         return None
@@ -87,5 +87,5 @@ def of_rows(normalize: Any) -> Weigh | None:
 
 
 def is_changed(module: nn.Module) -> bool:
-    """Whether something stands between a call of the module and the forward of its class."""
+    """True if hooks or overrides come between a call of the module and the forward of its class."""
     return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__

@@ -25,7 +25,7 @@ def run(
         return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)  # type: ignore[arg-type]
     if not isinstance(graph, PerHead):
         return _run(graph, inputs, backend, weights, lse)
-    if inputs.score is not None or inputs.normalize is not None:  # these take all heads at once
+    if inputs.score is not None or inputs.normalize is not None:  # these need all heads at once
         return _run(graph.union(), as_bias(graph, inputs), backend, weights, lse)
     outputs = [_run(part, part_inputs, backend, weights, lse) for part, part_inputs in split(graph, inputs)]
     return join(graph, outputs, inputs.query.shape[-2])
@@ -33,31 +33,31 @@ def run(
 
 def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
     request = inputs.request(weights, lse)
-    if torch.compiler.is_compiling():  # field by field, as it hands such a function no object of a class of ours
+    if torch.compiler.is_compiling():  # field by field, since such a function cannot take objects of our classes
         return BACKENDS[_chosen(graph, backend, *request)].run(graph, inputs, weights=weights, lse=lse)
     name = choose(graph, request, backend)
     try:
         return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:
         if ran_out_of_memory(error):
-            with suppress(Exception):  # the error that is raised is torch's, whatever else has no room
+            with suppress(Exception):  # torch's error is raised even if the advice runs out of memory, too
                 error.add_note(out_of_memory(graph, request, name))
         raise
 
 
-@constant_result  # Python on the graph's structure: torch.compile keeps the answer
+@constant_result  # Python on the graph's structure: a constant of compiled code
 def _chosen(graph: AttentionGraph, backend: str, *request: Any) -> str:
     return choose(graph, Request(*request), backend)
 
 
 @constant_result
 def _on_tensors(backend: str, *request: Any) -> str:
-    """What runs on :class:`EdgeTensors`: the fused kernels, or the definition where these do not know the call."""
+    """The backend for :class:`EdgeTensors`: the fused kernels, or the definition if they do not support the call."""
     reasons = EdgesBackend().reasons_for(Request(*request), [])
     if backend == "auto":
         return "message_passing" if reasons else "edges"
     if backend not in ("edges", "message_passing"):
-        reasons = ["edges that come as tensors run on edges or message_passing"]
+        reasons = ["EdgeTensors run on edges or message_passing"]
     if reasons and backend != "message_passing":
         raise BackendError(f"backend {backend!r} cannot run EdgeTensors:", reasons)
     return backend

@@ -1,8 +1,8 @@
 """Attention in two steps, a score for every edge and weighted sums of values: any score, any normalisation, in (E, H).
 
-The two operators of :mod:`graphattn.kernels.edge_pairs` make scores that are products and all sums; additive scores
-have one of their own (:mod:`graphattn.kernels.edge_additive`). A score that is any function of an edge is called for
-blocks of edges, and again in the backward, so that nothing of shape (E, H, D) is held.
+The two operators of :mod:`graphattn.kernels.edge_pairs` compute product scores and all sums; additive scores have
+their own operator (:mod:`graphattn.kernels.edge_additive`). Any other function of an edge is called on blocks of
+edges, and again in the backward, so that nothing of shape (E, H, D) is held.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target
 from .request import Inputs, Outputs, edges_first, nodes_first
 
-BLOCK = 1 << 17  # edges of a block at least, for scores that are any function
-PER_NODE = 8  # and for each node: the backward of a block writes gradients of all nodes
+BLOCK = 1 << 17  # least edges of a block, for scores that are any function
+PER_NODE = 8  # least edges per node, too: the backward of a block writes gradients of all nodes
 
 
 class AdditiveForm(NamedTuple):
@@ -41,14 +41,14 @@ class AdditiveForm(NamedTuple):
 
 
 def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
-    """Output, weights and, where they are softmax's, lse."""
+    """Output, weights and, for softmax, lse."""
     lead, request, heads = inputs.query.shape[:-3], inputs.request(), inputs.query.shape[-2]
     wide, (target, source, *nodes) = request.statistics, _of_nodes(graph, inputs.query.device)
     edges = () if inputs.edge_attr is None else _of_edges(graph, inputs.query.device)
     query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     features = _features(attr, inputs, query) if inputs.score is None or inputs.edge_to != "key" else None
-    from ..kernels.edge_pairs import edge_products, edge_sum, edge_weights  # registering operators takes long
+    from ..kernels.edge_pairs import edge_products, edge_sum, edge_weights  # registering operators is slow
 
     removed = None if bias is None else (bias == -torch.inf).expand(-1, -1, heads)
     if inputs.score is None:
@@ -77,9 +77,9 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
 
 
 class _Features(NamedTuple):
-    """Edge features as rows of nodes that are read: what a query has with them is what it has with their projection."""
+    """Edge features as rows of sources: the product with a query equals that with their projection."""
 
-    rows: Tensor  # (B, E, 1, F), or (B, E, H, D) where they join key and value as they are
+    rows: Tensor  # (B, E, 1, F), or (B, E, H, D) where they are added to key and value without a projection
     query: Tensor
     projected: Callable[[Tensor], Tensor]
 
@@ -108,11 +108,11 @@ def _additive(form: AdditiveForm, query: Tensor, nodes: list[Tensor]) -> Tensor:
 
 
 def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: Tensor) -> Tensor:
-    """Scores (B, E, H) of any function; computed again in the backward where they come in several blocks of edges."""
+    """Scores (B, E, H) of any function; several blocks of edges are computed again in the backward."""
     wide, lead = inputs.request().statistics, inputs.query.shape[:-3]
     query, key = inputs.query.to(wide), inputs.key.to(wide)
     attr = None if inputs.edge_attr is None or inputs.edge_to == "value" else inputs.edge_attr.to(wide)
-    # A score may read the keys of other heads: only an edge that all have lost leads to nothing.
+    # A score may read the keys of other heads: an edge is dropped only if all heads lack it.
     lost = None if removed is None else removed.all(-1)[..., None, None]
     if lost is not None:
         lost = lost[0] if lost.shape[0] == 1 else lost.reshape(*lead, *lost.shape[1:])
@@ -134,7 +134,7 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
 
 
 def _of_nodes(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
-    """Target and source of each edge, int64 (E,), and the edges by target and by source as the operators want them."""
+    """Target and source of each edge, int64 (E,), and the edges by target and by source for the operators."""
     if isinstance(edges, AttentionGraph):
         return _layout(edges, device)
     ptr, target, place, order = edges._by_source
@@ -142,7 +142,7 @@ def _of_nodes(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tupl
 
 
 def _of_edges(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
-    """The same where every edge is a source of its own, which holds its features."""
+    """The same with every edge as a source of its own, which holds its features."""
     if isinstance(edges, AttentionGraph):
         return _edges_layout(edges, device)
     return _as_sources(edges._by_target, edges.target)
@@ -175,7 +175,7 @@ def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ..
 
 
 def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
-    """What a caller's function gave, in the dtype of ``like`` (..., E, H), or the error if it has not its shape."""
+    """The result of a caller's function in the dtype of ``like`` (..., E, H), or an error for another shape."""
     right = isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
     if not right or values.is_complex():
         came = type(values).__name__

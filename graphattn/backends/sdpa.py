@@ -18,7 +18,7 @@ _sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
 class Mask(NamedTuple):
-    """Which pairs count: ``bias`` is added to the scores; without it ``allowed`` or ``causal`` chooses, or all do."""
+    """The pairs that count: ``bias`` is added to the scores; without it ``allowed`` or ``causal`` selects, else all."""
 
     allowed: Tensor | None = None  # bool (T, S)
     bias: Tensor | None = None  # (..., H or 1, T, S)
@@ -26,7 +26,7 @@ class Mask(NamedTuple):
 
 
 def written(request: Request) -> bool:
-    """Whether the scores are written out: SDPA does not offer what is requested, or has no fused kernel for it."""
+    """True if the scores are written out: SDPA lacks an option of the call, or a fused kernel for it."""
     plain = (request.head_dim == request.value_dim or request.lse) and not (request.score_bias or request.dropout)
     return not plain or request.softcap or request.weights or request.normalize
 
@@ -34,7 +34,7 @@ def written(request: Request) -> bool:
 class Result(NamedTuple):
     """Output (..., H, T, D_v), weights (..., H, T, S) and lse (..., H, T, 1), all float32 or wider.
 
-    Weights that are no softmax have no lse: it is 0.
+    Without softmax there is no lse: it is 0.
     """
 
     output: Tensor
@@ -52,9 +52,9 @@ def unfused_attention(
     dropout_p: float = 0.0,
     weigh: Weigh | None = None,
 ) -> Result:
-    """The product in plain operations: what SDPA does not offer, and every derivative. A row of -inf gives 0.
+    """The product in plain operations: options that SDPA lacks, and every derivative. A row of -inf gives 0.
 
-    ``weigh`` makes the weights; softmax without.
+    ``weigh`` computes the weights; softmax by default.
     """
     wide = torch.float32 if query.dtype in HALF else query.dtype
     with without_autocast(query.device.type):
@@ -81,10 +81,10 @@ def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def bias_dwarfs_lse(bias: Tensor | None) -> bool:
-    """Whether some row of a bias is far from 0 as a whole.
+    """True if some row of a bias is far from 0 as a whole.
 
-    SDPA's backward finds the weights again from a stored lse; beside -1e9 it has no room for the log of their number.
-    Compiled code cannot look, and takes no risk.
+    SDPA's backward recomputes the weights from a stored lse; beside -1e9 the log of their number is rounded away.
+    Compiled code cannot test this, and assumes True.
     """
     if bias is None or not can_read_values(bias):
         return bias is not None
@@ -99,14 +99,14 @@ def _masked(score: Tensor, mask: Mask) -> Tensor:
 
 
 def _allowed(score: Tensor, mask: Mask) -> Tensor | None:
-    """Where there is an edge, by a mask without a bias; ``None`` where every pair is one."""
+    """The edges of a mask without a bias; ``None`` if every pair is one."""
     if not mask.causal:
         return mask.allowed
     return torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
 
 
 def _edges(score: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
-    """The scores with their bias, and which of them are edges."""
+    """The scores with their bias, and the mask of edges."""
     if mask.bias is not None:
         there = mask.bias != -torch.inf
         return score + mask.bias.masked_fill(~there, 0.0), there
@@ -117,8 +117,8 @@ def _edges(score: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
 def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
     """A query and a scale > 0 with the same product.
 
-    SDPA's kernels may scale after masking, and -inf times a scale of 0 or below is no longer -inf. They hold it in
-    float32 for halves, too.
+    SDPA's kernels may scale after masking, and -inf times a scale of 0 or below is no longer -inf. They store the
+    scale in float32 for half precision, too.
     """
     if scale >= _LEAST:
         return query, scale
@@ -130,7 +130,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     query, scale = above_zero(query, scale)
     if (
         plain_operations_only()
-        or 0 in query.shape  # of an empty batch SDPA sends its mask no gradient, not even zeros
+        or 0 in query.shape  # for an empty batch SDPA gives its mask no gradient, not even zeros
         or (mask.bias is not None and (misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)))
         or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
     ):
@@ -144,31 +144,31 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
 
 
 def misread(query: Tensor, bias: Tensor | None) -> bool:
-    """Whether SDPA's kernels on CUDA take a bias for one in the query's dtype.
+    """True if SDPA's kernels on CUDA read a bias as one in the query's dtype.
 
-    The memory-efficient one refuses a float32 bias of half precision; cuDNN's reads its bytes as halves, without a word
-    (pytorch#191612).
+    The memory-efficient kernel refuses a float32 bias beside half precision; cuDNN's silently reads its bytes as half
+    precision (pytorch#191612).
     """
     return query.is_cuda and bias is not None and bias.dtype != query.dtype
 
 
 def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bool:
-    """Whether a query is NaN or inf where SDPA has no mask: its short kernels on the CPU give such a row 0.
+    """True if a query is NaN or inf where SDPA has no mask: its short kernels on the CPU return 0 for such a row.
 
-    These run for fewer sources than a vector register holds numbers, and of halves for some larger numbers, too.
+    These run for fewer sources than a vector register holds numbers; in half precision also for some larger ones.
     """
     if mask.bias is not None or mask.allowed is not None or query.is_cuda or not can_read_values(query):
         return False
     if num_sources * query.element_size() >= _REGISTER and query.dtype not in HALF:
         return False
     wide = torch.promote_types(query.dtype, torch.float32)
-    return not math.isfinite(float(query.detach().sum(dtype=wide)))  # a sum that overflows costs time, and no more
+    return not math.isfinite(float(query.detach().sum(dtype=wide)))  # an overflow of the sum costs time only
 
 
 def _in_four_dimensions(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float
 ) -> Tensor:
-    """SDPA on (B, H, T, D): for any other number of dimensions torch leaves its fused kernels, 5 times slower."""
+    """SDPA on (B, H, T, D): for other numbers of dimensions torch avoids its fused kernels, and is 5 times slower."""
     lead = query.shape[:-3]
     bias = mask.bias if mask.bias is None or mask.bias.dim() == 2 else _four(mask.bias, lead)
     chosen = mask.allowed if bias is None else bias
@@ -186,7 +186,7 @@ def _four(x: Tensor, lead: torch.Size) -> Tensor:
 
 
 class _Entrance(torch.autograd.Function):
-    """Where a graph of its own begins. Not a leaf: a graph keeps the memory of its leaves, even in a checkpoint."""
+    """The root of a separate autograd graph. Not a leaf: a graph holds its leaves in memory, even in a checkpoint."""
 
     @staticmethod
     def forward(ctx: Any, start: Tensor, x: Tensor) -> Tensor:
@@ -200,7 +200,7 @@ class _Entrance(torch.autograd.Function):
 def _traced(
     inputs: Sequence[Tensor | None], needed: Sequence[bool], mask: Mask, scale: float, dropout_p: float
 ) -> tuple[list[Tensor | None], Tensor]:
-    """SDPA of query, key, value and bias as a graph of its own: where it begins, and its output."""
+    """SDPA of query, key, value and bias as a separate autograd graph: its roots and its output."""
     with torch.enable_grad():
         start = torch.empty(0, requires_grad=True)
         inner = [
@@ -212,7 +212,7 @@ def _traced(
 
 
 class _TwiceDifferentiable(torch.autograd.Function):
-    """SDPA, whose fused backward cannot itself be differentiated: a second derivative writes the product out."""
+    """SDPA with second derivatives, which its fused backward lacks: they write the product out."""
 
     @staticmethod
     def forward(
@@ -229,11 +229,11 @@ class _TwiceDifferentiable(torch.autograd.Function):
         inputs, mask = (query, key, value, bias), Mask(allowed, bias, causal)
         ctx.mask, ctx.scale, ctx.dropout_p = Mask(allowed, None, causal), scale, dropout_p
         if dropout_p == 0.0 and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
-            # A checkpoint computes all of its block again for each graph that looks into it: trace SDPA in backward.
+            # A checkpoint recomputes its block for each graph that unpacks it: trace SDPA in the backward.
             ctx.save_for_backward(*inputs, *[None] * 5)
             return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
         inner, output = _traced(inputs, ctx.needs_input_grad, mask, scale, dropout_p)
-        # All of it saved, so that it goes when torch lets go of a graph: the inputs, the same again inside, the output.
+        # Saved tensors, so that torch frees them with its graph: the inputs, the inner copies, the output.
         ctx.save_for_backward(*inputs, *inner, output)
         return output.detach()
 
@@ -245,7 +245,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
     @staticmethod
     def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         needed = [i for i in range(4) if ctx.needs_input_grad[i]]
-        saved = ctx.saved_tensors  # once: a checkpoint allows one look
+        saved = ctx.saved_tensors  # once: a checkpoint allows one access
         outer, inside, output = saved[:4], saved[4:8], saved[8]
         mask = ctx.mask._replace(bias=outer[3])
         if not torch.is_grad_enabled():
@@ -256,7 +256,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
         else:
             if ctx.dropout_p > 0.0:
                 raise BackendError('second derivatives through dropout need backend="message_passing"')
-            # Through views of their own: one of them may have been computed from another.
+            # Separate views: one of the inputs may have been computed from another.
             views: list[Any] = [x if x is None else x.view_as(x) for x in outer]
             query, key, value, bias = views
             output = unfused_attention(query, key, value, mask._replace(bias=bias), ctx.scale).output.to(query.dtype)

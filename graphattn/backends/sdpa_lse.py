@@ -15,8 +15,8 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float) -> tuple[Tensor, Tensor]:
     """Output (B, H, T, D_v) and lse (B, H, T, 1) of attention, heads first; differentiable any number of times.
 
-    Every row of the mask must allow something. Written out in plain operations where the kernel has no way: other
-    devices, half precision (whose lse must be float32), a bias that wants its gradient, torch.compile, torch.func.
+    Every row of the mask must allow a source. Plain operations serve where the kernel does not: other devices, half
+    precision (whose lse must be float32), a bias that requires a gradient, torch.compile, torch.func.
     """
     query, scale = above_zero(query, scale)
     bias = mask.bias
@@ -41,7 +41,7 @@ class _Fused(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]:
         ctx.causal, ctx.scale = causal, scale
-        width = max(query.shape[-1], value.shape[-1])  # the kernel wants one width; zeros add nothing
+        width = max(query.shape[-1], value.shape[-1])  # the kernel takes one width; zeros add nothing
         given = [_wider(x, width) for x in (query, key, value)]
         output, lse = _forward(*given, 0.0, causal, attn_mask=bias, scale=scale)
         output = output[..., : value.shape[-1]]
@@ -57,12 +57,12 @@ class _Fused(torch.autograd.Function):
     def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, output, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
-            views = [x.view_as(x) for x in (query, key, value)]  # one of them may have been computed from another
+            views = [x.view_as(x) for x in (query, key, value)]  # one may have been computed from another
             again = unfused_attention(views[0], views[1], views[2], Mask(None, bias, ctx.causal), ctx.scale)
             first = torch.autograd.grad((again.output, again.lse), views, grads, create_graph=True)
             return *first, None, None, None
-        # The kernel takes <d_output, output> from each d_score; lse's gradient is to be added to it, which one more
-        # column does: 1 in d_output, -d_lse in output, 0 in query, key and value.
+        # The kernel subtracts <d_output, output> from each d_score; one more column adds the gradient of lse to it:
+        # 1 in d_output, -d_lse in output, 0 in query, key and value.
         width = max(query.shape[-1], value.shape[-1])
         d_output, d_lse = grads
         one = torch.ones_like(d_lse)

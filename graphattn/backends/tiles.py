@@ -1,4 +1,4 @@
-"""Tiles: batched dense attention on blocks of targets, each with the sources that it reads."""
+"""Tiles: batched dense attention on blocks of targets, each with its sources."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ MOST_TARGETS = 1 << 21  # planning them takes seconds
 
 
 def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
-    """What tiles of so many pairs and columns hold in the forward pass, in bytes."""
+    """Bytes that tiles of so many pairs and columns hold in the forward pass."""
     wide = torch.finfo(request.statistics).bits // 8
     held = 4 * request.batch * request.heads * wide if written(request) else (1 + wide) * request.batch
     return int(columns * request.floats_per_pair * wide + pairs * held)
@@ -48,7 +48,7 @@ class TilesBackend(Backend):
         reasons = reasons_needing_edges(request)
         if request.edge_features:
             reasons.append(
-                "edge features differ from edge to edge, and a dense product has one key for all its readers"
+                "edge features change a key from edge to edge, and a dense product has one key for all targets"
             )
         if 0 in (request.heads, request.head_dim, request.value_dim):
             reasons.append("an axis has size 0")
@@ -56,26 +56,26 @@ class TilesBackend(Backend):
             reasons.append("edges are repeated, and a tile holds each pair once")
         if graph.num_targets > MOST_TARGETS:
             reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
-        least = tiles_bytes(graph.num_edges, 0, request)  # full tiles, before any is looked for
+        least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
         if not reasons and least > MAX_BYTES:
             reasons.append(f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges")
         if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
             fill = min(1.0, graph.num_edges / survey(graph).pairs)  # the pairs are an estimate
             reasons.append(
-                f"it would hold {self.bytes_needed(graph, request):,} bytes: its tiles are {fill:.2g} full of edges"
+                f"it would hold {self.bytes_needed(graph, request):,} bytes: edges fill only {fill:.2g} of its tiles"
             )
         return reasons
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         way = self.way(graph, request)
         told = {
-            "flex": "FlexAttention runs it, which is compiled at the first call",
-            "varlen": "FlashAttention of sequences runs it, torch's varlen_attn",
+            "flex": "it runs FlexAttention, compiled at the first call",
+            "varlen": "it runs FlashAttention of sequences, torch's varlen_attn",
         }
         notes = [told[way]] if way in told else []
         if survey(graph).pairs == graph.num_edges and not request.score_bias and not notes:
             return notes
-        return [*notes, "a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
+        return [*notes, "a NaN or inf in a source reaches every target in the same tile, edge or not"]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         way = self.way(graph, request)
@@ -86,7 +86,7 @@ class TilesBackend(Backend):
         return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
-        """Pairs in tiles, those of small ones counted as more; or pairs in square blocks."""
+        """Pairs in tiles, small tiles counted as more; or pairs in square blocks."""
         way = self.way(graph, request)
         if way == "flex":
             return way, block_work(graph)
@@ -101,13 +101,13 @@ class TilesBackend(Backend):
         return bare + self.work_ms(request, self.kind(request), least_work(graph) * (WORK if request.of_rows else 1))
 
     def kind(self, request: Request) -> str:
-        """Whether SDPA runs the tiles, or its plain operations; its kernels on CUDA tell no lse."""
+        """The kind of work of gathered tiles: SDPA's, or that of plain operations; SDPA on CUDA returns no lse."""
         return "unfused" if written(request) or (request.lse and request.device.type == "cuda") else "fused"
 
     def way(self, graph: AttentionGraph, request: Request) -> str:
-        """What is quickest: "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
-        where it was measured; or SDPA on tiles that are gathered, by its :meth:`kind`."""
-        from .edges import without_kernels  # at the call: backends stand in the order of their imports
+        """The quickest way: "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
+        if it was measured; or SDPA on gathered tiles, by its :meth:`kind`."""
+        from .edges import without_kernels  # imported late: the order of imports is that of backends
 
         kind, ms = self.kind(request), {}
         if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
@@ -119,7 +119,7 @@ class TilesBackend(Backend):
         return min(ms, key=ms.__getitem__, default=kind)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
-        """A window, a shorter one with a cap, which SDPA does not offer, and cells, which it runs on CUDA, too."""
+        """A window, a shorter one with a softcap, which SDPA lacks, and cells, which it runs on CUDA, too."""
         from ..graphs import sliding_window, window_partition
 
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
@@ -139,23 +139,23 @@ class TilesBackend(Backend):
 
 @constant_result
 def constant_tiles(graph: AttentionGraph, device: torch.device) -> Tiles:
-    """The tiles of a graph; torch.compile keeps them as constants, guarded by the graph's identity."""
+    """The tiles of a graph; constants of compiled code, guarded by the graph's identity."""
     return tiles(graph, device)
 
 
 @constant_result
 def constant_edge_places(graph: AttentionGraph, device: torch.device) -> Tensor:
-    """Where the edges lie in the tiles, likewise."""
+    """The positions of the edges in the tiles; constants, too."""
     return edge_places(graph, device)
 
 
-@constant_result  # Python on the graph's structure: torch.compile keeps the answer
+@constant_result  # Python on the graph's structure: a constant of compiled code
 def _way(graph: AttentionGraph, *request: Any) -> str:
     return TilesBackend().way(graph, Request(*request))
 
 
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    """Attention on a graph, the quickest way."""
+    """Attention on a graph by the quickest way."""
     on_cuda = inputs.query.device.type == "cuda" and not plain_operations_only()
     way = _way(graph, *inputs.request(weights, lse)) if on_cuda else ""
     if way in ("flex", "varlen"):
@@ -172,11 +172,11 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
 
 
 def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    """The same by SDPA on the tiles, whose sources are gathered."""
+    """Attention on a graph by SDPA on tiles with gathered sources."""
     device, lead = inputs.query.device, inputs.query.shape[:-3]
     plan = constant_tiles(graph, device)
     if not plan.buckets:
-        return _nothing(inputs)
+        return _empty_outputs(inputs)
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
     rows, columns = ([getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns"))
     parts = zip(
@@ -195,8 +195,8 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
     )
 
 
-def _nothing(inputs: Inputs) -> Outputs:
-    """What a graph without edges gives: zeros that hang on the inputs, whatever these hold."""
+def _empty_outputs(inputs: Inputs) -> Outputs:
+    """The outputs of a graph without edges: zeros that depend on the inputs for autograd, even on NaN."""
     given = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
     zero = sum(x.flatten()[:0].sum() for x in given if x is not None)
     shape, wide = inputs.query.shape[:-1], inputs.request().statistics
@@ -268,7 +268,7 @@ def _bucket(
 
 
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
-    """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` for a target without an edge."""
+    """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` is the value of a target without an edge."""
     every = [plan.output.node.numel()]
     (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, plan.output)
     return result if plan.isolated is None else result.masked_fill(plan.isolated[:, None, None], nothing)

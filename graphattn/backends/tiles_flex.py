@@ -1,7 +1,7 @@
-"""Tiles through FlexAttention, on CUDA: square blocks in the given order, of which the empty ones cost nothing.
+"""Tiles through FlexAttention, on CUDA: square blocks in the given order; empty blocks cost nothing.
 
-A mask is tensors that the kernels look up, so that graphs of the same sizes share one compiled program, and sizes
-that change make it one for any.
+A mask is a table that the kernels look up, so that graphs of the same sizes share one compiled program; if sizes
+change, the program becomes one for any size.
 """
 
 import functools
@@ -22,7 +22,7 @@ from .request import Inputs, Outputs, Request, nodes_first
 from .sdpa import softmax_lse
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-WIDTHS = range(16, 257)  # of a head, within which its kernels fit every device that they run on
+WIDTHS = range(16, 257)  # of a head, for which the kernels fit every supported device
 GRID = 65_535  # programs along an axis
 
 Pair = tuple[Tensor, Tensor]
@@ -30,15 +30,15 @@ Pair = tuple[Tensor, Tensor]
 
 
 def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
-    """Why FlexAttention does not run a call that tiles can run."""
+    """Reasons why FlexAttention does not run a call that tiles can run."""
     reasons = without_place("FlexAttention", request)
     if request.device.type != "cuda":
-        reasons.append(f"FlexAttention is taken on CUDA, and the tensors are on {request.device}")
+        reasons.append(f"FlexAttention is used on CUDA only, and the tensors are on {request.device}")
     if request.dtype not in DTYPES:
         reasons.append(f"FlexAttention has no kernel for {request.dtype}")
     if not {request.head_dim, request.value_dim} <= set(WIDTHS):
         widths = f"{request.head_dim} and {request.value_dim}"
-        reasons.append(f"FlexAttention is taken for heads of {WIDTHS[0]} to {WIDTHS[-1]} numbers, got {widths}")
+        reasons.append(f"FlexAttention is used for heads of width {WIDTHS[0]} to {WIDTHS[-1]}, got {widths}")
     if max(request.batch, request.heads) > GRID:
         reasons.append(f"FlexAttention takes at most {GRID:,} heads and as many examples")
     if num_blocks(graph) > MOST_BLOCKS:
@@ -47,19 +47,19 @@ def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
 
 
 def without_place(name: str, request: Request, more: dict[str, bool] | None = None) -> list[str]:
-    """Why attention of torch by that name does not run a call: what none has, and ``more`` that this one lacks."""
-    own = {"a bias": request.score_bias, "dropout": request.dropout, "weights that are asked for": request.weights}
-    reasons = [f"{name} has no place for {what}" for what, wanted in {**own, **(more or {})}.items() if wanted]
-    return reasons + [f"{name} has softmax alone"] * request.normalize
+    """Reasons why a fused attention of torch does not run a call: options that all lack, and ``more`` of this one."""
+    own = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
+    reasons = [f"{name} does not support {what}" for what, wanted in {**own, **(more or {})}.items() if wanted]
+    return reasons + [f"{name} supports softmax only"] * request.normalize
 
 
 def flex_bytes(graph: AttentionGraph) -> int:
-    """About what the tables of blocks hold, in bytes."""
+    """Approximate bytes of the tables of blocks."""
     return 25 * num_blocks(graph)
 
 
 def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
-    """Attention on a graph; ``again`` is the same in operations with any number of derivatives."""
+    """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
     plan, tables = constant_blocks(graph, query.device)
     mask = block_mask(plan, tables)
@@ -74,22 +74,22 @@ def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[.
 
 @constant_result
 def constant_blocks(graph: AttentionGraph, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
-    """The blocks of a graph, and what a ``BlockMask`` of them is made of; constants of compiled code."""
+    """The blocks of a graph and the tables of their ``BlockMask``; constants of compiled code."""
     plan = block_lists(graph, device)
     return plan, cached(graph, ("block tables", device), lambda: tables_of(plan, graph.num_targets, graph.num_sources))
 
 
 def tables_of(plan: BlockLists, targets: int, sources: int) -> tuple[Any, ...]:
-    """Sizes, and numbers and places of blocks, the partial and the full ones of each row and then of each column."""
+    """Sizes, then counts and indices of the partial and the full blocks of each row, then of each column."""
     T, S = (n if slots is None else slots.node.numel() for n, slots in ((targets, plan.target), (sources, plan.source)))
     which = [kinds == kind for kinds in (plan.kinds, plan.kinds.T) for kind in (PARTIAL, FULL)]
     return (T, S), *(table for one in which for table in ordered(one))
 
 
 def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:
-    """The ``BlockMask`` of a plan; its ``mask_mod`` reads tensors, and differs in them alone from any other plan's.
+    """The ``BlockMask`` of a plan; its ``mask_mod`` differs from that of another plan only in the tensors it reads.
 
-    It is made at each call, as torch.compile follows one that it saw made, and no other.
+    It is made at each call, since torch.compile traces only a mask made inside the program.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -99,13 +99,13 @@ def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:
         word = bits[which[q_idx // SIDE, kv_idx // SIDE], q_idx % SIDE, kv_idx % SIDE // WORD]
         return ((word >> (kv_idx % WORD)) & 1) == 1
 
-    make: Any = BlockMask  # mypy does not count what a star holds
+    make: Any = BlockMask  # mypy does not count starred arguments
     return make(*tables, (SIDE, SIDE), mask_mod)
 
 
 def _run(plan: BlockLists, mask: Any, inputs: Inputs, lse: bool, query: Tensor, key: Tensor, value: Tensor) -> Pair:
     T = query.shape[1]
-    if plan.isolated is not None:  # not even a NaN of theirs may enter a product
+    if plan.isolated is not None:  # not even a NaN of an isolated target may enter a product
         query = query.masked_fill(plan.isolated[:, None, None], 0.0)
     if plan.unused is not None:
         key, value = (x.masked_fill(plan.unused[:, None, None], 0.0) for x in (key, value))
@@ -125,12 +125,12 @@ def _run(plan: BlockLists, mask: Any, inputs: Inputs, lse: bool, query: Tensor, 
 
 
 def _kind(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
-    """What a program is of, beside sizes that may change."""
+    """The key of a compiled program, beside sizes that may change."""
     return query.dtype, query.shape[2], key.shape[2], query.shape[3], value.shape[3], torch.is_grad_enabled()
 
 
 def _joined(pieces: Pieces, output: Tensor, lse: Tensor) -> Pair:
-    """Pieces of rows of blocks added up where their first ones stand; heads first."""
+    """Pieces of rows of blocks merged at the index of the first; heads first."""
     blocks, log_sums = output.unflatten(2, (-1, SIDE)), lse.unflatten(2, (-1, SIDE))
     absent = pieces.piece < 0
     at = pieces.piece.clamp(min=0)
@@ -141,21 +141,21 @@ def _joined(pieces: Pieces, output: Tensor, lse: Tensor) -> Pair:
 
 
 def compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
-    """FlexAttention of one kind, for any sizes; torch.compile follows into it where it is at work already."""
+    """FlexAttention of one kind, for any sizes; under torch.compile it is traced as part of the caller."""
     return attend(scale, softcap, lse) if torch.compiler.is_compiling() else _compiled(scale, softcap, lse, *kind)
 
 
 @functools.lru_cache(maxsize=64)
 def _compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
     run: Any = attend(scale, softcap, lse)
-    # torch counts how often a code object is compiled, and gives up after eight times: each kind has one of its own
+    # torch compiles a code object at most eight times: each kind gets a copy
     alone = types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__)
     made: Callable[..., Pair] = torch.compile(alone, fullgraph=True)
     return made
 
 
 def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair]:
-    """FlexAttention with these numbers, heads first; lse has no entries unless wanted."""
+    """FlexAttention with these numbers, heads first; lse is empty unless requested."""
     from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
     def capped(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
@@ -177,16 +177,16 @@ def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair
 
 
 def twice_differentiable(query: Tensor, key: Tensor, value: Tensor, run: Any, again: Any) -> Pair:
-    """``run``, whose derivative has none itself, with a second one: that of ``again``."""
+    """``run`` with the second derivative of ``again``."""
     tracked = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    if tracked and not torch.compiler.is_compiling():  # compiled code has one derivative, and raises at the second
+    if tracked and not torch.compiler.is_compiling():  # compiled code has one derivative only, and raises at the second
         output, log_sum = _Again.apply(query, key, value, run, again)
         return output, log_sum
     return run(query, key, value)
 
 
 class _Again(torch.autograd.Function):
-    """Compiled code with a second derivative: that of the same in plain operations."""
+    """Compiled code with the second derivative of the same in plain operations."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, run: Any, again: Any) -> Pair:
@@ -206,7 +206,7 @@ class _Again(torch.autograd.Function):
         leaves, outputs = ctx.inner
         keep = torch._C._autograd._get_current_graph_task_keep_graph()
         if not keep:
-            ctx.inner = None  # so that this layer's memory is free before the next one's backward
+            ctx.inner = None  # frees this layer's memory before the backward of the next
         given = [(x, g.contiguous()) for x, g in zip(outputs, grads, strict=True) if g is not None and x.requires_grad]
         wanted = [x for x in leaves if x.requires_grad]
         made = iter(torch.autograd.grad([x for x, _ in given], wanted, [g for _, g in given], retain_graph=keep))

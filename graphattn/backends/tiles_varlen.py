@@ -1,7 +1,7 @@
 """Tiles through FlashAttention of sequences of any lengths, on CUDA: torch's ``varlen_attn``.
 
-It is taken only where ``graphattn doctor --calibrate --device cuda`` has compared it with plain attention on that very
-device, and measured it.
+It is used only if ``graphattn doctor --calibrate --device cuda`` has compared it with plain attention on that device,
+and measured it.
 """
 
 import functools
@@ -19,15 +19,15 @@ from .request import HALF, Inputs, Outputs, Request, nodes_first
 from .sdpa import above_zero
 from .tiles_flex import Pair, twice_differentiable, without_place
 
-_MOST = 65_535  # sequences: programs along an axis
-_BEYOND = 64  # keys on each side of a window that are computed and masked, about
+_MOST = 65_535  # limit of sequences: programs along an axis
+_BEYOND = 64  # approximate number of keys on each side of a window that are computed and masked
 
 
 def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]:
-    """Why torch's attention of sequences does not run a call that tiles can run."""
+    """Reasons why torch's attention of sequences does not run a call that tiles can run."""
     more = {
-        "a bound on scores": request.softcap,
-        "lse that is asked for": request.lse,
+        "softcap": request.softcap,
+        "lse": request.lse,
         "grouped heads": request.heads != request.kv_heads,
     }
     reasons = without_place("varlen_attn", request, more)
@@ -37,7 +37,7 @@ def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]
         reasons.append(f"varlen_attn has no kernel for {request.dtype}")
     if request.head_dim != request.value_dim or request.head_dim % 8 or request.head_dim > 256:
         widths = f"{request.head_dim} and {request.value_dim}"
-        reasons.append(f"varlen_attn takes heads of one width, a multiple of 8 up to 256, got {widths}")
+        reasons.append(f"varlen_attn needs heads of one width, a multiple of 8 up to 256, got {widths}")
     if request.batch * graph.num_targets >= 1 << 31:
         reasons.append("varlen_attn counts the nodes of a batch in 32 bits")
     if not _offered():
@@ -45,14 +45,14 @@ def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]
     if not reasons:
         plan = sequences(graph)
         if plan is None:
-            reasons.append("the graph is not made of sequences, each of which reads itself within one window")
+            reasons.append("the graph is not a set of sequences that read themselves within one window")
         elif request.batch * (len(plan.ends) - 1) > _MOST:
             reasons.append(f"varlen_attn takes at most {_MOST:,} sequences")
     return reasons
 
 
 def varlen_work(graph: AttentionGraph) -> float:
-    """What it costs, in pairs."""
+    """The cost in pairs."""
     return graph.num_edges + 2.0 * _BEYOND * graph.num_targets
 
 
@@ -71,12 +71,12 @@ def _varlen_attn() -> Any:
 
 
 def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
-    """Attention on a graph; ``again`` is the same in operations with any number of derivatives."""
+    """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
     plan, attend = constant_sequences(graph, query.device), _varlen_attn()
     batch, nodes = query.shape[:2]
     ends = plan.ends
-    if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:  # compiled code learns the batch here
+    if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:  # compiled code knows the batch only here
         return Outputs(again(query, key, value)[0].reshape(*inputs.query.shape[:-1], value.shape[-1]))
     if batch != 1:
         each = torch.arange(batch, dtype=torch.int32, device=ends.device).unsqueeze(1) * nodes
@@ -95,9 +95,9 @@ def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple
 
 
 def _aligned(x: Tensor) -> bool:
-    """Whether rows are in one piece and begin at multiples of 16 bytes, as the kernels read them.
+    """True if rows are contiguous and start at multiples of 16 bytes, as the kernels require.
 
-    Compiled code cannot ask where a tensor begins, and copies.
+    Compiled code cannot test the address of a tensor, and copies.
     """
     if torch.compiler.is_compiling():
         return False
@@ -107,7 +107,7 @@ def _aligned(x: Tensor) -> bool:
 
 @constant_result
 def constant_sequences(graph: AttentionGraph, device: torch.device) -> Sequences:
-    """The sequences of a graph, which is made of them; a constant of compiled code."""
+    """The sequences of a graph; a constant of compiled code."""
     found = sequences(graph, device)
     assert found is not None
     return found

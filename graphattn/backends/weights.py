@@ -27,13 +27,13 @@ class Top(NamedTuple):
 class EdgeWeights:
     """Attention weights before dropout; it unpacks as PyG's pair: ``edge_index, alpha = weights``.
 
-    After softmax they are shares of an average, and no calibrated probabilities that a source is the right one.
+    After softmax they are the coefficients of an average, not calibrated probabilities that a source is right.
 
     Args:
         graph: The graph whose edges they belong to, in its edge order.
         alpha: (..., E, H), float32 or wider; sums to 1 over the edges into a target, or to 0 for an isolated one.
-        heads: The graphs of heads, where they differ; ``graph`` is then their union, and a weight is 0 on an edge that
-            its head does not have.
+        heads: The graphs of the heads, if they differ; ``graph`` is then their union, and the weight of an edge is 0 in
+            a head without it.
     """
 
     graph: AttentionGraph | EdgeTensors
@@ -42,11 +42,11 @@ class EdgeWeights:
 
     @classmethod
     def of(cls, graph: AttentionGraph | PerHead | EdgeTensors, alpha: Tensor) -> "EdgeWeights":
-        """The weights of a call on a graph, or on graphs of heads."""
+        """The weights of a call on a graph, or on graphs per head."""
         return cls(graph.union(), alpha, graph) if isinstance(graph, PerHead) else cls(graph, alpha)
 
     def present(self) -> Tensor:
-        """bool (E, H): whether a head has an edge; all do unless they read along graphs of their own."""
+        """bool (E, H): True where a head has an edge; all True unless heads have different graphs."""
         there = torch.ones(self.alpha.shape[-2:], dtype=torch.bool, device=self.alpha.device)
         if self.heads is not None:
             target, source = self.graph.target, self.graph.source
@@ -59,7 +59,7 @@ class EdgeWeights:
         yield self.alpha
 
     def dense(self) -> Tensor:
-        """(..., H, T, S): 0 where there is no edge; copies of a repeated edge are added up.
+        """(..., H, T, S): 0 where there is no edge; copies of a repeated edge are summed.
 
         Raises:
             GraphError: If it would take more than 4 GiB.
@@ -72,9 +72,9 @@ class EdgeWeights:
         return flat.unflatten(-2, (T, S)).movedim(-1, -3)
 
     def top(self, k: int) -> Top:
-        """The ``k`` strongest sources of every target and head, strongest first; source -1 and weight 0 where fewer.
+        """The ``k`` strongest sources of every target and head, strongest first, padded with source -1 and weight 0.
 
-        Equal weights stand in edge order.
+        Equal weights are in edge order.
 
         Raises:
             OptionError: If ``k`` is not a whole number >= 1.
@@ -91,20 +91,20 @@ class EdgeWeights:
         owner = target[order]
         degree = torch.bincount(target, minlength=T)
         rank = torch.arange(target.numel(), device=target.device) - (degree.cumsum(0) - degree)[owner]
-        spare = T * k  # edges beyond the k-th land in one place that is cut off
-        place = torch.where((rank < k) & there.expand_as(order).gather(-1, order), owner * k + rank, spare)
-        shape = (*alpha.shape[:-1], spare + 1)
+        trash = T * k  # slot of edges beyond the k-th, cut off below
+        place = torch.where((rank < k) & there.expand_as(order).gather(-1, order), owner * k + rank, trash)
+        shape = (*alpha.shape[:-1], trash + 1)
         source = torch.full(shape, -1, device=alpha.device).scatter(
             -1, place, self.graph.source.to(alpha.device)[order]
         )
         weight = alpha.new_zeros(shape).scatter(-1, place, alpha.gather(-1, order))
-        return Top(*(x[..., :spare].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight)))
+        return Top(*(x[..., :trash].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight)))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the line of ``repr`` and the weights, the mean over batch and heads.
+        """The view in a notebook: the line of ``repr`` and a picture of the weights, the mean over batch and heads.
 
-        A cell of a large one has the largest of its weights; darker with the square root, black is 1 (or the largest
-        weight, where that is above 1).
+        A cell of a large picture has the largest of its weights; darkness grows with the square root, and black is 1
+        (or the largest weight, if it is above 1).
         """
         T, S = self.graph.num_targets, self.graph.num_sources
         if T * S == 0:

@@ -37,8 +37,8 @@ def test_nodes_are_named():
         ("value", s, 14, None),
     ]
     assert found[1].spoils == int(graph.out_degree[s])
-    assert str(found[0]) == f"query of target {t} is nan: 1 target will read it"
-    assert str(found[2]).startswith(f"value of source {s} is -inf and 13 more: {found[1].spoils} target")
+    assert str(found[0]) == f"query of target {t} is nan: read by 1 target"
+    assert str(found[2]).startswith(f"value of source {s} is -inf and 13 more: read by {found[1].spoils} target")
 
 
 def test_the_number_that_is_named_is_the_first():
@@ -54,7 +54,7 @@ def test_a_source_that_nobody_reads_is_named_and_harmless():
     q, k, v = tensors(graph, requires_grad=False)
     k[0] = NAN
     (only,) = find_nonfinite(q, k, v, graph)
-    assert str(only) == "key of source 0 is nan and 14 more: no target reads it"
+    assert str(only) == "key of source 0 is nan and 14 more: read by no targets"
     assert ga.attention(q, k, v, graph).isfinite().all()
 
 
@@ -68,7 +68,7 @@ def test_biases_are_named_by_edge():
         ("score_bias", 11, ends[0], 1),
         ("score_bias", 17, ends[1], 6),
     ]
-    assert str(found[0]) == f"score_bias of edge 11 ({ends[0][0]} -> {ends[0][1]}) is inf: 1 target will read it"
+    assert str(found[0]) == f"score_bias of edge 11 ({ends[0][0]} -> {ends[0][1]}) is inf: read by 1 target"
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 14])

@@ -108,7 +108,7 @@ def test_a_nan_source_spoils_its_readers(backend):
     notes = {c.name: c.notes for c in ga.explain(graph).candidates}[backend]
     if backend in ("dense", "tiles"):
         product = "dense product" if backend == "dense" else "tile"
-        note = f"a NaN or inf in a source reaches every target that some {product} pairs it with, edge or not"
+        note = f"a NaN or inf in a source reaches every target in the same {product}, edge or not"
         assert notes[0] == note
         return
     assert notes == ()

@@ -143,15 +143,15 @@ def test_verify_and_explain_take_graphs_of_heads():
             lambda x: ga.attention(x, x, x, FAMILIES["three, two the same"]),
             "3 graphs needs a multiple of 3 heads, got 4",
         ),
-        (lambda x: ga.attention(x, x, x, graphs.window_partition(..., 2)), "12 nodes do not tell its axes"),
+        (lambda x: ga.attention(x, x, x, graphs.window_partition(..., 2)), "axes of a grid, and got 12 nodes"),
         (lambda x: ga.attention(None, x, x, graphs.full(...)), "query must be a tensor"),
-        (lambda x: ga.attention(x[:11], x, x, graphs.full(...)), "of 11 targets has 11 sources, but 12 are wanted"),
+        (lambda x: ga.attention(x[:11], x, x, graphs.full(...)), "of 11 targets has 11 sources, expected 12"),
         (
             lambda x: ga.attention(x, x, x, [graphs.full(12)]),
             "graph must be an AttentionGraph, got list",
         ),
         (lambda x: ga.attention(x, x, x, FAMILIES["rules"], score_bias=torch.zeros(3)), "score_bias must have shape"),
-        (lambda x: ga.explain(graphs.full(...)), "has no size yet"),
+        (lambda x: ga.explain(graphs.full(...)), "has no size; pass pattern"),
     ],
 )
 def test_refusals(call, message):

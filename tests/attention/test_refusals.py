@@ -37,16 +37,16 @@ SHAPES = {
     "float8": ({"k": K.to(torch.float8_e4m3fn)}, r"key must be float16, .* got torch.float8_e4m3fn"),
     "two dtypes": ({"k": K.float()}, r"key must be torch.float64 like query, got torch.float32"),
     "two devices": ({"k": K.to("meta")}, r"key is on meta and query on cpu; move one of them"),
-    "widths": ({"k": K[..., 1:]}, r"key has width 4 and query 5; they are multiplied"),
-    "kv heads": ({"v": V[:, :, :2]}, r"value has 2 heads and key 3; they go together"),
-    "groups": ({"q": Q[:, :, :5]}, r"query has 5 heads, which is not a multiple of key's and value's 3"),
-    "no kv heads": ({"k": K[:, :, :0], "v": V[:, :, :0]}, r"query has 6 heads, which is not a multiple of .* 0"),
+    "widths": ({"k": K[..., 1:]}, r"key and query must have the same width, got 4 and 5"),
+    "kv heads": ({"v": V[:, :, :2]}, r"value must have as many heads as key, got 2 and 3"),
+    "groups": ({"q": Q[:, :, :5]}, r"heads of query must be a multiple of those of key and value, got 5 and 3"),
+    "no kv heads": ({"k": K[:, :, :0], "v": V[:, :, :0]}, r"heads of query must be a multiple of .* got 6 and 0"),
     "leads": ({"k": K.expand(3, 2, *K.shape[1:]), "v": V.expand(5, 2, *V.shape[1:])}, r"do not broadcast: .* \(3, 2\)"),
     "bias of another lead": ({"score_bias": torch.zeros(3, 53, 6)}, r"do not broadcast: .* \(3,\)"),
     "bias of pairs": ({"score_bias": torch.zeros(13, 19)}, r"must have shape \(53,\), \(53, 6\) .* got \(13, 19\)"),
     "bias of kv heads": ({"score_bias": torch.zeros(53, 3)}, r"for 53 edges and 6 heads, in .* order; got \(53, 3\)"),
     "bias heads first": ({"score_bias": torch.zeros(6, 53)}, r"score_bias must have shape .* got \(6, 53\)"),
-    "bool bias": ({"score_bias": torch.ones(53).bool()}, r"floating point, got torch.bool \(a mask removes edges"),
+    "bool bias": ({"score_bias": torch.ones(53).bool()}, r"floating point, got torch.bool; to mask edges, pass"),
     "integer bias": ({"score_bias": torch.ones(53).long()}, r"score_bias must be floating point, got torch.int64$"),
     "bias elsewhere": ({"score_bias": torch.zeros(53, device="meta")}, r"score_bias is on meta and query on cpu"),
     "sparse bias": ({"score_bias": torch.zeros(53).to_sparse()}, r"score_bias must be strided, got torch.sparse_coo"),
@@ -64,7 +64,7 @@ def test_shape_errors(name):
 
 
 OPTIONS = {
-    "learned scale": ({"scale": torch.tensor(0.3)}, "number, got Tensor; a learned factor multiplies the query"),
+    "learned scale": ({"scale": torch.tensor(0.3)}, "number, got Tensor; multiply the query by a learned factor"),
     **{f"scale {x}": ({"scale": x}, f"scale must be finite, got {x}") for x in (math.nan, math.inf, -math.inf)},
     **{f"dropout {x}": ({"dropout_p": x}, rf"dropout_p must be in \[0, 1\], got {x}") for x in (math.nan, -0.1, 1.1)},
     "softcap 0": ({"softcap": 0.0}, "softcap must be finite and > 0, got 0.0; None means no cap"),
@@ -211,9 +211,7 @@ def test_explain_knows_its_options_and_prints_itself():
             ga.explain(GRAPH, heads=heads, kv_heads=kv_heads)
     found = ga.explain(GRAPHS["repeated_edges"](), score_bias=True)
     assert found.chosen == "edges"
-    assert "  dense: refused\n      because repeated edges have a bias, a dropout and a weight of their own" in str(
-        found
-    )
+    assert "  dense: refused\n      because each copy of an edge has its own bias, dropout and weight" in str(found)
     assert found.to_dict()["candidates"][0]["runs"] is False
     both = str(ga.explain(GRAPH))
     assert "      note: a NaN or inf in a source reaches every target" in both

@@ -132,7 +132,7 @@ def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypa
     for graph, flex_wins in ((window, True), (longformer, True), (documents, True), (cells, False)):
         explanation = explained(graph, CUDA._replace(batch=8))
         assert explanation.chosen == "tiles", graph
-        assert ("FlexAttention runs it" in str(explanation)) is flex_wins, graph
+        assert ("it runs FlexAttention" in str(explanation)) is flex_wins, graph
         assert (tiles.TilesBackend().work(graph, CUDA)[0] == "flex") is flex_wins
     for request in (CUDA._replace(device=torch.device("cpu")), CUDA._replace(score_bias=True)):
         assert "FlexAttention" not in str(explained(window, request))
@@ -141,13 +141,13 @@ def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypa
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"score_bias": True}, "no place for a bias"),
-        ({"dropout": True}, "no place for dropout"),
-        ({"weights": True}, "no place for weights"),
-        ({"normalize": True}, "softmax alone"),
-        ({"device": torch.device("cpu")}, "taken on CUDA"),
+        ({"score_bias": True}, "does not support a bias"),
+        ({"dropout": True}, "does not support dropout"),
+        ({"weights": True}, "does not support weights"),
+        ({"normalize": True}, "supports softmax only"),
+        ({"device": torch.device("cpu")}, "used on CUDA only"),
         ({"dtype": torch.float64}, "no kernel for torch.float64"),
-        ({"head_dim": 8}, "heads of 16 to 256 numbers, got 8 and 64"),
+        ({"head_dim": 8}, "heads of width 16 to 256, got 8 and 64"),
         ({"batch": 70_000}, "at most 65,535 heads"),
     ],
     ids=lambda x: "-".join(x) if isinstance(x, dict) else None,

@@ -107,7 +107,7 @@ def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
     assert backend.way(window, CUDA) == "flex"
     monkeypatch.setattr(rates, "_kept", lambda *about: {"tiles": {"varlen": 1e-5}})
     assert backend.way(window, CUDA) == backend.work(window, CUDA)[0] == "varlen"
-    assert "FlashAttention of sequences runs it" in str(explained(window, CUDA))
+    assert "it runs FlashAttention of sequences" in str(explained(window, CUDA))
     assert backend.bytes_needed(window, CUDA) == 4 * 8192 * 8
     hub = window | graphs.global_tokens(8192, [0])
     for graph, request in ((hub, CUDA), (window, CUDA._replace(lse=True)), (window, CUDA._replace(kv_heads=2))):
@@ -118,13 +118,13 @@ def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"score_bias": True}, "no place for a bias"),
-        ({"dropout": True}, "no place for dropout"),
-        ({"softcap": True}, "no place for a bound on scores"),
-        ({"weights": True}, "no place for weights"),
-        ({"lse": True}, "no place for lse"),
-        ({"kv_heads": 2}, "no place for grouped heads"),
-        ({"normalize": True}, "softmax alone"),
+        ({"score_bias": True}, "does not support a bias"),
+        ({"dropout": True}, "does not support dropout"),
+        ({"softcap": True}, "does not support softcap"),
+        ({"weights": True}, "does not support weights"),
+        ({"lse": True}, "does not support lse"),
+        ({"kv_heads": 2}, "does not support grouped heads"),
+        ({"normalize": True}, "supports softmax only"),
         ({"device": torch.device("cpu")}, "runs on CUDA, and the tensors are on cpu"),
         ({"dtype": torch.float32}, "no kernel for torch.float32"),
         ({"value_dim": 32}, "a multiple of 8 up to 256, got 64 and 32"),
@@ -137,7 +137,7 @@ def test_reasons_against_it(change, words):
     assert words in reason
     assert not tiles_varlen.reasons_against_varlen(DOCUMENTS, CUDA)
     (reason,) = tiles_varlen.reasons_against_varlen(DOCUMENTS | graphs.global_tokens(47, [0]), CUDA)
-    assert "not made of sequences" in reason
+    assert "not a set of sequences" in reason
 
 
 @pytest.mark.usefixtures("on_cpu")

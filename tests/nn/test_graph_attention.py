@@ -109,7 +109,7 @@ def test_edge_features(name, edge_lead, lead, backend):
     wanted, alpha = by_hand(made, x, graph, context, edge_attr)
     compare(made, found, wanted, [x, context, edge_attr])
     assert_near(weights.alpha, alpha)
-    assert "edge features differ from edge to edge" in str(ga.explain(graph, edge_attr=True))
+    assert "edge features change a key from edge to edge" in str(ga.explain(graph, edge_attr=True))
 
 
 @both

@@ -210,7 +210,7 @@ def test_a_named_backend_refuses_with_its_reasons():
     made = G(12, 3, edge_dim=4, backend="dense")
     with pytest.raises(BackendError, match="'dense' cannot run") as caught:
         made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
-    assert "edge features differ from edge to edge" in caught.value.reasons[0]
+    assert "edge features change a key from edge to edge" in caught.value.reasons[0]
     made.backend = "fast"
     with pytest.raises(
         BackendError,

@@ -44,10 +44,10 @@ def test_a_layer_without_a_fast_form_refuses_fast_backends_with_the_reason(norma
     score = "dot" if normalize in ("hard", "sparsemax") else "additive"
     layer = made(score=score, normalize=normalize)
     layer.backend = "dense" if score == "additive" else "tiles"
-    with pytest.raises(BackendError, match="of its own is a function of"):
+    with pytest.raises(BackendError, match=r"a custom .* is a function of"):
         layer(torch.randn(9, 8, dtype=torch.float64), GRAPH)
     shown = str(ga.explain(GRAPH, score=True))
-    assert "a score of its own is a function of each edge" in shown
+    assert "a custom score is a function of each edge" in shown
     assert "backend: edges" in shown
 
 
@@ -61,8 +61,8 @@ def test_explain_knows_which_scores_and_normalisations_run_as_products(score):
         (None, made(normalize="sink").normalize),
     ):
         assert str(ga.explain(GRAPH, score=of, normalize=normalize)) == plain
-    assert "a score of its own" in str(ga.explain(GRAPH, score="additive"))
-    assert "a normalisation of its own" in str(ga.explain(GRAPH, normalize="sparsemax"))
+    assert "a custom score" in str(ga.explain(GRAPH, score="additive"))
+    assert "a custom normalisation" in str(ga.explain(GRAPH, normalize="sparsemax"))
 
 
 def test_a_score_may_be_any_function_and_kappa_const_over_degree_is_mean_aggregation():
@@ -270,17 +270,17 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (
             lambda: GraphAttention(8, 2, score=lambda q, k: q),
             OptionError,
-            r"score is called as score\(query, key, edge_attr\), but it takes .*: too many positional arguments",
+            r"score must accept score\(query, key, edge_attr\), got a function of .*: too many positional arguments",
         ),
         (
             lambda: GraphAttention(8, 2, score=nn.Linear(4, 1)),
             OptionError,
-            r"score\(query, key, edge_attr\), but it takes \(input",
+            r"score\(query, key, edge_attr\), got a function of \(input",
         ),
         (
             lambda: GraphAttention(8, 2, normalize=lambda score: score),
             OptionError,
-            r"normalize is called as normalize\(score, target, num_targets\), but",
+            r"normalize must accept normalize\(score, target, num_targets\), got",
         ),
         (
             lambda: GraphAttention(8, 2, score=FeatureScore(PositiveFeatures(3, 5))),
@@ -292,9 +292,9 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
             ShapeError,
             r"= \(33, 2\) on cpu, got \(33, 2\) torch.float32 on meta",
         ),
-        (lambda: Additive(2, 4, nn.Tanh), OptionError, "activation is the class Tanh; make one of it"),
-        (lambda: GraphAttention(8, 2, score=Dot), OptionError, r"score is the class Dot; make one .* score=Dot\("),
-        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax), OptionError, "normalize is the class SinkSoftmax; make"),
+        (lambda: Additive(2, 4, nn.Tanh), OptionError, r"activation must be an object, got a class; .*=Tanh\("),
+        (lambda: GraphAttention(8, 2, score=Dot), OptionError, r"score must be an object, got a class; .*=Dot\("),
+        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax), OptionError, "got a class; pass normalize=Sink"),
         (lambda: GraphAttention(8, 2, normalize=SinkSoftmax(3)), OptionError, "num_heads=3, and the layer num_heads=2"),
         (
             lambda: GraphAttention(8, 2, score=Cosine(3)),

@@ -158,7 +158,7 @@ def test_what_tiles_would_hold_is_refused_before_they_are_looked_for_where_it_is
     pairs, fewest = survey(graph).pairs, tiles_bytes(graph.num_edges, 0, Request())
     monkeypatch.setattr("graphattn.backends.tiles.MAX_BYTES", fewest)
     (told,) = choose.BACKENDS["tiles"].reasons_against(graph, Request())
-    assert told.endswith(f"its tiles are {graph.num_edges / pairs:.2g} full of edges")
+    assert told.endswith(f"edges fill only {graph.num_edges / pairs:.2g} of its tiles")
     monkeypatch.setattr("graphattn.backends.tiles.MAX_BYTES", 1000)
     (told,) = choose.BACKENDS["tiles"].reasons_against(graph, Request())
     assert told.endswith("bytes and more for 4,500 edges")

@@ -38,7 +38,7 @@ def test_a_layer_takes_them(options):
 
 def test_what_does_not_take_them_says_so():
     edges, x = EdgeTensors(ga.graphs.causal(3)), torch.randn(3, 1, 2)
-    with pytest.raises(BackendError, match="edges that come as tensors run on edges or message_passing"):
+    with pytest.raises(BackendError, match="EdgeTensors run on edges or message_passing"):
         ga.attention(x, x, x, edges, backend="tiles")
     with pytest.raises(GraphError, match="graph must be an AttentionGraph, got EdgeTensors"):
         ga.explain(edges)

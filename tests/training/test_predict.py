@@ -69,7 +69,7 @@ def test_a_run_is_measured_where_its_device_is_not(classes, tmp_path):
     told = (tmp_path / "run" / "run.json").read_text()
     (tmp_path / "run" / "run.json").write_text(told.replace('"device": "cpu"', '"device": "cuda:99"'))
     assert ga.training.evaluate(tmp_path / "run").to_dict() == before
-    with pytest.raises(OptionError, match="device must be a device that is here"):
+    with pytest.raises(OptionError, match="device must be an available device"):
         ga.training.resume(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(told.replace('"model": "perceptron"', '"model": "pct"'))
     with pytest.raises(LoaderError, match=r"model.safetensors: expected a state of this run, got that of another"):
