@@ -1,4 +1,4 @@
-"""Additive scores on a GPU: what :mod:`.edge_additive` computes on the CPU, to the letter."""
+"""Additive scores on a GPU, as :mod:`.edge_additive` computes them on the CPU."""
 
 import math
 from typing import Any
@@ -12,13 +12,13 @@ from .arrays import dtype_of_sums
 from .edges_triton import _constants, _launch, _merge, _read, _strides
 from .row_work import Work, schedule
 
-SHARES = 512  # programs that add up the gradient of weights, at most
-ROOM = 1 << 22  # numbers that they hold together, about
-WEIGHTS = 2048  # numbers of the gradient of weights that a program takes at most, if one weight has no more
+SHARES = 512  # most programs that sum the gradient of weights
+ROOM = 1 << 22  # approximate limit of the numbers that they hold together
+WEIGHTS = 2048  # most numbers of the gradient of weights per program, unless one weight has more
 
 
 def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
-    """x, y, z and weight as the kernels read them, what divides their strides, and these."""
+    """x, y, z and weight for the kernels, a divisor of their strides, and the strides."""
     nodes = [_read(a) for a in ((x, y) if z is None else (x, y, z))]
     align, strides = _strides(*nodes)
     return (*nodes, *(None,) * (z is None), weight.detach().contiguous()), align, (*strides, *(0,) * (9 - len(strides)))
@@ -88,7 +88,7 @@ def _passed(
 def _to_weights(
     x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, grad: Tensor, layout: tuple[Tensor, ...]
 ) -> Tensor:
-    """The gradient of the weights: each program's share, and their sum; the same bits every time."""
+    """The gradient of the weights: each program's share, and their sum; the same bits in every run."""
     (ptr, index, edge, order), (G, K, D), B = layout, weight.shape, x.shape[0]
     operands, align, strides = _operands(x, y, z, weight)
     most = max(16, min(SHARES, ROOM // max(1, B * weight.numel())))

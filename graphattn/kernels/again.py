@@ -1,4 +1,4 @@
-"""Gradients that can be differentiated again: those of an operator's definition in plain operations."""
+"""Differentiable gradients: those of an operator's definition in plain operations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: How an operator on edges takes them, by target and by source.
+#: Arguments for the edges of an operator, by target and by source.
 LAYOUT = """Tensor ptr, Tensor index, Tensor edge, Tensor order, Tensor source_ptr, Tensor target, Tensor source_edge,
     Tensor source_order"""
 
@@ -18,7 +18,7 @@ def gradients_of_definition(
     grads: Sequence[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
     """Gradients of ``operands``, through ``definition(*operands, *rest)``, given those of its outputs."""
-    # Through views of their own: one operand may have been computed from another.
+    # Separate views: one operand may have been computed from another.
     inner = [x if x is None else x.view_as(x) for x in operands]
     wanted = [x for x in inner if x is not None and x.requires_grad]
     given = [(x, g) for x, g in zip(definition(*inner, *rest), grads, strict=False) if g is not None]

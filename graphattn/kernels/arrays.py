@@ -1,4 +1,4 @@
-"""Tensors as the edge kernels read and write them."""
+"""Tensors as arrays of the edge kernels."""
 
 from functools import cache
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 from .memory import room
 
-_HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # as the kernels take them
+_HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # stand-in dtypes of the kernels
 
 
 def dtype_of_sums(x: Tensor) -> torch.dtype:
-    """The dtype that the kernels add in."""
+    """The dtype of the kernels' sums."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -28,20 +28,20 @@ def _absent(dtype: torch.dtype, dims: int) -> np.ndarray:
 
 
 def empty(dtype: torch.dtype, *shape: int) -> Tensor:
-    """Room for results, from memory that is kept."""
+    """An uninitialised array for results, from cached memory."""
     held = room(_absent(_HALVES.get(dtype, dtype), 1).dtype, *shape)
     return held.view(dtype) if dtype in _HALVES else held
 
 
 def eights(width: int) -> int:
-    """How many times eight numbers the kernels read for a row of ``width``."""
+    """The number of groups of eight that the kernels read for a row of ``width``."""
     return max(1, -(-width // 8))
 
 
 def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
-    """(B, N, H, D) as the kernels read it: all its numbers, and the strides of batch, node and head.
+    """(B, N, H, D) for the kernels: all its numbers, and the strides of batch, node and head.
 
-    A copy is made where a row is not contiguous, or its width no multiple of eight.
+    A copy is made if rows are not contiguous, or their width is not a multiple of eight.
     """
     x, spare = x.detach(), 8 * eights(x.shape[-1]) - x.shape[-1]
     if spare:
@@ -58,17 +58,17 @@ def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
 
 
 def width(x: Tensor) -> tuple[int, ...]:
-    """The width of rows of nodes, as the kernels have it."""
+    """The padded width of rows of nodes in the kernels."""
     return (0,) * eights(x.shape[-1])
 
 
 def results(like: Tensor, *shape: int) -> Tensor:
-    """Where the kernels write nodes (B, N, H, D), in the dtype of ``like``, with room for their width."""
+    """An array for nodes (B, N, H, D) that the kernels write, in the dtype of ``like`` and their padded width."""
     return empty(like.dtype, *shape[:-1], 8 * eights(shape[-1]))
 
 
 def narrow(x: Tensor, like: Tensor) -> Tensor:
-    """What :func:`results` holds, in the width of ``like``."""
+    """The array of :func:`results` cut to the width of ``like``."""
     return x if x.shape[-1] == like.shape[-1] else x[..., : like.shape[-1]].contiguous()
 
 

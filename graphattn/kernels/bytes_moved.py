@@ -1,18 +1,18 @@
-"""Bytes that the edge kernels of a GPU ask for, a model: what each loads and stores for a graph of some size.
+"""A model of the bytes that the edge kernels of a GPU load and store for a graph of some size.
 
-Each load counts what it wants of memory once, however many threads want it; caches answer for part of that. Hubs are
-taken for whole rows, and no edge for removed.
+Bytes count once per load, for any number of threads; caches serve part of them. The model ignores that hubs are cut
+and that edges may be removed.
 """
 
 from typing import NamedTuple
 
 from .row_work import heads_at_once
 
-INDEX, POINTER = 4, 8  # bytes of a node's or an edge's number, and of where a row begins
+INDEX, POINTER = 4, 8  # bytes of the index of a node or an edge, and of the start of a row
 
 
 class Sizes(NamedTuple):
-    """What a call is made of: ``number`` and ``wide`` are bytes of a number of nodes and of one of sums."""
+    """The sizes of a call; ``number`` and ``wide`` are bytes per number of nodes and of sums."""
 
     batch: int
     targets: int
@@ -41,7 +41,7 @@ class Moved(NamedTuple):
 
 
 def forward(sizes: Sizes, *, lse: bool = False, kept: bool = False) -> Moved:
-    """The softmax over each row and the weighted sum; ``kept`` weights lie where scores lay before."""
+    """The softmax over each row and the weighted sum; ``kept`` weights replace the scores in place."""
     B, T, E, H, w, F = sizes.batch, sizes.targets, sizes.edges, sizes.heads, sizes.wide, sizes.features
     blocks, read = _blocks(H, sizes.group, sizes.head_dim, sizes.value_dim, F)
     loaded = blocks * (T * _row() + E * 2 * INDEX) + T * H * sizes.head_dim * sizes.number

@@ -25,13 +25,13 @@ _OPERANDS = "Tensor x, Tensor y, Tensor? z, Tensor weight, float slope"
 
 
 def _sizes(x: Tensor, y: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
-    """G, K, how many groups share a row of ``y``, and the width as the kernels have it."""
+    """G, K, the number of groups that share a row of ``y``, and the padded width."""
     G, K, D = weight.shape
     return G, K, G // max(1, y.shape[2]), 8 * eights(D)
 
 
 def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
-    """x, y, z and weight as the kernels take them."""
+    """x, y, z and weight as arrays of the kernels."""
     width = 8 * eights(weight.shape[-1])
     of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0) if z is None else nodes(z)
     spare = width - weight.shape[-1]
@@ -95,7 +95,7 @@ def edge_additive_backward(
     grad_z = x.new_empty((B, layout[2].numel(), G, width) if z is not None else (0, 0, 0, 0))
     of_edges, work = None if z is None else grad_z.view(-1).numpy(), 4 * flat.size * width
     bounds = chunks(by_target[1], work)
-    of_weight = np.zeros((len(bounds), G * K * width), np.float64)  # a sum for each chunk: the same bits every time
+    of_weight = np.zeros((len(bounds), G * K * width), np.float64)  # a sum for each chunk: the same bits in every run
 
     def targets(lo: int, hi: int, *own: np.ndarray) -> None:
         written = to_x, of_edges, of_weight[bounds.index(lo)], *own
@@ -142,7 +142,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *operands, ptr, index, edge, order = ctx.saved_tensors[:8]
     layout, absent = ctx.saved_tensors[4:], (None,) * 9
-    if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
+    if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
         rest = ctx.slope, ptr, index, edge, order
         return *gradients_of_definition(lambda *given: (plain(*given),), operands, rest, (grad,)), *absent
     gx, gy, gz, gw = edge_additive_backward(*operands, ctx.slope, *layout, grad)

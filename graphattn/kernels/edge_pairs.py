@@ -1,8 +1,8 @@
-"""Operators from which any attention with a product of query and key is made, in memory of (E, H).
+"""Operators for any attention with a product of query and key, in memory of (E, H).
 
-``edge_products`` takes nodes to edges, a product for every edge and head; ``edge_sum`` takes edges to nodes, a weighted
-sum for every node. Each is the other's derivative, of any order. Between them anything may stand; ``edge_weights``,
-the softmax over the edges of each target, is what mostly does.
+``edge_products`` maps nodes to edges, a product for every edge and head; ``edge_sum`` maps edges to nodes, a weighted
+sum for every node. Each is the derivative of the other, to any order. Any function may come between them, mostly
+``edge_weights``, the softmax over the edges of each target.
 
 Shapes: ``x`` (B, T, H, D), ``y`` (B, S, H_kv, D), edges (B, E, H) in the caller's order, float32 or float64 alike. By
 target, the edges are ``ptr`` (T + 1,), ``index`` and ``edge`` (E,), ``order`` (T,); by source the same of the other
@@ -30,7 +30,7 @@ from .threads import chunks, share
     schema=f"(Tensor x, Tensor y, Tensor? removed, {LAYOUT}) -> Tensor",
 )
 def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
-    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); the backward alone wants ``removed``."""
+    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); only the backward uses ``removed``."""
     from . import edges_numba
 
     B, _, H, _ = x.shape
@@ -169,7 +169,7 @@ def _weights_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Te
 
 def _weights_backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     alpha, score, *layout = ctx.saved_tensors
-    if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
+    if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
         return *gradients_of_definition(_plain_weights, (score,), layout, (grad, grad_lse)), None, None, None, None
     return edge_weights_backward(alpha, grad, grad_lse, *layout), None, None, None, None
 

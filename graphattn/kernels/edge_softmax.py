@@ -1,9 +1,9 @@
-"""Sums and softmax over the edges that share a target, differentiable any number of times, the same bits every run."""
+"""Sums and softmax over the edges of each target, differentiable any number of times, with equal bits in every run."""
 
 import torch
 from torch import Tensor
 
-_BLOCK = 64  # slices added up one after another; longer sums are sums of sums, so that rounding does not pile up
+_BLOCK = 64  # slices added in sequence; longer sums are sums of sums, so that rounding errors stay small
 
 
 def scatter_sum(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
@@ -31,9 +31,9 @@ def _added(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
 
 
 def _steps(value: Tensor, index: Tensor, size: int) -> list[tuple[Tensor, int]]:
-    """How to sum by index: into slots of about ``_BLOCK`` slices each, these into fewer, at last into ``size``.
+    """The steps of a sum by index: into slots of about ``_BLOCK`` slices each, these into fewer, at last into ``size``.
 
-    Float64 has digits to spare and is summed at once, as is what no index names often.
+    Float64 has enough digits for one step, as have indices with few slices.
     """
     steps = []
     while value.dtype != torch.float64 and index.numel() > _BLOCK:
@@ -41,7 +41,7 @@ def _steps(value: Tensor, index: Tensor, size: int) -> list[tuple[Tensor, int]]:
         if int(count.max()) <= 2 * _BLOCK:
             break
         shares = (count + _BLOCK - 1).div(_BLOCK, rounding_mode="floor").clamp(min=1)
-        # Neighbours in any regular order fall into different shares: by the high bits of a multiplicative hash.
+        # The high bits of a multiplicative hash spread neighbours in any regular order.
         hashed = torch.arange(index.numel(), device=index.device) * 0x9E3779B1 % (1 << 32) >> 8
         slot = (shares.cumsum(0) - shares)[index] + hashed % shares[index]
         steps.append((slot, int(shares.sum())))
@@ -57,7 +57,7 @@ def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> tuple[Tenso
     """Softmax of ``score`` (..., E, H) over the edges of each target, and the logarithm of its denominator.
 
     Targets without an edge, or with scores of -inf alone, get weights 0, lse -inf and gradients of exactly 0. A score
-    of +inf or NaN spoils its own target only.
+    of +inf or NaN affects its own target only.
 
     Returns:
         alpha (..., E, H) and lse (..., T, H), in the dtype of ``score``.

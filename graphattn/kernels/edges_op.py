@@ -34,9 +34,9 @@ def _word(seed: Tensor | None) -> np.uint64:
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Output (B, T, H, D_v); lse (B, T, H) and weights before dropout (B, E, H), without entries unless requested; the
-    weighted sum of edge features (B, T, H, F); and the weights by place for the backward (no entries if none comes, or
-    if it is to compute them again).
+    """Output (B, T, H, D_v); lse (B, T, H) and weights before dropout (B, E, H), empty unless requested; the weighted
+    sum of edge features (B, T, H, F); and the weights by place for the backward (empty if there is none, or if it
+    recomputes them).
     """
     from . import edges_numba
 
@@ -88,14 +88,14 @@ def _forward_where_it_is(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
-    """The widths of keys and of values, as the kernels have them; heads, and how many share a key."""
+    """The padded widths of keys and of values; heads, and the number that share a key."""
     return width(query), width(value), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
 
 
 def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softcap: float) -> bool:
-    """True if the forward keeps its weights: they are no larger than what it keeps anyway.
+    """True if the forward keeps its weights: they are no larger than the tensors that it keeps anyway.
 
-    Otherwise the backward computes them again, as it does where it wants the cap's slope.
+    Otherwise the backward recomputes them, as it does for the slope of a softcap.
     """
     kept = dtype_of_sums(query).itemsize * query.shape[0] * edges * query.shape[2]
     return softcap == 0 and kept <= sum(x.numel() * x.element_size() for x in (query, key, value, query))
@@ -134,7 +134,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0), dtype=wide)
     p, i, e, rows = (x.numpy() for x in (ptr, index, edge, order))
     sp, t, where, source_rows = (x.numpy() for x in (source_ptr, target, place, source_order))
-    as_kept = kept.numel() > 0 and dropout_p == 0  # then the kept weights are those that the values were summed with
+    as_kept = kept.numel() > 0 and dropout_p == 0  # then the kept weights are those of the sums
     products, weights = (empty(wide, size) for size in (math.prod(edges), 0 if as_kept else math.prod(edges)))
     sizes, options, word = _sizes(query, key, value), (scale, softcap, dropout_p), _word(seed)
     given = (rows, q, k, v, a, aq, b, p, i, e, options, word, kept.flatten().numpy(), go, ga, gl, gao)
@@ -161,7 +161,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     else:
         work = 16 * B * edge.numel() * H * max(len(sizes[0]), len(sizes[1]))
         share(chunks(p, work), work, by_target, space)
-        if bias is not None:  # an edge that may be removed passes not even a NaN
+        if bias is not None:  # a removed edge passes not even a NaN
             removed = ((shares[0] == 0) & (shares[1] == 0)).reshape(edges)
         space_of_row = partial(edges_numba.row_space, *sizes, widest(sp), gl.dtype, t.dtype)
         share(chunks(sp, work), work, by_source, space_of_row)
@@ -215,7 +215,7 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     query, _, value, bias, attr, attr_query = operands[:6]
     scale, softcap, dropout_p = ctx.options
     absent = [None] * 14
-    if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
+    if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
         rest = *operands[6:10], scale, softcap, dropout_p, seed
         return *gradients_of_definition(plain, operands[:6], rest, grads), *absent
     grad_output = grads[0] if grads[0] is not None else query.new_zeros(*query.shape[:-1], value.shape[-1])
@@ -240,7 +240,7 @@ edge_attention.register_autograd(_backward, setup_context=_save)
 
 
 class EdgeAttention(torch.autograd.Function):
-    """The operator as autograd alone has it."""
+    """The operator as a plain autograd function."""
 
     forward = staticmethod(_forward_where_it_is)
     setup_context = staticmethod(_save)
@@ -248,7 +248,7 @@ class EdgeAttention(torch.autograd.Function):
 
 
 def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, ...]:
-    """What ``edge_attention`` does, without torch's dispatcher where nothing watches it."""
+    """``edge_attention``, without torch's dispatcher if no mode is active."""
     if not nothing_watches(*arguments[:6]):
         return edge_attention(*arguments)
     return EdgeAttention.apply(*arguments) if tracked else _forward_where_it_is(*arguments)
@@ -301,7 +301,7 @@ def plain(
 
 
 def dropout_factors(like: Tensor, edge: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | float:
-    """What the kernels multiply weights ``like`` (B, E, H) with: their splitmix64 of ``edge``, in torch's integers."""
+    """The kernels' dropout factors of weights ``like`` (B, E, H): splitmix64 of ``edge``, in torch's integers."""
     if dropout_p <= 0:
         return 1.0
     if seed is not None and torch._C._functorch.is_batchedtensor(seed):  # vmap(randomness="different")
@@ -317,10 +317,10 @@ def dropout_factors(like: Tensor, edge: Tensor, dropout_p: float, seed: Tensor |
 
 
 def _signed(word: int) -> int:
-    """A word of 64 bits as torch has it; products and sums wrap."""
+    """A word of 64 bits as torch's signed integer; products and sums wrap."""
     return word - (1 << 64) if word >> 63 else word
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """``x`` shifted to the right, zeros coming in."""
+    """``x`` shifted to the right, filled with zeros."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,6 +1,6 @@
-"""The edge operators on a GPU: what :mod:`.edges_op` and :mod:`.edge_pairs` compute on the CPU, to the letter.
+"""The edge operators on a GPU, as :mod:`.edges_op` and :mod:`.edge_pairs` compute them on the CPU.
 
-No call waits for the device, once its graph is known (:mod:`.row_work`).
+Only the first call on a graph waits for the device (:mod:`.row_work`).
 """
 
 import math
@@ -17,7 +17,7 @@ from . import triton_softmax, triton_sums
 from .arrays import dtype_of_sums
 from .row_work import LONG, NUMBERS, Hubs, Work, heads_at_once, schedule
 
-BATCHES = 65535  # programs along the second axis of a grid at most
+BATCHES = 65535  # most programs along the second axis of a grid
 HELD = 32  # of them in the registers of a thread, for the edges it has at once; half as many where it has features too
 
 
@@ -66,7 +66,7 @@ class Call:
         return self.ptr.new_zeros(()) if self.seed is None else self.seed.to(self.query.device)
 
     def edge_operands(self) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
-        """Bias, features and their queries as the kernels read them; the strides of bias, and of a batch's features."""
+        """Bias, features and their queries for the kernels; the strides of bias, and of a batch's features."""
         B, _, E, H = self.sizes
         bias, attr = _as(self.bias, self.query), None
         strides = (0, 0, 0) if bias is None else bias.expand(B, E, H).stride()
@@ -101,7 +101,7 @@ def _softmax(
     *,
     products: bool = True,
 ) -> None:
-    """What is not None is written; without ``products`` a score is its bias."""
+    """Softmax, written to the outputs that are not None; without ``products`` a score is its bias."""
     (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
     F = call.features
     D, DV = call.query.shape[-1] if products else 0, 0 if output is None else output.shape[-1]
@@ -151,7 +151,7 @@ def backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
     side = (_as(grad_alpha, call.query), _as(grad_lse, call.query), _as(grad_attr_output, call.query) if F else None)
     written = (grads[0], grad_bias if call.bias is not None else None, grad_attr, grad_attr_query if F else None)
     _score_gradients(call, kept, grad_output, side, written, share, weight if weight is not kept else None)
-    removed = None if call.bias is None else (share == 0) & (weight == 0)  # an edge that passes not even a NaN
+    removed = None if call.bias is None else (share == 0) & (weight == 0)  # a removed edge passes not even a NaN
     groups, layout = call.key.shape[2], (call.source_ptr, call.target, call.place, call.source_order)
     _sums(share, call.query, groups, True, removed, layout, grads[1])
     _sums(weight, grad_output, groups, True, removed, layout, grads[2])
@@ -169,7 +169,7 @@ def _score_gradients(
     *,
     products: bool = True,
 ) -> None:
-    """The gradient of each product into ``share``, and of what targets and edges hold into ``written``.
+    """The gradient of each product into ``share``, and those of targets and edges into ``written``.
 
     Without ``products`` scores are given, and so are weights ``p`` in the caller's order.
     """
@@ -224,7 +224,7 @@ def _merge(
     *,
     T: int,
 ) -> None:
-    """The pieces of hubs into their nodes."""
+    """Merge the pieces of hubs into their nodes."""
     like = acc if acc is not None else peak
     assert like is not None
     constants = _constants(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
@@ -320,7 +320,7 @@ def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -
 
 
 def probe(device: torch.device) -> None:
-    """Run the smallest call on a device, and raise what is raised."""
+    """Run the smallest call on a device; its errors are raised."""
     ptr = torch.tensor([0, 1], device=device)
     layout = (ptr, ptr[:1].int(), ptr[:1].int(), ptr[:1].int())
     alpha, _ = edge_weights(torch.zeros(1, 1, 1, device=device), *layout)
@@ -339,19 +339,19 @@ def _read(x: Tensor) -> Tensor:
 
 
 def _strides(*nodes: Tensor) -> tuple[int, tuple[int, ...]]:
-    """What divides the strides of nodes, so that the compiler knows it, and the strides in that unit."""
+    """A divisor of the strides of nodes, known to the compiler, and the strides in that unit."""
     strides = [stride for x in nodes for stride in x.stride()[:3]]
     unit = math.gcd(16, *strides)
     return unit, tuple(stride // unit for stride in strides)
 
 
 def _room(wanted: Any, like: Tensor, *shape: int) -> Any:
-    """Memory for sums, if what they are for is wanted."""
+    """Memory for sums, if their result is requested."""
     return None if wanted is None else like.new_empty(shape, dtype=dtype_of_sums(like))
 
 
 def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
-    """What a kernel is compiled for: heads and widths, and the part of a row and of its edges a program takes."""
+    """The constants of a compiled kernel: heads and widths, and the part of a row and of its edges per program."""
     blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
     most = max(blocks.values())
     per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)

@@ -1,4 +1,4 @@
-"""Memory for results that is kept for the next call: fresh pages from the system cost as much as the work on them."""
+"""Memory for results, cached between calls: fresh pages from the system cost as much as the work on them."""
 
 import math
 import weakref
@@ -14,10 +14,10 @@ _free: dict[int, np.ndarray] = {}  # by identity, the longest unused first; its 
 
 
 def room(dtype: np.dtype, *shape: int) -> Tensor:
-    """An empty tensor on the CPU, of a numpy dtype. Its memory comes back when nothing refers to it any more.
+    """An empty tensor on the CPU, of a numpy dtype, whose memory returns to the cache when nothing refers to it.
 
-    It is numpy's, which asks the system for huge pages where torch does not. Take no numpy array that outlives the
-    tensor from anything but ``tensor.numpy()``, which holds on to it.
+    It is allocated by numpy, which asks the system for huge pages where torch does not. A numpy array that outlives
+    the tensor must come from ``tensor.numpy()``, which keeps a reference.
     """
     size = math.prod(shape) * dtype.itemsize
     if not SMALLEST <= size <= KEPT:
@@ -27,11 +27,11 @@ def room(dtype: np.dtype, *shape: int) -> Tensor:
         owner = np.empty(size, np.uint8)
     held = owner[:size].view(dtype).reshape(shape)
     weakref.finalize(held, _give_back, owner).atexit = False
-    return torch.from_numpy(held)  # which holds on to ``held``
+    return torch.from_numpy(held)  # keeps a reference to ``held``
 
 
 def _taken(size: int) -> np.ndarray | None:
-    """A piece that is free and at most a quarter too large."""
+    """A free piece that is at most a quarter too large."""
     for key, piece in list(_free.items()):
         if size <= piece.nbytes <= size * 1.25 and _free.pop(key, None) is not None:  # else another thread was first
             return piece
@@ -39,7 +39,7 @@ def _taken(size: int) -> np.ndarray | None:
 
 
 def _give_back(owner: np.ndarray) -> None:
-    """Keep a piece, and let the oldest go where there are too many."""
+    """Cache a piece, and free the oldest if the cache is full."""
     _free[id(owner)] = owner
     pieces = list(_free.items())
     excess = sum(piece.nbytes for _, piece in pieces) - KEPT

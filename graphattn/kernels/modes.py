@@ -1,4 +1,4 @@
-"""What the caller's surroundings ask of a kernel."""
+"""Modes of the caller that a kernel must respect."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,19 +12,19 @@ from torch.autograd import forward_ad
 
 
 def plain_operations_only() -> bool:
-    """True under torch.func or forward-mode derivatives, which cannot look into our kernels."""
+    """True under torch.func or forward-mode derivatives, which cannot differentiate our kernels."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """Autocast off; entering it costs as much as a small product, so it is entered only where it is on."""
+    """A context without autocast, entered only if it is on, since entering costs as much as a small product."""
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
 
 
 def on_gpu(operator: Any, module: str, function: str) -> Callable[..., Any]:
-    """Run ``operator`` on CUDA by a function of a module of this package, imported when it is called."""
+    """Run ``operator`` on CUDA by a function of a module of this package, imported at the first call."""
 
     def run(*arguments: Any) -> Any:
         return getattr(import_module(f"graphattn.kernels.{module}"), function)(*arguments)
@@ -34,15 +34,14 @@ def on_gpu(operator: Any, module: str, function: str) -> Callable[..., Any]:
 
 
 def can_read_values(x: Tensor) -> bool:
-    """True if a check may read the numbers in ``x``: not under torch.compile or torch.func, nor a fake one."""
+    """True if a check may read the numbers of ``x``: not under torch.compile or torch.func, nor of a fake tensor."""
     return not (torch.compiler.is_compiling() or plain_operations_only() or isinstance(x, FakeTensor))
 
 
 def nothing_watches(*tensors: Tensor | None) -> bool:
-    """True if an operator may run without torch's dispatcher, whose wrapper takes as long as a small call.
+    """True if an operator may bypass torch's dispatcher, whose wrapper takes as long as a small call.
 
-    Not where something records what passes there: torch.compile, export, tracing, a profiler, a mode, tensors of a
-    class of their own.
+    Not if it is observed: under torch.compile, export, tracing, a profiler or a mode, or with subclasses of tensors.
     """
     return (
         not torch.compiler.is_compiling()

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-SHORT = 4  # edges of a short row at most: a block of edges that fits it wastes no loads
-PIECE = 128  # edges of a whole row at most; the pieces of a hub are longer where there would be more of them than that
-LONG = 16  # edges that a program for a long row takes at once, at most
-NUMBERS = 1024  # of a row of nodes that a program takes at most, if a head has no more
+SHORT = 4  # most edges of a short row: a block of edges that fits it wastes no loads
+PIECE = 128  # most edges of a whole row, and most pieces of a hub, which are longer beyond that
+LONG = 16  # most edges that a program for a long row processes at once
+NUMBERS = 1024  # most numbers of a row of nodes per program, unless one head has more
 
 
 class Work(NamedTuple):
-    """Programs: each takes the edges ``start .. stop - 1`` (n,) of ``node`` (n,), at most ``block`` of them at once."""
+    """Programs: each processes the edges ``start .. stop - 1`` (n,) of ``node`` (n,), at most ``block`` at once."""
 
     block: int
     node: Tensor
@@ -23,7 +23,7 @@ class Work(NamedTuple):
 
 
 class Hubs(NamedTuple):
-    """Rows in pieces: those of hub ``i``, which is ``node[i]``, are ``first[i] .. first[i + 1] - 1``."""
+    """Rows in pieces: hub ``i`` is ``node[i]``, and its pieces are ``first[i] .. first[i + 1] - 1``."""
 
     pieces: Work
     owner: Tensor
@@ -39,13 +39,13 @@ class Schedule(NamedTuple):
 
 
 def heads_at_once(heads: int, *widths: int, numbers: int = NUMBERS) -> int:
-    """The heads that a program takes, a power of two, given the widths of a head's rows."""
+    """The number of heads per program, a power of two, given the widths of a head's rows."""
     most = max(_power(max(1, width)) for width in widths)
     return min(_power(max(1, heads)), max(1, numbers // most))
 
 
 def _power(size: int) -> int:
-    """The power of two from a size on."""
+    """The least power of two that is not below a size."""
     return 1 << (size - 1).bit_length()
 
 
@@ -53,9 +53,9 @@ _made: dict[tuple[Any, ...], tuple[StorageWeakRef, Schedule]] = {}
 
 
 def schedule(ptr: Tensor, order: Tensor) -> Schedule:
-    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, kept as long as the memory of ``ptr``.
+    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, cached as long as the memory of ``ptr``.
 
-    The first call asks the device how long the rows are; those that follow do not wait for it.
+    Only the first call waits for the device, to learn the lengths of the rows.
     """
     memory = ptr.untyped_storage()
     key = (memory._cdata, ptr.storage_offset(), ptr.numel(), order.data_ptr(), PIECE)

@@ -1,4 +1,4 @@
-"""Rows taken by index, and the sums that are their derivative: the same bits on every run."""
+"""Rows gathered by index, and the sums that are their derivative, with the same bits in every run."""
 
 import math
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ def take(x: Tensor, sizes: Sequence[int], slots: Slots) -> tuple[Tensor, ...]:
     Differentiable any number of times.
 
     Args:
-        x: What rows are taken of, contiguous or not.
-        sizes: How many rows each result has.
+        x: The rows, contiguous or not.
+        sizes: Numbers of rows of the results.
         slots: ``node``, int64 (n,); ``ptr``, int64 (N + 1,): the gradient of row ``i`` is the sum over
-            ``slot[ptr[i]:ptr[i + 1]]``, in that order; and ``slot``, int64 (m,), m <= n: a row that is taken and not
-            listed gets no gradient from there.
+            ``slot[ptr[i]:ptr[i + 1]]``, in that order; and ``slot``, int64 (m,), m <= n: a gathered row that is not
+            listed passes no gradient.
     """
-    node, ptr, slot = slots.node, slots.ptr, slots.slot  # by name: torch 2.11 compiles no other way
+    node, ptr, slot = slots.node, slots.ptr, slots.slot  # by name, as torch 2.11 requires for compilation
     if plain_operations_only() or not (x.requires_grad and torch.is_grad_enabled()):
         return tuple(x.index_select(1, part) for part in node.split(sizes))
     return _Take.apply(x, node, ptr, slot, sizes)

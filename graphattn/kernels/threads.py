@@ -1,4 +1,4 @@
-"""Rows shared out among threads: no threading layer of Numba's, which neither forks nor nests safely.
+"""Rows distributed over threads of our own, since Numba's threading layers neither fork nor nest safely.
 
 The kernels release the GIL, so plain Python threads run them in parallel. As many are used as torch would use, the
 caller's own among them: a DataLoader worker, where torch has one thread, starts none.
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-CHUNKS_PER_THREAD = 4  # so that a thread that is held up leaves its share to the others
+CHUNKS_PER_THREAD = 4  # so that other threads take over from one that is delayed
 SMALL = 1 << 15  # units of work below which a second thread costs more than it saves
-LARGE = 1 << 28  # units of work of a chunk, a fraction of a second: between chunks Ctrl-C is handled
+LARGE = 1 << 28  # units of work of a chunk, a fraction of a second: Ctrl-C is handled between chunks
 
-STEP = 1 << 19  # units of work that pay for starting one thread; the n-th waits for those before, so n * n steps for n
+STEP = 1 << 19  # units of work worth starting one thread; the n-th waits for those before, so n * n steps for n
 
 _pool: ThreadPoolExecutor | None = None
 
@@ -41,16 +41,15 @@ def _workers(count: int) -> ThreadPoolExecutor:
 
 
 def threads_for(work: int) -> int:
-    """How many threads so much work is shared among: torch's number, or fewer where starting them takes longer.
+    """The number of threads for some work: torch's number, or fewer if starting them takes longer.
 
-    Starting one takes about 0.05 to 0.1 ms with the lock of Python held: n threads take ``W / n + n s``, least at
-    ``n = sqrt(W / s)``.
+    Starting one takes about 0.05 to 0.1 ms under the GIL: n threads take ``W / n + n s``, least at ``n = sqrt(W / s)``.
     """
     return 1 if work < SMALL else min(torch.get_num_threads(), max(2, math.isqrt(work // STEP)))
 
 
 def share(bounds: list[int], work: int, run: Callable[..., None], space: Callable[[], tuple[Any, ...]] = tuple) -> None:
-    """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``; ``space`` is called once a thread."""
+    """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``; ``space`` is called once per thread."""
     threads = min(threads_for(work), len(bounds) - 1)
     if threads <= 1:
         own = space()
@@ -66,11 +65,11 @@ def share(bounds: list[int], work: int, run: Callable[..., None], space: Callabl
 
     others: list[Future[None]] = []
     try:
-        with suppress(RuntimeError):  # no more threads to be had: at exit, or by ulimit
+        with suppress(RuntimeError):  # no more threads available: at exit, or by ulimit
             others += (_workers(threads - 1).submit(drain) for _ in range(threads - 1))
         drain()
     finally:
-        for _ in chunks:  # left by an error or Ctrl-C: the others stop, too, after the chunk that they are at
+        for _ in chunks:  # after an error or Ctrl-C the other threads stop, too, at the end of their chunk
             pass
         for other in others:
             other.result()

@@ -1,1 +1,1 @@
-"""Plans: what the backends derive from a graph, once, and cache; the graph does not depend on them."""
+"""Plans: derivations of a graph for the backends, made once and cached; the graph does not depend on them."""

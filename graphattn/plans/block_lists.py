@@ -1,8 +1,8 @@
 """Square blocks of targets and sources, as FlexAttention takes them: empty, full, or partial with a bitmap.
 
-T x S is never built: blocks are classed by exact counts, and pairs are looked at in partial blocks alone, of which
-those that look alike share a bitmap. One program of a GPU walks a row of blocks, in the backward a column; a row that
-reads most others (global tokens) would keep the device waiting, so it is cut in pieces, which log-sum-exp adds up.
+T x S is never built: blocks are classed by exact counts, pairs are tested in partial blocks only, and equal partial
+blocks share a bitmap. One program of a GPU walks a row of blocks, in the backward a column; a row that reads most
+others (global tokens) would keep the device waiting, so it is cut into pieces, merged by log-sum-exp.
 """
 
 from typing import NamedTuple
@@ -16,22 +16,22 @@ from .blocks import mixed, starts
 from .cache import CPU, cached, moved
 from .tiles import Slots, slots_of
 
-SIDE = 128  # what FlexAttention's kernels are written for
+SIDE = 128  # block size of FlexAttention's kernels
 WORD = 32
-MOST_BLOCKS = 1 << 24  # in a table of blocks: it holds five numbers for each
-LONG = 2  # a row of blocks this many times longer than the mean is cut
-SHORT = 16  # but not where it is no longer than this
+MOST_BLOCKS = 1 << 24  # limit of a table of blocks, of five numbers each
+LONG = 2  # rows of blocks over this many times the mean are cut
+SHORT = 16  # but not rows up to this length
 
 
 class Pieces(NamedTuple):
-    """Rows of blocks (n,) that are cut, and where their pieces stand among all rows, (n, most); -1 where fewer."""
+    """Rows of blocks (n,) that are cut, and the indices of their pieces among all rows, (n, most), padded with -1."""
 
     row: Tensor
     piece: Tensor
 
 
 class BlockLists(NamedTuple):
-    """The blocks of a graph; targets and sources come in order, or by ``target`` and ``source`` where one is cut."""
+    """The blocks of a graph; targets and sources in order, or in that of ``target`` and ``source`` if rows are cut."""
 
     kinds: Tensor  # int8 (rows, columns): EMPTY, PARTIAL or FULL
     which: Tensor  # int32 (rows, columns): the bitmap of each; 0 has no pair and 1 has all
@@ -51,24 +51,24 @@ def block_lists(graph: AttentionGraph, device: torch.device = CPU) -> BlockLists
 
 
 def num_blocks(graph: AttentionGraph) -> int:
-    """How many blocks there are, empty ones among them; no more than this is known without looking for edges."""
+    """The number of blocks, empty ones included, which is known without a walk over the edges."""
     return -(-graph.num_targets // SIDE) * -(-graph.num_sources // SIDE)
 
 
 def block_work(graph: AttentionGraph) -> float:
-    """What the blocks that are not empty cost, in pairs of a full one; a partial one looks its bits up, too."""
+    """The cost of the blocks that are not empty, in pairs of a full one; a partial one also reads its bitmap."""
     kinds = _kinds(graph)
     return SIDE**2 * (float((kinds == FULL).sum()) + 1.3 * float((kinds == PARTIAL).sum()))
 
 
 def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of ``blocks`` (rows, columns) each row has, and its columns, those first; int32, with two axes of 1."""
+    """The number of ``blocks`` (rows, columns) in each row, and its columns, these first; int32, with two axes of 1."""
     columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
     return blocks.sum(-1).to(torch.int32)[None, None], columns.to(torch.int32)[None, None]
 
 
 def _kinds(graph: AttentionGraph) -> Tensor:
-    """The class of each block, none of those that reach over the border full; int8 (rows, columns)."""
+    """The class of each block, int8 (rows, columns); blocks that cross the border are never full."""
 
     def make() -> Tensor:
         kinds = graph.block_classes((SIDE, SIDE))
@@ -101,7 +101,7 @@ def _block_lists(graph: AttentionGraph) -> BlockLists:
 
 
 def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
-    """The bitmap of each block, and the bitmaps; their number is rounded up, so that few shapes are left."""
+    """The bitmap of each block, and the bitmaps; their number is rounded up, so that few shapes remain."""
     partial = torch.nonzero(kinds == PARTIAL)
     table, octets = bitmaps(graph.edges, kinds, SIDE)
     bits = octets.view(torch.int32)
@@ -113,7 +113,7 @@ def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _within(size: int, blocks: int) -> Tensor:
-    """Which places of each block are nodes, bool (blocks, SIDE)."""
+    """The places of each block that are nodes, bool (blocks, SIDE)."""
     return (torch.arange(blocks * SIDE) < size).view(blocks, SIDE)
 
 
@@ -124,20 +124,20 @@ def _packed(places: Tensor) -> Tensor:
 
 
 def _distinct(bits: Tensor) -> tuple[Tensor, Tensor]:
-    """Bitmaps without copies, and which of them each was; the first two stay."""
+    """Distinct bitmaps, and the index of each among them; the first two stay."""
     words = bits.flatten(1).long()
     key = mixed(words * (1 << 32) + torch.arange(words.shape[1]) + 1).sum(1)
     key[:2] = torch.tensor([torch.iinfo(key.dtype).min, torch.iinfo(key.dtype).min + 1])
     _, which = torch.unique(key, return_inverse=True)
     first = torch.full((int(which.max()) + 1,), len(bits)).scatter_reduce(0, which, torch.arange(len(bits)), "amin")
-    if not torch.equal(bits[first[which]], bits):  # a hash may deceive
+    if not torch.equal(bits[first[which]], bits):  # hashes may collide
         return bits, torch.arange(len(bits))
     return bits[first], which
 
 
 def _cut(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
-    """Rows of blocks, those far longer than the mean in pieces, the first in its place and the others at the end; the
-    row that each is of; and the pieces."""
+    """Rows of blocks, those far longer than the mean cut into pieces, the first in its place and the others at the end;
+    the row of each; and the pieces."""
     rows, there = kinds.shape[0], kinds > 0
     count = there.sum(1)
     busy = count[count > 0].double()
@@ -159,7 +159,7 @@ def _cut(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
 
 
 def _gathered(of_row: Tensor, size: int) -> Slots | None:
-    """The nodes that fill blocks, which are those of the rows given; None if they come in order."""
+    """The nodes of the blocks of the given rows; None if they are in order."""
     node = (of_row[:, None] * SIDE + torch.arange(SIDE)).flatten()
     if len(of_row) == -(-size // SIDE):
         return None

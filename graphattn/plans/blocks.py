@@ -1,4 +1,4 @@
-"""Targets cut into blocks that read few sources together, and the runs of every block among its own columns."""
+"""Targets cut into blocks with few sources in total, and the runs of every block among its own columns."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,11 +16,11 @@ from .grouped import effective_edges
 from .order import grid_cells
 
 HEIGHTS = (32, 64, 128, 256)
-TWINS = 8  # so many targets that read the same sources are a block, whatever their number
-SAMPLE = 24  # blocks looked at to judge a cut
-WORTH_ORDERING = 64  # mean degree beyond which listed edges are tried in another order: a dense core may hide in them
-ROW_WORK = 50  # what moving a row costs, in pairs of a large tile
-HOPELESS = 3  # if short tiles cost so many times what edges do, taller ones are not tried
+TWINS = 8  # least number of targets with the same sources that form a block of any size
+SAMPLE = 24  # blocks examined to judge a cut
+WORTH_ORDERING = 64  # mean degree from which other orders of listed edges are tried: they may have a dense core
+ROW_WORK = 50  # cost of moving a row, in pairs of a large tile
+HOPELESS = 3  # if short tiles cost this many times as much as edges, taller ones are not tried
 
 
 class Cut(NamedTuple):
@@ -36,7 +36,7 @@ class Cut(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The best cut found, and about what it costs: pairs in tiles, columns gathered, and a measure of the work."""
+    """The best cut, and its approximate cost: pairs in tiles, gathered columns, and a measure of the work."""
 
     cut: Cut
     pairs: int
@@ -45,9 +45,9 @@ class Survey(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Blocks one after the other: the slice of ``target`` (``first``, ``rows``) reads that of ``column``.
+    """Blocks in sequence: the slice of ``target`` (``first``, ``rows``) reads that of ``column``.
 
-    ``run`` holds the edges as intervals: target within the block, first column within the block, and how many.
+    ``run`` holds the edges as intervals: target within the block, first column within the block, and length.
     """
 
     target: Tensor
@@ -63,12 +63,12 @@ class Blocks(NamedTuple):
 
 
 def starts(counts: Tensor) -> Tensor:
-    """Where each of consecutive slices of these lengths begins."""
+    """The start of each of consecutive slices of these lengths."""
     return torch.cumsum(counts, 0) - counts
 
 
 def survey(graph: AttentionGraph) -> Survey:
-    """The cut of a graph's targets into blocks whose tiles cost least, judged on a sample of the blocks."""
+    """The cut of a graph's targets into blocks whose tiles cost least, judged by a sample of the blocks."""
     return cached(graph, "survey", lambda: _survey(graph))
 
 
@@ -85,7 +85,7 @@ def blocks(graph: AttentionGraph) -> Blocks:
 
 
 def quickest(graph: AttentionGraph) -> Edges:
-    """The edges in the form whose rows are cheapest to ask for."""
+    """The edges in the form whose rows are cheapest to compute."""
     rule = graph.edges
     mean = graph.num_edges / max(1, graph.num_targets)
     listing = not rule.is_listed and rule.runs_per_row > 8 + 2 * mean and graph.num_edges < 1 << 26
@@ -93,7 +93,7 @@ def quickest(graph: AttentionGraph) -> Edges:
 
 
 def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
-    """Targets and their blocks, counted from 0, a bounded number of whole blocks at a time."""
+    """Targets and their blocks, numbered from 0, in chunks of whole blocks."""
     rows = max(1, ROWS_BUDGET // max(1, edges.runs_per_row))
     first = 0
     while first < cut.target.numel():
@@ -104,7 +104,7 @@ def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _columns(edges: Edges, target: Tensor, block: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The sources of each block, how many, and its runs among them: column, columns, run, runs, edges."""
+    """The sources of each block, their number, and its runs among them: column, columns, run, runs, edges."""
     (row, lo, hi), joint = _read(edges, target, block)
     owner, length, count = block[row], joint.hi - joint.lo, int(block[-1]) + 1
     columns = torch.zeros(count, dtype=torch.int64).index_add_(0, joint.row, length)
@@ -118,12 +118,12 @@ def _columns(edges: Edges, target: Tensor, block: Tensor) -> tuple[Tensor, Tenso
 
 
 def _widths(edges: Edges, target: Tensor, block: Tensor) -> Tensor:
-    """How many sources each block reads."""
+    """The number of sources of each block."""
     return _runs.row_lengths(_read(edges, target, block)[1], int(block[-1]) + 1)
 
 
 def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
-    """What each target reads, and what its block does: its row is that of the block."""
+    """The runs of each target, and those of its block, with the block as row."""
     runs = edges.rows(target)
     keep = runs.hi > runs.lo
     row, lo, hi = runs if bool(keep.all()) else (x[keep] for x in runs)
@@ -131,7 +131,7 @@ def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
 
 
 def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
-    """Ways to cut the targets: a block for each group of twins (T,), and the others by place, a height at a time."""
+    """Candidate cuts of the targets: a block for each group of twins (T,), the others by position, for each height."""
     degree = graph.in_degree.cpu()
     loose = (twins < 0) & (degree > 0)
     mean = float(degree[loose].double().mean()) if bool(loose.any()) else 0.0
@@ -155,12 +155,12 @@ def _survey(graph: AttentionGraph) -> Survey:
 
 
 def edge_work(num_edges: float, num_targets: int) -> float:
-    """What edges one by one cost, in pairs of a large tile: two each, as measured."""
+    """The cost of edges one by one, in pairs of a large tile: two each, as measured."""
     return 2 * effective_edges(num_edges, num_targets)
 
 
 def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Ways to cut the plain targets: their places in an order, and a label of each target's block, by that order."""
+    """Candidate cuts of the plain targets: their positions in an order, and the label of each target's block."""
     given = torch.arange(graph.num_targets)
     orders = [given]
     if not graph.is_rule and mean > WORTH_ORDERING:
@@ -178,13 +178,13 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
 
 
 def _rank(place: Tensor, plain: Tensor) -> Tensor:
-    """How many plain targets stand before each, by their places."""
+    """The number of plain targets before each, by their positions."""
     ordered = torch.argsort(place)
     return torch.empty_like(place).index_copy_(0, ordered, torch.cumsum(plain[ordered], 0) - 1)
 
 
 def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tensor) -> Cut:
-    """Twins by group, then plain targets by their label, then hubs a few at a time."""
+    """Twins by group, then plain targets by label, then hubs in small blocks."""
     place, label = labels
     most = int(label.max()) + 1 if label.numel() else 0
     groups = int(twins.max()) + 1 if twins.numel() else 0
@@ -197,7 +197,7 @@ def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tens
 
 
 def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, int, float]:
-    """About how many pairs, columns and units of work a cut has."""
+    """The approximate numbers of pairs, columns and units of work of a cut."""
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     head = cut.target[starts(rows)]
     columns = torch.where(twins[head] >= 0, degree[head], 0).double()  # a full tile, as wide as its first row
@@ -209,19 +209,19 @@ def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, i
 
 
 def work(rows: Tensor, columns: Tensor) -> Tensor:
-    """What blocks cost, in pairs of a large tile, as measured: small products cost more, and rows are moved."""
+    """The measured cost of blocks in pairs of a large tile: small products cost more, and rows are moved."""
     return (rows + 40) * columns + ROW_WORK * rows + 490
 
 
 def least_work(graph: AttentionGraph) -> int:
-    """What no cut costs less than: every edge in a full tile, and its targets moved."""
+    """A lower bound of the cost of any cut: every edge in a full tile, and its targets moved."""
     return graph.num_edges + ROW_WORK * int(torch.count_nonzero(graph.in_degree))
 
 
 def _sampled(rows: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The blocks that are wanted, those of few rows apart from the others, and of each kind a sample.
+    """A sample of the selected blocks, of those of few rows and of the others separately.
 
-    A few million rows in all.
+    A few million rows in total.
     """
     few = rows <= TWINS
     for kind in (wanted & ~few, wanted & few):
@@ -233,15 +233,15 @@ def _sampled(rows: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
-    """The targets of some blocks, ascending, and the place of each one's block among them."""
+    """The targets of some blocks, ascending, and the index of the block of each among them."""
     wanted = torch.isin(cut.block, sample)
     return cut.target[wanted], torch.unique_consecutive(cut.block[wanted], return_inverse=True)[1]
 
 
 def _twins(edges: Edges, num_targets: int) -> Tensor:
-    """The group of each target (T,) whose sources at least ``TWINS`` targets read, and no others; -1 elsewhere.
+    """The group (T,) of targets with equal sources, if it has at least ``TWINS`` members; else -1.
 
-    A hash stands for a row's sources; if two rows ever share one by chance, their block is merely less full.
+    Rows are compared by a hash of their sources; after a collision a block is merely less full.
     """
     factor = torch.randint(-(2**62), 2**62, (2,), generator=torch.Generator().manual_seed(0))
     if edges.is_listed:
@@ -257,7 +257,7 @@ def _twins(edges: Edges, num_targets: int) -> Tensor:
 
 
 def _groups(key: Tensor) -> Tensor:
-    """The number of the group of each target with the same key, -1 where these are fewer than ``TWINS``."""
+    """The number of the group of targets with the same key, -1 for groups of fewer than ``TWINS``."""
     _, group, count = torch.unique(key, return_inverse=True, return_counts=True)
     many = count >= TWINS
     name = torch.where(many, torch.cumsum(many, 0) - 1, -1)
@@ -265,7 +265,7 @@ def _groups(key: Tensor) -> Tensor:
 
 
 def mixed(x: Tensor) -> Tensor:
-    """A hash of int64, bit by bit; products wrap."""
+    """A bit-mixing hash of int64; products wrap."""
     for factor in (-0x61C8864680B583EB, -0x4B47D0C5A1A6A4D3):
         x = (x ^ (x >> 29)) * factor
     return x ^ (x >> 32)

@@ -1,4 +1,4 @@
-"""The cache of what is derived from a graph: made once, it lives as long as the graph."""
+"""The cache of derivations of a graph, which live as long as the graph."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -13,13 +13,13 @@ CPU = torch.device("cpu")
 
 
 def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
-    """``make()``, kept for this graph under ``key``."""
+    """``make()``, cached for this graph under ``key``."""
     kept: T = graph._remember(key, make)
     return kept
 
 
 def moved(plan: Any, device: torch.device) -> Any:
-    """A plan, which is a tensor or a tuple of such and of numbers, with its tensors on a device."""
+    """A plan, a nested tuple of tensors and numbers, with its tensors on a device."""
     if isinstance(plan, torch.Tensor):
         return plan.to(device)
     if not isinstance(plan, tuple):

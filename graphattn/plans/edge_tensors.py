@@ -1,4 +1,4 @@
-"""Edges as tensors that a program takes, where a graph would be a constant of it."""
+"""Edges as tensors: inputs of a compiled program, of which a graph would be a constant."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from .grouped import by_source, by_target
 
 
 class EdgeTensors:
-    """A graph's edges as tensors, in the place of the graph: under ``torch.compile`` they are inputs of a program.
+    """A graph's edges as tensors, passed in place of the graph: under ``torch.compile`` they are inputs of a program.
 
-    A graph is a constant of the program that is compiled for it; another graph is another program. Graphs with as many
-    targets, sources and edges, such as the nearest neighbours of points that move, share one program if they come as
+    A graph is a constant of a compiled program, and each graph compiles its own. Graphs of the same numbers of targets,
+    sources and edges, such as the nearest neighbours of moving points, share one program if they are passed as
     ``EdgeTensors(graph)``, made outside it, on the graph's device. They run on the backend ``edges``, or on
     ``message_passing``.
 
     Args:
-        graph: The graph whose edges they are.
+        graph: The graph.
 
     Raises:
         GraphError: If ``graph`` is something else.
@@ -60,7 +60,7 @@ class EdgeTensors:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """The device of the tensors."""
         return self._by_target[0].device
 
     @property

@@ -1,4 +1,4 @@
-"""Edges grouped by target and by source: what the edge kernels walk."""
+"""Edges grouped by target and by source, for the edge kernels."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from .cache import CPU, cached, moved
 
 
 class ByTarget(NamedTuple):
-    """``ptr`` int64 (T + 1,); the ``source`` of each edge (E,) and its place ``edge`` in the caller's order (E,).
+    """``ptr`` int64 (T + 1,); the ``source`` of each edge (E,) and its index ``edge`` in the caller's order (E,).
 
     Row ``r`` holds the edges of target ``order[r]``.
     """
@@ -23,7 +23,7 @@ class ByTarget(NamedTuple):
 
 
 class BySource(NamedTuple):
-    """``ptr`` int64 (S + 1,); the ``target`` of each edge (E,) and its place by target ``place`` (E,).
+    """``ptr`` int64 (S + 1,); the ``target`` of each edge (E,) and its index by target ``place`` (E,).
 
     Row ``r`` holds the edges out of source ``order[r]``.
     """
@@ -40,12 +40,12 @@ def by_target(graph: AttentionGraph, device: torch.device = CPU) -> ByTarget:
 
 
 def by_source(graph: AttentionGraph, device: torch.device = CPU) -> BySource:
-    """The edges by source, then by target; made only when a gradient is wanted."""
+    """The edges by source, then by target; made only for gradients."""
     return cached(graph, ("by_source", device), lambda: _by_source(graph, device))
 
 
 def effective_edges(num_edges: float, num_targets: int) -> float:
-    """What running edges one by one costs, in edges; measured: a target costs as much as 25."""
+    """The cost of edges one by one, in edges; as measured, a target costs as much as 25."""
     return num_edges + 25 * num_targets
 
 

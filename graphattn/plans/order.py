@@ -1,4 +1,4 @@
-"""Cells of a grid: targets that stand together, so that blocks of rows read few columns."""
+"""Cells of a grid: adjacent targets, so that blocks of rows read few columns."""
 
 import math
 
@@ -9,7 +9,7 @@ from ..graph.edges import Edges
 
 
 def grid_cells(edges: Edges, most: int) -> Tensor | None:
-    """The cell of every node of a grid, int64 (T,), or None where the targets are on no grid of two or more axes.
+    """The cell of every node of a grid, int64 (T,), or None if the targets are not on a grid of two or more axes.
 
     Cells are boxes of at most ``most`` nodes whose sides are as equal as the grid allows, numbered row by row.
     """

@@ -1,8 +1,8 @@
-"""The order in which the edge kernels take the rows of a graph whose nodes are numbered badly.
+"""The order in which the edge kernels process the rows of a badly ordered graph.
 
-Neighbours that stand far apart in memory leave the caches between one row that reads them and the next. Rows in the
-order of Cuthill and McKee read what the rows before them have read; the nodes stay where they are, and every sum adds
-in the same order, so that the bits are the same.
+Neighbours that are far apart in memory leave the caches between two rows that read them. Consecutive rows in
+Cuthill-McKee order share sources; the nodes stay in place, and every sum keeps its order, so that the results are
+equal bit for bit.
 """
 
 import torch
@@ -14,13 +14,13 @@ from ..graph.sort import offsets
 from .cache import cached
 from .grouped import BySource, ByTarget, by_source, by_target
 
-FAR = 1 << 11  # nodes between neighbours, on average, from which an order is looked for: about a megabyte of rows
-GAIN = 4  # how many times nearer neighbours must come: measured, kNN in Morton order loses a tenth by a new order
-MOST = 1 << 23  # edges of the largest graph for which an order is looked for
+FAR = 1 << 11  # mean distance of neighbours from which an order is computed: about a megabyte of rows
+GAIN = 4  # least factor by which the distance must fall: measured, kNN in Morton order loses a tenth by a new order
+MOST = 1 << 23  # edges of the largest graph for which an order is computed
 
 
 def rows_by_target(graph: AttentionGraph) -> ByTarget:
-    """:func:`graphattn.plans.grouped.by_target`, its rows in the order in which they are best taken."""
+    """:func:`graphattn.plans.grouped.by_target`, its rows in the best order."""
     return by_target(graph) if order(graph) is None else cached(graph, "scheduled", lambda: _scheduled(graph))[0]
 
 
@@ -30,12 +30,12 @@ def rows_by_source(graph: AttentionGraph) -> BySource:
 
 
 def order(graph: AttentionGraph) -> Tensor | None:
-    """The nodes in the order in which they are best taken, int64 (N,); None if they are well as they are."""
+    """The best order of the nodes, int64 (N,); None if the given order is good enough."""
     return cached(graph, "row order", lambda: _order(graph))
 
 
 def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
-    """The mean number of nodes between the ends of an edge, when node ``i`` stands at ``position[i]``."""
+    """The mean number of nodes between the ends of an edge, with node ``i`` at ``position[i]``."""
     ends = graph.target.cpu(), graph.source.cpu()
     target, source = ends if position is None else (position[end] for end in ends)
     return (target - source).abs().double().mean().item() if target.numel() else 0.0
@@ -52,7 +52,7 @@ def _order(graph: AttentionGraph) -> Tensor | None:
 
 
 def _scheduled(graph: AttentionGraph) -> tuple[ByTarget, BySource]:
-    """Both layouts with their rows in the new order; the edges of a row stay in theirs."""
+    """Both layouts with their rows in the new order; the edges within a row keep theirs."""
     nodes, targets, sources = order(graph), by_target(graph), by_source(graph)
     assert nodes is not None
     ptr, old = _rows(targets.ptr, nodes)
@@ -65,7 +65,7 @@ def _scheduled(graph: AttentionGraph) -> tuple[ByTarget, BySource]:
 
 
 def _rows(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the rows start when they are taken in another order, and where each of their entries stood."""
+    """The starts of the rows in another order, and the former index of each of their entries."""
     count = ptr.diff()[rows]
     new = offsets(count)
     return new, torch.repeat_interleave(ptr[rows] - new[:-1], count) + torch.arange(int(new[-1]))

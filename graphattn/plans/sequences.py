@@ -1,4 +1,4 @@
-"""Sequences one behind the other, each of which reads itself within one window: documents, decoders, chains."""
+"""Consecutive sequences, each of which reads itself within one window: documents, decoders, chains."""
 
 from typing import NamedTuple
 
@@ -8,20 +8,20 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from .cache import CPU, cached, moved
 
-MOST = 1 << 26  # intervals of sources that are looked at
+MOST = 1 << 26  # limit of the intervals of sources that are examined
 
 
 class Sequences(NamedTuple):
-    """Node ``t`` of a sequence reads those of its own from ``t - before`` to ``t + after``; -1 is no bound."""
+    """Node ``t`` reads the nodes of its sequence from ``t - before`` to ``t + after``; -1 means no bound."""
 
-    ends: Tensor  # int32 (sequences + 1,): where each begins, and T
+    ends: Tensor  # int32 (sequences + 1,): the start of each, and T
     longest: int
     before: int
     after: int
 
 
 def sequences(graph: AttentionGraph, device: torch.device = CPU) -> Sequences | None:
-    """A graph without repeated edges as sequences; None if it is not made of them."""
+    """A graph without repeated edges as sequences; None if it is not a set of sequences."""
     if device.type != "cpu":
         return cached(graph, ("sequences", device), lambda: moved(sequences(graph), device))
     return cached(graph, "sequences", lambda: _sequences(graph))
@@ -31,11 +31,11 @@ def _sequences(graph: AttentionGraph) -> Sequences | None:
     ends = _ends(graph)
     if ends is None:
         return None
-    low, high = ends  # what each node reads, itself among it
+    low, high = ends  # the interval of each node, itself included
     node = torch.arange(len(low))
     reached, needed = high.cummax(0).values, low.flip(0).cummin(0).values.flip(0)
     first = torch.ones(len(low), dtype=torch.bool)
-    first[1:] = (reached[:-1] <= node[1:]) & (needed[1:] >= node[1:])  # nobody reads across
+    first[1:] = (reached[:-1] <= node[1:]) & (needed[1:] >= node[1:])  # no node reads across
     bounds = torch.cat((torch.nonzero(first).flatten(), torch.tensor([len(low)])))
     size = bounds.diff()
     begin, end = (torch.repeat_interleave(x, size) for x in (bounds[:-1], bounds[1:]))
@@ -46,7 +46,7 @@ def _sequences(graph: AttentionGraph) -> Sequences | None:
 
 
 def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
-    """The first source of each target and the one behind its last, where each reads a stretch with itself in it."""
+    """The first source of each target and its last + 1, if each reads one interval that contains itself."""
     if graph.num_targets != graph.num_sources or graph.num_targets == 0:
         return None
     if graph.edges.num_runs > MOST:
@@ -65,7 +65,7 @@ def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
 
 
 def _bound(reads: Tensor, there: Tensor) -> int | None:
-    """How many on one side are read where there are as many: -1 if all, None if not the same everywhere."""
+    """The number of nodes read on one side, away from the ends: -1 if all, None if it differs."""
     if torch.equal(reads, there):
         return -1
     most = int(reads.max())

@@ -1,8 +1,8 @@
-"""Blocks of targets with the sources that they read: a sparse mask as a few dense tiles.
+"""Blocks of targets with their sources: a sparse mask as a few dense tiles.
 
-Each target stands in one block. A block has its own *columns*: the sources that any of its targets reads, side by side,
-so its tile is as full as its targets are alike. Cells of Swin and packed documents are blocks whose tile is full; the
-blocks of a sliding window share one mask. Blocks of the same shape make a bucket, which runs as one batched product.
+Each target is in one block. A block has its own *columns*: the sources that any of its targets reads, side by side, so
+that the tile is full if its targets read the same sources. Windows of Swin and packed documents have full tiles; the
+blocks of a sliding window share one mask. Blocks of the same shape form a bucket, which runs as one batched product.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from ..graph.sort import offsets
 from .blocks import TWINS, Blocks, blocks, mixed, starts
 from .cache import CPU, cached, moved
 
-SIZES = 16  # full tiles of more shapes than this are padded to fewer
+SIZES = 16  # most shapes of full tiles; more are padded to fewer
 
 
 class Bucket(NamedTuple):
@@ -30,10 +30,10 @@ class Bucket(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Which node fills each slot; slots that only fill up a block repeat the node before, and are not in ``slot``."""
+    """The node of each slot; slots that pad a block repeat the node before, and are not in ``slot``."""
 
     node: Tensor  # (n,) int64
-    ptr: Tensor  # (nodes + 1,) where the slots of each node begin in ``slot``
+    ptr: Tensor  # (nodes + 1,) start of the slots of each node in ``slot``
     slot: Tensor  # slots by node
 
 
@@ -42,8 +42,8 @@ class Tiles(NamedTuple):
 
     row: Slots
     column: Slots
-    output: Slots  # the other way round: the row slot of each target
-    isolated: Tensor | None  # bool (T,): targets without an edge, which stand in no slot
+    output: Slots  # the inverse: the row slot of each target
+    isolated: Tensor | None  # bool (T,): targets without an edge, which have no slot
     buckets: tuple[Bucket, ...]
 
 
@@ -55,7 +55,7 @@ def tiles(graph: AttentionGraph, device: torch.device = CPU) -> Tiles:
 
 
 def edge_places(graph: AttentionGraph, device: torch.device = CPU) -> Tensor:
-    """Where each edge lies in the pairs of all buckets, laid end to end; int64 (E,), in the caller's order."""
+    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,), in the caller's order."""
     if device.type != "cpu":
         return cached(graph, ("edge_places", device), lambda: edge_places(graph).to(device))
     return cached(graph, "edge_places", lambda: _edge_places(graph))
@@ -82,7 +82,7 @@ def _tiles(graph: AttentionGraph) -> Tiles:
 
 
 def _buckets(blocks: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
-    """Blocks of the same shape, its rows and columns, and whether they all have the same mask."""
+    """Blocks of the same shape, its rows and columns, and True if all have the same mask."""
     full = blocks.edges == blocks.rows * blocks.columns
     shapes = blocks.rows * (1 << 32) + blocks.columns
     if torch.unique(shapes[full]).numel() > SIZES:
@@ -92,7 +92,7 @@ def _buckets(blocks: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
     shared = full | (count[kind] >= TWINS)
     height = torch.where(shared, blocks.rows, _rounded(blocks.rows))
     width = torch.where(shared, blocks.columns, _rounded(blocks.columns))
-    # One bucket for each shape, and within it for each mask that is shared.
+    # One bucket for each shape and each shared mask.
     key = torch.stack((height, width, torch.where(shared, pattern, -2)), 1)
     kinds, which = torch.unique(key, dim=0, return_inverse=True)
     order = torch.argsort(which, stable=True)
@@ -102,13 +102,13 @@ def _buckets(blocks: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
 
 
 def _rounded(size: Tensor) -> Tensor:
-    """Sizes up to the next of eight steps to each power of two, so that few shapes are left."""
+    """Sizes rounded up to one of eight steps per power of two, so that few shapes remain."""
     step = 2 ** (torch.log2(size.double()).floor() - 3).clamp(min=0).long()
     return -(-size // step) * step
 
 
 def _patterns(blocks: Blocks) -> Tensor:
-    """For each block the first block with exactly the same runs, rows and columns."""
+    """The first block with exactly the same runs, rows and columns as each block."""
     numbers = torch.arange(blocks.rows.numel())
     owner = torch.repeat_interleave(blocks.runs)
     row, column, length = blocks.run
@@ -117,7 +117,7 @@ def _patterns(blocks: Blocks) -> Tensor:
         total = mixed(total) + part
     _, kind = torch.unique(total, return_inverse=True)
     first = torch.full_like(numbers, numbers.numel()).scatter_reduce(0, kind, numbers, "amin")[kind]
-    # A hash may deceive: compare every run with the one that it stands for.
+    # Hashes may collide: compare every run with that of the first block.
     sizes = torch.stack((blocks.rows, blocks.columns, blocks.runs))
     same = (sizes == sizes[:, first]).all(0)
     twin = torch.arange(owner.numel()) + (blocks.first_run[first] - blocks.first_run)[owner]
@@ -127,14 +127,14 @@ def _patterns(blocks: Blocks) -> Tensor:
 
 
 def _filled(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The nodes of some blocks, each filled up to ``size`` with its last; and which slots are real."""
+    """The nodes of some blocks, each padded to ``size`` with its last; and the mask of real slots."""
     within = torch.arange(size)
     place = first[:, None] + torch.minimum(within, count[:, None] - 1)
     return node[place].flatten(), (within < count[:, None]).flatten()
 
 
 def slots_of(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
-    """Slots of some nodes, and which of them are real."""
+    """Slots of some nodes, and the mask of real ones."""
     none = torch.empty(0, dtype=torch.int64)
     node, real = (torch.cat(x) for x in zip(*parts, strict=True)) if parts else (none, none.bool())
     slot = torch.nonzero(real).flatten()
@@ -144,7 +144,7 @@ def slots_of(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
 
 
 def _turned(row: Slots, isolated: Tensor) -> Slots:
-    """The slot of each target, which is in one at most; an isolated one names any, and sends nothing back."""
+    """The slot of each target, which has one at most; an isolated target has any slot, and no gradient."""
     node = torch.zeros(isolated.numel(), dtype=torch.int64)
     reads = torch.nonzero(~isolated).flatten()
     node[reads] = row.slot
@@ -154,7 +154,7 @@ def _turned(row: Slots, isolated: Tensor) -> Slots:
 
 
 def _allowed(blocks: Blocks, members: Tensor, height: int, width: int) -> Tensor:
-    """The masks of some blocks, bool (blocks, 1, height, width); a row that fills up is a copy of the last."""
+    """The masks of some blocks, bool (blocks, 1, height, width); padding rows copy the last."""
     owner, within = _runs.spread(blocks.runs[members])
     row, column, length = blocks.run[:, blocks.first_run[members][owner] + within]
     line, step = _runs.spread(length)
