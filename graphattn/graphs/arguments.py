@@ -1,4 +1,4 @@
-"""What builders share: whole numbers checked by name, and names that read as the call that made the graph."""
+"""Helpers of builders: checks of whole numbers, and names of graphs that show their call."""
 
 import inspect
 import math
@@ -30,13 +30,13 @@ def integers(values: object, argument: str) -> Tensor:
     """``values`` as int64 (n,); the device stays."""
     tensor = arguments.integers(values, argument, "(n,)", GraphError)
     if tensor.dim() != 1:
-        hint = "; several sequences are one disjoint_union of their graphs" if tensor.dim() == 2 else ""
+        hint = "; for several sequences use disjoint_union of their graphs" if tensor.dim() == 2 else ""
         raise GraphError(f"{argument} must have shape (n,), got {tuple(tensor.shape)}{hint}")
     return tensor
 
 
 def call(builder: str, *arguments: object, **keywords: object) -> str:
-    """The name of a graph: the call that makes it, without the keywords left at the builder's default.
+    """The name of a graph: the call that makes it, without keywords equal to the builder's default.
 
     Example:
         >>> call("causal", 3, 7, align="start")
@@ -55,7 +55,7 @@ def _defaults(builder: str) -> dict[str, object]:
 
 
 def _all_are(value: object, default: object) -> bool:
-    """True of a default, and of one for each axis."""
+    """True for a default value, and for a tuple of it for each axis."""
     if isinstance(value, tuple) and value and not isinstance(default, tuple):
         return all(side == default for side in value)
     return not isinstance(value, Tensor) and value == default

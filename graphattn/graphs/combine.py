@@ -1,4 +1,4 @@
-"""Graphs made of graphs: blocks that read blocks, and several sets of nodes side by side."""
+"""Graphs composed of graphs: blocks that read blocks, and several sets of nodes side by side."""
 
 from collections.abc import Sequence
 
@@ -18,18 +18,18 @@ _LONGEST_NAME = 72
 
 @builder
 def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = None) -> AttentionGraph:
-    r"""Blocks of consecutive tokens that read each other as the nodes of a small graph do.
+    r"""Blocks of consecutive tokens that read each other along the edges of a small graph.
 
     .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \mathcal{N}_{layout}(\lfloor t / b \rfloor) \}
 
     Args:
         layout: The graph between blocks, square.
         block: b, tokens in a block.
-        num_nodes: N; all of the blocks by default. A smaller N cuts the last block.
+        num_nodes: N; a multiple of the block by default. A smaller N cuts the last block.
     Returns:
-        A rule; what it stores is the layout.
+        A rule that stores the layout.
     Raises:
-        GraphError: If ``layout`` is no square graph without repeated edges, or ``num_nodes`` does not fit its blocks.
+        GraphError: If ``layout`` is not square or repeats edges, or ``num_nodes`` does not fit its blocks.
     Source:
         Gray et al. 2017, "GPU Kernels for Block-Sparse Weights"; the ``layout`` of DeepSpeed's sparse attention.
         BigBird (Zaheer et al. 2020) is a layout of a window, global blocks and random blocks.
@@ -48,7 +48,7 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
     blocks, block = layout.num_nodes, whole(block, "block", 1)
     N = whole(blocks * block if num_nodes is None else num_nodes, "num_nodes")
     if -(-N // block) != blocks:
-        raise GraphError(f"{N} nodes are {-(-N // block)} blocks of {block}, and layout has {blocks}")
+        raise GraphError(f"num_nodes={N} needs {-(-N // block)} blocks of {block}, but layout has {blocks}")
     if layout.has_repeated_edges:
         raise GraphError(f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout")
     cut = "" if num_nodes is None else f", num_nodes={N}"
@@ -58,16 +58,16 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
 
 @builder
 def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph:
-    """Several sets of nodes as one graph, by a matrix that says how each set reads each.
+    """Several sets of nodes as one graph, from a matrix of graphs between the sets.
 
     Args:
-        rows: ``rows[i][j]`` is the graph in which set i reads set j, or ``None``: its targets are set i, its sources
-            set j. Nodes are numbered set after set. Rows and columns may be different sets, as in cross-attention.
+        rows: ``rows[i][j]`` is the graph whose targets are set i and whose sources are set j, or ``None``. Nodes are
+            numbered set after set. Rows and columns may be different sets, as in cross-attention.
     Returns:
         A rule, unless every part is listed.
     Raises:
-        GraphError: If the rows differ in length, parts of a row differ in targets, parts of a column in sources, or a
-            row or column holds nothing that has its size.
+        GraphError: If the rows differ in length, parts of a row differ in targets, parts of a column in sources, or the
+            size of a row or column is open because it holds no graph.
     Source:
         The diagonal alone is :func:`graphattn.disjoint_union`. The matrix is that of ``numpy.block``.
     Example:
@@ -115,7 +115,7 @@ def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[Attenti
         for cell in row:
             if cell is not None and cell.has_repeated_edges:
                 raise GraphError(
-                    f"composite is a set of edges, and {cell!r} repeats some; drop them with graph | graph"
+                    f"composite is a set of edges, but {cell!r} repeats some; drop them with graph | graph"
                 )
     if len({len(row) for row in rows}) > 1:
         raise GraphError(f"rows must have the same length, got {[len(row) for row in rows]}")

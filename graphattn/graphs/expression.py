@@ -1,5 +1,5 @@
-"""Expressions of builders as text: ``sliding_window(64, 9) | global_tokens(64, (0,))``; names are looked up, nothing is
-executed."""
+"""Expressions of builders as text: ``sliding_window(64, 9) | global_tokens(64, (0,))``; names are looked up, and no
+code is executed."""
 
 import difflib
 import inspect
@@ -15,30 +15,30 @@ from .catalogue import inputs, zoo
 
 
 class Deferred(ABC):
-    """A value that depends on the argument that takes it, as a file does: positions for ``pos``, triangles for
+    """A value that depends on the argument it is passed to, such as a file: positions for ``pos``, triangles for
     ``faces``."""
 
     @abstractmethod
     def graph(self) -> AttentionGraph | Pattern:
-        """What it is where a graph belongs."""
+        """The value as a graph."""
 
     @abstractmethod
     def arguments(self, name: str, function: Callable[..., Any]) -> dict[str, Any]:
-        """What it is as the argument ``name`` of a function, with other arguments that follow from it, by name."""
+        """The value as the argument ``name`` of a function, with other arguments that follow from it, by name."""
 
 
 def from_expression(text: str, functions: Mapping[str, Callable[..., Any]] | None = None) -> AttentionGraph | Pattern:
-    """The graph that an expression of builders describes; a pattern where ``...`` stands for its size.
+    """The graph of an expression of builders; a pattern if ``...`` stands for its size.
 
     Calls of builders, ``| & - @ ~``, and the methods reverse, k_hop, with_self_loops, without_self_loops,
-    with_global_tokens, subgraph and relabel; arguments are numbers, ``inf``, words, tuples and lists of them.
+    with_global_tokens, subgraph and relabel; arguments are numbers, ``inf``, strings, tuples and lists of them.
 
     Args:
         text: The expression.
-        functions: Others that may be called, by name; they may return a :class:`Deferred`.
+        functions: Other functions that may be called, by name; they may return a :class:`Deferred`.
 
     Raises:
-        OptionError: If the text is no such expression; the message says where.
+        OptionError: If the text is not such an expression; the message quotes the part.
         GraphAttnError: If a builder refuses its arguments.
 
     Example:
@@ -47,12 +47,12 @@ def from_expression(text: str, functions: Mapping[str, Callable[..., Any]] | Non
     """
     value = _settled(_Builder(text, callables() | dict(functions or {})).read())
     if not isinstance(value, AttentionGraph | Pattern):
-        raise OptionError(f"{short(text)!r} gives {short(repr(value))}; an expression gives a graph")
+        raise OptionError(f"{short(text)!r} must give a graph, got {short(repr(value))}")
     return value
 
 
 def callables() -> dict[str, Callable[..., Any]]:
-    """What an expression may call: the builders, and the functions beside them."""
+    """The functions that an expression may call: the builders and ``functions``."""
     from .. import graphs
 
     beside = {name: getattr(graphs, name) for name in graphs.__all__ if name.islower() and name != "zoo"}
@@ -61,7 +61,7 @@ def callables() -> dict[str, Callable[..., Any]]:
 
 
 def signature_of(function: Callable[..., Any]) -> str:
-    """The arguments of a function as its documentation shows them.
+    """The signature of a function as its documentation shows it.
 
     Example:
         >>> from graphattn.graphs import knn
@@ -74,7 +74,7 @@ def signature_of(function: Callable[..., Any]) -> str:
 
 
 class _Builder(Reader):
-    """Builds the graphs of an expression while it is read."""
+    """A reader that builds the graphs of an expression."""
 
     def __init__(self, text: str, functions: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(text, {name: getattr(inputs, name) for name in inputs.__all__})
@@ -119,7 +119,7 @@ def _called(
 
 
 def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:
-    """A hint for an unknown ``name``: the pattern that papers call so, or a builder that is spelled like it."""
+    """A hint for an unknown ``name``: a pattern of that name in papers, or a builder of similar spelling."""
     if name in zoo():
         return f"the zoo's {zoo()[name].name} is {zoo()[name].code}"
     close = [builder for builder in known if name in builder] or difflib.get_close_matches(name, known, 1)
@@ -127,7 +127,7 @@ def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:
 
 
 def _settle(bound: inspect.BoundArguments, function: Callable[..., Any]) -> None:
-    """Put what they are for this function in the place of deferred values."""
+    """Replace deferred values by their values for this function."""
     for name, value in dict(bound.arguments).items():
         hint = bound.signature.parameters[name].annotation
         if isinstance(value, Deferred) and AttentionGraph not in (hint, *get_args(hint)):
@@ -138,7 +138,7 @@ def _settle(bound: inspect.BoundArguments, function: Callable[..., Any]) -> None
 
 
 def _settled(value: Any) -> Any:
-    """A value with the graphs of what is deferred."""
+    """A value with deferred values as graphs."""
     if isinstance(value, Deferred):
         return value.graph()
     return tuple(map(_settled, value)) if isinstance(value, tuple) else value

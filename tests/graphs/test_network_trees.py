@@ -95,7 +95,7 @@ def test_refusals(make):
     with pytest.raises(GraphIndexError, match="parent of node 0 is -2"):
         make(torch.tensor([-2]))
     for cycle in ([-1, 2, 1], [0], [-1, 0, 3, 4, 2, 4]):
-        with pytest.raises(GraphError, match=r"parent has a cycle above node [0-4], so it is no tree"):
+        with pytest.raises(GraphError, match=r"parent must be a forest, got a cycle above node [0-4]"):
             make(torch.tensor(cycle))
     with pytest.raises(GraphError, match="parent must be integer"):
         make(torch.tensor([-1.0, 0.0]))

@@ -217,7 +217,7 @@ def test_too_many_neighbours():
     assert int(kept.in_degree.max()) == 3
     assert kept.source[kept.target == 5].tolist() == [4, 6, 3]
     assert kept.source[kept.target == 0].tolist() == [1, 2, 3]
-    with pytest.raises(GraphError, match="without max_neighbours"):
+    with pytest.raises(GraphError, match="needs max_neighbours, got none"):
         graphs.radius(line, 3.0, overflow="nearest")
 
 
@@ -251,7 +251,7 @@ def test_clouds_of_queries():
         ({"batch": torch.tensor([0, 1])}, "batch must name the cloud of each row of pos, got 2 for 5 rows"),
         ({"batch": torch.tensor([-1, 0, 0, 0, 0])}, "batch must be >= 0, got -1 in row 0"),
         ({"batch": torch.zeros(5)}, "batch must be integers .* got float32"),
-        ({"queries_batch": torch.zeros(5).long()}, "queries_batch without queries"),
+        ({"queries_batch": torch.zeros(5).long()}, "queries_batch needs queries, got none"),
         ({"queries": torch.zeros(2, 3), "batch": torch.zeros(5).long()}, "both batch and queries_batch, or neither"),
         ({"queries": torch.zeros(2, 3), "queries_batch": torch.zeros(2).long()}, "both batch and queries_batch"),
         (
@@ -259,7 +259,10 @@ def test_clouds_of_queries():
             "queries_batch must be sorted",
         ),
         ({"queries": torch.zeros(2, 2)}, "queries must have as many coordinates as pos, got 2 and 3"),
-        ({"queries": torch.zeros(2, 3), "include_self": True}, "include_self means nothing with queries"),
+        (
+            {"queries": torch.zeros(2, 3), "include_self": True},
+            "include_self needs targets that are the points, got queries",
+        ),
         ({"queries": torch.zeros(3)}, r"queries must have shape \(N, d\) with d >= 1, got \(3,\)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Every named pattern of the literature, as the line of code that builds a small one of it."""
+"""Named patterns of the literature, each with a line of code that builds a small graph of it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,25 +24,25 @@ class Zoo(Mapping[str, Named]):
         return len(self.patterns)
 
     def __contains__(self, name: object) -> bool:
-        """True if one pattern has that name."""
+        """True if exactly one pattern has that name."""
         return isinstance(name, str) and len(names(self.patterns, name)) == 1
 
     def __getitem__(self, name: str) -> Named:
-        """The pattern of that name; upper and lower case, spaces, dashes and underscores are the same.
+        """The pattern of that name; case, spaces, dashes and underscores are ignored.
 
-        What a name has in brackets is a name, too: ``zoo()["DiNA"]``.
+        The part of a name in brackets is a name, too: ``zoo()["DiNA"]``.
         """
         return find(self.patterns, name)
 
     def __repr__(self) -> str:
-        return f"Zoo of {len(self)} patterns: print it for a line on each"
+        return f"Zoo of {len(self)} patterns: print it for one line each"
 
     def __str__(self) -> str:
         return table(self.patterns)
 
 
 def zoo() -> Zoo:
-    """Every named pattern, with a line about it, its paper, and the code that builds a small one.
+    """Every named pattern, with a description, its paper, and the code that builds a small graph.
 
     Code may name small inputs of :mod:`graphattn.graphs.catalogue.inputs`, such as ``sphere`` or ``karate``.
 

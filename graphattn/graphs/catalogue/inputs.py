@@ -1,4 +1,4 @@
-"""Small inputs for the patterns that need some: points, faces, networks; the same on every machine."""
+"""Small inputs for patterns that need points, faces or networks; the same on every machine."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -26,11 +26,11 @@ def _fibonacci_sphere(num_points: int) -> torch.Tensor:
 sphere = _fibonacci_sphere(48)
 
 _powers = torch.tensor([0.7548776662, 0.5698402910], dtype=torch.float64)
-#: 48 points spread over the unit square, in no order that follows their places; float64 (48, 2). (Roberts' sequence:
-#: multiples of the powers of 1 / 1.3247..., the root of x**3 = x + 1, without their whole parts.)
+#: 48 points spread over the unit square, in an order unrelated to their positions; float64 (48, 2). (Roberts'
+#: sequence: fractional parts of multiples of the powers of 1 / 1.3247..., where 1.3247... solves x**3 = x + 1.)
 square = torch.arange(1, 49)[:, None] * _powers % 1
 
-#: The cloud of every point where ``square`` or ``sphere`` is taken for two, of 20 and 28 points; int64 (48,).
+#: The cloud of every point if ``square`` or ``sphere`` is split in two, of 20 and 28 points; int64 (48,).
 two_clouds = (torch.arange(48) >= 20).long()
 
 #: The cells of a grid of 8 x 8, row by row; int64 (64, 2).
@@ -77,7 +77,7 @@ _MADE: dict[str, Callable[[], Any]] = {"sphere_faces": _sphere_faces, "karate": 
 
 
 def __getattr__(name: str) -> Any:
-    """What needs another library is made on first use."""
+    """Inputs that need another library are made at first use."""
     if name not in _MADE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals().setdefault(name, _MADE[name]())

@@ -19,7 +19,7 @@ class Named:
     Args:
         family: ``"sequence"``, ``"grid"``, ``"points"``, ``"mesh"`` or ``"network"``.
         name: As the literature writes it.
-        line: What it says, in one line without a full stop.
+        line: A description in one line without a full stop.
         code: An expression of builders for a small graph; besides the names of :mod:`graphattn.graphs` it may use
             ``torch`` and the inputs of :mod:`graphattn.graphs.catalogue.inputs`.
         paper: Author and year, or ``""``.
@@ -44,12 +44,12 @@ class Named:
         return eval(self.code, {"torch": torch, "disjoint_union": disjoint_union, **names})  # our own constant text
 
 
-#: Patterns that stand in the files of their builders.
+#: Patterns declared in the files of their builders.
 BESIDE_BUILDERS: list[Named] = []
 
 
 def pattern(name: str, line: str, code: str, paper: str = "") -> Callable[[F], F]:
-    """Decorates a builder: puts a pattern that it builds into the zoo, in the family of the builder's package."""
+    """A decorator of builders: adds a pattern to the zoo, in the family of the builder's package."""
 
     def register(builder: F) -> F:
         BESIDE_BUILDERS.append(Named(builder.__module__.split(".")[-2], name, line, code, paper))
@@ -63,7 +63,7 @@ def _plain(name: str) -> str:
 
 
 def names(patterns: Sequence[Named], name: str) -> list[Named]:
-    """The pattern that ``name`` names, whole or by what its name has in brackets; none, one, or several."""
+    """The patterns called ``name``, in full or in the brackets of their names; none, one, or several."""
     whole = [pattern for pattern in patterns if _plain(pattern.name) == _plain(name)]
     return whole or [
         pattern for pattern in patterns if _plain(name) in map(_plain, re.findall(r"\((.*?)\)", pattern.name))
@@ -71,7 +71,7 @@ def names(patterns: Sequence[Named], name: str) -> list[Named]:
 
 
 def close_to(patterns: Sequence[Named], name: str) -> list[str]:
-    """Up to three names that hold ``name``, or that it may have been meant for."""
+    """Up to three names that contain ``name`` or are close to it."""
     by_name = {_plain(pattern.name): pattern.name for pattern in patterns}
     inside = [full for plain, full in by_name.items() if _plain(name) in plain] if name.strip() else []
     return (inside + [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)])[:3]
@@ -81,7 +81,7 @@ def find(patterns: Sequence[Named], name: str) -> Named:
     """The pattern of that name.
 
     Raises:
-        GraphNameError: If there is none, or several; the message names the closest.
+        GraphNameError: If there is none, or several; the message lists the closest.
     """
     matches = names(patterns, str(name))
     if len(matches) == 1:

@@ -1,8 +1,8 @@
 """Named patterns: sequence.
 
-Not here, because they are no edges between nodes: Sinkhorn Transformer and Clusterformer (soft sorts of blocks),
-deformable attention (reads between nodes, by interpolation), Linformer, Performer, Nystromformer, FNet and state space
-models (low rank, or no attention at all). What Linformer reads after its projection is ``cross`` to the projected keys.
+Not included, since they have no edges between nodes: Sinkhorn Transformer and Clusterformer (soft sorts of blocks),
+deformable attention (it interpolates between nodes), Linformer, Performer, Nystromformer, FNet and state space models
+(low rank, or no attention). After its projection Linformer is ``cross`` to the projected keys.
 """
 
 from functools import partial

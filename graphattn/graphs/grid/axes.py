@@ -1,4 +1,4 @@
-"""What builders of grids share: one rule for each axis, joined; cells that must divide it."""
+"""Helpers of builders on grids: one rule for each axis, and checks of cells."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from ...graph.forms import one_run
 def cell_window(
     num_targets: int, num_sources: int, cell: int, step: int, width: int, start: int = 0, shift: int = 0
 ) -> Edges:
-    """One axis: targets cut into cells, each of which reads one window of sources: halos, padding, pooling.
+    """One axis whose targets are cut into cells that read one window of sources each: halos, padding, pooling.
 
     With ``c = (t - shift) // cell`` target ``t`` reads the sources ``start + c * step <= s < start + c * step + width``
     that exist.
@@ -25,7 +25,7 @@ def cell_window(
 
 
 def cells(length: int, side: int, shift: int = 0) -> Edges:
-    """One axis cut into cells, each of which reads itself: ``(t - shift) // side == (s - shift) // side``."""
+    """One axis cut into cells that read themselves: ``(t - shift) // side == (s - shift) // side``."""
     return cell_window(length, length, side, side, side, shift, shift)
 
 

@@ -1,4 +1,4 @@
-"""Grids read by distance."""
+"""Grids with neighbourhoods by distance."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from ...graph.pattern import sizable
 from ...graph.runs import Runs
 from ..arguments import axes, call, flag, number
 
-_LINE_BYTES = 128  # of a line of the grid, while its widest row inside the ball is looked for
+_LINE_BYTES = 128  # per line of the grid, during the search for its widest row inside the ball
 
 
 @sizable
@@ -54,7 +54,7 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
     reach = number(r, "r", "a number >= 0", lambda r: r >= 0)
     norm = number(p, "p", "a number >= 1", lambda p: p >= 1)
     if not math.isfinite(reach):
-        raise GraphError(f"r must be finite, got {r!r}; a node that reads the whole grid is full(num_nodes)")
+        raise GraphError(f"r must be finite, got {r!r}; for the whole grid use full(num_nodes)")
     if norm == math.inf:
         far = min(math.ceil(reach) - 1 if strict else math.floor(reach), max(size))
         edges = product([band(length, length, -far, far) for length in size])
@@ -67,7 +67,7 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
 
 def _ball(grid: tuple[int, ...], r: float, p: float, strict: bool) -> Edges:
     """Nodes at a distance of at most ``r`` (below ``r`` if ``strict``), in L_p; float64, rounded as numpy rounds."""
-    reach = [max(0, min(length - 1, int(min(r, length)))) for length in grid]  # steps away on each axis, at most
+    reach = [max(0, min(length - 1, int(min(r, length)))) for length in grid]  # largest number of steps on each axis
     steps = np.array(list(itertools.product(*(range(-far, far + 1) for far in reach[:-1]))), dtype=np.int64)
     few, most = np.full(len(steps), -1), np.full(len(steps), reach[-1])
     while (few < most).any():  # bisection for the widest row inside the ball
@@ -103,5 +103,5 @@ def _norm(steps: np.ndarray, p: float) -> np.ndarray:
     steps = steps.astype(np.float64)
     if p in (1, 2, np.inf):
         return np.linalg.norm(steps, ord=p, axis=1)
-    most = np.abs(steps).max(1)  # taken out, so that no power overflows
+    most = np.abs(steps).max(1)  # factored out, so that no power overflows
     return most * np.linalg.norm(steps / np.maximum(most, 1)[:, None], ord=p, axis=1)

@@ -34,23 +34,23 @@ def window_partition(
     Args:
         size: Length of every axis, (height, width) for an image; any number of axes.
         cell: M, length of a cell on every axis, or one number for all.
-        shift: Where the first whole cell starts, ``0 <= shift < cell``, on every axis or one number for all; no shift
-            by default. Swin's shifted windows have ``shift = cell // 2``. It is 0 on axes that one cell covers, as in
-            Swin; the graph's name shows the shift in use.
-        pad: Allow axes that are not a multiple of ``cell``: their last cell is cut at the border. This is a padded grid
-            whose padding is masked out.
-        read_padding: Pad, and let the padding be read: targets are the grid, sources the grid padded at its ends to
-            whole cells, row by row as ``torch.nn.functional.pad`` gives them.
+        shift: Start of the first whole cell, ``0 <= shift < cell``, on every axis or one number for all; 0 by default.
+            Swin's shifted windows have ``shift = cell // 2``. It becomes 0 on axes that one cell covers, as in Swin;
+            the graph's name shows the shift in use.
+        pad: Allow axes that are not a multiple of ``cell``: their last cell is cut at the border. This equals a padded
+            grid whose padding is masked out.
+        read_padding: Pad without a mask: targets are the grid, sources the grid padded at its ends to whole cells, row
+            by row as ``torch.nn.functional.pad`` returns them.
     Returns:
         A rule: disjoint cliques, self-loops included. ``cell=(1, width)`` reads rows, ``cell=(height, 1)`` columns.
-        With ``read_padding`` every target reads a whole cell of sources of its own (less what a shift cuts off).
+        With ``read_padding`` every target reads a whole cell of sources (less the part that a shift cuts off).
     Raises:
-        GraphError: If an axis is not a multiple of ``cell`` and nothing is padded, or a shift is not below its cell.
+        GraphError: If an axis is not a multiple of ``cell`` without padding, or a shift is not below its cell.
     Source:
         Liu et al. 2021 (Swin Transformer), section 3.2. Their cyclic roll and mask of -100 give the same cells as this
         floor, which is -1 before the first whole cell. *What differs:* torchvision pads with nodes that *are* read
         (zeros, so their key is the bias of its Linear), as do the windows of Segment Anything (Kirillov et al. 2023):
-        that is ``read_padding``. torchvision's Video Swin first makes a cell no longer than its axis.
+        ``read_padding``. torchvision's Video Swin first shortens a cell to its axis.
     Example:
         >>> print(window_partition((1, 6), (1, 3), shift=(0, 2)))
         AttentionGraph(window_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density 0.389, rule)
@@ -69,7 +69,7 @@ def window_partition(
         if moved >= side:
             raise GraphError(
                 f"shift must be below cell on every axis, got shift={moved} and cell={side} on axis {axis}; "
-                f"the cells are the same with shift={moved % side}"
+                f"shift={moved % side} gives the same cells"
             )
     divided(size, cells, pad or read_padding)
     used = tuple(0 if side >= length else moved for length, side, moved in zip(size, cells, wanted, strict=True))
@@ -100,19 +100,19 @@ def grid_neighbourhood(
         -\lfloor k / 2 \rfloor \le \lfloor s / d \rfloor - c(\lfloor t / d \rfloor) \le \lfloor (k - 1) / 2 \rfloor
         \text{ on every axis} \}
 
-    where ``c(p)`` is ``p`` moved inwards just so far that the window fits (``clamp``), or ``p`` itself. With a stride
-    ``c`` is taken of the leader in place of ``p``: of the one in the middle of the ``stride`` nodes that share it.
+    where ``c(p)`` is ``p`` moved inwards until the window fits (``clamp``), or ``p`` itself. With a stride ``p`` is
+    replaced by its leader, the middle one of the ``stride`` nodes that share a window.
 
     Args:
         size: Length of every axis, (height, width) for an image; any number of axes.
         kernel: k, nodes read on every axis, counting the target, or one number for all. An even kernel reads one more
             node before the target than after it.
-        dilation: d, steps between two nodes that are read, on every axis or one number for all.
-        stride: How many neighbouring nodes (of equal residue mod ``dilation``) share a leader, and so the window
-            around it; on every axis or one number for all, at most ``kernel``.
-        causal: On which axes only nodes up to the target are read, ``k`` of them; or one bool for all. A causal window
+        dilation: d, steps between two sources of a target, on every axis or one number for all.
+        stride: Number of neighbouring nodes (of equal residue mod ``dilation``) that share a leader and its window;
+            on every axis or one number for all, at most ``kernel``.
+        causal: True on axes where only the ``k`` nodes up to the target are read; or one bool for all. A causal window
             is cut at the start of the axis, never moved. With a stride the window ends at the last of the nodes that
-            share it, and each reads what of it is not ahead.
+            share it, and each reads the part that is not ahead.
         clamp: Move the window inwards at the borders, so that every node reads ``k`` nodes on an axis (NATTEN). With
             ``False`` the window is cut at the borders, as by zero padding that is masked out.
     Returns:
@@ -178,11 +178,11 @@ def axis_neighbourhood(
 ) -> Edges:
     """NATTEN's neighbourhood on one axis: ``kernel`` sources ``dilation`` apart, moved inwards at the borders.
 
-    Within the group of positions of equal residue mod ``dilation``, ``stride`` neighbours share a leader, the one in
-    their middle, and target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]`` where ``c`` is its leader clamped
-    so that the window fits; without ``clamp`` the window is cut at the borders. With ``causal`` the leader is the last
-    of the neighbours, the window of ``kernel`` ends at it, and the target reads what of it is not ahead; at the start
-    it shrinks instead of moving.
+    Within the group of positions of equal residue mod ``dilation``, ``stride`` neighbours share a leader, the middle
+    one, and target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]`` where ``c`` is its leader clamped so that
+    the window fits; without ``clamp`` the window is cut at the borders. With ``causal`` the leader is the last of the
+    neighbours, the window of ``kernel`` ends at it, and the target reads the part that is not ahead; at the start it
+    shrinks instead of moving.
     """
     left, right = kernel // 2, (kernel - 1) // 2
 

@@ -1,4 +1,4 @@
-"""Cells that read beyond their border, and cells that become one node."""
+"""Cells that read beyond their border, and cells pooled into one node."""
 
 from ...graph import AttentionGraph
 from ...graph.edges import Edges
@@ -29,9 +29,9 @@ def halo(
         cell: M, length of a cell (a "block" in the paper) on every axis, or one number for all.
         halo: h, nodes read beyond the cell at both its ends, on every axis or one number for all.
         pad: Allow axes that are not a multiple of ``cell``: their last cell is cut at the border.
-        read_padding: Pad, and let the padding be read: targets are the grid, sources the grid padded to whole cells and
-            then by ``halo`` at both ends of every axis, row by row as ``torch.nn.functional.pad`` gives them. Without
-            it nothing is read beyond the border.
+        read_padding: Pad without a mask: targets are the grid, sources the grid padded to whole cells and then by
+            ``halo`` at both ends of every axis, row by row as ``torch.nn.functional.pad`` returns them. Without it
+            nothing is read beyond the border.
     Returns:
         A rule. All nodes of a cell read the same nodes; with ``read_padding`` each reads ``M + 2h`` on every axis.
         ``halo=0`` is :func:`window_partition`; ``cell=1`` has a window of ``2h + 1`` around every node (SASA).
@@ -84,7 +84,7 @@ def cell_pooling(size: tuple[int, ...], cell: tuple[int, ...] | int, *, pad: boo
         pad: Allow axes that are not a multiple of ``cell``: their last cell is cut at the border.
     Returns:
         A rule from the fine grid (sources) to the coarse grid (targets), ``ceil(size / r)`` on every axis. Its
-        ``reverse()`` takes every fine node to the coarse node of its cell.
+        ``reverse()`` lets every fine node read the coarse node of its cell.
     Raises:
         GraphError: If an axis is not a multiple of ``cell`` and ``pad=False``.
     Source:

@@ -1,4 +1,4 @@
-"""Where the target of an edge lies from its source: rows of a table of biases."""
+"""Relative positions of the ends of edges, as rows of a table of biases."""
 
 import math
 
@@ -18,7 +18,7 @@ def relative_position_index(
     *,
     source_size: tuple[int, ...] | None = None,
 ) -> Tensor:
-    r"""For every edge the row of Swin's table of relative positions: place of the target minus place of the source.
+    r"""The row of every edge in Swin's table of relative positions: position of the target minus that of the source.
 
     .. math:: \text{index}(s \to t) = (y_t - y_s + M_y - 1)(2 M_x - 1) + (x_t - x_s + M_x - 1)
 
@@ -29,7 +29,7 @@ def relative_position_index(
         size: Length of every axis, (height, width) for an image; any number of axes.
         window: M, on every axis or one number for all: targets and sources are less than M steps apart. The cell of a
             partition; the kernel of a neighbourhood (``(kernel - 1) * dilation + 1`` of a dilated one).
-        source_size: Length of every axis of the sources, where they are another grid that begins at the same node:
+        source_size: Length of every axis of the sources, if they are another grid that starts at the same node:
             the padded grid of ``window_partition(..., read_padding=True)``. ``size`` by default.
     Returns:
         int64 (E,) in the graph's edge order, on its device; the table has ``prod(2 M - 1)`` rows.
@@ -66,7 +66,7 @@ def relative_position_index(
         if away.numel() and int(away.abs().max()) > most:
             raise GraphError(
                 f"window must be above the length of every edge, got window={wide[axis]} on axis {axis} "
-                f"where an edge is {int(away.abs().max())} steps long"
+                f"and an edge of {int(away.abs().max())} steps"
             )
         index += (away + most) * stride
         t, s, stride = t // targets[axis], s // sources[axis], stride * (2 * most + 1)

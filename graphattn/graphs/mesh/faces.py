@@ -1,4 +1,4 @@
-"""Faces of a mesh: checked, without degenerate ones, and taken to pieces."""
+"""Faces of a mesh: checked, without degenerate ones, and split into corners and edges."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Faces(NamedTuple):
     """Polygons by their corners; int64 on the CPU.
 
     ``face`` (C,) and ``vertex`` (C,) name every corner of the sound faces, in order around each face; ``follower`` (C,)
-    is the vertex that comes after it. ``sound`` (F,) says which faces are polygons at all.
+    is the vertex that comes after it. ``sound`` (F,) is True for faces that are polygons.
     """
 
     face: Tensor
@@ -26,7 +26,7 @@ class Faces(NamedTuple):
     num_vertices: int
 
     def edges(self) -> tuple[Tensor, Tensor]:
-        """One number for the undirected edge after each corner (C,), and the edges as vertex pairs (E, 2)."""
+        """The number of the undirected edge after each corner (C,), and the edges as vertex pairs (E, 2)."""
         low, high = torch.minimum(self.vertex, self.follower), torch.maximum(self.vertex, self.follower)
         ptr, high, place = by_row(low, high, self.num_vertices, self.num_vertices)
         low, new = rows_of(ptr), torch.ones_like(high, dtype=torch.bool)
@@ -39,8 +39,8 @@ class Faces(NamedTuple):
 def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch.device]:
     """The faces from a Tensor (F, n) or a list of tuples, and their device.
 
-    A corner equal to the next one is dropped, so a triangle may be padded to a quad by repeating a vertex. What then
-    has fewer than three corners, or names a vertex twice, is degenerate.
+    A corner equal to the next one is dropped, so a triangle may be padded to a quad by repeating a vertex. A face that
+    then has fewer than three corners, or a vertex twice, is degenerate.
     """
     vertex, sizes, device = _corners(faces)
     num_vertices = _check_range(vertex, sizes, num_vertices)

@@ -17,14 +17,14 @@ from ..points.clouds import coordinates
 from ..points.neighbours import distance
 from .faces import checked_faces
 
-_LEAF = 64  # vertices whose balls are found together
+_LEAF = 64  # vertices whose balls are searched together
 _CELLS = 1 << 22
 
 
 @sizable
 @builder
 def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True) -> AttentionGraph:
-    r"""Every vertex reads the vertices within a distance along the surface: what is near, and not only across a gap.
+    r"""Every vertex reads the vertices within a distance along the surface, and none that is near only across a gap.
 
     .. math:: \mathcal{N}(t) = \{ s : d(s, t) \le r \}
 
@@ -72,9 +72,9 @@ def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loo
 
 
 def _balls(pos: np.ndarray, ends: np.ndarray, reach: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs (target, source) of the balls, some neighbouring vertices at a time.
+    """Pairs (target, source) of the balls, for groups of neighbouring vertices.
 
-    A path of length ``reach`` goes no farther than that in space: only what is so near is searched.
+    A path of length ``reach`` goes no farther than that in space: only vertices as near are searched.
     """
     from scipy.sparse.csgraph import dijkstra  # slow to import
     from scipy.spatial import cKDTree
@@ -97,7 +97,7 @@ def _balls(pos: np.ndarray, ends: np.ndarray, reach: float) -> Iterator[tuple[np
 
 
 def _lengths(pos: np.ndarray, ends: np.ndarray) -> Any:
-    """The lengths of mesh edges as a symmetric matrix (N, N); those of length 0 are stored, and are edges."""
+    """The lengths of mesh edges as a symmetric matrix (N, N); those of length 0 are stored explicitly."""
     from scipy.sparse import csr_array
 
     length = np.sqrt(((pos[ends[:, 0]] - pos[ends[:, 1]]) ** 2).sum(1))

@@ -1,4 +1,4 @@
-"""Meshes: a vertex, a face or an edge reads those next to it."""
+"""Meshes: a vertex, a face or an edge reads its neighbours."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -28,7 +28,7 @@ def mesh_vertices(
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
         num_vertices: Number of vertices; one more than the largest number in ``faces`` by default.
         hops: h, the longest path.
-        self_loops: True lets a vertex read itself too. Layers that lack a residual connection want it.
+        self_loops: True lets a vertex read itself, too, for layers without a residual connection.
     Returns:
         Listed edges on the device of ``faces``, by target and then by source; symmetric. A mesh edge is an edge once in
         each direction, however many faces share it.
@@ -66,7 +66,7 @@ def mesh_faces(
     Args:
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
         hops: h, the longest path over neighbouring faces.
-        share: What makes two faces neighbours, an ``"edge"`` or a ``"vertex"``.
+        share: Neighbouring faces share an ``"edge"`` or a ``"vertex"``.
         self_loops: True lets a face read itself too.
     Returns:
         Listed edges over all F faces on the device of ``faces``, by target and then by source; symmetric. All faces at
@@ -115,7 +115,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
         GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3 columns.
     Source:
         Hanocka et al. 2019 (MeshCNN): the 1-ring of an edge. *What differs:* an edge at the boundary reads
-        two, one of three faces six, and MeshCNN's order of the four (up to a flip) is a layer's matter.
+        two, one of three faces six, and MeshCNN's order of the four (up to a flip) belongs to a layer.
     Example:
         >>> print(mesh_edges(torch.tensor([[0, 1, 2], [2, 1, 3]])))
         AttentionGraph(mesh_edges(): 5 nodes, 12 edges, density 0.48, listed)
@@ -135,7 +135,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
 
 
 def mesh_edge_ends(faces: Tensor) -> Tensor:
-    """The two vertices of every edge of a mesh, in the order in which :func:`mesh_edges` numbers them.
+    """The two vertices of every edge of a mesh, in the order of :func:`mesh_edges`.
 
     Args:
         faces: As for :func:`mesh_edges`.
@@ -150,7 +150,7 @@ def mesh_edge_ends(faces: Tensor) -> Tensor:
 
 
 class MeshReport(NamedTuple):
-    """What :func:`mesh_report` counted."""
+    """The counts of :func:`mesh_report`."""
 
     num_faces: int
     num_vertices: int
@@ -163,7 +163,7 @@ class MeshReport(NamedTuple):
 
 
 def mesh_report(faces: Tensor, num_vertices: int | None = None) -> MeshReport:
-    """What is unusual about a mesh; the builders take it all, and this says what they met.
+    """Counts of irregular faces and edges of a mesh, all of which the builders accept.
 
     Args:
         faces: As for :func:`mesh_vertices`.
@@ -193,7 +193,7 @@ def mesh_report(faces: Tensor, num_vertices: int | None = None) -> MeshReport:
 
 
 def _duplicates(mesh: Faces) -> int:
-    """Faces whose set of vertices an earlier face has."""
+    """True for faces with the same set of vertices as an earlier face."""
     order = torch.argsort(mesh.face * max(1, mesh.num_vertices) + mesh.vertex)
     vertex, sizes = mesh.vertex[order], torch.bincount(mesh.face, minlength=mesh.sound.numel())
     first, count = torch.cumsum(sizes, 0) - sizes, 0
@@ -212,7 +212,7 @@ def _matrix(row: Tensor, column: Tensor, rows: int, columns: int) -> Any:
 
 
 def _pairs(matrix: Any) -> tuple[Tensor, Tensor]:
-    """The rows and columns of what a matrix by rows holds, int64 (E,) each."""
+    """The rows and columns of the entries of a matrix by rows, int64 (E,) each."""
     ptr, column = (torch.from_numpy(x.astype(np.int64)) for x in (matrix.indptr, matrix.indices))
     return rows_of(ptr), column
 
@@ -220,7 +220,7 @@ def _pairs(matrix: Any) -> tuple[Tensor, Tensor]:
 def _ring(
     step: tuple[Tensor, Tensor], size: int, hops: int, self_loops: bool, name: str, device: torch.device
 ) -> AttentionGraph:
-    """All pairs joined by at most ``hops`` steps, self-loops as given; steps go both ways, some several times."""
+    """All pairs joined by at most ``hops`` steps, self-loops as given; steps are symmetric and may repeat."""
     key = torch.add(step[1], step[0], alpha=size)
     if self_loops or hops > 1:
         key = torch.cat((key, torch.arange(size) * (size + 1)))

@@ -16,7 +16,7 @@ from ..sequence.blocks import in_blocks
 @sizable
 @builder
 def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
-    r"""Nodes on a circle, each of which reads those at the same offsets from itself.
+    r"""Nodes on a circle that read the nodes at fixed offsets from themselves.
 
     .. math:: \mathcal{N}(t) = \{ (t + o) \bmod N : o \in O \}
 
@@ -53,21 +53,21 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
 @sizable
 @builder
 def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None = None) -> AttentionGraph:
-    r"""Blocks of nodes, each of which reads itself and the blocks whose number differs in one binary digit.
+    r"""Blocks of nodes that read themselves and the blocks whose number differs in one binary digit.
 
     .. math::
         \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \{ I, I \oplus 2^k \} \},
         \quad I = \lfloor t / b \rfloor
 
     Args:
-        num_nodes: N. Where it is no power of two times ``block``, partners beyond the end are missing.
+        num_nodes: N. If it is not a power of two times ``block``, partners beyond the end are missing.
         block: b; ``block=1`` is the hypercube with self-loops.
-        strides: Which of the :math:`2^k` are used; all below the number of blocks by default. One of them is one
-            factor of a butterfly matrix.
+        strides: The :math:`2^k` in use; all below the number of blocks by default. A single one is a factor of a
+            butterfly matrix.
     Returns:
         A rule, symmetric; after as many layers as there are strides, every node depends on every node.
     Raises:
-        GraphError: If ``block < 1``, or a stride is no power of two.
+        GraphError: If ``block < 1``, or a stride is not a power of two.
     Source:
         Dao et al. 2022 (Pixelated Butterfly), flat block butterfly: the sum of the factors in place of their product.
     Example:
@@ -106,7 +106,7 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
 @sizable
 @builder
 def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> AttentionGraph:
-    r"""A token reads the blocks around it token by token, and what is farther off as means, coarser with distance.
+    r"""A token reads the blocks around it token by token, and farther ones as means, coarser with distance.
 
     The sources are the nodes of a binary tree, level after level: first the N tokens, then
     :math:`\lceil N / 2 \rceil` means of two, then means of four, and so on. Node j of level l stands for the tokens
@@ -119,7 +119,7 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
     Args:
         num_nodes: N.
         block: b, nodes in a block on every level, even.
-        causal: Read no token after the target. Means then come from the left alone.
+        causal: Read no token after the target; means then come from the left only.
     Returns:
         A rule with N targets and about 2 N sources. To let a mean of n tokens weigh as much as n of them, add
         ``score_bias = log(n)``.
@@ -142,7 +142,7 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
     """
     N, block, causal = whole(num_nodes, "num_nodes"), whole(block, "block", 2), flag(causal, "causal")
     if block % 2:
-        raise GraphError(f"block must be even, so that two blocks of a level are one of the next, got {block}")
+        raise GraphError(f"block must be even, since two blocks of a level form one of the next, got {block}")
     sizes = [N]
     while -(-sizes[-1] // block) > 2:
         sizes.append(-(-sizes[-1] // 2))

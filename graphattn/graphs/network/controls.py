@@ -1,4 +1,4 @@
-"""Random graphs to compare with: what a graph does beyond its degrees."""
+"""Random graphs as controls: a graph's effect beyond its degrees."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from ...graph.edges import listed
 from ...graph.expression import builder
 from ..arguments import call, one_of, whole
 
-_ROUNDS = 10  # in each of which nearly every edge is offered a swap
+_ROUNDS = 10  # rounds of swaps, each of which tries nearly every edge
 _CELLS = 1 << 22
 
 
@@ -21,10 +21,10 @@ _CELLS = 1 << 22
 def degree_matched_random(
     graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both"] = "in"
 ) -> AttentionGraph:
-    r"""A random graph with the degrees of another: the control for "is it the edges, or only how many there are?"
+    r"""A random graph with the degrees of another: the control that separates the edges from their number.
 
-    Every target reads as many sources as before, drawn uniformly, no source twice. Self-loops stay as they are: those
-    of the graph are kept, and none is drawn.
+    Every target reads as many sources as before, drawn uniformly without repeats. Self-loops of the graph are kept, and
+    none is drawn.
 
     Args:
         graph: Any graph that repeats no edge.
@@ -32,7 +32,7 @@ def degree_matched_random(
         keep: ``"in"`` keeps the in-degree of every target. ``"both"`` keeps the out-degree of every source, too: pairs
             of edges ``a -> b, c -> d`` become ``a -> d, c -> b``, 10 times over, wherever both are new.
     Returns:
-        Listed edges by target, then by source. A symmetric graph does not stay symmetric, a causal one not causal.
+        Listed edges by target, then by source. Symmetry and causality are lost.
     Raises:
         GraphError: If ``graph`` repeats an edge.
     Source:
@@ -62,7 +62,7 @@ def degree_matched_random(
 
 
 def _loops(graph: AttentionGraph) -> np.ndarray:
-    """bool (T,): which nodes of a square graph read themselves."""
+    """bool (T,): True for nodes of a square graph that read themselves."""
     if not graph.is_square:
         return np.zeros(graph.num_targets, dtype=bool)
     node = torch.arange(graph.num_nodes)
@@ -91,7 +91,7 @@ def _subsets(sizes: np.ndarray, choices: int, random: np.random.Generator) -> tu
         taken = np.arange(choices) < sizes[chunk][:, None]
         rows.append(np.repeat(chunk, sizes[chunk]))
         members.append(order[taken])
-    # Numbers are drawn until enough are different: the first different ones of a series of draws.
+    # Numbers are drawn until enough are distinct: the first distinct ones of a series of draws.
     few = np.where(many, 0, sizes)
     chosen, missing = np.empty(0, dtype=np.int64), few
     while missing.any():
@@ -123,7 +123,7 @@ def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.nda
 
 
 def _absent(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """Which of the new numbers are no old ones and no other new ones."""
+    """True for new numbers that are neither old nor repeated."""
     order = np.argsort(new)
     ascending, old = new[order], np.append(np.sort(old), -1)
     again = np.append(ascending[1:] == ascending[:-1], [False])[: len(new)]

@@ -29,14 +29,14 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
     Args:
         graph: A square graph. Node i is its i-th edge, in the order of ``graph.edge_index``.
         directed: ``False`` takes a symmetric graph as undirected: node i is the i-th edge with source <= target, and
-            reads the edges that share an end with it, itself not among them.
-        non_backtracking: Leave out ``v -> u`` from what ``u -> v`` reads.
+            reads the edges that share an end with it, but not itself.
+        non_backtracking: ``u -> v`` does not read ``v -> u``.
     Returns:
         Listed edges by target, then by source; the sum over the nodes of in-degree times out-degree.
     Raises:
-        GraphError: If ``graph`` is not square, not symmetric although ``directed=False``, ``non_backtracking`` is asked
-            of an undirected one, or the edges would take more than 4 GiB at 32 bytes each, which are 134 million (a
-            hub joins each of its edges with each).
+        GraphError: If ``graph`` is not square, or not symmetric with ``directed=False``, if ``non_backtracking`` is set
+            with ``directed=False``, or the edges would take more than 4 GiB at 32 bytes each, 134 million edges (a
+            hub joins all pairs of its edges).
     Source:
         ``networkx.line_graph``; Chen et al. 2019 (LGNN) for the non-backtracking one, the graph of
         directed message passing on molecules.
@@ -61,7 +61,7 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
         joined = _incidence(source, graph.num_nodes) @ _incidence(target, graph.num_nodes).T
     else:
         if non_backtracking:
-            raise GraphError("non_backtracking needs directed=True: an undirected edge has no way back")
+            raise GraphError("non_backtracking needs directed=True: an undirected edge has no reverse")
         if not graph.equals(graph.reverse()):
             raise GraphError(f"directed=False needs a symmetric graph, got {graph!r}; join it with graph.reverse()")
         source, target = source[source <= target], target[source <= target]
@@ -92,7 +92,7 @@ def _incidence(node: np.ndarray, num_nodes: int) -> Any:
 def hypergraph(
     node: Tensor, hyperedge: Tensor, num_nodes: int | None = None, num_hyperedges: int | None = None
 ) -> AttentionGraph:
-    r"""Every hyperedge reads its nodes; ``reverse()`` is the way back.
+    r"""Every hyperedge reads its nodes; in ``reverse()`` nodes read their hyperedges.
 
     .. math:: \mathcal{N}(h) = \{ s : s \in h \}
 
@@ -144,8 +144,8 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
 
     Args:
         types: (N,) integers, the type of each node.
-        source: a, the type that is read.
-        target: b, the type that reads.
+        source: a, the type of the sources.
+        target: b, the type of the targets.
     Returns:
         A rule on the device of ``types``. ``g & between_types(...)`` are the edges of g of that relation;
         :class:`graphattn.graphs.Relations` keeps several apart.

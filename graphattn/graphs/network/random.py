@@ -1,4 +1,4 @@
-"""Random networks with a purpose: expanders, regular ones, small worlds; the same for the same seed."""
+"""Random networks: expanders, regular graphs, small worlds; the same for the same seed."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from ...graph.pattern import sizable
 from ..arguments import call, whole
 from ..arguments import probability as checked_probability
 
-_DENSE = 512  # nodes below which all eigenvalues are found at once
+_DENSE = 512  # nodes below which all eigenvalues are computed
 _TOLERANCE = 1e-3
 
 
@@ -25,23 +25,23 @@ def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int
 
     .. math:: \mathcal{N}(t) = \{ \pi_d(t), \pi_d^{-1}(t) : 1 \le d \le D \} \setminus \{ t \}
 
-    with random permutations :math:`\pi_d`, drawn again until :math:`\lambda_2`, the smallest eigenvalue but one of the
+    with random permutations :math:`\pi_d`, drawn again until :math:`\lambda_2`, the second smallest eigenvalue of the
     graph's Laplacian, is at least :math:`2D - 2\sqrt{2D - 1} - 0.1`.
 
     Args:
         num_nodes: N. Up to 10 nodes the graph is complete.
         permutations: D; a node reads about 2 D others.
         seed: The same seed gives the same graph.
-        tries: Draws at most; the one with the largest eigenvalue is taken if none reaches the bound.
+        tries: Most draws; the one with the largest eigenvalue is used if none reaches the bound.
     Returns:
         Listed edges by target, then by source; symmetric, without self-loops.
     Raises:
         GraphError: If ``permutations`` or ``tries`` is below 1.
     Source:
         Shirzad et al. 2023 (Exphormer), after Friedman 2003 on random regular graphs: the graph that is joined with the
-        edges of the input and with virtual nodes. *What differs:* this is a simple graph, and the eigenvalue is its
-        own. Their code keeps fixed points as self-loops and repeated pairs as repeated edges, each of which counts in
-        the softmax, and measures that multigraph. Their option ``degree`` is D, and the paper's d is 2 D.
+        edges of the input and with virtual nodes. *What differs:* this is a simple graph, with its own eigenvalue.
+        Their code keeps fixed points as self-loops and repeated pairs as repeated edges, all of which count in the
+        softmax, and measures that multigraph. Their option ``degree`` is D, and the paper's d is 2 D.
     Example:
         >>> graph = expander(100, 3)
         >>> graph.k_hop(5).num_edges == 100 * 99
@@ -54,7 +54,7 @@ def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int
     best, widest = _complete(N), -1.0
     for _ in range(tries if N > 10 else 0):
         drawn = _union(N, [random.permutation(N) for _ in range(D)])
-        gap = laplacian_gap(drawn) if bound > 0 else 0.0  # no draw falls short
+        gap = laplacian_gap(drawn) if bound > 0 else 0.0  # every draw suffices
         if gap > widest:
             best, widest = drawn, gap
         if gap >= bound:
@@ -98,19 +98,19 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
 @sizable
 @builder
 def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> AttentionGraph:
-    r"""A ring whose nodes read their ``k`` nearest, with some of the edges thrown across at random.
+    r"""A ring whose nodes read their ``k`` nearest, with some edges rewired at random.
 
     Args:
         num_nodes: N.
         k: Neighbours on the ring, half of them on each side; even.
-        probability: That the far end of an edge is moved to a node drawn at random; 0 leaves the ring.
+        probability: Probability of moving the far end of an edge to a random node; 0 leaves the ring.
         seed: The same seed gives the same graph.
     Returns:
         Listed edges by target, then by source; symmetric, without self-loops, N * k in all.
     Raises:
         GraphError: If ``k`` is odd or not below ``num_nodes``, or ``probability`` is outside [0, 1].
     Source:
-        Watts and Strogatz 1998, as in ``networkx.watts_strogatz_graph``, whose graph it is for the same seed.
+        Watts and Strogatz 1998; equal to ``networkx.watts_strogatz_graph`` for the same seed.
     Example:
         >>> small_world(20, 4, 0).equals(small_world(20, 4, 0.2))
         False
@@ -132,13 +132,13 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
 
 
 def laplacian_gap(adjacency: Any) -> float:
-    """The smallest eigenvalue but one of the Laplacian of a symmetric scipy sparse matrix of at least two nodes."""
+    """The second smallest eigenvalue of the Laplacian of a symmetric scipy sparse matrix of at least two nodes."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     size, degree = adjacency.shape[0], adjacency.sum(0)
     if size <= _DENSE:
         return float(np.linalg.eigvalsh(np.diag(degree) - adjacency.toarray())[1])
-    top = 2.0 * degree.max()  # no eigenvalue is above it; the constant vector, of eigenvalue 0, is taken out
+    top = 2.0 * degree.max()  # a bound of all eigenvalues; the constant vector, of eigenvalue 0, is projected out
 
     def times(x: np.ndarray) -> np.ndarray:
         x = x.ravel()
@@ -162,7 +162,7 @@ def _union(size: int, permutations: list[np.ndarray]) -> Any:
 
 
 def _symmetric(size: int, pairs: Any) -> Any:
-    """The adjacency (N, N) of undirected pairs, each once, without self-loops; of float64 ones."""
+    """The adjacency (N, N) of undirected pairs, each once, without self-loops; float64 ones."""
     from scipy.sparse import csr_array
 
     ends = np.asarray(list(pairs) if not isinstance(pairs, np.ndarray) else pairs, dtype=np.int64).reshape(-1, 2)

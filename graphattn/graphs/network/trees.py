@@ -20,7 +20,7 @@ from ..arguments import call, flag, integers, one_of
 def tree(
     parent: Tensor, *, read: Literal["both", "parent", "children"] = "both", self_loops: bool = False
 ) -> AttentionGraph:
-    r"""A node of a tree reads its parent and its children, or one of the two.
+    r"""A node of a tree reads its parent, its children, or both.
 
     .. math:: \mathcal{N}(t) = \{ p(t) \} \cup \{ s : p(s) = t \}
 
@@ -32,7 +32,7 @@ def tree(
         Listed edges on the device of ``parent``, by target and then by source.
     Raises:
         GraphIndexError: If a parent is neither -1 nor a node.
-        GraphError: If ``parent`` has a cycle, or ``read`` is no such word.
+        GraphError: If ``parent`` has a cycle, or ``read`` is another word.
     Source:
         Tai et al. 2015 (Tree-LSTM) reads the children.
     Example:
@@ -57,7 +57,7 @@ def tree(
 
 @builder
 def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
-    r"""A node of a tree reads its ancestors and itself: every path from a root is a causal sequence of its own.
+    r"""A node of a tree reads its ancestors and itself: every path from a root is a causal sequence.
 
     .. math:: \mathcal{N}(t) = \{ t, p(t), p(p(t)), \ldots \}
 
@@ -65,7 +65,7 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
         parent: (N,) integers, the parent of each node, in any order; -1 is a root, of which there may be several.
         self_loops: True lets a node read itself.
     Returns:
-        A rule on the device of ``parent``, whatever the depth; ``reverse()`` reads the descendants. The parents
+        A rule on the device of ``parent``, for any depth; ``reverse()`` reads the descendants. The parents
         ``-1, 0, 1, 2, ...`` give :func:`causal`.
     Raises:
         GraphIndexError: If a parent is neither -1 nor a node.
@@ -85,7 +85,7 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     self_loops = flag(self_loops, "self_loops")
     name = call("ancestors", up, self_loops=self_loops)
     N, node = up.numel(), torch.arange(up.numel())
-    chained = (up == node - 1) & (up >= 0)  # of consecutive numbers
+    chained = (up == node - 1) & (up >= 0)  # chains of consecutive numbers
     top = torch.cummax(torch.where(chained, -1, node), 0).values if N else node
 
     def rows(target: Tensor) -> Runs:
@@ -142,7 +142,7 @@ def _with_loops(edges: Edges, self_loops: bool) -> Edges:
 
 
 def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
-    """Parents and depths, int64 (N,) on the CPU, and the device that ``parent`` came from."""
+    """Parents and depths, int64 (N,) on the CPU, and the device of ``parent``."""
     given = integers(parent, "parent")
     up, N = given.cpu(), given.numel()
     bad = torch.nonzero((up < -1) | (up >= N)).flatten()
@@ -150,14 +150,14 @@ def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
         raise GraphIndexError(
             f"parent of node {int(bad[0])} is {int(up[bad[0]])}, outside [-1, {N}) ({N} nodes); -1 is a root"
         )
-    above = torch.cat((torch.where(up < 0, N, up), torch.tensor([N])))  # node N stands over the roots
+    above = torch.cat((torch.where(up < 0, N, up), torch.tensor([N])))  # node N is the parent of all roots
     steps = (above < N).long()
     for _ in range(N.bit_length()):  # all paths at once, each time twice as far
         steps, above = steps + steps[above], above[above]
     lost = torch.nonzero(above < N).flatten()
     if lost.numel():
         raise GraphError(
-            f"parent has a cycle above node {int(lost[0])}, so it is no tree; every path must end at a root, whose "
+            f"parent must be a forest, got a cycle above node {int(lost[0])}; every path must end at a root, whose "
             "parent is -1"
         )
     return up, steps[:N], given.device

@@ -1,4 +1,4 @@
-"""PointNet++'s ball query: always as many sources as requested, some of them several times."""
+"""PointNet++'s ball query: a fixed number of sources, some of them repeated."""
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ def ball_query(
     queries_batch: Tensor | None = None,
     pad: bool = True,
 ) -> AttentionGraph:
-    r"""The first ``k`` points by index within a distance; where there are fewer, the first of them is repeated.
+    r"""The first ``k`` points by index within a distance; if there are fewer, the first is repeated.
 
     .. math:: \mathcal{N}(t) = \text{the first } k \text{ of } \{ s : \|p_s - p_t\|^2 \le r^2 \} \text{ by index}
 
@@ -34,22 +34,22 @@ def ball_query(
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d. Compared in float64.
         r: The distance, in the units of ``pos``; its border belongs to the ball.
         k: Sources of a target.
-        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default, and then a
-            point is within its own ball.
+        queries: (M, d) coordinates of the targets, if these are other points; ``pos`` itself by default, so that a
+            point is in its own ball.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
-        pad: Repeat the first source until there are ``k``: a multigraph, in which attention weighs that source as often
-            as it is there. ``False`` keeps each source once.
+        pad: Repeat the first source until there are ``k``: a multigraph, in which attention counts that source once for
+            each copy. ``False`` keeps each source once.
     Returns:
-        Listed edges on the device of ``pos``, by target, then by index, copies last. A target with no point near reads
-        nothing.
+        Listed edges on the device of ``pos``, by target, then by index, copies last. A target whose ball is empty
+        reads nothing.
     Raises:
         GraphError: If the edges would take more than 4 GiB, a coordinate is not finite (the row is named), or ``batch``
             is not sorted.
     Source:
         Qi et al. 2017 (PointNet++); its CUDA code takes sources by index, pads with the first, and reads point 0 where
-        no point is near. *What differs:* a target with no point near reads nothing, and the border counts. For the
-        nearest points of a ball, each once, see :func:`~graphattn.graphs.radius`.
+        the ball is empty. *What differs:* such a target reads nothing, and the border counts. For the nearest points
+        of a ball, each once, see :func:`~graphattn.graphs.radius`.
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> graph = ball_query(line, 2.0, 3)
@@ -73,9 +73,9 @@ def ball_query(
 
 
 def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor, bool]:
-    """Targets and sources: of each query the ``most`` points of lowest index, the first again in empty places.
+    """Targets and sources: for each query the ``most`` points of lowest index, padded with the first.
 
-    Then True if there were empty places. ``taken`` edges are there already; a GraphError where these would be too many.
+    Then True if any were padded. A GraphError if these and the ``taken`` edges before them are too many.
     """
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     row = torch.nonzero(counts).flatten()

@@ -1,7 +1,7 @@
 """All pairs of points within a distance, exactly, on any device.
 
-There is one formula for the squared distance, :func:`squared_distance`. Everything that searches for neighbours
-compares by it, so all searches, on the CPU and on the GPU, find the same edges bit for bit.
+All searches for neighbours compare by one formula, :func:`squared_distance`, so that they find the same edges on the
+CPU and on the GPU, bit for bit.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from ...graph.sort import sorted_keys
 from .candidates import Candidates, from_cells, from_tree
 from .clouds import Cloud, parts
 
-_TOGETHER = 1 << 16  # pairs of small clouds
+_TOGETHER = 1 << 16  # pairs of small clouds searched together
 
 
 class Pairs(NamedTuple):
@@ -31,9 +31,9 @@ class Pairs(NamedTuple):
 
 
 def squared_distance(points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int) -> Tensor:
-    """Of ``points[point]`` and ``queries[query]``, which broadcast; axis by axis, so that all devices round alike."""
+    """The squared distance of ``points[point]`` and ``queries[query]``, summed by axis so that all devices agree."""
     total = torch.zeros((), dtype=points.dtype, device=points.device)
-    axes = (x.t().contiguous() for x in (points, queries))  # gathers from a short row miss fewer caches
+    axes = (x.t().contiguous() for x in (points, queries))  # gathers from short rows miss fewer caches
     for p, q in zip(*axes, strict=True):
         difference = p[point] - q[query]
         total = total + difference * difference
@@ -49,15 +49,15 @@ def within(
     by_index: bool = False,
     clouds: Iterable[Cloud] | None = None,
 ) -> Iterator[Pairs]:
-    """The points whose squared distance to a query is at most the query's ``limit``, some queries at a time.
+    """The points whose squared distance to a query is at most its ``limit``, in chunks of queries.
 
     Args:
         points: (n, d) float64.
         queries: (m, d) float64, on the same device.
         limit: (m,) float64, squared distances.
-        how: A tree (the CPU's own) or a grid of cells (any device); the answer is the same.
-        by_index: Order those of a query by their index alone.
-        clouds: What is searched apart, in order; all is one cloud by default.
+        how: A tree (on the CPU only) or a grid of cells (on any device); the results are equal.
+        by_index: Order the points of a query by index alone.
+        clouds: Clouds that are searched separately, in order; one cloud by default.
     """
     clouds = [Cloud(0, 0, points.shape[0], 0, queries.shape[0])] if clouds is None else clouds
     candidates = from_tree if how == "tree" or (how is None and points.device.type == "cpu") else from_cells
@@ -76,7 +76,7 @@ def _together(
     candidates: Callable[[Tensor, Tensor, float], Candidates],
     clouds: Iterable[Cloud],
 ) -> Candidates:
-    """The candidates of all clouds that have points and queries, those of small ones at a time."""
+    """The candidates of all clouds that have points and queries; small clouds are grouped."""
     waiting: list[tuple[int, int, Tensor, Tensor]] = []
     pairs = 0
 
@@ -99,9 +99,9 @@ def _together(
 
 
 def _ordered(pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, queries: Tensor) -> Pairs:
-    """The pairs in order: one sort of whole numbers made of query, distance and point.
+    """The pairs in order, by one sort of integers that combine query, distance and point.
 
-    The distance has the bits that are left, so those of a query that it does not tell apart are compared once more.
+    The distance gets the remaining bits; pairs of a query that are equal in these are compared once more.
     """
     row_bits, point_bits = (pairs.last - pairs.first).bit_length(), size.bit_length()
     bits = 0 if squared is None else min(52, 63 - row_bits - point_bits)
@@ -126,7 +126,7 @@ def _ordered(pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, qu
 
 
 def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:
-    """Which of the queries have at least ``count`` points, bool (q,), and their first ones, int64 (True, count)."""
+    """True for queries with at least ``count`` points, bool (q,), and their first ones, int64 (True, count)."""
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     start = torch.cumsum(counts, 0) - counts
     enough = counts >= count

@@ -1,7 +1,7 @@
-"""Pairs of points that may be within reach: proposals, never answers, so their rounding does not matter.
+"""Pairs of points that may be within reach: candidates that are checked later, so their rounding does not matter.
 
-Each proposal yields ``(first, last, query, point)``: for the queries ``first .. last - 1`` all points within ``reach``,
-and some more, as two int64 tensors (P,).
+Each function yields ``(first, last, query, point)``: for the queries ``first .. last - 1`` all points within ``reach``,
+and some others, as two int64 tensors (P,).
 """
 
 import itertools
@@ -24,7 +24,7 @@ _CELL_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
 def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
-    """A k-d tree of the points met by a k-d tree of the queries, on the CPU."""
+    """Pairs from a k-d tree of the points and one of the queries, on the CPU."""
     from scipy.spatial import cKDTree  # slow to import
 
     tree, reach, size = cKDTree(points.numpy()), reach * _TREE_SLACK, len(queries)
@@ -47,7 +47,7 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
 
 
 def _surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
-    """True if there are far fewer pairs than ``most`` by a sample; counting takes long."""
+    """True if a sample suggests far fewer pairs than ``most``; counting is slow."""
     size = queries.shape[0]
     if 4 * size * tree.n <= most:
         return True
@@ -56,7 +56,7 @@ def _surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
 
 
 def from_cells(points: Tensor, queries: Tensor, reach: float) -> Candidates:
-    """Points sorted by the cell of a grid that they lie in, on any device."""
+    """Pairs from points sorted by their cell of a grid, on any device."""
     grid = _Grid(points, reach)
     most = _CELL_PAIRS[points.device.type]
     rows = max(1, most // 9)
@@ -96,7 +96,7 @@ class _Grid:
         return key
 
     def ranges(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """``lo, hi`` (m, 3 ** (axes - 1)): where in ``order`` the cell of each query and those around it lie."""
+        """``lo, hi`` (m, 3 ** (axes - 1)): the ranges in ``order`` of the cell of each query and of those around it."""
         cell = ((queries[:, : self.axes] - self.origin) / self.edge).floor()
         beyond = (self.last + 2).to(cell.dtype)
         key = self._key(torch.minimum(cell.clamp(min=-2), beyond).to(torch.int64))

@@ -1,4 +1,4 @@
-"""Graphs of clouds that come again: made once for each cloud, and joined for each batch."""
+"""Graphs of recurring clouds: built once for each cloud, and joined for each batch."""
 
 from collections import OrderedDict
 from hashlib import blake2b
@@ -15,18 +15,18 @@ from .hierarchy import Hierarchy, HierarchyRecipe
 
 
 class CloudCache:
-    """A recipe that remembers the graph of every cloud by its positions, for training on clouds that do not change.
+    """A recipe that caches the graph of every cloud by its positions, for training on clouds that do not change.
 
-    A batch's graph is the :func:`graphattn.disjoint_union` of its clouds' own ones, as edges in the same order. Where a
-    builder looks at the whole batch (``curve_patches`` cuts patches as small as the smallest cloud, ``octree_windows``
-    counts ranks on from cloud to cloud), each cloud is by itself here.
+    A batch's graph is the :func:`graphattn.disjoint_union` of those of its clouds, as edges in the same order. Builders
+    that depend on the whole batch (``curve_patches`` cuts patches as small as the smallest cloud, ``octree_windows``
+    continues ranks from cloud to cloud) see each cloud separately here.
 
     Args:
         recipe: A pattern, ``knn(..., k=16)``, or the recipe of a hierarchy.
-        max_bytes: Of the edges and positions kept; those of the cloud that was used longest ago go first.
+        max_bytes: Limit of the cached edges and positions; the least recently used cloud is evicted first.
 
     Attributes:
-        hits, misses: Clouds that were remembered, and that were not.
+        hits, misses: Numbers of clouds found in the cache, and not found.
 
     Example:
         >>> from graphattn.graphs import knn
@@ -46,7 +46,7 @@ class CloudCache:
         self._kept: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
 
     def __call__(self, pos: Tensor, batch: Tensor | None = None) -> Any:
-        """The graph of positions (N, d), of which ``batch`` int64 (N,) tells the clouds."""
+        """The graph of positions (N, d) in the clouds ``batch`` int64 (N,)."""
         if stored(pos, "pos").dim() != 2:
             raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
         sizes = {0: len(pos)} if batch is None else counts(batch, len(pos))
@@ -68,7 +68,7 @@ class CloudCache:
         kept = self._kept.pop(name, None)
         if kept is None:
             self.misses += 1
-            made = self.recipe(cloud.detach().clone())  # the caller may write into its own
+            made = self.recipe(cloud.detach().clone())  # the caller may write to its tensor
             kept = made, _bytes(made)
             self.num_bytes += kept[1]
         else:

@@ -1,4 +1,4 @@
-"""Checked point clouds: coordinates as float64, and where each cloud of a batch begins and ends."""
+"""Checked point clouds: coordinates as float64, and the bounds of each cloud of a batch."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -68,7 +68,7 @@ def coordinates(pos: object, argument: str) -> Tensor:
 
 
 def device_of(pos: object) -> torch.device:
-    """Where a tensor is; the CPU for arrays and lists."""
+    """The device of a tensor; the CPU for arrays and lists."""
     return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
 
 
@@ -79,7 +79,7 @@ def _of_array(array: np.ndarray) -> Tensor:
 
 
 def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple[int, int]]:
-    """The range of rows of every cloud that has some; one cloud without a batch."""
+    """The range of rows of every cloud that is not empty; one cloud without a batch."""
     if batch is None:
         return {0: (0, rows)}
     numbers = integers(batch, argument).cpu()
@@ -104,9 +104,9 @@ def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple
 def clouds(
     points: Tensor, queries: Tensor | None, batch: Tensor | None, queries_batch: Tensor | None
 ) -> Iterator[Cloud]:
-    """The clouds that have queries, in order; a number that no row carries is an empty cloud."""
+    """The clouds that have queries, in order; a missing number is an empty cloud."""
     if queries is None and queries_batch is not None:
-        raise GraphError("queries_batch without queries; the points' own clouds are batch")
+        raise GraphError("queries_batch needs queries, got none; the clouds of the points are batch")
     if queries is not None:
         if (batch is None) != (queries_batch is None):
             raise GraphError("with queries, give both batch and queries_batch, or neither: a query reads its own cloud")
@@ -122,17 +122,17 @@ def clouds(
 
 
 def parts(points: Tensor, queries: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
-    """The points and the queries of a cloud; one tensor where they are the same."""
+    """The points and the queries of a cloud; one tensor if they are the same."""
     near = points[cloud.point : cloud.last_point]
     return near, near if queries is points else queries[cloud.query : cloud.last_query]
 
 
 def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
-    """Points in each cloud that has some, in order: int64 (C,), on the device of the points."""
+    """Number of points of each cloud that is not empty, in order: int64 (C,), on the device of the points."""
     counts = [last - first for first, last in _bounds(batch, len(points), "batch", "pos").values() if last > first]
     return torch.tensor(counts, dtype=torch.int64, device=points.device)
 
 
 def length(value: object, argument: str) -> float:
-    """``value`` as a length above 0 in the units of ``pos``, or the error that says what came."""
+    """``value`` as a length above 0 in the units of ``pos``, else an error."""
     return number(value, argument, "one length > 0 in the units of pos", lambda side: 0 < side < _LARGEST)

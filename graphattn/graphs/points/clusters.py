@@ -1,4 +1,4 @@
-"""Clusters: points that are pooled into one node."""
+"""Clusters: points pooled into one node."""
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
 
     .. math:: \mathcal{N}(c) = \{ s : i_s = c \}
 
-    ``.reverse()`` is the way back: a point reads its cluster. With a graph of points between the two,
+    In ``.reverse()`` a point reads its cluster. With a graph of points between the two,
     ``clusters(ids) @ graph @ clusters(ids).reverse()``, clusters read the clusters that their members read.
 
     Args:
@@ -30,8 +30,8 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
         GraphError: If ``ids`` is not integer (N,), an id is below -1 or not below ``num_clusters``, or the clusters
             would take more than 4 GiB at 64 bytes each.
     Source:
-        Wu et al. 2022 (Point Transformer V2), grid pooling; Robert et al. 2023 (Superpoint Transformer). Pooling there
-        is a maximum or a mean of what the members carry; a softmax of equal scores is the mean.
+        Wu et al. 2022 (Point Transformer V2), grid pooling; Robert et al. 2023 (Superpoint Transformer). They pool the
+        features of the members by a maximum or a mean; a softmax of equal scores is the mean.
     Example:
         >>> print(clusters(torch.tensor([1, 0, 1, 2, -1])))
         AttentionGraph(clusters([1, 0, 1, 2, ...]): 5 sources -> 3 targets, 4 edges, density 0.267, rule)
@@ -50,7 +50,5 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
     refuse_over(64 * C, f"clusters with C = {C:,}", instead)
     name = call("clusters", numbers, num_clusters=num_clusters)
     labels = numbers.cpu()
-    labels = torch.where(
-        labels < 0, -1 - torch.arange(labels.numel()), labels
-    )  # a label of its own, that no target has
+    labels = torch.where(labels < 0, -1 - torch.arange(labels.numel()), labels)  # a unique label, which no target has
     return AttentionGraph(partition(torch.arange(C), labels), name, numbers.device)

@@ -1,4 +1,4 @@
-"""Numbers of cells along the curves of Morton and Hilbert, in any number of dimensions."""
+"""Ranks of cells along the curves of Morton and Hilbert, in any number of dimensions."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ KEY_BITS = 63  # of an int64
 
 
 def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
-    """Place on the curve of each cell: int64 (N,) of cells int64 (N, d) below ``2 ** bits``.
+    """The rank on the curve of each cell: int64 (N,) for cells int64 (N, d) below ``2 ** bits``.
 
     The first axis has the highest bit of each level: ``... x_k y_k z_k ... x_0 y_0 z_0`` for ``"z"``.
 
@@ -33,7 +33,7 @@ def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
 
 
 def _untwisted(axes: list[Tensor], bits: int) -> list[Tensor]:
-    """Skilling's inverse undo of the turns of each level: the cell as the Gray code of its place on the curve."""
+    """Skilling's inverse of the rotations of each level: the cell as the Gray code of its rank on the curve."""
     for level in range(bits - 1, 0, -1):
         low = (1 << level) - 1
         for i, _ in enumerate(axes):

@@ -1,4 +1,4 @@
-"""Space-filling curves: points in an order in which near points mostly stand together."""
+"""Space-filling curves: orders of points in which near points are mostly adjacent."""
 
 import numpy as np
 import torch
@@ -23,19 +23,19 @@ def curve_order(
 ) -> Tensor:
     r"""The points along a space-filling curve: ``pos[curve_order(pos)]`` has near points near each other.
 
-    Attention over the edges of a graph of points is faster in this order, since neighbours then lie together in memory:
-    sort points and features before building the graph. A graph that is there already follows by
-    ``graph.relabel(torch.argsort(order))``, and outputs go back by ``out[torch.argsort(order)]``.
+    Attention over the edges of a graph of points is faster in this order, since neighbours are near in memory: sort
+    points and features before building the graph. An existing graph is reordered by
+    ``graph.relabel(torch.argsort(order))``, and outputs return to the old order by ``out[torch.argsort(order)]``.
 
     Args:
-        pos: (N, d) floating point coordinates, or integer cells of a grid (>= 0), which are taken as they are.
+        pos: (N, d) floating point coordinates, or integer cells of a grid (>= 0), which are used as they are.
         curve: ``"z"`` is the Morton order; ``"hilbert"`` never jumps; ``-trans`` exchanges the first two axes.
         cell: Side of a cell, in the units of ``pos``, counted from the smallest coordinates of each cloud. By default
             each cloud's bounding cube is cut as finely as ``bits`` allow.
         bits: Bits per axis of a cell's number, ``bits * d <= 63``; as many as fit (at most 52) by default.
-        batch: (N,) cloud of every point, sorted; the clouds stay one after the other.
+        batch: (N,) cloud of every point, sorted; the clouds stay in order.
     Returns:
-        int64 (N,) on the device of ``pos``: which point comes first, second, ... Points of one cell keep their order.
+        int64 (N,) on the device of ``pos``: indices of the points in order; points of one cell keep theirs.
     Raises:
         GraphError: If a cell does not fit ``bits``, a coordinate is not finite, or ``batch`` is not sorted.
     Source:
@@ -54,19 +54,19 @@ def curve_order(
 def order_and_lengths(
     pos: object, curve: Curve, cell: float | None, bits: int | None, batch: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """:func:`curve_order`, and the points in each cloud that has some, int64 (C,)."""
+    """:func:`curve_order`, and the number of points in each cloud that is not empty, int64 (C,)."""
     one_of(curve, "curve", CURVES)
     place, are_cells = _place(pos)
     bits = _bits(bits, place.shape[1])
     count = lengths(place, batch)
     number = torch.repeat_interleave(count)
     if are_cells and cell is not None:
-        raise GraphError("cell is for floating point pos; integers are cells already")
+        raise GraphError("cell needs floating point pos, got integers, which are cells already; leave it out")
     cells = place if are_cells else _cut(place, cell, 2.0**bits - 1, number, count.numel())
     largest = int(cells.max()) if cells.numel() else 0
     if largest >> bits:
         hint = "pass a larger cell" if not are_cells else "pass floating point pos and a cell"
-        raise GraphError(f"bits={bits} hold cells up to {2**bits - 1}, got {largest}; {hint}, or more bits")
+        raise GraphError(f"bits={bits} allows cells up to {2**bits - 1}, got {largest}; {hint}, or more bits")
     order = torch.argsort(curve_key(cells, curve, bits), stable=True)
     return order[torch.argsort(number[order], stable=True)], count
 
@@ -74,7 +74,7 @@ def order_and_lengths(
 def _bits(bits: int | None, axes: int) -> int:
     """Bits per axis: as given, or as many as fit."""
     if axes > KEY_BITS:
-        raise GraphError(f"a curve runs through at most {KEY_BITS} axes, got {axes}; take a few of them, as pos[:, :3]")
+        raise GraphError(f"a curve needs at most {KEY_BITS} axes, got {axes}; pass a few of them, such as pos[:, :3]")
     most = KEY_BITS // axes
     if bits is None:
         return min(_FLOAT_BITS, most)

@@ -34,26 +34,26 @@ def farthest_points(
     Args:
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d.
         count: Points to choose from every cloud; this or ``ratio``.
-        ratio: The part to choose, in (0, 1]: ``ceil(ratio * n)`` of a cloud of n points.
+        ratio: The fraction to choose, in (0, 1]: ``ceil(ratio * n)`` of a cloud of n points.
         start: The first point of every cloud, counted within the cloud; or "outermost", the one farthest from the
             cloud's mean, so that the choice does not depend on the order of the points.
-        batch: (N,) cloud of every point, sorted; every cloud is sampled by itself.
+        batch: (N,) cloud of every point, sorted; every cloud is sampled separately.
     Returns:
-        int64 (M,) indices into ``pos`` on its device, in the order of their choice, cloud after cloud. A layer that
-        pools reads ``knn(pos, k, queries=pos[chosen], batch=batch, queries_batch=batch[chosen])``; the way back up is
+        int64 (M,) indices into ``pos`` on its device, in the order of their choice, cloud after cloud. To pool, use
+        ``knn(pos, k, queries=pos[chosen], batch=batch, queries_batch=batch[chosen])``; to unpool,
         ``knn(pos[chosen], 3, queries=pos, ...)`` with :func:`~graphattn.graphs.inverse_distance_bias`.
     Raises:
         GraphError: If a cloud has fewer than ``count`` points or no point ``start``, a coordinate is not finite, or
             ``batch`` is not sorted.
     Source:
         Gonzalez 1985; Qi et al. 2017 (PointNet++), section 3.2. *What differs* from PyG's ``fps``: the first point is
-        not random, and where only copies of chosen points are left, those not yet taken are.
+        not random, and if only copies of chosen points are left, those not yet chosen follow.
     Example:
         >>> farthest_points(torch.tensor([[0.0], [1.0], [4.0], [9.0]]), 3).tolist()
         [0, 3, 2]
     """
     if (count is None) == (ratio is None):
-        raise GraphError("farthest_points needs count (points of each cloud) or ratio (part of each), one of them")
+        raise GraphError("farthest_points needs either count (points of each cloud) or ratio (fraction of each)")
     outermost = isinstance(start, str) and one_of(start, "start", ("outermost",)) == "outermost"
     first = 0 if outermost else whole(start, "start")
     points, wanted = coordinates(pos, "pos"), None if count is None else whole(count, "count")
@@ -80,20 +80,20 @@ def _part(ratio: object, n: int) -> int:
 
 
 def _one_by_one(points: Tensor, count: int, start: int) -> Tensor:
-    """Every distance anew for every choice: O(N) operations for each, without a word to the host."""
+    """All distances for every choice: O(N) operations each, without synchronising with the host."""
     chosen = torch.empty(count, dtype=torch.int64, device=points.device)
     current = torch.full((1,), start, dtype=torch.int64, device=points.device)
     least = torch.full(points.shape[:1], torch.inf, dtype=torch.float64, device=points.device)
     for i in range(count):
         chosen[i : i + 1] = current
         least = torch.minimum(least, squared_distance(points, slice(None), points, current))
-        least[current] = -1.0  # and stays so
-        current = least.argmax(0, keepdim=True)  # of equal ones the first
+        least[current] = -1.0  # for good
+        current = least.argmax(0, keepdim=True)  # the first of equal ones
     return chosen
 
 
 def _by_blocks(points: Tensor, count: int, start: int) -> Tensor:
-    """The same choices; blocks of near points that a new one cannot come closer to are passed over.
+    """The same choices; blocks of points that are all nearer to an earlier choice are skipped.
 
     Rounding is monotonic, so no point of a box has a smaller computed distance than the box: nothing is missed.
     """
@@ -128,7 +128,7 @@ def _by_blocks(points: Tensor, count: int, start: int) -> Tensor:
 
 
 def _sum_of_squares(differences: list[np.ndarray]) -> np.ndarray:
-    """Added axis by axis, as in :func:`squared_distance`."""
+    """The sum of squares, axis by axis, as in :func:`squared_distance`."""
     total = differences[0] * differences[0]
     for difference in differences[1:]:
         total += difference * difference

@@ -1,4 +1,4 @@
-"""Hierarchies: levels of a cloud or mesh, with graphs that pool down and unpool up."""
+"""Hierarchies: levels of a cloud or mesh, with graphs that pool and unpool between them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,12 +27,12 @@ Graphs = Pattern | AttentionGraph | tuple[Pattern | AttentionGraph, ...]
 
 @dataclass(frozen=True, eq=False)
 class CellNeighbours:
-    """The cells around each of a grid's cells, for a convolution: a kernel has a matrix for each offset.
+    """The cells around each cell of a grid, for a convolution whose kernel has a matrix for each offset.
 
     Attributes:
-        graph: Which cells each reads, itself among them; at most one at each offset.
+        graph: The cells that each cell reads, itself included; at most one at each offset.
         offset: int64 (E,), the number of each edge's offset, in the graph's edge order.
-        num_offsets: How many there are.
+        num_offsets: The number of offsets.
         source, target: The ends of the edges, by offset.
         counts: Edges of each offset.
     """
@@ -52,25 +52,25 @@ class CellNeighbours:
         object.__setattr__(self, "counts", tuple(numbers.tolist()))
 
     def to(self, device: torch.device) -> "CellNeighbours":
-        """The same on another device."""
+        """The neighbours on another device."""
         return CellNeighbours(self.graph.to(device), self.offset.to(device), self.num_offsets)
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The points of a level and what they read.
+    """The points of a level and their graphs.
 
     Attributes:
         pos: (N, d); gradients flow from the positions of the finest level.
-        batch: int64 (N,), the cloud of each; ``None`` of one cloud.
-        graphs: What its points read of each other: for the layers of a stage in turn.
-        down: The finer level's points are the sources, its own the targets; ``None`` of the finest.
-        up: Its own points are the sources, the finer level's the targets; ``None`` of the finest.
-        kept: Which of the finer level's points these are, int64 (N,); ``None`` where they are none of them.
-        near: The cells around each, of :func:`serialized_hierarchy`.
-        normals: (N, d) unit vectors, where the finest level's were given.
-        cells: int64 (N, 3), the cell of each on the level's grid; of :func:`serialized_hierarchy`.
-        signals: (N, m), what points carry beside their places; of :meth:`Hierarchy.with_signals`.
+        batch: int64 (N,), the cloud of each; ``None`` for one cloud.
+        graphs: Graphs between its points, for the layers of a stage in turn.
+        down: Sources are the points of the finer level, targets those of this one; ``None`` for the finest.
+        up: Sources are the points of this level, targets those of the finer one; ``None`` for the finest.
+        kept: int64 (N,), indices of these points in the finer level; ``None`` if they are new points.
+        near: The cells around each, from :func:`serialized_hierarchy`.
+        normals: (N, d) unit vectors, if those of the finest level were given.
+        cells: int64 (N, 3), the cell of each on the level's grid, from :func:`serialized_hierarchy`.
+        signals: (N, m), features of points beside positions, from :meth:`Hierarchy.with_signals`.
     """
 
     pos: Tensor
@@ -86,7 +86,7 @@ class Level:
 
     @property
     def graph(self) -> AttentionGraph:
-        """The first of its graphs."""
+        """The first graph of the level."""
         return self.graphs[0]
 
     def to(self, device: torch.device) -> "Level":
@@ -105,7 +105,7 @@ class Hierarchy:
     Attributes:
         levels: One :class:`Level` for each.
         num_clouds: B, clouds of the batch.
-        clouds: The coarsest level's points are the sources, their clouds the targets: for an answer for each cloud.
+        clouds: Sources are the points of the coarsest level, targets their clouds: for one output per cloud.
     """
 
     levels: tuple[Level, ...]
@@ -118,7 +118,7 @@ class Hierarchy:
         object.__setattr__(self, "clouds", clusters(ids, self.num_clouds))
 
     def graphs(self) -> Iterator[AttentionGraph]:
-        """Every graph of the levels: of each its own, the one down to it and the one up from it."""
+        """Every graph of the levels: those of each, then ``down`` and ``up``."""
         for level in self.levels:
             yield from level.graphs
             yield from (graph for graph in (level.down, level.up) if graph is not None)
@@ -129,13 +129,13 @@ class Hierarchy:
         return replace(self, levels=tuple(level.to(where) for level in self.levels))
 
     def with_signals(self, signals: Tensor) -> "Hierarchy":
-        """The hierarchy whose points carry signals (N, m) of the finest level, such as colours beside normals.
+        """The hierarchy with signals (N, m) of the finest points, such as colours beside normals.
 
-        Points that a coarser level keeps carry their own, cells the means of their points. What is to count alike for
-        a model comes on one scale: colours and normals from -1 to 1.
+        Points kept by a coarser level keep their signals, cells have the means of their points. Signals should share
+        one scale: colours and normals from -1 to 1.
 
         Raises:
-            GraphError: If there is not a row for each of the finest points, or one is not finite.
+            GraphError: If there is not one row for each of the finest points, or a signal is not finite.
         """
         if not isinstance(signals, Tensor) or signals.shape[:-1] != (len(self.levels[0].pos),):
             wanted = f"({len(self.levels[0].pos)}, m), a row for each of the finest points"
@@ -186,7 +186,7 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
 
 
 def _joined(column: Sequence[Any]) -> Any:
-    """Parts side by side; None if one of them is."""
+    """Parts side by side; None if one of them is None."""
     if any(part is None for part in column):
         return None
     if isinstance(column[0], tuple):
@@ -199,7 +199,7 @@ def _joined(column: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HierarchyRecipe:
-    """A hierarchy that waits for positions: ``hierarchy(..., ratio=(0.25, 0.25))``, called with them."""
+    """A hierarchy without positions: ``hierarchy(..., ratio=(0.25, 0.25))``, to be called with them."""
 
     options: dict[str, Any]
 
@@ -243,22 +243,22 @@ def hierarchy(
 ) -> Any:
     """Levels of a cloud or a mesh: fewer and fewer points, a graph on each level, and graphs between them.
 
-    A level keeps a part of the finer level's points, spread over it (``ratio``), or those that are given (``points``):
-    it then reads the finer one by ``down``, and is read by ``up``. Or it has a point in every cell of a grid, at the
-    mean of the cell's points (``cell``), which reads the points of its cell and is read by them.
+    A level keeps some of the finer level's points, spread over it (``ratio``) or given (``points``), reads the finer
+    level by ``down``, and is read by ``up``. Or it has a point in every cell of a grid, at the mean of the cell's
+    points (``cell``), which reads the points of its cell and is read by them.
 
     Args:
-        pos: (N, d) positions of the finest level, or ``...``: the hierarchy then waits for them, as a pattern does.
+        pos: (N, d) positions of the finest level, or ``...`` for a recipe that is called with them, as a pattern is.
         batch: (N,) the cloud of every point, sorted; no graph joins two clouds.
-        ratio: Of :func:`farthest_points` from the outermost one, for one coarser level or for each of several.
+        ratio: The ratio of :func:`farthest_points` from the outermost, for one coarser level or for each of several.
         cell: Side of the cells in the units of ``pos``, for one coarser level or for each of several. Cells are counted
             from the smallest coordinates of each cloud, at every level from those of the finest.
-        points: For each coarser level, which of the finer level's points it keeps, int64 (M,), sorted by cloud.
-        graph: What the points of a level read of each other: a recipe, or a tuple of them, for layers in turn; a list
-            has one of these for each level.
+        points: Indices of the finer level's points that each coarser level keeps, int64 (M,), sorted by cloud.
+        graph: The graph between the points of a level: a recipe, or a tuple of them for layers in turn; or a list with
+            one of these for each level.
         down: Recipe called with the finer level's points and the coarser one's as queries.
         up: Recipe called with the coarser level's points and the finer one's as queries.
-        faces: Of a mesh, for recipes of the finest level.
+        faces: Faces of a mesh, for recipes of the finest level.
         normals: (N, d) unit vectors of the finest level; in a cell they are averaged.
     Returns:
         A :class:`Hierarchy`, the finest level first, or the recipe of one. Without ``ratio``, ``cell`` or ``points`` it
@@ -348,7 +348,7 @@ def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Leve
 
 
 def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:
-    """The means of the points in each cell, and their places from the corner of their cloud."""
+    """The means of the points in each cell, and the cells counted from the corner of their cloud."""
     side = number(side, "cell", "a length > 0 in the units of pos", lambda x: 0 < x < float("inf"))
     ids = voxel_ids(corner, side, batch=fine.batch)
     order, sizes = torch.argsort(ids, stable=True), torch.bincount(ids)

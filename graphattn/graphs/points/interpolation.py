@@ -1,4 +1,4 @@
-"""Interpolation between points as attention: scores whose softmax weighs sources by their distance."""
+"""Interpolation between points as attention: scores whose softmax weighs sources by distance."""
 
 import numpy as np
 import torch
@@ -20,19 +20,19 @@ def inverse_distance_bias(
         b_{s \to t} = -p \log \|p_s - p_t\|, \quad
         \operatorname{softmax}_s b_{s \to t} = \frac{\|p_s - p_t\|^{-p}}{\sum_{s'} \|p_{s'} - p_t\|^{-p}}
 
-    A target at the place of a source takes that source alone (its mean with others at that place): their bias is 0,
-    that of the target's other sources -inf. Queries of 0 make attention the interpolation alone.
+    A target at the position of a source reads that source alone (or the mean of all at that position): their bias is 0,
+    that of the target's other sources -inf. With queries of 0 attention is the interpolation alone.
 
     Args:
-        graph: Which sources each target interpolates, such as ``knn(coarse, 3, queries=fine)``.
-        pos: (S, d) coordinates of the sources; gradients flow, but not where a target is at the place of a source.
+        graph: The sources that each target interpolates, such as ``knn(coarse, 3, queries=fine)``.
+        pos: (S, d) coordinates of the sources; gradients flow, but not for a target at the position of a source.
         queries: (T, d) coordinates of the targets; ``pos`` itself by default.
         power: p.
     Returns:
         (E,) in the dtype of ``pos``, at least float32, in the order of the graph's edges. Computed in float64.
     Raises:
         ShapeError: If ``pos`` or ``queries`` has not one row for each source or target.
-        GraphError: If ``graph`` is none, ``power`` is not above 0 or a coordinate is not finite.
+        GraphError: If ``graph`` is not a graph, ``power`` is not above 0 or a coordinate is not finite.
     Source:
         Shepard 1968; Qi et al. 2017 (PointNet++), equation (2), with p = 2 and 3 sources, and PyG's
         ``knn_interpolate``. *What differs:* no small number is added to a distance (1e-8 in pointops, which has p = 1).
@@ -56,7 +56,7 @@ def inverse_distance_bias(
         places.append(given if isinstance(given, Tensor) else torch.from_numpy(np.array(given, order="C")))
     sources, targets = places
     if sources.shape[1] != targets.shape[1]:
-        raise ShapeError(f"pos has {sources.shape[1]} axes and queries {targets.shape[1]}; they must agree")
+        raise ShapeError(f"pos and queries must have the same axes, got {sources.shape[1]} and {targets.shape[1]}")
     difference = sources.double()[graph.source] - targets.double()[graph.target]
     squared = (difference * difference).sum(1)
     there = squared == 0

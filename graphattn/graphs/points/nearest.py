@@ -1,8 +1,8 @@
 """The nearest points, exactly: by float64 squared distance, ties by the lowest index, on any device.
 
-A proposal brings a few candidates for each query and a bound that all other points exceed. A k-d tree's are the answer
-where they are clearly apart; others are compared once more. Where the candidates do not settle the answer (ties,
-mostly), all points within reach of the last candidate are looked at.
+A search proposes a few candidates for each query and a bound that all other points exceed. Candidates of a k-d tree
+are final if their distances differ clearly; others are compared once more. If candidates do not decide (mostly ties),
+all points within reach of the last candidate are compared.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from .curve_keys import curve_key
 Proposal = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor | slice]]
 
 _ROWS, _FEW = 1 << 16, 1 << 8
-_SCATTERED, _CURVE_BITS = 1 << 14, 7  # queries from which an order pays, and how fine it is
-_ROUNDING = 1 + 1e-9  # far above that of any distance
+_SCATTERED, _CURVE_BITS = 1 << 14, 7  # number of queries from which sorting pays, and its bits
+_ROUNDING = 1 + 1e-9  # far above the rounding of any distance
 _SAMPLES = 64
 _PRODUCTS = {"cpu": 1 << 23, "cuda": 1 << 28}  # elements of a table of dot products
 _TREE_AXES, _GRID_AXES = 12, 3  # beyond these a tree, or a grid, prunes little
@@ -34,8 +34,8 @@ def nearest(
     Args:
         points: (n, d) float64, n >= count >= 1.
         queries: (m, d) float64, on the same device.
-        how: Which search to use; all give the same answer. By default a k-d tree on the CPU, growing balls on the GPU,
-            and dot products where there are many axes.
+        how: The search to use; all give the same result. By default a k-d tree on the CPU, growing balls on the GPU,
+            and dot products for many axes.
     """
     axes = points.shape[1]
     if how is None:
@@ -60,7 +60,7 @@ def nearest(
 
 
 def _compared(points: Tensor, queries: Tensor, candidates: Tensor, bound: Tensor, count: int) -> Tensor:
-    """The answer among the candidates, or beyond where they do not settle it."""
+    """The nearest of the candidates, or of all points where the candidates do not decide."""
     candidates = torch.sort(candidates, dim=1).values
     row = torch.arange(queries.shape[0], device=points.device)[:, None]
     squared, order = torch.sort(squared_distance(points, candidates, queries, row), dim=1, stable=True)
@@ -72,9 +72,9 @@ def _compared(points: Tensor, queries: Tensor, candidates: Tensor, bound: Tensor
 
 
 def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
-    """The distinct rows, and which of them each row is: queries at the same place share one answer, if they are many.
+    """The distinct rows, and the index of each row among them, so that many equal queries share one result.
 
-    A tree cannot split them, so the search for each would read them all.
+    A tree cannot split equal points, so that each search would read them all.
     """
     if queries.shape[0] <= _FEW:
         return queries, slice(None)
@@ -86,7 +86,7 @@ def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
 
 
 def _along_a_curve(place: Tensor) -> Tensor:
-    """An order in which one after the other lie near: a tree then finds in the caches what it reads."""
+    """An order in which consecutive points are near, so that a tree reads from the caches."""
     near = place[:, :3]
     low, high = near.amin(0), near.amax(0)
     cells = (near - low) / (float((high - low).amax()) or 1.0) * (2**_CURVE_BITS - 1)
@@ -101,7 +101,7 @@ def _tree(points: Tensor) -> Proposal:
     def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         workers = -1 if queries.shape[0] > 2048 else 1
         distance, index = tree.query(queries.numpy(), range(1, count + 1), workers=workers)
-        close = (distance[:, 1:] <= distance[:, :-1] * _ROUNDING).any(1)  # the tree rounds in its own way
+        close = (distance[:, 1:] <= distance[:, :-1] * _ROUNDING).any(1)  # the tree rounds differently
         bound = torch.from_numpy(distance[:, -1] ** 2 / _ROUNDING)
         if count == points.shape[0]:
             bound.fill_(torch.inf)
@@ -130,9 +130,9 @@ def _products(points: Tensor) -> Proposal:
 
 
 def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tensor:
-    """The answer for queries that have at least ``count`` points within the squared distance ``reach``."""
+    """The result for queries that have at least ``count`` points within the squared distance ``reach``."""
     result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
-    octave = torch.frexp(reach).exponent  # one grid of cells does not fit both a short reach and a long one
+    octave = torch.frexp(reach).exponent  # a grid of cells fits one order of magnitude of reach
     for exponent in torch.unique(octave).tolist():
         rows = torch.nonzero(octave == exponent).flatten()
         for pairs in within(points, queries[rows], reach[rows]):
@@ -141,7 +141,7 @@ def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tens
 
 
 def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
-    """Balls that grow until they hold enough points: what is not in the ball is farther than what is."""
+    """Balls that grow until they hold enough points: points outside a ball are farther than those inside."""
     result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
     radius = _first_radius(points, queries, count)
     left = torch.arange(queries.shape[0], device=points.device)
@@ -161,7 +161,7 @@ def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
 
 
 def _first_radius(points: Tensor, queries: Tensor, count: int) -> float:
-    """A radius that is small for most queries and not far too small: from the exact answer for a few of them."""
+    """A radius that is somewhat small for most queries, from the exact result for a few of them."""
     some = torch.linspace(0, queries.shape[0] - 1, _SAMPLES).long().unique().tolist()
     rows = (squared_distance(points, slice(None), queries, row) for row in some)
     reach = torch.cat([squared.topk(count, largest=False).values[-1:] for squared in rows])

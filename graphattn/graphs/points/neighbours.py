@@ -36,8 +36,8 @@ def knn(
     .. math:: \mathcal{N}(t) = \{ s_0, s_d, \dots, s_{(k - 1) d} \}, \quad
         s_0, s_1, \dots \text{ the sources } s \ne t \text{ by } (\|p_s - p_t\|^2, s)
 
-    Distances are compared in float64, whatever the dtype; of equally far points the lowest index wins. The edges are
-    the same on the CPU and on the GPU.
+    Distances are compared in float64 for any dtype; of equally far points the lowest index wins. The edges are the same
+    on the CPU and on the GPU.
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
@@ -48,15 +48,15 @@ def knn(
         queries_batch: (M,) the same for ``queries``.
         include_self: Count the target itself as one of the ``k``; its self-loop comes first, then ``k - 1`` others.
             By default a point does not read itself; other points at the same place are ordinary neighbours.
-        clamp: Let a target of a cloud with too few points read all there are, instead of an error.
+        clamp: Let targets in a cloud of too few points read all of them, instead of an error.
     Returns:
         Listed edges on the device of ``pos``, by target, then by distance (of equal ones, by index).
     Raises:
         GraphError: If a cloud has too few points, a coordinate is not finite (the row is named), or ``batch`` is not
             sorted.
     Source:
-        *What differs* from PyG's ``knn_graph``: ties are settled, points at the same place never cost an edge, and too
-        few points are an error. ``loop=True`` there lets the target compete; here ``include_self`` always keeps it.
+        *What differs* from PyG's ``knn_graph``: ties go to the lowest index, copies of points never lose an edge,
+        and too few points are an error. Its ``loop=True`` lets the target compete; ``include_self`` always keeps it.
         ``dilation`` is Li et al. 2019 (DeepGCNs), whose neighbours include the point itself (``include_self=True``).
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
@@ -80,7 +80,7 @@ def knn(
             continue
         if there < need and not clamp:
             own = "" if batch is None else f" in cloud {cloud.number}"
-            hint = "use a smaller k, or clamp=True to read all there are"
+            hint = "use a smaller k, or clamp=True to read all of them"
             asks = f"k={k}" if step == 1 else f"k={k} with dilation={step}"
             raise GraphError(f"{asks} needs at least {need} points, got {there}{own}; {hint}")
         if there == 0:
@@ -114,8 +114,8 @@ def radius(
 
     .. math:: \mathcal{N}(t) = \{ s \ne t : \|p_s - p_t\|^2 \le r^2 \}
 
-    Compared in float64, whatever the dtype, with the border included; note that the float32 number nearest to 0.3 is
-    larger than 0.3. The edges are the same on the CPU and on the GPU.
+    Distances are compared in float64 for any dtype, with the border included; note that the float32 number nearest to
+    0.3 is larger than 0.3. The edges are the same on the CPU and on the GPU.
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
@@ -147,7 +147,7 @@ def radius(
     include_self = flag(include_self, "include_self")
     one_of(overflow, "overflow", ("error", "nearest"))
     if overflow == "nearest" and most is None:
-        raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
+        raise GraphError('overflow="nearest" needs max_neighbours, got none')
     points, targets, query_points, size = given(pos, queries, include_self)
     edges, taken = [], 0
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
@@ -182,7 +182,7 @@ def given(
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
     """Points, queries if given, the targets, and the sizes (targets, sources); float64."""
     if queries is not None and include_self:
-        raise GraphError("include_self means nothing with queries: a query is not one of the points")
+        raise GraphError("include_self needs targets that are the points, got queries; leave it out")
     points = coordinates(pos, "pos")
     targets = None if queries is None else coordinates(queries, "queries")
     query_points = points if targets is None else targets
@@ -190,12 +190,12 @@ def given(
 
 
 def _self_first(neighbours: Tensor) -> Tensor:
-    """The target itself in front, in place of itself further on or of the farthest; int64 (n, K), written in place."""
+    """Move the target itself to the front, or replace the farthest by it; int64 (n, K), in place."""
     own = torch.arange(neighbours.shape[0], device=neighbours.device)
-    rows = torch.nonzero(neighbours[:, 0] != own).flatten()  # another point stands at the same place
+    rows = torch.nonzero(neighbours[:, 0] != own).flatten()  # another point at the same position comes first
     if rows.numel():
         others = neighbours[rows] != own[rows, None]
-        others[others.all(1), -1] = False  # crowded out
+        others[others.all(1), -1] = False  # drop the farthest
         rest = neighbours[rows][others].view(rows.numel(), neighbours.shape[1] - 1)
         neighbours[rows] = torch.cat((own[rows, None], rest), 1)
     return neighbours

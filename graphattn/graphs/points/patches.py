@@ -34,8 +34,8 @@ def curve_patches(
         \mathcal{N}(t) = \{ s : bK \le r_s < (b + 1) K \}, \; b = \lfloor r_t / K \rfloor, \quad
         \text{and } \{ s : n - K \le r_s < n \} \text{ where } (b + 1) K > n
 
-    with the rank ``r`` of a point in its cloud of ``n``. Points of the last patch, which is short, borrow sources from
-    the patch before it and read ``K`` points, too.
+    with the rank ``r`` of a point in its cloud of ``n``. Points of the last, short patch also read points of the patch
+    before it, ``K`` in total.
 
     Args:
         pos: (N, d) floating point coordinates, or integer cells of a grid; as for
@@ -45,17 +45,17 @@ def curve_patches(
         cell: Side of a cell, in the units of ``pos``; as fine as ``bits`` allow by default.
         bits: Bits per axis of a cell's number.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
-        shrink: What to do with clouds of fewer than K points: all clouds of the ``"batch"`` get patches as small as the
-            smallest cloud, or a small ``"cloud"`` alone is one patch.
+        shrink: For clouds of fewer than K points: all clouds of the ``"batch"`` get patches as small as the smallest
+            cloud, or a small ``"cloud"`` becomes one patch.
     Returns:
-        A rule on the device of ``pos``; its memory is O(N). Of sorted points (``pos[curve_order(pos, ...)]``) each
-        patch is a run of neighbours, and the plan to run them is made at once.
+        A rule on the device of ``pos`` of O(N) memory. For sorted points (``pos[curve_order(pos, ...)]``) each patch is
+        a run of neighbours, and planning is quick.
     Raises:
         GraphError: If ``patch < 1``, a cell does not fit, a coordinate is not finite, or ``batch`` is not sorted.
     Source:
         Wu et al. 2024 (Point Transformer V3), serialized attention; Pointcept's code pads the last patch with the
         points before it. ``shrink="batch"`` is its path without FlashAttention, ``"cloud"`` the one with it. *What
-        differs:* points of one cell keep their order, which is left open there; for the Hilbert orders see ``bits`` of
+        differs:* points of one cell keep their order, which is undefined there; for the Hilbert orders see ``bits`` of
         ``curve_order``.
     Example:
         >>> print(curve_patches(torch.arange(7.0)[:, None], 3))
@@ -101,7 +101,7 @@ def octree_windows(
         \mathcal{N}(t) = \{ s : \lfloor r_s / KD \rfloor = \lfloor r_t / KD \rfloor, \; r_s \equiv r_t \bmod D,
         \text{ same cloud} \}
 
-    with the rank ``r`` over all clouds of the batch, one after the other. The window at the end of a cloud is short.
+    with the rank ``r`` over all clouds of the batch in sequence. The window at the end of a cloud is short.
 
     Args:
         pos: (N, d) floating point coordinates, or integer cells of a grid (octree nodes of one depth); as for
@@ -111,8 +111,8 @@ def octree_windows(
         curve: ``"z"`` in the paper.
         cell: Side of a cell, in the units of ``pos``; as fine as ``bits`` allow by default.
         bits: Bits per axis of a cell's number.
-        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. Ranks run on from cloud to cloud, so
-            where the windows of a cloud begin depends on those before it; ``disjoint_union`` starts afresh.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. Ranks continue from cloud to cloud,
+            so that the windows of a cloud depend on the clouds before it; with ``disjoint_union`` they do not.
     Returns:
         A rule on the device of ``pos``: disjoint cliques, self-loops included.
     Raises:
@@ -135,7 +135,7 @@ def octree_windows(
     size, step = whole(window, "window", 1), whole(dilation, "dilation", 1)
     order, count = (part.cpu() for part in order_and_lengths(pos, curve, cell, bits, batch))
     rank, n = torch.arange(order.numel()), max(1, order.numel())
-    width, apart = min(size, n), min(step, n)  # larger ones are one window, and overflow
+    width, apart = min(size, n), min(step, n)  # larger ones give one window, and would overflow
     number = torch.repeat_interleave(count)
     label = (rank // (width * apart) * apart + rank % apart) * max(1, count.numel()) + number
     name = call("octree_windows", window=size, dilation=step, curve=curve, cell=cell, bits=bits)

@@ -1,4 +1,4 @@
-"""Hierarchies of the cells of a grid: patches along curves, and the cells around each for convolutions."""
+"""Hierarchies of cells of a grid: patches along curves, and the neighbours of cells for convolutions."""
 
 import math
 from collections.abc import Sequence
@@ -39,29 +39,29 @@ def serialized_hierarchy(
     """Levels of Point Transformer V3: cells of a grid that double in size, each level along several curves.
 
     A level's graphs are :func:`curve_patches` of its cells, one for each curve; a coarser level has a point in every
-    cell that holds one of the finer level's, at their mean. A level's ``cells`` are the points' own, and ``near`` those
-    around each, 3 along each axis; for the finest level 5 as well.
+    cell that holds points of the finer level, at their mean. ``cells`` are the cells of a level's points, and ``near``
+    the cells around each, 3 along each axis; for the finest level 5 as well.
 
     Args:
         pos: (N, 3) positions, one in each cell: sample the cloud on the grid first.
         batch: (N,) the cloud of every point, sorted.
         cell: Side of the finest level's cells in the units of ``pos``, counted from the smallest coordinates of each
             cloud.
-        cells: Instead, the cells themselves: int64 (N, 3), at least 0, Pointcept's ``grid_coord``.
-        levels: How many, the finest among them.
-        stride: How many times as wide the next level's cells are: a power of 2.
+        cells: The cells instead of ``cell``: int64 (N, 3), at least 0, Pointcept's ``grid_coord``.
+        levels: Number of levels, the finest included.
+        stride: Ratio of the sides of cells of consecutive levels, a power of 2.
         patch: Points of a patch.
-        curves: Along which the patches lie, for layers in turn.
-        bits: Bits of the finest level's cells, which Hilbert's curves depend on. The published code takes as many as
-            the batch needs, ``int(cells.max()).bit_length()``; a fixed number keeps clouds independent.
-        shuffle: Draw the order of the curves anew at every level, as in training.
+        curves: Curves of the patches, for layers in turn.
+        bits: Bits of the finest level's cells, on which Hilbert's curves depend. The published code uses the bits of
+            the batch, ``int(cells.max()).bit_length()``; a fixed number keeps clouds independent.
+        shuffle: Shuffle the order of the curves at every level, as in training.
     Returns:
         A :class:`Hierarchy`, the finest level first.
     Raises:
         GraphError: If two points share a cell, a cell does not fit ``bits``, or neither or both of ``cell`` and
             ``cells`` are given.
     Source:
-        Wu et al. 2024 (Point Transformer V3); patches as in its path with FlashAttention, each cloud by itself.
+        Wu et al. 2024 (Point Transformer V3); patches as in its path with FlashAttention, separate for each cloud.
     Example:
         >>> pos = torch.cartesian_prod(*[torch.arange(4.0)] * 3)
         >>> shape = serialized_hierarchy(pos, cell=1.0, levels=2, patch=16, curves=("z", "hilbert"))
@@ -78,7 +78,7 @@ def serialized_hierarchy(
     number = torch.repeat_interleave(lengths(grid, batch))
     keys = _keys(grid, number)
     if torch.unique(keys).numel() < len(grid):
-        raise GraphError("two points share a cell; keep one in each first (grid sampling), or pass a smaller cell")
+        raise GraphError("two points share a cell; sample the cloud on the grid first, or pass a smaller cell")
     made = [Level(pos, batch, (), near=(neighbours(grid, number, 3), neighbours(grid, number, 5)))]
     grids = [grid]
     for _ in range(levels - 1):
@@ -99,7 +99,7 @@ def serialized_hierarchy(
 
 
 def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
-    """Which cells lie around each, and where: offsets are numbered along the first axis, then the second, ...
+    """The neighbours of each cell with their offsets, numbered along the first axis, then the second, ...
 
     Args:
         grid: int64 (N, d), distinct cells.
@@ -134,7 +134,7 @@ def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
 def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
     place = coordinates(stored(pos, "pos"), "pos")
     if (cell is None) == (cells is None):
-        raise GraphError("cells of a grid come from cell, their side, or are given as cells; pass one of them")
+        raise GraphError("pass either cell, the side of the cells of a grid, or cells")
     if cells is None:
         side = length(cell, "cell")
         own = place.split(lengths(place, batch).tolist())
@@ -155,7 +155,7 @@ def integers_of(cells: Any) -> Tensor:
 
 
 def _keys(grid: Tensor, number: Tensor, margin: int = 0) -> Tensor:
-    """One number for each cell of each cloud, (N,); cells up to ``margin`` away have their own, too."""
+    """A unique number for each cell of each cloud, (N,), also for cells up to ``margin`` away."""
     if not len(grid):
         return number
     cloud, *strides = _strides(grid, margin)

@@ -1,4 +1,4 @@
-"""Windows in space: cubes that stand side by side, and what points in the same one read."""
+"""Windows in space: points that share a cube."""
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ def voxel_ids(
     Args:
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d.
         window: M, the side of a cube in the units of ``pos``, or one side for each axis.
-        shift: Where a cube starts, in the units of ``pos``, on every axis or one number for all.
+        shift: Origin of a cube, in the units of ``pos``, on every axis or one number for all.
         batch: (N,) cloud of every point, sorted; clouds share no cube.
     Returns:
         int64 (N,) on the device of ``pos``: 0, 1, ... without gaps, by cloud, then by first axis, second axis, ...
@@ -60,8 +60,8 @@ def voxel_windows(
     Args:
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
         window: M, the side of a cube in the units of ``pos``, or one side for each axis.
-        shift: Where a cube starts, in the units of ``pos``, on every axis or one number for all; shifted windows have
-            half the side. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's corner.
+        shift: Origin of a cube, in the units of ``pos``, on every axis or one number for all; shifted windows have half
+            the side. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's corner.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
     Returns:
         A rule on the device of ``pos``: disjoint cliques, self-loops included.
@@ -112,10 +112,10 @@ def stratified_windows(
     Args:
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
         window: M, the side of a cube in the units of ``pos``, or one side for each axis.
-        sampled: P, indices (M,) of the points that are read from afar; or the part of each cloud, in (0, 1], that
+        sampled: P, indices (M,) of the points read from afar; or the fraction of each cloud, in (0, 1], that
             :func:`~graphattn.graphs.farthest_points` takes.
-        wide: How many times as wide the wider cubes are.
-        shift: Where a cube starts, in the units of ``pos``; the wider cubes start at ``wide * shift``. Shifted layers
+        wide: Ratio of the sides of the wider cubes and the cubes.
+        shift: Origin of a cube, in the units of ``pos``; the wider cubes start at ``wide * shift``. Shifted layers
             have half the window. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's
             corner.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
@@ -123,7 +123,7 @@ def stratified_windows(
         A rule on the device of ``pos``; self-loops included, a point in both sets is read once.
     Raises:
         GraphError: If ``window`` is not above 0, ``wide < 1``, a coordinate is not finite, or ``batch`` is not sorted.
-        GraphIndexError: If ``sampled`` names a point that is not there.
+        GraphIndexError: If ``sampled`` has an index out of range.
     Source:
         Lai et al. 2022 (Stratified Transformer), section 3.2; their code doubles the window and samples one point in
         ``downsample_scale``. *What differs:* their windows start at the smallest coordinates.
@@ -148,7 +148,7 @@ def stratified_windows(
     outside = few[(few < 0) | (few >= n)]
     if outside.numel():
         raise GraphIndexError(f"sampled: {int(outside[0])} is outside [0, {n}) ({n} points)")
-    read = -1 - torch.arange(n, device=far.device)  # a cube of its own, that no target is in
+    read = -1 - torch.arange(n, device=far.device)  # a unique cube, which holds no target
     read[few.to(far.device)] = far[few.to(far.device)]
     edges = union(partition(near.cpu()), partition(far.cpu(), read.cpu()))
     shown = shown if isinstance(shown, float) else few

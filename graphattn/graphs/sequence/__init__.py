@@ -1,4 +1,4 @@
-"""Sequences: encoders, decoders, windows, documents, sparse transformers; one sequence that reads another."""
+"""Sequences: encoders, decoders, windows, documents, sparse transformers, cross-attention."""
 
 from .basic import full as full
 from .basic import self_loops as self_loops

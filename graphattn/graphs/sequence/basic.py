@@ -1,4 +1,4 @@
-"""Sequences: tokens in a row, read by their position."""
+"""Sequences: graphs by the positions of tokens."""
 
 from itertools import pairwise
 from typing import Literal
@@ -40,7 +40,7 @@ def full(num_nodes: int) -> AttentionGraph:
 @sizable
 @builder
 def self_loops(num_nodes: int) -> AttentionGraph:
-    r"""Every node reads itself alone.
+    r"""Every node reads only itself.
 
     .. math:: \mathcal{N}(t) = \{ t \}
 
@@ -71,8 +71,8 @@ def causal(
     Args:
         num_targets: T.
         num_sources: S; T by default. S > T is a key/value cache: the targets are the newest tokens.
-        align: Which corner of the mask the diagonal ends in. ``"end"`` is the lower right one: the last target reads
-            all sources. ``"start"`` is the upper left one: target 0 reads source 0 alone. The same where T = S.
+        align: Corner of the mask with the diagonal. ``"end"`` is the lower right one: the last target reads all
+            sources. ``"start"`` is the upper left one: target 0 reads source 0 only. They agree if T = S.
     Returns:
         A rule. With ``align="end"`` and T > S the first T - S targets read nothing.
     Raises:
@@ -107,7 +107,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
 
     Args:
         num_nodes: N.
-        prefix: P, the number of tokens at the start that everyone reads; 0 gives :func:`causal`, N gives :func:`full`.
+        prefix: P, the number of tokens at the start that all tokens read; 0 gives :func:`causal`, N gives :func:`full`.
     Returns:
         A rule.
     Raises:
@@ -141,8 +141,8 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
     Args:
         num_nodes: N.
         window: w, the tokens that a target far from the ends reads, *counting itself*. Odd if ``causal=False``.
-        causal: Read backwards only; ``False`` reads ``(window - 1) / 2`` tokens on each side.
-        dilation: d, the steps between two tokens that are read.
+        causal: Read earlier tokens only; ``False`` reads ``(window - 1) / 2`` tokens on each side.
+        dilation: d, the steps between two sources of a token.
     Returns:
         A rule. A window wider than the sequence is :func:`causal` or :func:`full`.
     Raises:
@@ -192,14 +192,14 @@ def documents(
     .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}, \quad \text{and } s \le t \text{ if causal}
 
     Args:
-        ids: (N,) integers, the document of each token, in any order: documents may be interleaved. These are no
+        ids: (N,) integers, the document of each token, in any order: documents may be interleaved. These are not
             lengths: ids 3,4,2 are three tokens of three documents.
-        lengths: Instead of ``ids``, the tokens of each document, one after the other: lengths 3,4,2 are nine tokens.
-        causal: Read within the document backwards only.
+        lengths: Instead of ``ids``, the number of tokens of each document in turn: lengths 3,4,2 are nine tokens.
+        causal: Read earlier tokens of the document only.
     Returns:
-        A rule on the device of ``ids``. An id is only a name.
+        A rule on the device of ``ids``, which only their equality affects.
     Raises:
-        GraphError: If ``ids`` is not integer (N,), an id or a length is negative, not exactly one of the two is given,
+        GraphError: If ``ids`` is not integer (N,), an id or a length is negative, both or neither of the two are given,
             or the tokens would take more than 4 GiB at 64 bytes each.
     Source:
         Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination". Graphs of a batch (PyG's ``batch``
@@ -215,9 +215,7 @@ def documents(
     """
     causal = flag(causal, "causal")
     if (ids is None) == (lengths is None):
-        raise GraphError(
-            "documents needs ids (the document of each token) or lengths (tokens per document), one of them"
-        )
+        raise GraphError("documents needs either ids (the document of each token) or lengths (tokens per document)")
     if ids is not None:
         labels = integers(ids, "ids")
         if bool((labels < 0).any()):
@@ -244,7 +242,7 @@ def documents(
 @sizable
 @builder
 def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
-    r"""A few tokens read all and are read by all; the others read nothing else.
+    r"""A few tokens read all and are read by all; other tokens read only these.
 
     .. math:: \mathcal{N}(t) = \{ s : s \in G \text{ or } t \in G \}
 
@@ -258,7 +256,7 @@ def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
         GraphError: If a token is given twice.
     Source:
         Beltagy et al. 2020 (Longformer), section 3.1, "global attention ... symmetric". *What differs:* Longformer
-        gives the rows of global tokens their own projections, which is a layer's matter, not the graph's.
+        gives the rows of global tokens their own projections, which belong to a layer, not to the graph.
     Example:
         >>> print(global_tokens(5, (0, 3)))
         AttentionGraph(global_tokens(5, (0, 3)): 5 nodes, 16 edges, density 0.64, rule)

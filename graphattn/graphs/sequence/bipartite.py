@@ -1,4 +1,4 @@
-"""Two sets of nodes: the targets read, the sources are read."""
+"""Two sets of nodes: targets that read sources."""
 
 from ...graph import AttentionGraph
 from ...graph.expression import builder

@@ -14,7 +14,7 @@ from ..arguments import call, flag, whole
 
 
 def in_blocks(base: Edges, block: int, num_nodes: int) -> Edges:
-    """Tokens read as their blocks do: token ``t`` is in block ``t // block``, the last block may be cut."""
+    """Tokens with the edges of their blocks: token ``t`` is in block ``t // block``, the last block may be cut."""
 
     def rows(target: Tensor) -> Runs:
         row, lo, hi = base.rows(target // block)
@@ -49,14 +49,14 @@ def block_local(
     Args:
         num_nodes: N.
         block: b, tokens in a block; the last block is cut where b does not divide N.
-        look_back: p, blocks before the target's own that are read.
-        look_ahead: a, blocks after the target's own that are read.
+        look_back: p, number of blocks before its own that a target reads.
+        look_ahead: a, number of blocks after its own that a target reads.
         causal: Read up to the target only.
-        wrap: Blocks before the first are the last ones, and the other way round, as in Reformer.
+        wrap: Treat the blocks as a circle, as in Reformer.
     Returns:
         A rule.
     Raises:
-        GraphError: If ``block < 1``, ``causal`` comes with ``look_ahead``, or ``wrap`` would meet a block twice.
+        GraphError: If ``block < 1``, ``causal`` comes with ``look_ahead``, or ``wrap`` would reach a block twice.
     Source:
         Blocks alone: CANINE (Clark et al. 2021); with ``causal=True`` the chunks of Llama 4. One block back: Image
         Transformer (Parmar et al. 2018) and Reformer's local layers (Kitaev et al. 2020), whose code joins the last
@@ -79,7 +79,7 @@ def block_local(
     blocks = -(-N // block)
     if wrap and blocks and back + ahead >= blocks:
         raise GraphError(
-            f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, or one would be met twice; got "
+            f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, else one is reached twice; got "
             f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
         )
     edges = _blocks(N, block, -ahead, back)
@@ -102,7 +102,7 @@ def block_causal(num_nodes: int, block: int) -> AttentionGraph:
     Args:
         num_nodes: N.
         block: b, tokens in a block (of a frame); the last block is cut where b does not divide N. Blocks of different
-            lengths are :func:`~graphattn.graphs.ranked`.
+            lengths: :func:`~graphattn.graphs.ranked`.
     Returns:
         A rule.
     Raises:

@@ -1,4 +1,4 @@
-"""Graphs from what a layer computed: scores, hashes."""
+"""Graphs from the values of a layer: scores, hashes."""
 
 from typing import Literal
 
@@ -25,13 +25,13 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
         k: Sources of every target, at most S.
     Returns:
         Listed edges on the device of ``scores``, by target, then from the highest score; of equal scores the lowest
-        source wins. The choice has no gradient: compute attention on the graph from scores that have one.
+        source wins. The choice has no gradient: run attention on the graph with differentiable scores.
         ``top_k(scores.T, k).reverse()`` lets every source choose its targets (expert choice).
     Raises:
         GraphError: If ``scores`` is not a (T, S) tensor of real numbers, holds a NaN, or ``k`` exceeds S.
     Source:
         Zhao et al. 2019 (Explicit Sparse Transformer); as a mixture of experts, Shazeer et al. 2017.
-        *What differs* from ``sparse_topk`` of x-transformers: that keeps everything equal to the k-th score.
+        *What differs* from ``sparse_topk`` of x-transformers: it keeps all scores equal to the k-th.
     Example:
         >>> print(top_k(torch.tensor([[0.3, 0.1, 0.9], [0.5, 0.5, 0.5]]), 2))
         AttentionGraph(top_k(<(2, 3)>, 2): 3 sources -> 2 targets, 4 edges, density 0.667, listed)
@@ -39,7 +39,7 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
         █ █ ·
     """
     if stored(scores, "scores").dim() != 2:
-        raise GraphError(f"scores must have shape (T, S), got {tuple(scores.shape)}; heads are graphs of their own")
+        raise GraphError(f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head")
     if scores.dtype == torch.bool or scores.is_complex():
         raise GraphError(f"scores must be real numbers, got {str(scores.dtype).removeprefix('torch.')}")
     k, (T, S) = whole(k, "k"), scores.shape
@@ -48,7 +48,7 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
     scores = scores.detach()
     if bool((bad := scores.isnan()).any()):
         target, source = torch.nonzero(bad)[0].tolist()
-        raise GraphError(f"scores[{target}, {source}] is NaN, which is neither high nor low")
+        raise GraphError(f"scores must not be NaN, got NaN at [{target}, {source}]")
     source = _highest(scores, k)
     target = torch.arange(T, device=scores.device)[:, None].expand_as(source)
     keep = scores.gather(1, source) != -torch.inf
@@ -57,11 +57,11 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
 
 
 def _highest(scores: Tensor, k: int) -> Tensor:
-    """The sources (T, k) of the highest scores, from the highest down; of equal ones the lowest source first."""
+    """The sources (T, k) of the highest scores, highest first; of equal ones the lowest source first."""
     if k == 0:
         return torch.empty(len(scores), 0, dtype=torch.int64, device=scores.device)
     least = scores.topk(k, dim=1).values[:, -1:]
-    above, equal = scores > least, scores == least  # topk may take any of the equal ones
+    above, equal = scores > least, scores == least  # topk may return any of the equal ones
     first = equal.cumsum(1) <= k - above.sum(1, keepdim=True)
     source = torch.nonzero(above | (equal & first))[:, 1].view(-1, k)
     order = torch.sort(scores.gather(1, source), dim=1, descending=True, stable=True).indices
@@ -86,14 +86,14 @@ def lsh_buckets(
         b_s = b_t, \; s \le t \}, \quad p = \text{place by } (b, t)
 
     Args:
-        buckets: (N,) integers, the hash of each token, computed before.
+        buckets: (N,) integers, the hash of each token.
         chunk: m, tokens in a chunk of the sorted sequence; the last one is cut where m does not divide N.
-        look_back: l, chunks before the target's own that are read.
+        look_back: l, number of chunks before its own that a target reads.
         causal: Read up to the target only, in the order of the text.
-        same_bucket: Read the own bucket only; ``False`` reads all of the chunks.
+        same_bucket: Read the token's bucket only; ``False`` reads whole chunks.
         wrap: The chunk before the first is the last one.
         self_loops: ``"alone"``: a token reads itself only if it reads nothing else, as Reformer's shared queries and
-            keys need; ``"always"``: it is a token like any other.
+            keys need; ``"always"``: like any other token.
     Returns:
         Listed edges on the device of ``buckets``, by target, then by source; for several rounds of hashes join one
         graph for each by ``|``.
@@ -102,7 +102,7 @@ def lsh_buckets(
     Source:
         Kitaev et al. 2020 (Reformer), section 2. *What differs:* Hugging Face's ``LSHSelfAttention`` has
         ``same_bucket=False, wrap=True``, and its self-score of -1e5 is ``"alone"`` after softmax. Reformer mixes rounds
-        by their log-sum-exp, so that an edge of several rounds counts once for each; a union counts it once.
+        by their log-sum-exp, so that an edge counts once for each of its rounds; a union counts it once.
     Example:
         >>> print(lsh_buckets(torch.tensor([0, 1, 0, 1, 0, 0]), 2))
         AttentionGraph(lsh_buckets([0, 1, 0, 1, ...], 2): 6 nodes, 9 edges, density 0.25, listed)
@@ -119,7 +119,7 @@ def lsh_buckets(
     labels, N = ids.cpu(), ids.numel()
     if wrap and N and look_back >= -(-N // chunk):
         raise GraphError(
-            f"wrap would meet a chunk twice: {N} tokens are {-(-N // chunk)} chunks, look_back={look_back}"
+            f"wrap needs more than look_back={look_back} chunks, got {-(-N // chunk)} for {N} tokens; lower look_back"
         )
     order = torch.argsort(labels, stable=True)
     refuse_over(64 * N * chunk * (look_back + 1), f"chunks of {chunk:,} for {N:,} tokens", "use smaller ones")
@@ -147,12 +147,12 @@ def lsh_buckets(
 
 
 def _chunks(labels: Tensor | None, size: int, chunk: int, look_back: int, wrap: bool) -> _runs.Runs:
-    """The places that each place reads, by chunks, and among equal labels alone where sorted labels (N,) are given."""
+    """The positions that each position reads, by chunks, and only of equal labels if sorted labels (N,) are given."""
     place = torch.arange(size)
     first = (place // chunk - look_back) * chunk
     lo, hi = first.clamp(min=0), (place // chunk * chunk + chunk).clamp(max=size)
     runs = _runs.Runs(place, lo, hi)
-    if wrap:  # the chunks before the first are the last ones, of which the very last may be cut
+    if wrap:  # the chunks before the first are the last ones; the very last may be cut
         low = torch.where(first < 0, first + -(-size // chunk) * chunk, size)
         runs = _runs.Runs(torch.cat((place, place)), torch.cat((lo, low)), torch.cat((hi, torch.full_like(hi, size))))
     if labels is None:

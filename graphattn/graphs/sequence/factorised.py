@@ -1,4 +1,4 @@
-"""The two factorised patterns of the Sparse Transformer; each is the union of what its two heads read."""
+"""The two factorised patterns of the Sparse Transformer; each is the union of its two heads."""
 
 import torch
 from torch import Tensor
@@ -23,9 +23,9 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
 
     Args:
         num_nodes: N.
-        stride: l; near the square root of N two layers reach everything at the least cost.
+        stride: l; near the square root of N two layers reach all tokens at the least cost.
     Returns:
-        A rule. The heads apart are ``sliding_window(N, l)`` and ``sliding_window(N, N // l + 1, dilation=l)``.
+        A rule. The separate heads are ``sliding_window(N, l)`` and ``sliding_window(N, N // l + 1, dilation=l)``.
     Raises:
         GraphError: If ``stride < 1``.
     Source:
@@ -58,9 +58,9 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
     Args:
         num_nodes: N.
         stride: l, tokens in a block.
-        summary: c, tokens at the end of each block that everything after reads.
+        summary: c, tokens at the end of each block that all later tokens read.
     Returns:
-        A rule. The heads apart are ``block_local(N, l, causal=True)`` and the summaries alone.
+        A rule. The separate heads are ``block_local(N, l, causal=True)`` and the summaries.
     Raises:
         GraphError: If ``stride < 1``, or ``summary`` is not in ``[1, stride]``.
     Source:
@@ -83,7 +83,7 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
 
     def rows(target: Tensor) -> Runs:
         blocks = target // stride
-        row, block = spread(blocks + 1)  # the summaries of the blocks before, then the own block
+        row, block = spread(blocks + 1)  # the summaries of the blocks before, then the token's block
         own, end = block == blocks[row], (block + 1) * stride
         return Runs(row, torch.where(own, end - stride, end - summary), torch.where(own, target[row] + 1, end))
 

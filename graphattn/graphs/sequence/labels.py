@@ -1,4 +1,4 @@
-"""Tokens that carry a number of their own: images within a text, ranks, ids on both sides."""
+"""Graphs by a number for each token: images within a text, ranks, ids on both sides."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
     .. math:: \mathcal{N}(t) = \{ s : s \le t \text{ or } g_s = g_t \ge 0 \}
 
     Args:
-        segments: (N,) integers: the segment of each token, negative for a token of none.
+        segments: (N,) integers: the segment of each token, negative for none.
     Returns:
         A rule on the device of ``segments``.
     Raises:
@@ -36,25 +36,25 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
     """
     ids = integers(segments, "segments")
     N, on_host = ids.numel(), ids.cpu()
-    alone = -1 - torch.arange(N)  # a token of no segment is a segment of its own
+    alone = -1 - torch.arange(N)  # a token without a segment forms its own
     edges = union(band(N, N, lo=0), partition(torch.where(on_host < 0, alone, on_host)))
     return AttentionGraph(edges, call("bidirectional_segments", ids), ids.device)
 
 
 @builder
 def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = False) -> AttentionGraph:
-    r"""A token reads the tokens whose rank is at most its own: causal in an order of your own.
+    r"""A token reads the tokens whose rank is at most its own: causal in any order.
 
     .. math:: \mathcal{N}(t) = \{ s : r_s \le r_t \}, \quad r_s < r_t \text{ if strict}
 
     Args:
-        ranks: (T,) integers, the place of each target in the order, or its time. Equal ranks read each other.
-        source_ranks: (S,) the same for the sources, where these are other nodes.
+        ranks: (T,) integers, the rank of each target in the order, or its time. Equal ranks read each other.
+        source_ranks: (S,) the same for the sources, if these are other nodes.
         strict: Only lower ranks: a token does not read itself.
     Returns:
         A rule on the device of ``ranks``. A permutation gives the content stream of XLNet, and with ``strict=True`` its
         query stream; the numbers of frames give a block-causal graph of frames of any lengths; times on both sides give
-        a stream that reads another one up to now.
+        a stream that reads another one up to the same time.
     Raises:
         GraphError: If ranks are not integer (T,) and (S,).
     Source:
@@ -71,25 +71,25 @@ def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = 
     of_source = of_target if source_ranks is None else integers(source_ranks, "source_ranks")
     sides = (of_target,) if source_ranks is None else (of_target, of_source)
     read, order = of_target.cpu(), torch.argsort(of_source.cpu(), stable=True)
-    number = torch.searchsorted(of_source.cpu()[order], read, right=not strict)  # how many are of lower rank
+    number = torch.searchsorted(of_source.cpu()[order], read, right=not strict)  # number of lower rank
     edges = stretch_of_order(torch.zeros_like(number), number, order)
     return AttentionGraph(edges, call("ranked", *sides, strict=strict), of_target.device)
 
 
 @builder
 def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
-    r"""Cross-attention of packed pairs: a target reads the sources that carry its id.
+    r"""Cross-attention of packed pairs: a target reads the sources with its id.
 
     .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}
 
     Args:
         target_ids: (T,) integers, in any order.
-        source_ids: (S,) integers, in any order; a target whose id no source carries reads nothing.
+        source_ids: (S,) integers, in any order; a target whose id no source has reads nothing.
     Returns:
-        A rule on the device of ``target_ids``. An id is only a name.
+        A rule on the device of ``target_ids``, which only equality of ids affects.
     Raises:
-        GraphError: If ids are not integer (T,) and (S,), or lie on two devices, or both have the same negative one,
-            which elsewhere says that there is none.
+        GraphError: If ids are not integer (T,) and (S,), or are on two devices, or both have the same negative id,
+            which elsewhere means none.
     Source:
         Alayrac et al. 2022 (Flamingo), section 2.3: text reads the last image before it, so its id is the number of
         images before it; the same as FlashAttention's ``cu_seqlens`` with queries and keys of different lengths.

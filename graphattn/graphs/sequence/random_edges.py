@@ -17,7 +17,7 @@ from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from ..arguments import probability as checked_probability
 
-_DRAWN_BYTES = 96  # of an edge while it is drawn, placed and listed
+_DRAWN_BYTES = 96  # per edge, during the draw
 
 
 @sizable
@@ -30,15 +30,15 @@ def random_sources(
     num_sources: int | None = None,
     avoid: AttentionGraph | None = None,
 ) -> AttentionGraph:
-    r"""Every target reads ``k`` sources drawn at random, all different.
+    r"""Every target reads ``k`` distinct sources drawn at random.
 
     Args:
         num_targets: T.
         k: Sources of every target.
         seed: The same seed gives the same graph.
         num_sources: S; T by default.
-        avoid: Draw only edges that this graph lacks; a target that lacks fewer than ``k`` gets them all. By default
-            every source, the target itself included, may be drawn.
+        avoid: Draw only edges that this graph lacks; a target that lacks fewer than ``k`` gets all of them. By default
+            any source may be drawn, the target itself included.
     Returns:
         Listed edges by target, then by source.
     Raises:
@@ -84,11 +84,11 @@ def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
 
 
 def _draw(lengths: Tensor, k: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Up to ``k`` different numbers below each of the lengths, ascending, and which of them are there: both (T, k)."""
+    """Up to ``k`` distinct numbers below each of the lengths, ascending, and the mask of valid ones: both (T, k)."""
     random, length = np.random.default_rng(seed), lengths.numpy()
     drawn = np.full((len(length), k), np.iinfo(np.int64).max)
     few = np.minimum(k, length)
-    for i in range(k):  # a number drawn before is replaced by the highest one that this draw could give
+    for i in range(k):  # a repeated number is replaced by the highest one that this draw allows
         top = length - few + i
         number = random.integers(0, np.where(i < few, top + 1, 1))
         again = (drawn[:, :i] == number[:, None]).any(1)
@@ -115,11 +115,11 @@ def erdos_renyi(
 
     Args:
         num_targets: T.
-        probability: Of each edge, in [0, 1].
+        probability: Probability of each edge, in [0, 1].
         seed: The same seed gives the same graph.
         num_sources: S; T by default.
-        listed: List the edges, at a cost that follows their number. ``False`` gives a rule that tells each pair by a
-            hash and stores nothing, at a cost that follows T * S whenever all edges are needed; another draw.
+        listed: List the edges, at a cost proportional to their number. ``False`` gives a rule, a different draw, which
+            decides each pair by a hash and stores nothing, at a cost of T * S whenever all edges are needed.
     Returns:
         Listed edges by target, then by source, or a rule.
     Raises:
@@ -179,14 +179,14 @@ def _drawn(probability: float, seed: int) -> PairTest:
 
 
 def _places(total: int, probability: float, random: np.random.Generator) -> Tensor:
-    """Each of ``total`` places with the same probability, ascending."""
+    """A sample of ``range(total)``, each with the same probability, ascending."""
     if probability == 0 or total == 0:
         return torch.empty(0, dtype=torch.int64)
     parts, last = [], -1
     while True:
         few = int((total - last) * probability * 1.05) + 16
         place = last + np.cumsum(random.geometric(probability, few))
-        beyond = np.flatnonzero((place < 0) | (place >= total))  # a sum that int64 does not hold turns negative
+        beyond = np.flatnonzero((place < 0) | (place >= total))  # a sum that overflows int64 is negative
         parts.append(place[: beyond[0]] if beyond.size else place)
         if beyond.size:
             return torch.from_numpy(np.concatenate(parts))

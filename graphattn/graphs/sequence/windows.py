@@ -1,4 +1,4 @@
-"""Windows that reach differently far back and ahead, what stands beside them, and distances that double."""
+"""Asymmetric windows, attention sinks, and sources at doubling distances."""
 
 from typing import Literal
 
@@ -22,17 +22,17 @@ def asymmetric_window(
 
     Args:
         num_targets: T.
-        left: l, tokens before the target, which is not counted.
-        right: r, tokens after the target, which is not counted.
+        left: l, tokens before the target, not counting itself.
+        right: r, tokens after the target, not counting itself.
         num_sources: S; T by default. S > T is a key/value cache: the targets are the newest tokens.
-        align: Which corner of the mask the diagonal ends in, as in :func:`~graphattn.graphs.causal`.
+        align: Corner of the mask with the diagonal, as in :func:`~graphattn.graphs.causal`.
     Returns:
         A rule; in-degree ``left + 1 + right`` far from the ends.
     Raises:
         GraphError: If a number is not whole and >= 0, or ``align`` is neither word.
     Source:
         FlashAttention's ``window_size=(left, right)`` and jax's ``local_window_size``, which do not count the token
-        either. *What differs:* they read -1 as no limit; here a side without limit is a number as large as S.
+        either. *What differs:* for them -1 means no limit; here a side without limit is a number as large as S.
         :func:`~graphattn.graphs.sliding_window` with ``window=w`` is ``left=w - 1, right=0``.
     Example:
         >>> print(asymmetric_window(5, 2, 1))
@@ -67,14 +67,14 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
         k: Number of sinks; N or more is :func:`~graphattn.graphs.causal`.
     Returns:
         A rule, a subset of ``causal(N)``. Joined with a window it is StreamingLLM: ``sliding_window(N, w) |
-        sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is no set of sinks: it is causal in full, and its first tokens
-        read each other both ways.)
+        sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is not a set of sinks: it is causal in full, and its first
+        tokens read each other both ways.)
     Raises:
         GraphError: If a number is not whole and >= 0.
     Source:
         Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", section 3.2, four sinks. *What
-        differs:* they drop tokens from a cache and number those that are left anew; the graph says what is read, and
-        positions are a layer's matter.
+        differs:* they drop tokens from a cache and renumber the rest; here the graph defines the sources, and positions
+        belong to a layer.
     Example:
         >>> print(sinks(5, 2))
         AttentionGraph(sinks(5, 2): 5 nodes, 9 edges, density 0.36, rule)
