@@ -26,7 +26,7 @@ def curve(options):
 
 SEQUENCE = [
     (lambda: g.documents(), "ids .* or lengths"),
-    (lambda: g.documents(torch.tensor([0]), lengths=(1,)), "one of them"),
+    (lambda: g.documents(torch.tensor([0]), lengths=(1,)), "documents needs either ids .* or lengths"),
     (lambda: g.documents(torch.tensor([0.5])), "ids must be integers .* got float32"),
     (lambda: g.documents(torch.zeros(2, 3, dtype=torch.int64)), "disjoint_union"),
     (lambda: g.documents(lengths=(2, -3)), "got -3 for document 1"),
@@ -190,7 +190,7 @@ OTHERS = [
     (lambda: g.inverse_distance_bias(torch.eye(7).bool(), SEVEN), "wrap it with graphattn.from_mask"),
     (lambda: g.inverse_distance_bias(ASKED, FIVE[:4], FIVE[:4]), "pos must have a row for each source .*, 5, got 4"),
     (lambda: g.inverse_distance_bias(ASKED, FIVE), "queries must have a row for each target of the graph, 4, got 5"),
-    (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4, :2]), "pos has 3 axes and queries 2"),
+    (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4, :2]), "pos and queries must have the same axes, got 3 and 2"),
     (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4], power=0), "power must be a number above 0, got 0"),
     (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4] * torch.nan), "queries must be finite"),
     (lambda: g.hypergraph([0, 4, 4], [0, 1, 1]), "^node 4 is in hyperedge 1 more than once: .* torch.unique"),
