@@ -62,7 +62,7 @@ def test_modules_that_want_their_graph_are_told_what_to_write():
     layer = ga.nn.GraphAttention(8, 2)
     with pytest.raises(OptionError, match=r"bring its graph along: lambda x: module\(x, graph\)"):
         ga.analyse.find_leaks(layer, torch.randn(6, 8), CAUSAL)
-    with pytest.raises(OptionError, match=r"called as subject\(query, key, value\).*of a model verify the layers"):
+    with pytest.raises(OptionError, match=r"must accept subject\(query, key, value\).*of a model verify the layers"):
         ga.verify(ga.models.Encoder(1, 8, 2), CAUSAL)
 
 

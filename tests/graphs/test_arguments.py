@@ -190,7 +190,10 @@ OTHERS = [
     (lambda: g.inverse_distance_bias(torch.eye(7).bool(), SEVEN), "wrap it with graphattn.from_mask"),
     (lambda: g.inverse_distance_bias(ASKED, FIVE[:4], FIVE[:4]), "pos must have a row for each source .*, 5, got 4"),
     (lambda: g.inverse_distance_bias(ASKED, FIVE), "queries must have a row for each target of the graph, 4, got 5"),
-    (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4, :2]), "pos and queries must have the same axes, got 3 and 2"),
+    (
+        lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4, :2]),
+        "pos and queries must have the same axes, got 3 and 2",
+    ),
     (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4], power=0), "power must be a number above 0, got 0"),
     (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4] * torch.nan), "queries must be finite"),
     (lambda: g.hypergraph([0, 4, 4], [0, 1, 1]), "^node 4 is in hyperedge 1 more than once: .* torch.unique"),

@@ -169,7 +169,7 @@ def test_what_tiles_would_hold_is_refused_before_they_are_looked_for_where_it_is
     [(0.004, "0.004 ms"), (994.0, "994 ms"), (996.0, "0.996 s"), (59_000.0, "59 s"), (123_000.0, "2.05 min")],
 )
 def test_a_time_is_told_in_the_largest_unit_that_it_fills(ms, told):
-    assert choose._told(ms, choose._TIMES) == told
+    assert choose._in_units(ms, choose._TIMES) == told
 
 
 def test_every_backend_is_the_choice_for_some_graph(monkeypatch):
