@@ -15,6 +15,7 @@ from .group import Group
 from .options import WHAT, Debug, Json, number
 from .patterns import patterns
 from .questions import audit, facts
+from .study import study
 from .zoo import zoo
 
 app = typer.Typer(
@@ -46,35 +47,7 @@ for _command in (show, explain, facts, audit, verify, bench):
     app.command(epilog=WHAT)(_command)
 
 
-@app.command()
-def study(
-    name: Annotated[Optional[str], typer.Argument(metavar="NAME", help="A suite of --list; or report.")] = None,
-    folder: Annotated[Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")] = None,
-    out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")] = False,
-    seeds: Annotated[Optional[int], number("6 to judge one claim, 9 for ten; the suite's own by default.")] = None,
-    arms: Annotated[Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")] = None,
-    processes: Annotated[Optional[int], number("Trials at once; as many as there are cores by default.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the suites.")] = False,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Settle by experiment what a connectivity buys.
-
-    Predictions are written first, then every arm and its controls are trained, then the report: report.md, report.json,
-    figure.pdf, figure.svg. Interrupted by anything, the same command goes on. It ends with an error, and the
-    report is there, if shuffled labels were learned or arms did not start alike.
-
-    \b
-      graphattn study --list
-      graphattn study digits --quick --out digits
-      graphattn study report digits
-    """
-    from .study import study as run
-
-    run(name, folder, out, quick, seeds, arms, processes, list_, json)
-
-
+app.command()(study)
 app.command()(patterns)
 app.command()(zoo)
 app.command()(gallery)

@@ -1,80 +1,81 @@
-"""What ``graphattn study`` does: run a suite, read a study's folder, or list the suites."""
+"""``graphattn study``: run a study file, read a study's folder, or list the studies of a folder."""
 
 import shlex
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, Optional
+
+import typer
 
 from ..errors import OptionError
+from .options import Debug, Json, number
 from .output import document, one_line, rendered, say, table
 
 
 def study(
-    name: str | None,
-    folder: str | None,
-    out: str | None,
-    quick: bool,
-    seeds: int | None,
-    arms: str | None,
-    processes: int | None,
-    listed: bool,
-    as_json: bool,
+    file: Annotated[
+        Optional[str], typer.Argument(metavar="FILE.py", help="A study file; a folder of them with --list; or report.")
+    ] = None,
+    folder: Annotated[Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")] = None,
+    out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")] = False,
+    seeds: Annotated[Optional[int], number("6 to judge one claim, 9 for ten; the study's own by default.")] = None,
+    arms: Annotated[Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")] = None,
+    processes: Annotated[
+        Optional[int], number("Trials at once; as many as there are cores by default; 0 is in this process.", 0)
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the study files of a folder.")] = False,
+    json: Json = False,
+    debug: Debug = False,
 ) -> None:
-    """One of the three."""
-    from ..study.suites import SUITES, run_suite, suite, suites
+    """Settle by experiment what a connectivity buys.
 
-    if listed:
-        document(suites()) if as_json else rendered(table(suites().items()))
+    Predictions are written first, then every arm and its controls are trained, then the report: report.md, report.json,
+    figure.pdf, figure.svg. Interrupted by anything, the same command goes on. It ends with an error, and the
+    report is there, if shuffled labels were learned or arms did not start alike.
+
+    \b
+      graphattn study --list examples/studies
+      graphattn study examples/studies/digits/study.py --quick --out digits
+      graphattn study report digits
+    """
+    from ..study import report
+    from ..study.files import run_file, studies_in
+
+    if list_:
+        files = studies_in(file or ".")
+        document(files) if json else rendered(table(files.items()))
         return
-    if name == "report":
+    if file == "report":
         if folder is None:
             raise OptionError("study report needs the folder of a study: graphattn study report DIR")
-        with _warned_in_lines():
-            found = _read(folder)
-        _shown(found, as_json)
+        with _warnings_in_lines():
+            found = report(folder)
+        document(found.to_dict()) if json else say(str(found))
         return
-    if name is None or folder is not None:
-        raise OptionError(f"study needs the NAME of a suite, {', '.join(SUITES)}; or report DIR")
-    suite(name)
+    if file is None or folder is not None:
+        raise OptionError("study needs a FILE.py with a study in it, a folder and --list, or report DIR")
     if out is None:
-        raise OptionError(f"--out must be a folder for the results: graphattn study {name} --out {name}")
-    given: dict[str, Any] = {"--seeds": seeds, "--arms": arms}
-    words = ["graphattn", "study", name, *["--quick"] * quick]
-    words += [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
-    chosen = [arm.strip() for arm in arms.split(",")] if arms is not None else None
-    options: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": chosen, "processes": processes}
-    with _warned_in_lines():
+        raise OptionError(f"--out must be a folder for the results: graphattn study {file} --out results")
+    options: dict[str, Any] = {"--seeds": seeds, "--arms": arms}
+    words = ["graphattn", "study", file, *(["--quick"] if quick else [])]
+    words += [word for flag, value in options.items() if value is not None for word in (flag, str(value))]
+    names = [arm.strip() for arm in arms.split(",")] if arms is not None else None
+    with _warnings_in_lines():
         try:
-            report = run_suite(name, out, command=shlex.join([*words, "--out", out]), **options)
+            command = shlex.join([*words, "--out", out])
+            found = run_file(file, out, quick=quick, seeds=seeds, arms=names, processes=processes, command=command)
         except KeyboardInterrupt:
             say(f"what is trained is kept in {one_line(out)}: the same command goes on from there", sys.stderr)
             raise
-    _shown(report, as_json)
+    document(found.to_dict()) if json else say(str(found))
     say(f"report.md, report.json, figure.pdf and figure.svg are in {one_line(out)}", sys.stderr)
 
 
 @contextmanager
-def _warned_in_lines() -> Iterator[None]:
+def _warnings_in_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
         yield
-
-
-def _read(folder: str) -> Any:
-    from ..study.suites.untrained import read_findings
-
-    found = read_findings(folder)
-    if found is not None:
-        return found
-    from ..study import report
-
-    return report(folder)
-
-
-def _shown(report: Any, as_json: bool) -> None:
-    if as_json:
-        document(report.to_dict())
-    else:
-        say(str(report))

@@ -34,8 +34,6 @@ def from_docstring(text: str | None) -> str:
 
 def page(report: Report) -> str:
     """The whole page."""
-    from .suites import summary_of
-
     counts = report.counts
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
     parts = [f"# Study: {verbatim(report.plan['study'])}", f"Trials: {told}; seeds: {report.plan['seeds']}, paired."]
@@ -45,7 +43,8 @@ def page(report: Report) -> str:
         parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
     if report.plan.get("quick"):
         parts.append("**Quick:** smaller than what follows says; what was run is under *Data, model and training*.")
-    parts += summary_of(report)
+    parts += [about] if (about := report.plan.get("about")) else []
+    parts += report.summary(report) if report.summary else []
     parts += ["## Predicted before training", _registered(report), _predictions(report)]
     parts += ["## Data, model and training", _recipe(report), *_budgets(report), "## Measured", _measured(report)]
     if report.claims:

@@ -25,16 +25,13 @@ _WIDE, _ROW = 6.9, 0.26  # inches: two columns of a paper, a row of an arm
 
 
 def draw(report: Report) -> "Figure":
-    """A suite's own figure where it has one; else curves where numbers of examples differ, else a row for each arm.
+    """The study's own figure where it has one; else curves over numbers of examples, or a row for each arm.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
-    from .suites import figure_of
-
-    own = figure_of(report)
-    if own is not None:
-        return own
+    if report.figure is not None:
+        return report.figure(report)
     panels: dict[Panel, list[Row]] = {}
     for row in report.rows:
         about = report.plan["comparisons"][row.comparison]

@@ -1,6 +1,6 @@
 """The plan of a study: its comparisons and claims, and all that is written down before anything is trained."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,12 +20,16 @@ class Study:
     """Comparisons with what is claimed of them.
 
     Args:
-        name: Of the study; of one of ours the name of the suite.
+        name: Of the study.
         comparisons: Each with a name of its own.
         claims: Predicted before training.
         baselines: Of plain methods on the same data, by comparison and name: their scores.
         command: What runs it again.
-        quick: Whether it is smaller than its suite says; its report then tells so.
+        quick: True if it is smaller than its text says; its report then says so.
+        seeds: Seeds that a study file is run with by default.
+        about: Markdown at the top of the report; by default the docstring of the study file.
+        summary: Paragraphs that follow, made from the :class:`Report`.
+        figure: The figure in place of the usual one, made from the :class:`Report`.
     """
 
     name: str
@@ -34,6 +38,10 @@ class Study:
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     command: str = ""
     quick: bool = False
+    seeds: int = 5
+    about: str = ""
+    summary: Callable[[Any], list[str]] | None = None
+    figure: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -92,11 +100,13 @@ def planned(
         "study": study.name,
         "command": study.command,
         "quick": study.quick,
+        "about": study.about,
+        "own_page": study.summary is not None or study.figure is not None,
         "identity": identity,
         "seeds": seeds,
         "registered": _registered(study, seeds, trials, records, before["registered"] if before else []),
         "comparisons": {name: _about(study, one, known.get(name, {}), seeds) for name, one in named.items()},
-        "machine": machine("cpu"),
+        "machine": before["machine"] if before and all(records.done(t.key) for t in trials) else machine("cpu"),
         "trials": [asdict(trial) for trial in trials],
     }
 

@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -111,11 +111,15 @@ class Report:
         folder: Where it is.
         plan: What was written before training.
         records: Of all trials, by key.
+        summary: Of the study.
+        figure: Of the study.
     """
 
     folder: Path
     plan: dict[str, Any]
     records: Records
+    summary: Callable[["Report"], list[str]] | None = None
+    figure: Callable[["Report"], Any] | None = None
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -352,8 +356,14 @@ class Report:
                 save_picture(self.folder / f"figure.{ending}", draw(self))
 
 
-def report(folder: Any) -> Report:
+def report(
+    folder: Any,
+    summary: Callable[[Report], list[str]] | None = None,
+    figure: Callable[[Report], Any] | None = None,
+) -> Report:
     """Read a study from its folder, write its page, numbers and figure there, and return it.
+
+    Files that were made with a summary or a figure of the study's own are not overwritten without them.
 
     Raises:
         OptionError: If there is no study.
@@ -362,9 +372,10 @@ def report(folder: Any) -> Report:
         raise OptionError(f"folder must be that of a study, got {shown(folder)}")
     plan = read_plan(Path(folder))
     if plan is None:
-        raise OptionError(f"{folder} holds no study; graphattn study NAME --out {folder} makes one")
-    found = Report(Path(folder), plan, Records(Path(folder)))
-    found.save()
+        raise OptionError(f"{folder} holds no study; graphattn study FILE.py --out {folder} makes one")
+    found = Report(Path(folder), plan, Records(Path(folder)), summary, figure)
+    if summary or figure or not plan.get("own_page"):
+        found.save()
     for text in found.cautions:
         warnings.warn(text, stacklevel=2)
     return found

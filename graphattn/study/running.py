@@ -24,7 +24,6 @@ from .plan import Study, planned
 from .pool import cores, run_all
 from .records import LOCK, PLAN, TRIALS, Records, as_json, fault_of, held, plain, read_plan, write_plan
 from .report import Report, report
-from .suites import SUITES
 
 Say = Callable[[str], None]
 _MOST_SEEDS = 1 << 16
@@ -70,8 +69,6 @@ def run(
     """
     of_run = {name: options.pop(name) for name in ("processes", "significance") if name in options}
     name = options.pop("name", "study")
-    if name in SUITES:
-        raise OptionError(f"name must be another than a suite's, whose page it would be given; got {name!r}")
     unknown = set(options) - {"positions", "controls", "draws", "token", "metric"}
     if unknown:
         raise OptionError(
@@ -114,7 +111,7 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
         write_plan(folder, plan)
         _warn([text for about in plan["comparisons"].values() for text in about["warnings"]], folder)
         _train(named, trials, records, processes)
-    found = report(folder)
+    found = report(folder, study.summary, study.figure)
     found.check_controls()
     return found
 
@@ -149,13 +146,15 @@ def folder_of(study: str, out: Any) -> Path:
         raise OptionError(f"out must be a folder for the results, got {shown(out)}")
     folder = Path(out)
     try:
-        inside = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        inside = {path.name for path in folder.iterdir() if path.suffix != ".py"} if folder.exists() else set()
     except NotADirectoryError:
         raise OptionError(f"out must be a folder, {folder} is a file") from None
     except (OSError, ValueError) as error:
         raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
     before = read_plan(folder)
-    if inside - {LOCK, TRIALS} and before is None:  # it ended before there was a plan, or the plan was lost
+    if (
+        inside - {LOCK, TRIALS, "__pycache__"} and before is None
+    ):  # it ended before there was a plan, or the plan was lost
         raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
     if before is not None and before["study"] != study:
         raise OptionError(f"out: {folder} holds the study {before['study']!r}, not {study!r}; give another folder")

@@ -228,7 +228,6 @@ WRONG = {
     ),
     "names of arms must be text, got 1": ({1: WINDOW}, {}, {}),
     "names of arms must be a line of text that can be printed, got 'a\\nb'": ({"a\nb": WINDOW}, {}, {}),
-    "name must be another than a suite's": ({"a": WINDOW}, {}, {"name": "digits"}),
     "gives no graph of sample 3: ZeroDivisionError": (
         {"a": lambda sample: WINDOW if sample.index < 3 else 1 / 0},
         {},

@@ -2,11 +2,11 @@
 
 import itertools
 import json
+import re
 import shutil
-import sys
-import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -18,9 +18,12 @@ import graphattn as ga
 from graphattn import study
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
-from graphattn.study import Report, records, report, suites
+from graphattn.study import Report, records, report
+from graphattn.study.files import run_file
 from graphattn.study.markdown import table
 from graphattn.study.predictions import with_draws
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
@@ -250,31 +253,51 @@ def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(t
     assert found.differences(shuffled, full) == []
 
 
-def test_the_command_line_reads_studies_lists_suites_and_refuses(tiny):
-    def said(*words, status=0):
-        result = CliRunner().invoke(app, ["study", *words])
-        assert result.exit_code == status, result.output
-        return result.stdout or result.output
-
-    assert "# Study: study" in said("report", str(tiny.folder))
-    assert json.loads(said("report", str(tiny.folder), "--json"))["study"] == "study"
-    assert "digits" in said("--list")
-    assert "--out must be a folder" in said("digits", status=2)
-    assert 'suite must be "' in said("digit", "--out", "x", status=2)
-    assert "needs the folder" in said("report", status=2)
+def said(*words, status=0):
+    result = CliRunner().invoke(app, ["study", *words])
+    assert result.exit_code == status, result.output
+    return result
 
 
-def test_the_command_line_tells_a_warning_in_a_line(tiny, monkeypatch):
-    asked = {}
+def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
+    assert "# Study: study" in said("report", str(tiny.folder)).stdout
+    assert json.loads(said("report", str(tiny.folder), "--json").stdout)["study"] == "study"
+    folder = ROOT / "examples" / "studies"
+    listed = json.loads(said("--list", str(folder), "--json").stdout)
+    assert len(listed) == 10
+    assert all(listed.values())
+    assert "--out must be a folder" in said("digits/study.py", status=2).output
+    assert "a study must be a Python file that exists" in said("digit", "--out", "x", status=2).output
+    assert "must define study()" in said(__file__, "--out", "x", status=2).output
+    assert "needs the folder" in said("report", status=2).output
 
-    def warns(name, out, **options):
-        asked.update(options)
-        warnings.warn("window is out of reach", stacklevel=2)
-        return tiny
 
-    monkeypatch.setattr(sys.modules[suites.__module__], "run_suite", warns)
-    result = CliRunner().invoke(app, ["study", "digits", "--arms", "3x3, 5x5", "--out", "x"])
-    files = "report.md, report.json, figure.pdf and figure.svg are in x"
-    assert result.stderr == f"warning: window is out of reach\n{files}\n"
-    assert asked["arms"] == ["3x3", "5x5"]
-    assert asked["command"] == "graphattn study digits --arms '3x3, 5x5' --out x"
+RECIPE = re.search(r"```python\n# examples/studies/\S+\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)[1]
+
+
+def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch, no_pictures):
+    monkeypatch.chdir(tmp_path)
+    code = RECIPE.replace("seeds=2", "summary=lambda report: [f'{len(report.rows)} rows.'], seeds=2")
+    (tmp_path / "mine.py").write_text(code)
+    run = ("mine.py", "--out", ".", "--quick", "--processes", "0")
+    first = said(*run, "--seeds", "1")
+    page = (tmp_path / "report.md").read_text()
+    assert "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n2 rows." in page
+    assert "`graphattn study mine.py --quick --seeds 1 --out .`" in page
+    assert "warning: neighbours: no arm has left chance" in first.stderr
+    assert "report.md, report.json, figure.pdf and figure.svg are in ." in first.stderr
+    assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 2
+    said(*run)  # goes on, with as many seeds as the study has
+    assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 4
+    assert "--arms requires study(names=...) in mine.py" in said(*run, "--arms", "window", status=2).output
+    page = (tmp_path / "report.md").read_text()
+    assert "2 rows" not in str(report(tmp_path))
+    assert (tmp_path / "report.md").read_text() == page  # made with the study's summary, and kept
+
+
+@pytest.mark.slow
+def test_processes_import_a_study_file(tmp_path, no_pictures):
+    """Its module is a model of the user's own."""
+    (tmp_path / "mine.py").write_text(RECIPE)
+    found = run_file(tmp_path / "mine.py", tmp_path / "out", quick=True, seeds=1, processes=1)
+    assert found.counts["done"] == 2

@@ -1,4 +1,4 @@
-"""What the suites must give: exact figures of those that train nothing, the plans of those that do."""
+"""Study files of examples/studies: exact figures of those that train nothing, the plans of those that do."""
 
 import json
 from functools import cache
@@ -7,34 +7,24 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.figure import Figure
-from typer.testing import CliRunner
 
 import graphattn as ga
-from graphattn.cli.app import app
 from graphattn.errors import OptionError
-from graphattn.study.comparison import Comparison
-from graphattn.study.data import Data
-from graphattn.study.network import Model
-from graphattn.study.plan import Study
-from graphattn.study.suites import (
-    associative,
-    listops,
-    lra_audit,
-    over_squashing,
-    recall,
-    run_suite,
-    suite,
-    text,
-    theory,
-)
-from graphattn.study.suites.untrained import Finding, Findings, read_findings
+from graphattn.study import Comparison, Data, Model, Study
+from graphattn.study.files import load, run_file
 
+STUDIES = Path(__file__).parents[2] / "examples" / "studies"
+associative, digits, listops, lra_audit, over_squashing, recall, text, theory = (
+    load(STUDIES / name / "study.py")
+    for name in ("associative", "digits", "listops", "lra_audit", "over_squashing", "recall", "text", "theory")
+)
+Finding, Findings = lra_audit.Finding, lra_audit.Findings
 MODEL = Model(layers=1, width=4, hidden=4)
 
 
 @cache
 def audited():
-    return lra_audit.measure()
+    return lra_audit.study()
 
 
 def test_the_audit_of_lra_counts_what_was_read_in_its_code():
@@ -84,18 +74,17 @@ def findings(**changes):
 
 
 def test_a_prediction_that_fails_is_said_aloud_and_folders_are_guarded(tmp_path):
-    made = findings().save(tmp_path / "out", "two")
+    made = findings().save(tmp_path / "out")
     assert [finding.question for finding in made.failed] == ["b"]
     assert "1 of 2 predictions hold." in str(made)
     assert "| b | 3 | exactly | 4 | **no** |" in str(made)
-    assert read_findings(tmp_path / "out").to_dict()["failed"] == 1
-    with pytest.raises(OptionError, match="give another folder"):
-        findings(title="Three").save(tmp_path / "out", "three")
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["failed"] == 1
+    findings().save(tmp_path / "out")
+    with pytest.raises(OptionError, match="holds other things than 'Three'"):
+        findings(title="Three").save(tmp_path / "out")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OptionError, match="holds other things"):
-        made.save(tmp_path, "two")
-    shown = CliRunner().invoke(app, ["study", "report", str(tmp_path / "out"), "--json"])
-    assert json.loads(shown.output)["suite"] == "two"
+        made.save(tmp_path)
 
 
 def test_recall_predicts_its_law_in_every_cell():
@@ -132,27 +121,24 @@ def test_beyond_its_reach_the_jacobian_is_zero():
     assert float(grown[31 - 6]) > 0.0
 
 
-def test_a_suite_refuses_the_folder_of_another_before_it_makes_its_data(tiny, monkeypatch):
-    monkeypatch.setattr(suite("over_squashing"), "study", lambda *given: pytest.fail("its data were made"))
-    with pytest.raises(OptionError, match="holds the study 'study', not 'over_squashing'"):
-        run_suite("over_squashing", tiny.folder)
-
-
-def test_suites_are_there_with_a_first_line_and_wrong_use_is_refused(tmp_path):
+def test_digits_are_compared_on_the_grid_and_wrong_use_is_refused(tiny, tmp_path):
     pytest.importorskip("sklearn")
-    digits = suite("digits")
     about = Comparison("digits", digits.arms(), digits.data(), model=MODEL, positions=("none", "learned"))
     assert [about.graphs[name].first.num_edges for name in digits.arms()] == [576, 1600, 960, 1024, 576]
     Study("digits", [about], digits.claims(["3x3"])).check_claims()
-    for given in ({"seeds": 3}, {"quick": True}, {"processes": 1}):
-        with pytest.raises(OptionError, match="trains nothing"):
-            run_suite("theory", tmp_path / "a", **given)
+    files = {name: STUDIES / name / "study.py" for name in ("digits", "lra_audit", "over_squashing", "recall")}
+    with pytest.raises(OptionError, match="trains nothing"):
+        run_file(files["lra_audit"], tmp_path / "a", seeds=3)
+    with pytest.raises(OptionError, match="--quick requires study"):
+        run_file(files["lra_audit"], tmp_path / "a", quick=True)
     with pytest.raises(OptionError, match="seeds must be"):
-        run_suite("over_squashing", tmp_path / "d", quick=True, seeds=0)
+        run_file(files["over_squashing"], tmp_path / "d", quick=True, seeds=0)
+    with pytest.raises(OptionError, match="holds the study 'study', not 'over_squashing'"):
+        run_file(files["over_squashing"], tiny.folder, quick=True)
     with pytest.raises(OptionError, match="arms: no 7x7; there are 3x3, 5x5"):
-        run_suite("digits", tmp_path / "b", arms=["7x7"])
+        run_file(files["digits"], tmp_path / "b", arms=["7x7"])
     with pytest.raises(OptionError, match="no window 9"):
-        run_suite("recall", tmp_path / "c", arms=["window 9"])
+        run_file(files["recall"], tmp_path / "c", arms=["window 9"])
 
 
 def test_baselines_know_what_a_count_knows():

@@ -1,4 +1,6 @@
-"""Suites in which every sample has a graph of its own: lists along trees, clouds, small graphs."""
+"""Study files in which every sample has a graph of its own: lists along trees, clouds, small graphs."""
+
+from pathlib import Path
 
 import networkx as nx
 import pytest
@@ -7,8 +9,10 @@ import torch
 import graphattn as ga
 from graphattn.study.arms import graphs_of
 from graphattn.study.data import samples
-from graphattn.study.suites import atlas, listops, points, run_suite
+from graphattn.study.files import load, run_file
 
+STUDIES = Path(__file__).parents[2] / "examples" / "studies"
+atlas, listops, points = (load(STUDIES / name / "study.py") for name in ("atlas", "listops", "points"))
 SIGNS = {listops.MIN: min, listops.MAX: max, listops.SM: lambda x: sum(x) % 10}
 
 
@@ -73,7 +77,7 @@ def test_atlas_reads_along_edges_and_its_ceilings_are_those_it_states():
 @pytest.mark.parametrize("name", ["atlas", "listops", "points"])
 def test_a_quick_suite_trains_checks_and_reports(name, tmp_path):
     pytest.importorskip("trimesh")
-    report = run_suite(name, tmp_path, quick=True, processes=0)
+    report = run_file(STUDIES / name / "study.py", tmp_path, quick=True, processes=0)
     assert report.counts == {"planned": 2, "done": 2, "capped": 0, "failed": 0}
     (about,) = report.plan["comparisons"].values()
     same, worst = about["checks"].values()

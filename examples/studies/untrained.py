@@ -1,15 +1,17 @@
-"""Suites that train nothing: a prediction, how far a measurement may be from it, and what was measured."""
+"""Studies that train nothing: a prediction, how far a measurement may be from it, and what was measured."""
 
 import json
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...bench.machine import machine
-from ...convert.files._replace import save_page, save_picture
-from ...errors import OptionError
-from ..markdown import table
+from graphattn.bench.machine import machine
+from graphattn.convert.files._replace import save_page, save_picture
+from graphattn.errors import OptionError
+from graphattn.study.markdown import table
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """All of a suite's findings.
+    """All findings of a study.
 
     Args:
         title: Of the page.
@@ -74,20 +76,22 @@ class Findings:
         parts = {name: [{**asdict(f), "holds": f.holds} for f in part] for name, part in self.parts.items()}
         return {"title": self.title, "failed": len(self.failed), "parts": parts}
 
-    def save(self, out: Any, name: str, command: str = "", cpu_s: float = 0.0) -> "Findings":
+    def save(self, out: Any, command: str = "") -> "Findings":
         """Write the page, the numbers and the figure.
 
         Raises:
             OptionError: If the folder holds something else.
         """
-        folder = Path(out)
-        before = read_findings(folder)
-        if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and before is None)):
-            raise OptionError(f"out: {folder} holds other things than the suite {name}; give a new or an empty folder")
-        if before is not None and before.title != self.title:
-            raise OptionError(f"out: {folder} holds {before.title!r}; give another folder")
+        folder, before = Path(out), {}
+        if folder.exists():
+            with suppress(OSError, ValueError):
+                before = json.loads((folder / "report.json").read_bytes())
+            others = [path for path in folder.iterdir() if path.suffix != ".py" and path.name != "__pycache__"]
+            if others and before.get("title") != self.title:
+                raise OptionError(f"out: {folder} holds other things than {self.title!r}; give an empty folder")
         folder.mkdir(parents=True, exist_ok=True)
-        told = {"suite": name, "command": command, "cpu_s": cpu_s, "machine": machine("cpu"), **self.to_dict()}
+        cpu_s = round(time.process_time(), 1)
+        told = {"command": command, "cpu_s": cpu_s, "machine": machine("cpu"), **self.to_dict()}
         save_page(folder / "report.json", json.dumps(told, indent=1, allow_nan=False) + "\n")
         by = f"{told['machine']['processor']}, {told['machine']['date']}; {cpu_s} CPU seconds."
         page = [str(self), "## Made by", *[f"`{command}`"] * bool(command), by]
@@ -107,31 +111,3 @@ def _within(finding: Finding) -> str:
 
 def _state(finding: Finding) -> str:
     return "yes" if finding.holds else "**no**"
-
-
-@dataclass(frozen=True, eq=False)
-class SavedFindings:
-    """Findings as a folder holds them."""
-
-    title: str
-    page: str
-    content: dict[str, Any]
-
-    def __str__(self) -> str:
-        return self.page
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return self.content
-
-
-def read_findings(folder: Any) -> SavedFindings | None:
-    """The findings of a folder; None where it holds none."""
-    numbers, page = Path(folder) / "report.json", Path(folder) / "report.md"
-    if not numbers.is_file() or not page.is_file():
-        return None
-    try:
-        content = json.loads(numbers.read_text())
-    except ValueError:
-        return None
-    return SavedFindings(content["title"], page.read_text().rstrip("\n"), content) if "parts" in content else None

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from untrained import Finding, Findings
 
-from ... import graphs as g
-from ...analyse import connectivity, hops, receptive_field, spectral_gap
-from ...functional import attention
-from ...graph import AttentionGraph
-from ...nn import PositiveFeatures
-from ..markdown import from_docstring
-from .untrained import Finding, Findings
+from graphattn import graphs as g
+from graphattn.analyse import connectivity, hops, receptive_field, spectral_gap
+from graphattn.functional import attention
+from graphattn.graph import AttentionGraph
+from graphattn.nn import PositiveFeatures
+from graphattn.study.markdown import from_docstring
 
 N, D, SEEDS, LAYERS, LATE, FLOOR = 32, 16, 5, 200, 12, 1e-12
 COLLAPSE = "Wu et al. 2024, arXiv 2405.18781; the slope: Levin and Peres 2017, section 12.1"
@@ -207,7 +207,7 @@ def kernels() -> list[Finding]:
     ]
 
 
-def measure() -> Findings:
+def study() -> Findings:
     """All parts."""
     parts = {
         "Collapse by mask": collapse(),
@@ -222,8 +222,8 @@ def measure() -> Findings:
 
 def draw() -> Any:
     """Distance to the mean by layer, with the predicted slopes."""
-    from ...viz.style import EDGE, FAINT, HIGHLIGHTS, INK, TEXT, empty_figure
-    from ..picture import axes
+    from graphattn.study.picture import axes
+    from graphattn.viz.style import EDGE, FAINT, HIGHLIGHTS, INK, TEXT, empty_figure
 
     figure = empty_figure(None, 6.9, 3.0)
     ax = axes(figure, (1, 1, 1), "attention without residuals: distance of 32 tokens to their mean")

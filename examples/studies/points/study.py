@@ -24,17 +24,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from shared import chosen, forest, possible, scores_of
 
-from ...errors import need_extra
-from ...graphs import knn
-from ..claims import Claim
-from ..comparison import Budget, Comparison, Training
-from ..data import Data
-from ..network import Model
-from ..plan import Study
-from . import chosen, forest, possible, scores_of
+from graphattn.errors import need_extra
+from graphattn.graphs import knn
+from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
 
-SEEDS, QUICK_SEEDS = 5, 1
 CLOUDS, HELD, POINTS = 1_600, 400, 32
 
 
@@ -105,5 +100,5 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         Claim("kNN 9", "rewired kNN 9", "distance", because="near points show the surface"),
     ]
     if quick:
-        return Study("points", [comparison])
-    return Study("points", [comparison], possible(claims, [comparison]), {"points": baselines(clouds)})
+        return Study("points", [comparison], seeds=1)
+    return Study("points", [comparison], possible(claims, [comparison]), {"points": baselines(clouds)}, seeds=5)

@@ -21,18 +21,14 @@ Rewired trees are below full. Baseline: a forest on counts of tokens.
 """
 
 import torch
+from shared import chosen, forest, possible, scores_of
 
-from ...convert import from_edge_index
-from ...graph import AttentionGraph
-from ...graphs import sliding_window
-from ..claims import Claim
-from ..comparison import Budget, Comparison, Training
-from ..data import Data, Sample, samples
-from ..network import Model
-from ..plan import Study
-from . import chosen, forest, possible, scores_of
+from graphattn.convert import from_edge_index
+from graphattn.graph import AttentionGraph
+from graphattn.graphs import sliding_window
+from graphattn.study import Budget, Claim, Comparison, Data, Model, Sample, Study, Training
+from graphattn.study.data import samples
 
-SEEDS, QUICK_SEEDS = 10, 1
 SAMPLES, HELD, LEAST, MOST, DEPTH, ARGUMENTS = 5_000, 1_000, 6, 28, 3, 5
 MIN, MAX, MED, SM, CLOSE = range(10, 15)  # tokens after the digits
 NESTED = 0.25
@@ -118,5 +114,7 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         ),
     ]
     if quick:
-        return Study("listops", [comparison])
-    return Study("listops", [comparison], possible(claims, [comparison]), {"listops": baselines(comparison.data)})
+        return Study("listops", [comparison], seeds=1)
+    return Study(
+        "listops", [comparison], possible(claims, [comparison]), {"listops": baselines(comparison.data)}, seeds=10
+    )

@@ -23,17 +23,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from shared import chosen
 
-from ...convert import from_rule
-from ...graphs import sliding_window
-from ..comparison import Budget, Comparison, Training
-from ..data import NOT_ASKED, Data
-from ..network import Model
-from ..plan import Study
-from ..report import SIGMAS, Report, Row
-from . import chosen
+from graphattn.convert import from_rule
+from graphattn.graphs import sliding_window
+from graphattn.study import Budget, Comparison, Data, Model, Report, Study, Training
+from graphattn.study.data import NOT_ASKED
+from graphattn.study.report import SIGMAS, Row
 
-SEEDS, QUICK_SEEDS = 5, 2
 TOKENS, LENGTH, TRAINED, TESTED, STEPS, BATCH = 8, 32, 12_800, 256, 800, 16
 LEARNED = 0.95
 WIDTHS, DEPTHS = (2, 3, 4, 5), (1, 2, 3)
@@ -84,7 +81,7 @@ def comparisons(quick: bool, names: list[str] | None) -> Iterator[Comparison]:
 def study(quick: bool = False, names: list[str] | None = None) -> Study:
     """All cells; quick: L of 1 and 2, windows of 2 and 4."""
     chosen({f"window {w}": None for w in WIDTHS}, names)
-    return Study("recall", list(comparisons(quick, names)))
+    return Study("recall", list(comparisons(quick, names)), seeds=2 if quick else 5, summary=summary, figure=figure)
 
 
 def state_of(row: Row) -> str:
@@ -111,7 +108,7 @@ def windows_of(report: Report) -> list[tuple[int, int, int, Row]]:
 
 def summary(report: Report) -> list[str]:
     """The law and what was learned, in a few lines and a table."""
-    from ..markdown import table
+    from graphattn.study.markdown import table
 
     rows, counts = [], dict.fromkeys(("beyond", "at chance", "inside", "learned"), 0)
     for L, d, w, row in windows_of(report):
@@ -135,8 +132,8 @@ def summary(report: Report) -> list[str]:
 
 def figure(report: Report) -> Any:
     """Accuracy against distance over reach: a step at 1."""
-    from ...viz.style import FAINT, GROUND, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
-    from ..picture import axes
+    from graphattn.study.picture import axes
+    from graphattn.viz.style import FAINT, GROUND, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
 
     drawn = empty_figure(None, 6.9, 3.0)
     ax = axes(drawn, (1, 1, 1), "every seed of every cell")

@@ -27,21 +27,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from shared import chosen, possible
 
-from ...convert import from_edge_index
-from ...graph import AttentionGraph
-from ...graphs import expander, full, global_tokens
-from ..claims import Claim
-from ..comparison import Budget, Comparison, Training
-from ..data import Data
-from ..markdown import table
-from ..network import Model, Network
-from ..plan import Study
-from ..report import Report
-from . import chosen, possible
-from .theory import uniform
+from graphattn.convert import from_edge_index
+from graphattn.graph import AttentionGraph
+from graphattn.graphs import expander, full, global_tokens
+from graphattn.study import Budget, Claim, Comparison, Data, Model, Report, Study, Training
+from graphattn.study.markdown import table
+from graphattn.study.network import Network
 
-SEEDS, QUICK_SEEDS = 10, 2
 SAMPLES, HELD = 4_500, 500
 
 
@@ -99,6 +93,12 @@ def comparisons(depths: tuple[int, ...], steps: int, names: list[str] | None) ->
         )
 
 
+def uniform(graph: AttentionGraph) -> torch.Tensor:
+    """Weights (N, N) of attention whose scores are all 0."""
+    mask = graph.mask().double()
+    return mask / mask.sum(1, keepdim=True)
+
+
 def ways(graph: AttentionGraph, layers: int) -> float:
     """The share of leaves in the ways of so many steps to the root."""
     layer = (torch.eye(graph.num_targets, dtype=torch.float64) + uniform(graph)) / 2
@@ -151,4 +151,11 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         for depth, because in ((2, "four leaves pass two nodes"), (4, "sixteen leaves pass two nodes"))
     ]
     every = list(comparisons(depths, steps, names))
-    return Study("over_squashing", every, possible(claims, every), {one.name: baselines(one.data) for one in every})
+    return Study(
+        "over_squashing",
+        every,
+        possible(claims, every),
+        {one.name: baselines(one.data) for one in every},
+        seeds=2 if quick else 10,
+        summary=summary,
+    )

@@ -28,18 +28,13 @@ from typing import Any
 
 import networkx as nx
 import torch
+from shared import chosen, possible
 
-from ...convert import from_mask, from_networkx
-from ...graph import AttentionGraph
-from ...graphs import full
-from ..claims import Claim
-from ..comparison import Budget, Comparison, Training
-from ..data import Data, Sample
-from ..network import Model
-from ..plan import Study
-from . import chosen, possible
+from graphattn.convert import from_mask, from_networkx
+from graphattn.graph import AttentionGraph
+from graphattn.graphs import full
+from graphattn.study import Budget, Claim, Comparison, Data, Model, Sample, Study, Training
 
-SEEDS, QUICK_SEEDS = 10, 1
 HELD, MOST, NO_WAY = 252, 7, 7
 PROPERTIES: dict[str, Callable[[nx.Graph], int]] = {
     "diameter": lambda graph: nx.diameter(graph) if nx.is_connected(graph) else NO_WAY,
@@ -106,7 +101,7 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         for name in list(PROPERTIES)[: 1 if quick else None]
     ]
     if quick:
-        return Study("atlas", comparisons)
+        return Study("atlas", comparisons, seeds=1)
     lines = {"the best function of degrees": 0, "of two rounds of refinement": 2}
     baselines = {c.name: {label: ceiling(c.name, rounds) for label, rounds in lines.items()} for c in comparisons}
     hops, more = "hops tell how far the farthest are", "its edges tell more than degrees"
@@ -118,4 +113,4 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         Claim("1-hop", "full", "none", comparison="triangles", because=more),
         Claim("1-hop", "rewired 1-hop", "none", comparison="triangles", because="triangles are made of edges"),
     ]
-    return Study("atlas", comparisons, possible(claims, comparisons), baselines)
+    return Study("atlas", comparisons, possible(claims, comparisons), baselines, seeds=10)

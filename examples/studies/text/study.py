@@ -22,16 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from shared import chosen, possible
 
-from ...graphs import logsparse, sliding_window, strided
-from ..claims import Claim
-from ..comparison import Budget, Comparison, Training
-from ..data import Data
-from ..network import Model
-from ..plan import Study
-from . import chosen, possible
+from graphattn.graphs import logsparse, sliding_window, strided
+from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
 
-SEEDS, QUICK_SEEDS = 10, 2
 LENGTH = 64
 MODULES = ("argparse", "ast", "calendar", "configparser", "copy", "csv", "difflib", "enum", "fractions", "heapq")
 HELD = ("random", "textwrap")
@@ -97,4 +92,4 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     ]
     because = "near characters matter most"
     claims = possible([Claim(a, b, because=because) for a, b in order], [comparison])
-    return Study("text", [comparison], claims, {"text": baselines(comparison.data)})
+    return Study("text", [comparison], claims, {"text": baselines(comparison.data)}, seeds=2 if quick else 10)

@@ -20,17 +20,13 @@ sequence has most often.
 from typing import Any
 
 import torch
+from shared import chosen, possible
 
-from ...graphs import causal as every_earlier
-from ...graphs import fixed, global_tokens, sliding_window
-from ..claims import Claim
-from ..comparison import Budget, Comparison, Training
-from ..data import NOT_ASKED, Data
-from ..network import Model
-from ..plan import Study
-from . import chosen, possible
+from graphattn.graphs import causal as every_earlier
+from graphattn.graphs import fixed, global_tokens, sliding_window
+from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
+from graphattn.study.data import NOT_ASKED
 
-SEEDS, QUICK_SEEDS = 5, 2
 PAIRS, TRAINED, TESTED = 8, 10_000, 256
 LENGTH = 3 * PAIRS
 
@@ -84,4 +80,4 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         Claim("window 4 and sinks", "window 4", margin=0.1, equal=True, because="sinks hold one pair"),
     ]
     lines = {"associative": baselines(comparison.data)}
-    return Study("associative", [comparison], possible(claims, [comparison]), lines)
+    return Study("associative", [comparison], possible(claims, [comparison]), lines, seeds=2 if quick else 5)

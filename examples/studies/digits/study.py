@@ -20,17 +20,12 @@ with learned positions 3x3 = full within .02. Baselines: logistic regression on 
 from typing import Any
 
 import torch
+from shared import chosen, forest, scores_of
 
-from ...errors import need_extra
-from ...graphs import grid_neighbourhood, window_partition
-from ..claims import Claim
-from ..comparison import Budget, Comparison, Training
-from ..data import Data
-from ..network import Model
-from ..plan import Study
-from . import chosen, forest, scores_of
+from graphattn.errors import need_extra
+from graphattn.graphs import grid_neighbourhood, window_partition
+from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
 
-SEEDS, QUICK_SEEDS = 10, 3
 STEPS, SIZES, HELD = 1200, (100, 300, 1000, None), 497
 
 
@@ -83,7 +78,7 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         budgets=[Budget(size, steps) for size in sizes],
         positions=("none", "learned"),
     )
-    return Study("digits", [comparison], claims(names), {"digits": baselines(digits)})
+    return Study("digits", [comparison], claims(names), {"digits": baselines(digits)}, seeds=3 if quick else 10)
 
 
 def claims(names: list[str]) -> list[Claim]:

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from untrained import Finding, Findings
 
-from ...analyse import receptive_field
-from ...convert import from_mask
-from ...graph import AttentionGraph
-from ...graphs import asymmetric_window, documents, fixed, global_tokens, sliding_window
-from ..markdown import from_docstring
-from .untrained import Finding, Findings
+from graphattn.analyse import receptive_field
+from graphattn.convert import from_mask
+from graphattn.graph import AttentionGraph
+from graphattn.graphs import asymmetric_window, documents, fixed, global_tokens, sliding_window
+from graphattn.study.markdown import from_docstring
 
 REPOSITORY = "google-research/long-range-arena at cd31e5c"
 #: Layers and readout of every task's base configuration; Image and Pathfinder name their own for each model.
@@ -117,7 +117,7 @@ def wrong_mask_slots(tokens: int, longest: int = 2000, block: int = 50) -> int:
     return int((contiguous != (token < tokens + 1)).sum())
 
 
-def measure() -> Findings:
+def study() -> Findings:
     """Every count, beside what was read in the code."""
     at = "models/local/local_attention.py:228, 318-323, 386-391"
     local_part = [
@@ -184,8 +184,8 @@ READ = {
 
 def draw() -> Any:
     """The share of the input that reaches CLS or the first token, after the layers of the configuration."""
-    from ...viz.style import FAINT, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
-    from ..picture import axes
+    from graphattn.study.picture import axes
+    from graphattn.viz.style import FAINT, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
 
     figure = empty_figure(None, 6.9, 2.6)
     ax = axes(figure, (1, 1, 1), "share of the input that the readout depends on, as the released code builds it")

@@ -1,0 +1,87 @@
+"""Studies as files: ``study()`` in a file of Python, run with the options of the command line."""
+
+import ast
+import sys
+from contextlib import suppress
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from ..errors import OptionError
+from .markdown import from_docstring
+from .plan import Study
+from .running import execute
+
+
+def load(path: str | Path) -> Any:
+    """The module of a study file, which may import what stands beside it, or in the folder above.
+
+    Raises:
+        OptionError: If there is no such file, or it has no ``study()``.
+    """
+    file = Path(path).resolve()
+    if file.suffix != ".py" or not file.is_file():
+        raise OptionError(f"a study must be a Python file that exists, such as digits/study.py, got {path}")
+    spec = spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    folders = [str(file.parent), str(file.parents[1])]
+    sys.path[:] = [folders[0], *(folder for folder in sys.path if folder not in folders), folders[1]]
+    module = sys.modules[file.stem] = module_from_spec(spec)  # by this name processes of trials import it, too
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "study", None)):
+        raise OptionError(f"{path} must define study(), which returns study.Study(...)")
+    return module
+
+
+def studies_in(folder: str | Path) -> dict[str, str]:
+    """First lines of the study files in a folder and in the folders in it; no file is run."""
+    found = {}
+    for file in sorted([*Path(folder).glob("*.py"), *Path(folder).glob("*/*.py")]):
+        with suppress(OSError, SyntaxError, ValueError):
+            tree = ast.parse(file.read_bytes())
+            if any(isinstance(node, ast.FunctionDef) and node.name == "study" for node in tree.body):
+                found[str(file)] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
+
+
+def run_file(
+    path: str | Path,
+    out: str | Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    arms: list[str] | None = None,
+    processes: int | None = None,
+    command: str = "",
+) -> Any:
+    """Run a study file into a folder, or go on with it.
+
+    The file defines ``study(quick, names)``, both optional, which returns a :class:`Study`; or, where nothing is to be
+    trained, an object with ``save(out, command)`` and ``to_dict()``.
+
+    Args:
+        path: The file.
+        out: Folder of the results.
+        quick: Smaller, as the file says.
+        seeds: Seeds; those of the study by default.
+        arms: Only these arms, beside their controls; all by default.
+        processes: As many as there are cores by default.
+        command: As the report quotes it.
+    Raises:
+        OptionError: If the file has no study, or its study no such option; or the folder holds another study.
+    """
+    module = load(path)
+    taken, options = signature(module.study).parameters, {"quick": quick or None, "names": arms}
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options.keys() - taken:
+        raise OptionError(f"{'--arms' if name == 'names' else '--quick'} requires study({name}=...) in {path}")
+    study = module.study(**options)
+    if not isinstance(study, Study):
+        if (seeds, processes) != (None, None):
+            raise OptionError(f"{path} trains nothing: it has no seeds and no processes")
+        return study.save(out, command)
+    study.command, study.quick = command, quick
+    study.about = study.about or from_docstring(module.__doc__)
+    return execute(study, seeds=study.seeds if seeds is None else seeds, out=out, processes=processes)
