@@ -136,11 +136,13 @@ def _cache() -> dict[str, Any]:
     }
 
 
-def _threads() -> dict[str, int]:
+def _threads() -> dict[str, Any]:
     import torch
 
+    from ..kernels.threads import kind_of_threads
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {"cores": cores, "torch_threads": torch.get_num_threads()}
+    return {"cores": cores, "torch_threads": torch.get_num_threads(), "kernels_run_on": kind_of_threads()}
 
 
 def _devices() -> list[dict[str, Any]]:
@@ -229,6 +231,7 @@ def _print(state: dict[str, Any]) -> None:
                 ("  system", here["system"]),
                 ("  python", here["executable"]),
                 ("  cores", f"{here['cores']}, torch uses {here['torch_threads']} threads"),
+                ("  kernels", f"run on {here['kernels_run_on']}"),
                 *(devices or [("  cuda", "none")]),
                 ("  compiled", _compiled(state["cache"])),
                 ("  rates", state["rates"]["told"]),

@@ -1,15 +1,22 @@
-"""Rows distributed over threads of our own, since Numba's threading layers neither fork nor nest safely.
+"""Rows distributed over threads of torch or of our own, since Numba's threading layers neither fork nor nest safely.
 
-The kernels release the GIL, so plain Python threads run them in parallel. As many are used as torch would use, the
-caller's own among them: a DataLoader worker, where torch has one thread, starts none.
+The kernels release the GIL, so several Python threads run them in parallel. As many are used as torch would use, the
+caller's own among them: a DataLoader worker, where torch has one thread, starts none. They are torch's own where that
+is possible: after each of its operations the threads of its OpenMP team spin for milliseconds, and a second pool would
+fight them for the cores.
 """
 
+import ctypes
 import itertools
 import math
 import os
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +28,36 @@ LARGE = 1 << 28  # units of work of a chunk, a fraction of a second: Ctrl-C is h
 
 STEP = 1 << 19  # units of work worth starting one thread; the n-th waits for those before, so n * n steps for n
 
+_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _pool: ThreadPoolExecutor | None = None
+_forked = False
 
 
-def _forget_pool() -> None:
-    """Threads do not survive a fork; the child starts its own."""
-    global _pool
-    _pool = None
+def _forget_threads() -> None:
+    """Threads do not survive a fork, and libgomp waits for those that it had; the child starts a pool."""
+    global _pool, _forked
+    _pool, _forked = None, True
 
 
-os.register_at_fork(after_in_child=_forget_pool)
+os.register_at_fork(after_in_child=_forget_threads)
+
+
+@cache
+def _gomp_parallel() -> Callable[..., None] | None:
+    """``GOMP_parallel`` of the OpenMP library that torch's own operations run on; ``None`` where it has none."""
+    if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
+        return None
+    with suppress(OSError, AttributeError):  # on macOS, or of a torch that was built otherwise
+        own = next((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"), None)
+        function: Any = ctypes.CDLL(None if own is None else str(own)).GOMP_parallel
+        function.argtypes, function.restype = [_BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+        return function
+    return None
+
+
+def kind_of_threads() -> str:
+    """The threads that run the kernels, as ``graphattn doctor`` shows them."""
+    return "a pool of threads" if _forked or _gomp_parallel() is None else "torch's OpenMP team"
 
 
 def _workers(count: int) -> ThreadPoolExecutor:
@@ -48,6 +75,53 @@ def threads_for(work: int) -> int:
     return 1 if work < SMALL else min(torch.get_num_threads(), max(2, math.isqrt(work // STEP)))
 
 
+def _in_pool(threads: int, drain: Callable[[], None]) -> None:
+    others: list[Future[None]] = []
+    try:
+        with suppress(RuntimeError):  # no more threads available: at exit, or by ulimit
+            others += (_workers(threads - 1).submit(drain) for _ in range(threads - 1))
+        drain()
+    finally:
+        for other in others:
+            other.result()
+
+
+def _in_team(parallel: Callable[..., None], threads: int, drain: Callable[[], None]) -> None:
+    errors: list[BaseException] = []
+
+    def body(_: Any) -> None:
+        try:
+            drain()
+        except BaseException as error:  # no exception crosses frames of C: it waits for the team
+            errors.append(error)
+
+    with _late_interrupts(errors):
+        parallel(_BODY(body), None, threads, 0)
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def _late_interrupts(errors: list[BaseException]) -> Iterator[None]:
+    """Add what a signal raises in the main thread as a callback begins or ends, which Python would only print."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if "ctypes callback" in (unraisable.err_msg or "") and unraisable.exc_value is not None:
+            errors.append(unraisable.exc_value)
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def share(bounds: list[int], work: int, run: Callable[..., None], space: Callable[[], tuple[Any, ...]] = tuple) -> None:
     """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``; ``space`` is called once per thread."""
     threads = min(threads_for(work), len(bounds) - 1)
@@ -59,20 +133,20 @@ def share(bounds: list[int], work: int, run: Callable[..., None], space: Callabl
     chunks = iter(list(itertools.pairwise(bounds)))  # next() on it is atomic
 
     def drain() -> None:
-        own = space()
-        for lo, hi in chunks:
-            run(lo, hi, *own)
+        try:
+            own = space()
+            for lo, hi in chunks:
+                run(lo, hi, *own)
+        finally:
+            for _ in chunks:  # after an error or Ctrl-C the other threads stop, too, at the end of their chunk
+                pass
 
-    others: list[Future[None]] = []
-    try:
-        with suppress(RuntimeError):  # no more threads available: at exit, or by ulimit
-            others += (_workers(threads - 1).submit(drain) for _ in range(threads - 1))
-        drain()
-    finally:
-        for _ in chunks:  # after an error or Ctrl-C the other threads stop, too, at the end of their chunk
-            pass
-        for other in others:
-            other.result()
+    # Fewer threads than the team has are a pool: a team that changes its size starts and ends threads each time.
+    parallel = None if _forked or threads < torch.get_num_threads() else _gomp_parallel()
+    if parallel is None:
+        _in_pool(threads, drain)
+    else:
+        _in_team(parallel, threads, drain)
 
 
 def chunks(ptr: np.ndarray, work: int) -> list[int]:

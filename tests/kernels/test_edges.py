@@ -4,7 +4,9 @@ import concurrent.futures
 import multiprocessing
 import threading
 import time
+from pathlib import Path
 
+import fresh_python
 import numpy as np
 import pytest
 import torch
@@ -242,8 +244,17 @@ def test_without_a_folder_for_compiled_code_the_kernels_are_compiled_anew(monkey
     assert without.forward.stats.cache_path is None
 
 
+@pytest.fixture(params=["team", "pool"])
+def threads_of(request, monkeypatch):
+    """Torch's own threads where it has libgomp, and the pool of every other torch."""
+    if request.param == "pool":
+        monkeypatch.setattr(kernel_threads, "_gomp_parallel", lambda: None)
+    elif kernel_threads._gomp_parallel() is None:
+        pytest.skip("this torch runs without libgomp")
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_interrupted_kernel_stops_in_every_thread(monkeypatch, error):
+def test_an_interrupted_kernel_stops_in_every_thread(monkeypatch, error, threads_of):
     """Ctrl-C is raised in the caller's thread, between two chunks; the others end the chunk that they are at."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     caller, done = threading.current_thread(), []
@@ -262,6 +273,60 @@ def test_an_interrupted_kernel_stops_in_every_thread(monkeypatch, error):
     share(list(range(101)), 1 << 30, lambda lo, hi: ran.append(lo))  # the threads are free again
     assert sorted(ran) == list(range(100))
     assert len(done) == stopped
+
+
+def test_an_error_in_any_thread_is_raised(threads_of, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    caller = threading.current_thread()
+
+    def run(lo, hi):
+        time.sleep(0.001)
+        if threading.current_thread() is not caller:
+            raise ValueError("of another thread")
+
+    with pytest.raises(ValueError, match="of another thread"):
+        share(list(range(101)), 1 << 30, run)
+
+
+def test_several_python_threads_share_at_once(threads_of):
+    wanted, found = run(threads=1), []
+    callers = [threading.Thread(target=lambda: found.append(run())) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(found) == 8
+    assert all(torch.equal(x, y) for each in found for x, y in zip(each, wanted, strict=True))
+
+
+INTERRUPTED = """
+import os, random, signal, threading, time, torch
+from graphattn.kernels import threads
+torch.set_num_threads(2)
+torch.randn(2_000_000).sum()
+work = lambda lo, hi: None  # the shorter, the more of the time is spent where Python only prints an exception
+threads.share(list(range(9)), 1 << 30, work)
+tasks = len(os.listdir("/proc/self/task"))
+lost = 60
+for _ in range(60):
+    timer = threading.Timer(random.random() * 0.003, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            threads.share([0, 1, 2], 1 << 30, work)
+    except KeyboardInterrupt:
+        lost -= 1
+    timer.join()
+print(threads.kind_of_threads(), lost, len(os.listdir("/proc/self/task")) - tasks)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts the threads of Linux")
+def test_no_interrupt_is_lost_and_torchs_threads_are_all_there_are():
+    *kind, lost, more = fresh_python.run(INTERRUPTED, expect=0).stdout.split()
+    assert lost == "0"
+    assert more == "0" or " ".join(kind) != "torch's OpenMP team"
 
 
 def test_long_work_is_cut_so_that_it_can_be_interrupted():
@@ -292,6 +357,7 @@ def test_a_system_without_more_threads_runs_all_in_those_it_has(monkeypatch, sta
 
     asked, done = [], []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(kernel_threads, "_gomp_parallel", lambda: None)
     with Pool(3) as pool:
         monkeypatch.setattr(kernel_threads, "_workers", lambda count: pool)
         share(list(range(101)), 1 << 30, lambda lo, hi: done.append(lo))
