@@ -4,18 +4,101 @@ import json as words
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, Optional
+
+import typer
 
 from ..errors import OptionError
+from .options import Debug, Json, number
 from .output import document, encodable, one_line, say
 
 
-def train(folder: str | None, out: str | None, resume: str | None, options: dict[str, Any], json: bool) -> None:
-    """Begin a run, or go on with one."""
+def train(
+    folder: Annotated[
+        Optional[str], typer.Argument(metavar="FOLDER", help="Of shapes; with --resume where they are now.")
+    ] = None,
+    out: Annotated[Optional[str], typer.Option(metavar="RUN", help="A new folder for everything that is made.")] = None,
+    resume: Annotated[
+        Optional[str], typer.Option(metavar="RUN", help="Go on with a run, to the same bits on one thread.")
+    ] = None,
+    task: Annotated[
+        Optional[str], typer.Option(help="classify, segment or regress; by default what the labels are for.")
+    ] = None,
+    model: Annotated[
+        Optional[str],
+        typer.Option(
+            help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, mesh, "
+            "encode-process-decode or perceptron; by default unet, which reads nearest points; "
+            "mesh, which reads along edges, for numbers at vertices."
+        ),
+    ] = None,
+    graph: Annotated[
+        Optional[str], typer.Option(metavar="RECIPE", help="'knn(..., 16)'; one for each level with ; between.")
+    ] = None,
+    features: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="WORD,..",
+            help="distance,outward,spread,position,normals,constant or properties of files.",
+        ),
+    ] = None,
+    augment: Annotated[
+        Optional[str], typer.Option(metavar="WORD,..", help="rotation,mirror,stretch,drop,jitter in training.")
+    ] = None,
+    model_options: Annotated[
+        Optional[str], typer.Option(metavar="JSON", help="Arguments of the model: '{\"widths\": [64, 64]}'.")
+    ] = None,
+    epochs: Annotated[Optional[int], number("At most so many; by default by the number of points.")] = None,
+    seed: Annotated[
+        Optional[int],
+        typer.Option(min=0, metavar="N", help="Of the split and of all that is drawn.", show_default="0"),
+    ] = None,
+    sample: Annotated[
+        Optional[int], number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0)
+    ] = None,
+    elements: Annotated[
+        Optional[str], typer.Option(help="Of meshes: vertices, faces or edges; by default what has labels.")
+    ] = None,
+    points: Annotated[Optional[int], number("Points of a batch; by default those of up to 16 shapes.")] = None,
+    val: Annotated[
+        Optional[float],
+        typer.Option(help="Share of shapes whose loss says which epoch is kept.", show_default="0.1"),
+    ] = None,
+    test: Annotated[
+        Optional[float], typer.Option(help="Share of shapes that are held out.", show_default="0.2")
+    ] = None,
+    lr: Annotated[Optional[float], typer.Option(help="Largest rate of AdamW.")] = None,
+    patience: Annotated[Optional[int], number("Epochs without a better one before the end; 0 waits.", 0)] = None,
+    workers: Annotated[Optional[int], number("Processes that load changed shapes.", 0)] = None,
+    control: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="WORD,..", help="Trained beside it: perceptron, random (graphs).", show_default="perceptron"
+        ),
+    ] = None,
+    no_control: Annotated[bool, typer.Option("--no-control", help="Train nothing beside it.")] = False,
+    device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train a model on a folder of shapes.
+
+    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of each point. A
+    part is held out by --seed; its scores are printed, beside those of the controls and the differences from them over
+    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
+
+    \b
+      graphattn train shapes --out run
+      graphattn train --resume run
+    """
+    chosen = {name: value for name, value in locals().items() if value is not None}
+    for name in ("folder", "out", "resume", "no_control", "json", "debug"):
+        chosen.pop(name, None)
+    if no_control:
+        chosen["control"] = ""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch reads it at import: idle threads sleep, not spin
     from .. import training
 
-    chosen = {name: value for name, value in options.items() if value is not None}
     if resume is not None:
         wrong = [name for name in chosen if name != "device"] + ["out"] * (out is not None)
         if wrong:
@@ -38,8 +121,21 @@ def train(folder: str | None, out: str | None, resume: str | None, options: dict
         document({"command": "train", "run": resume or out, **result.to_dict()})
 
 
-def evaluate(run: str, folder: str | None, json: bool) -> None:
-    """Scores on a folder."""
+RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote.")]
+
+
+def evaluate(
+    run: RunFolder,
+    folder: Annotated[
+        Optional[str], typer.Argument(metavar="FOLDER", help="Of shapes with labels; the run's own by default.")
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a trained model on a folder of shapes.
+
+    On the held-out part, if it is the folder of the run; else on all of it.
+    """
     from .. import training
 
     result = training.evaluate(run, folder)
@@ -51,8 +147,18 @@ def evaluate(run: str, folder: str | None, json: bool) -> None:
         say(f"  {one_line(name)}: {'not there' if value is None else f'{value:.3f}'}")
 
 
-def predict(run: str, files: list[str], out: str, json: bool) -> None:
-    """Coloured files and a table."""
+def predict(
+    run: RunFolder,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Point clouds or meshes.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="A folder for what is written.")],
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Predict classes or numbers of files.
+
+    DIR gets a coloured .ply of each with the property prediction, and predictions.csv with the probability of each
+    class; where points have classes, a .csv of them beside each .ply.
+    """
     from .. import training
 
     lines = training.predict(run, files, out)
