@@ -54,11 +54,11 @@ class Peer:
     ours = False
 
     def reasons_against(self, problem: Problem) -> list[str]:
-        """Why it cannot run this, or would not be used for it; empty if it can."""
+        """The reasons why it cannot run this, or would not be used for it; empty if it can."""
         return []
 
     def modes(self, problem: Problem) -> tuple[str, ...]:
-        """What it can do of :data:`MODES`."""
+        """The :data:`MODES` that it supports."""
         return MODES
 
     def lay_out(self, x: Tensor) -> Tensor:

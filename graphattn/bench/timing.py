@@ -198,7 +198,7 @@ class Comparison:
         return min(rows, key=lambda row: row.median(mode) or 0.0, default=None)
 
     def ratio(self, row: Row | None, mode: str) -> float | None:
-        """How many times the time of "auto" a row takes."""
+        """The time of a row over that of "auto"."""
         ms, auto = None if row is None else row.median(mode), self.rows[0].median(mode)
         return ms / auto if ms and auto else None
 

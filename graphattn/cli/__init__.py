@@ -1,7 +1,7 @@
 """The command line: ``graphattn show | facts | explain | audit | verify | bench | doctor``, on a name, an expression or
 a file; ``graphattn train | evaluate | predict``, on folders of shapes.
 
-Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not wait for what it does not use.
+Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not load what it does not use.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What ``graphattn bench`` does: time attention on a graph beside what people would use otherwise."""
+"""``graphattn bench``: attention on a graph, timed beside other libraries."""
 
 from typing import Annotated, Any, Optional
 
@@ -25,7 +25,7 @@ def bench(
     peers: Annotated[
         Optional[str], typer.Option(metavar="NAME,..", help="Backends, SDPA or PyG beside auto; all by default.")
     ] = None,
-    repeats: Annotated[int, number("Turns of each; the median is told.")] = 7,
+    repeats: Annotated[int, number("Turns of each; the median is printed.")] = 7,
     limit: Annotated[float, number("Seconds for the turns of each, forward and with backward.", 0.1)] = 20,
     json: Json = False,
     debug: Debug = False,

@@ -1,4 +1,4 @@
-"""What the commands on a graph do: make it, ask the library, print."""
+"""``graphattn show``, ``explain`` and ``verify``: make the graph, ask the library, print."""
 
 import os
 import shlex
@@ -155,13 +155,13 @@ def verify(
 
 
 def head(command: str, subject: Item, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """What every document of a command on a graph begins with."""
+    """The first keys of every document of a command on a graph."""
     notes = subject.notes if notes is None else notes
     return {"command": command, "what": subject.what, "graph": repr(subject.graph), "notes": list(notes)}
 
 
 def say_notes(notes: tuple[str, ...]) -> None:
-    """What a reader should know about the graph, a line each."""
+    """Notes on the graph, a line each."""
     for note in notes:
         say(f"note: {note}")
 

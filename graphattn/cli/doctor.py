@@ -90,7 +90,7 @@ def _calibrate(json: bool, device: str) -> None:
 
 
 def _rates() -> dict[str, Any]:
-    """Whether the choice of backends knows this machine."""
+    """The rates of this machine that the choice of backends uses."""
     from ..backends.rates import measured, path
 
     words = (
@@ -105,7 +105,7 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
     extras: dict[str, dict[str, str | None]] = {}
     try:
         lines = metadata.requires("graphattn") or ()
-    except metadata.PackageNotFoundError:  # a working tree that nobody installed
+    except metadata.PackageNotFoundError:  # a working tree, not installed
         return {name: version_of(name) for name in _ALWAYS}, {}
     for line in lines:
         match = _REQUIREMENT.fullmatch(line)
@@ -180,7 +180,7 @@ def _self_check() -> list[dict[str, Any]]:
 
 
 def _judged(report: Any) -> dict[str, Any]:
-    """Whether a backend is exact; one that says why it does not run here, on this device for one, is not wrong."""
+    """The verdict on a backend; one that gives a reason not to run on this device is not wrong."""
     if report.worst is None and not any(refusal.fault for refusal in report.refusals):
         return {"ok": True, "detail": f"not run: {report.refusals[0].reasons[0]}" if report.refusals else "not run"}
     return {"ok": report.ok, "detail": f"largest error {report.worst.error:.1e}" if report.ok else str(report)}

@@ -14,7 +14,7 @@ WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
 
 
 def report(error: Exception, *, as_json: bool, debug: bool) -> int:
-    """Tell of an error, and return the exit status that goes with it."""
+    """Print an error, and return its exit status."""
     if isinstance(error, BrokenPipeError):
         return CLOSED
     status, message = _described(error)
@@ -54,7 +54,7 @@ def _described(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         size = re.search(r"tried to allocate (\d+) bytes", str(error))
         size_note = f", it takes {int(size[1]):,} bytes" if size else ""
-        return WRONG, f"not enough memory for this graph{size_note}; graphattn explain tells what each backend needs"
+        return WRONG, f"not enough memory for this graph{size_note}; graphattn explain prints what each backend needs"
     message = f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug shows where"
     return UNEXPECTED, message
 

@@ -105,7 +105,7 @@ class File(Deferred):
         return one_line(Path(self.path).name)
 
     def _read(self, loader: Callable[..., Any], options: dict[str, Any] | None = None, also: str = "") -> Any:
-        """What a loader makes of the file; ``also`` names options that are not the loader's."""
+        """The file as a loader reads it; ``also`` names options that are not the loader's."""
         options = self.options if options is None else options
         takes = [*list(inspect.signature(loader).parameters)[1:], *also.split()]
         unknown = [key for key in options if key not in takes]
@@ -143,14 +143,14 @@ class File(Deferred):
         return f"'knn({self}, k=8)' or 'radius({self}, r=0.1)'"
 
     def _edges(self) -> Any:
-        """Sizes that nobody gave are told from the largest id, with a note."""
+        """Edges; sizes that are not given are those of the largest id, with a note."""
         options = {"duplicates": "error", "num_nodes": None, **self.options}
         duplicates, nodes = options.pop("duplicates"), options.pop("num_nodes")
         if nodes is not None:
             if {"num_sources", "num_targets"} & set(options):
                 raise GraphError(
-                    "num_nodes says that sources and targets are the same nodes; with num_sources or num_targets "
-                    "leave it out"
+                    "num_nodes is for sources and targets that are the same nodes; leave it out with num_sources or "
+                    "num_targets"
                 )
             options |= {"num_sources": nodes, "num_targets": nodes}
         edges = self._read(load_edges, options, also="num_nodes duplicates")
@@ -163,14 +163,14 @@ class File(Deferred):
         most = [int(ids.max(initial=-1)) + 1 for ids in (edges.source, edges.target)]
         if edges.num_sources is edges.num_targets is None:
             self._note(
-                f"{max(most):,} nodes, told from the largest id; num_nodes=N if there are more, num_sources=S and "
+                f"{max(most):,} nodes, by the largest id; num_nodes=N if there are more, num_sources=S and "
                 "num_targets=T if sources and targets are different nodes"
             )
             return max(most), max(most)
         if edges.num_sources is None:
-            self._note(f"{most[0]:,} sources, told from the largest id; num_sources=S if there are more")
+            self._note(f"{most[0]:,} sources, by the largest id; num_sources=S if there are more")
         if edges.num_targets is None:
-            self._note(f"{most[1]:,} targets, told from the largest id; num_targets=T if there are more")
+            self._note(f"{most[1]:,} targets, by the largest id; num_targets=T if there are more")
         sides = zip((edges.num_sources, edges.num_targets), most, strict=True)
         num_sources, num_targets = (told if size is None else size for size, told in sides)
         return num_sources, num_targets
@@ -196,7 +196,7 @@ def _load_array(path: str, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
 
 
 def _odd(faces: np.ndarray, num_vertices: int) -> list[str]:
-    """What is odd about triangles, none of which has been changed."""
+    """Oddities of triangles, none of which has been changed."""
     faces = np.sort(faces, axis=1)
     order = faces[np.lexsort(faces.T)]
     counts = {

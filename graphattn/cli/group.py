@@ -23,7 +23,7 @@ class Group(TyperGroup):
         status = 0
         try:
             status = super().main(words, prog_name, *rest, **extra) or 0
-        except SystemExit:  # nobody reads any more: the only exit that click takes by itself here
+        except SystemExit:  # stdout has no reader: the only exit that click takes by itself here
             status = CLOSED
         except Exception as error:
             wrong = error

@@ -7,7 +7,7 @@ import typer
 
 
 class Dtype(StrEnum):
-    """What attention runs in."""
+    """Dtypes of attention."""
 
     float64 = "float64"
     float32 = "float32"

@@ -30,7 +30,7 @@ _CONTROLS = {
 _LINES = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
 _LONG = 3.0  # seconds after which a line is worth it without a terminal
 _LONGEST = 255  # bytes of a file's name
-CLOSED = 141  # exit status when nobody reads any more, as of a program that SIGPIPE ends
+CLOSED = 141  # exit status where stdout has no reader, as of a program that SIGPIPE ends
 
 
 def one_line(name: str) -> str:
@@ -44,7 +44,7 @@ def one_line(name: str) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether stderr is one; it may be closed."""
+    """True if stderr is one; it may be closed."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -65,7 +65,7 @@ def say(text: str = "", stream: Any = None, *, styled: bool = False) -> None:
 
 
 def close_quietly() -> None:
-    """End without a word: nobody reads any more."""
+    """End without a word: stdout has no reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
     raise SystemExit(CLOSED)
 
@@ -130,7 +130,7 @@ def mask_lines(drawing: str, width: int | None = None) -> str:
 
 @contextmanager
 def step(what: str) -> Iterator[Callable[[str], None]]:
-    """Tell stderr what takes long: a clock on a terminal, elsewhere one line once it does take long.
+    """Announce long work on stderr: a clock on a terminal, elsewhere one line once it does take long.
 
     Gives a function that says which part of it is at work, for the clock alone.
     """
@@ -166,7 +166,7 @@ def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:
 
 
 def check_file(flag: str, path: str, endings: tuple[str, ...] = ()) -> None:
-    """Say at once that a file cannot be written: not a pipe either, on which a writer would wait for ever."""
+    """Say at once that a file cannot be written: not a pipe either, on which a writer would block."""
     if endings and Path(path).suffix.lower() not in endings:
         raise OptionError(f"{flag} must end in {' or '.join(endings)}, got {path}")
     folder, name = os.path.split(path)

@@ -1,4 +1,4 @@
-"""What ``graphattn patterns`` does: every builder with its arguments."""
+"""``graphattn patterns``: every builder with its arguments."""
 
 import difflib
 import inspect

@@ -1,4 +1,4 @@
-"""What ``graphattn facts`` and ``graphattn audit`` do: make the graph, ask it, print."""
+"""``graphattn facts`` and ``graphattn audit``: make the graph, ask it, print."""
 
 import os
 from typing import Annotated, Any, Optional
@@ -49,7 +49,7 @@ def facts(
 
 
 def _of_layers(what: str, budget: int, json: bool) -> None:
-    """What stands between semicolons, first layer first."""
+    """Facts of the graphs between semicolons, first layer first."""
     parts = [part.strip() for part in what.split(";") if part.strip()]
     if not parts:
         raise OptionError(f"no layer stands between the semicolons of {what!r}")

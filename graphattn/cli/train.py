@@ -1,4 +1,4 @@
-"""What ``graphattn train``, ``evaluate`` and ``predict`` do: options into arguments, progress, words."""
+"""``graphattn train``, ``evaluate`` and ``predict``: options into arguments, progress, words."""
 
 import json as words
 import os
@@ -184,7 +184,7 @@ def _object(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _told(json: bool) -> Iterator[Callable[[Any], None]]:
-    """What a run says: lines on stdout; a bar with the time left on a terminal, elsewhere a line for each epoch."""
+    """Messages of a run: lines on stdout; a bar with the time left on a terminal, elsewhere a line for each epoch."""
     from ..training.progress import Pace, bars
 
     lines, pace = (lambda text: None) if json else say, Pace()

@@ -23,7 +23,7 @@ _KEPT = 1 << 30  # bytes of shapes that stay in memory
 
 
 class _Seen(NamedTuple):
-    """What a file was when it was first read."""
+    """A file as it was when it was first read."""
 
     stamp: tuple[int, ...]  # sizes and times of change
     points: int
@@ -193,7 +193,7 @@ class ShapeFolder(Dataset):
         return shape
 
     def _task(self, num_classes: int | None) -> str:
-        """What the labels are for, once they are in range and every class has two shapes."""
+        """The task of the labels, once they are in range and every class has two shapes."""
         self._floats = self._wanted == "regress" or any(label.dtype.is_floating_point for label in self.labels)
         self._kept = {number: self._typed(shape) for number, shape in self._kept.items()}
         if self._floats:

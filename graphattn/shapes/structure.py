@@ -17,7 +17,7 @@ class AddEdges(BaseTransform):
         recipe: ``ga.graphs.knn(..., k=16)``, ``radius(..., r=0.1)``, ``mesh_vertices(...)``, ...
 
     Raises:
-        GraphError: If it is no recipe, or the shape does not have what it waits for.
+        GraphError: If it is no recipe, or the shape lacks what it needs.
 
     Example:
         >>> import torch, graphattn as ga
@@ -28,7 +28,7 @@ class AddEdges(BaseTransform):
 
     def __init__(self, recipe: Pattern) -> None:
         if not isinstance(recipe, Pattern):
-            raise GraphError(f"recipe must wait for positions, such as knn(..., k=16), got {recipe!r}")
+            raise GraphError(f"recipe must be open in its positions, such as knn(..., k=16), got {recipe!r}")
         self.recipe = recipe
 
     def forward(self, data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a run takes where nobody says: its task by the labels, features, levels and epochs by the shapes."""
+"""Defaults of a run: its task by the labels, features, levels and epochs by the shapes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from .tasks import TASKS, Task
 
 
 def task_of(name: str, shapes: ShapeFolder, numbers: list[int], elements: str = "") -> Task:
-    """What is learned of those shapes.
+    """The task that the labels of those shapes define.
 
     Raises:
         LoaderError: If points have labels in another number than there are points.
@@ -62,7 +62,7 @@ def inputs_of(
     sample: int | None,
     elements: str = "",
 ) -> Inputs:
-    """What the model of that name reads."""
+    """The inputs of the model of that name."""
     preset, first = MODELS[name], shapes[0]
     base = preset.of_shape if task.readout == "shape" else preset.of_nodes
     if elements:

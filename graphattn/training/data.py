@@ -117,7 +117,7 @@ def joined(batch: Any, device: torch.device | str) -> tuple[Tensor, Hierarchy, T
 
 
 def digests(folder: Any) -> dict[str, str]:
-    """What every file of a folder holds, in 16 letters each."""
+    """Digests of the files of a folder, 16 letters each."""
     told = {}
     for number in range(len(folder)):
         shape, one = folder[number], hashlib.blake2b(digest_size=8)

@@ -1,4 +1,4 @@
-"""What a trained model is worth on shapes with labels."""
+"""Scores of a trained model on shapes with labels."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ class Evaluation:
     controls: dict[str, "Evaluation"] = field(default_factory=dict)
 
     def over(self, control: str) -> Difference:
-        """How much more the model scores than a control, shape by shape."""
+        """Difference of the model's scores and a control's, shape by shape."""
         own, other = (self.task.each(one.predictions, one.labels) for one in (self, self.controls[control]))
         return difference(own - other, self.task.bounds)
 

@@ -1,4 +1,4 @@
-"""What a model reads of a shape: features of its points, and levels with graphs, of positions centred and scaled."""
+"""Inputs of a model: features of points, and levels with graphs, of positions centred and scaled."""
 
 import ast
 import math
@@ -29,7 +29,7 @@ NORMALS = ("none", "pca", "faces", "normal")
 
 @dataclass(frozen=True)
 class Inputs:
-    r"""What a model reads of a shape.
+    r"""The features and graphs of a shape that a model reads.
 
     ==============  ====  =============================================================================================
     ``"constant"``  1     1
@@ -241,7 +241,7 @@ def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) 
 def _recipe(text: str) -> Pattern:
     made = from_expression(text)
     if isinstance(made, AttentionGraph):
-        raise OptionError(f"graph must wait for positions, such as 'knn(..., 16)', got {text!r}")
+        raise OptionError(f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}")
     return made
 
 

@@ -27,7 +27,7 @@ from .tasks import Task
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a model is trained: AdamW whose rate rises to ``lr`` for 15 % of the steps and falls to 0 along a cosine.
+    """Settings of training: AdamW whose rate rises to ``lr`` for 15 % of the steps and falls to 0 along a cosine.
 
     Args:
         epochs: At most so many.

@@ -1,4 +1,4 @@
-"""Models by name, with what each reads of a shape where nobody says."""
+"""Models by name, with the default inputs of each."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -72,7 +72,7 @@ class Preset(NamedTuple):
     of_nodes: Inputs
     augment: tuple[str, ...] = ()
     signals: bool = False
-    """Whether it reads colours and normals of the files as relative signals."""
+    """True if it reads colours and normals of the files as relative signals."""
 
 
 def _same(make: Callable[..., nn.Module], options: dict[str, Any], reads: Inputs, *augment: str) -> Preset:

@@ -1,4 +1,4 @@
-"""What a trained model says of files: coloured copies of them, and a table."""
+"""Predictions of a trained model for files: coloured copies of them, and a table."""
 
 import csv
 import io

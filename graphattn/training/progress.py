@@ -1,4 +1,4 @@
-"""How far long work is, and the time left: bars on a terminal, words elsewhere. Studies show theirs by it, too."""
+"""Progress of long work and the time left: bars on a terminal, words elsewhere; studies use it, too."""
 
 import sys
 import time
@@ -34,7 +34,7 @@ def bars() -> Iterator[Update | None]:
 
 
 class Pace:
-    """How long pieces of work go on, as fast as they went since they were first asked about."""
+    """Estimates of the time left, at the pace since the first question about a piece of work."""
 
     def __init__(self) -> None:
         self._began: dict[str, tuple[float, float]] = {}

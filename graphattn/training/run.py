@@ -1,4 +1,4 @@
-"""A run: a folder that holds everything that training was made of, and what came of it."""
+"""A run: a folder with the settings of a training and its results."""
 
 import hashlib
 import os
@@ -38,7 +38,7 @@ SAID = {"perceptron": "a perceptron without edges", "random": "degree-matched ra
 
 @dataclass(frozen=True)
 class Run:
-    """What ``run.json`` says.
+    """The contents of ``run.json``.
 
     Attributes:
         path: The run's own folder.
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """What states of this run are known by: a digest of all that their tensors depend on."""
+        """A digest of all that the tensors of this run's states depend on."""
         how = self.schedule
         told = (asdict(self.task), asdict(self.inputs), self.augment, self.model, self.options, how.seed, how.points)
         return hashlib.blake2b(written((told, self.split, self.files), sort=True).encode(), digest_size=8).hexdigest()

@@ -14,7 +14,7 @@ _PLAIN: dict[Any, Callable[[Any, str], Any]] = {int: whole, float: real, str: te
 
 
 def parsed(content: bytes) -> Any:
-    """What JSON says; NaN and Infinity are none of it.
+    """The value of a JSON text; NaN and Infinity are no JSON.
 
     Raises:
         LoaderError: If it is no JSON.

@@ -1,4 +1,4 @@
-"""What is learned: classes of shapes, classes of points, or numbers; the loss of each, its score and its words."""
+"""Tasks: classes of shapes, classes of points, or numbers; the loss of each, its score and its words."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Task(ABC):
     name = ""
     readouts: ClassVar[tuple[str, ...]] = ("shape", "node")
     metric = ""  # the key of the score by which runs are compared; higher is better
-    per_shape = ""  # what `each` tells, in words
+    per_shape = ""  # the meaning of `each`, in words
     bounds: ClassVar[tuple[float, float] | None] = (-1.0, 1.0)  # of the difference of two of them
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which edges are drawn, when there are too many to draw them all."""
+"""Choice of the edges and targets to draw, where there are too many for all."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..arguments import several, shown, table
+from ..arguments import integers, several, shown
 from ..errors import GraphError, GraphIndexError
 from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
@@ -36,7 +36,7 @@ def thinned(sources: NDArray[np.int64], most: int = MOST_SOURCES) -> NDArray[np.
 
 
 def can_walk(graph: AttentionGraph) -> bool:
-    """Whether going through all edges is quick."""
+    """True if going through all edges is quick."""
     return graph.edges.num_runs <= _MOST_RUNS
 
 
@@ -59,17 +59,13 @@ def checked_targets(
 
     Raises:
         GraphIndexError: If there is no such target.
-        GraphError: If there are more than can be told apart by colour.
+        GraphError: If there are more than colours that differ.
     """
-    whole = isinstance(highlight, int | np.integer) or getattr(highlight, "ndim", 1) == 0
-    listed = highlight if whole else several(highlight, argument, "must be target numbers", GraphError)
-    given = table(listed, argument, "target numbers", GraphError).flatten()
+    one = isinstance(highlight, int) or getattr(highlight, "ndim", 1) == 0
+    listed = [highlight] if one else several(highlight, argument, "must be target numbers", GraphError)
+    given = integers(listed, argument, "of targets", GraphError).flatten()
     if most == 1 and given.numel() != 1:
         raise GraphError(f"{argument} must be one target, got {shown(highlight)}")
-    if given.is_complex():
-        raise GraphError(f"{argument} must be target numbers, got complex ones")
-    if given.numel() and (given.is_floating_point() or given.dtype == torch.bool):
-        raise GraphError(f"{argument} must be target numbers, got {given.dtype}".replace("torch.", ""))
     targets = list(dict.fromkeys(given.tolist()))
     for target in targets:
         if not 0 <= target < graph.num_targets:

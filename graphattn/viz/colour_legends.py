@@ -1,4 +1,4 @@
-"""What the colours of nodes and faces mean, beside a picture: labels, and scales of amounts."""
+"""Legends of the colours of nodes and faces: labels, and scales of amounts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,7 +26,7 @@ def scales(figure: Any, axes: list[Any], panels: list[Colouring]) -> None:
 
 
 def handles_of(named: Iterable[tuple[str, str]]) -> list[Any]:
-    """What a legend shows of (name, colour), each once; of the first 16 where there are more."""
+    """Handles of a legend of (name, colour), each once; of the first 16 where there are more."""
     from matplotlib.lines import Line2D
 
     style: dict[str, Any] = {"marker": "o", "linewidth": 0, "markersize": 7}

@@ -45,7 +45,7 @@ class Colouring:
 
     @property
     def is_smooth(self) -> bool:
-        """Whether colours between two nodes mean something: not those of labels."""
+        """True if colours between two nodes have a meaning: not those of labels."""
         return not self.labels
 
 

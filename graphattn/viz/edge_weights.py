@@ -43,7 +43,7 @@ def _hint(given: Any) -> str:
     if hasattr(given, "attentions"):
         return "; draw one layer: outputs.attentions[0]"
     layers = isinstance(given, tuple | list) and any(isinstance(part, torch.Tensor) for part in given)
-    return "; draw one of its tensors, (H, T, S)" * layers
+    return "; draw one of its tensors, (H, T, S)" if layers else ""
 
 
 def _of_dense(given: Any) -> EdgeWeights:

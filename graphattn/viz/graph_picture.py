@@ -285,7 +285,7 @@ def _handle(i: int, label: str) -> Any:
 def _legend(
     figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: list[str] | None, labels: list[Any]
 ) -> None:
-    """What highlighted targets are called and read, and labels; above the drawing, or below all of a narrow figure."""
+    """Names of highlighted targets and labels; above the drawing, or below all of a narrow figure."""
     style: dict[str, Any] = {"fontsize": TEXT, "frameon": False, "columnspacing": 1.4, "handlelength": 1.6}
     if is_narrow(figure):
         called = [f"target {number(target)}" if names is None else fitting(names[target]) for target in targets]

@@ -68,7 +68,7 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
 
 
 def _is_equal(T: int, S: int) -> bool:
-    """Whether both axes can have one scale."""
+    """True if both axes can have one scale."""
     return 0.25 <= T / S <= 4
 
 

@@ -1,11 +1,16 @@
 """A shape in axes as it is seen: the nearest in front, surfaces shaded smoothly, near points larger."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .colours import Array, Colouring
-from .raster import Covered, Index, balls, triangles
+
+if TYPE_CHECKING:
+    from .raster import Covered
+
+Index = NDArray[np.int64]
 
 _PIXELS = 600  # along the shorter side of the axes
 _LIGHT = np.array([-0.38, 0.52, 0.77])  # to the right, up, towards the eye; a unit vector
@@ -26,9 +31,11 @@ def paint(ax: Any, at: Array, colours: Colouring, faces: Index | None, gid: str,
         colours: Of the N nodes; or of the F faces, if there are as many.
         faces: int64 (F, 3), or ``None`` for points.
         gid: What the image is called.
-        pale: Whether it is the ground on which something else is to be seen.
+        pale: True for the ground on which something else is drawn.
     """
     from matplotlib.image import AxesImage
+
+    from .raster import balls, triangles  # numba takes half a second
 
     seen, turn, unit, middle = _seen(ax, at)
     if len(seen) == 0:
@@ -93,14 +100,14 @@ def _shaded(rgb: Array, normal: Array) -> Array:
     return np.clip(lit + 0.10 * light**12, 0, 1)  # a little gloss
 
 
-def _of_points(covered: Covered, rgb: Array, nearness: Array) -> Array:
+def _of_points(covered: "Covered", rgb: Array, nearness: Array) -> Array:
     far = _FADE * (1 - nearness[covered.item])[:, None]
     own = rgb[covered.item]
     ball = 0.5 * own + 0.5 * _shaded(own, covered.inside)
     return ball + far * (1 - ball)
 
 
-def _of_surface(covered: Covered, at: Array, faces: Index, colours: Colouring, turn: Array) -> Array:
+def _of_surface(covered: "Covered", at: Array, faces: Index, colours: Colouring, turn: Array) -> Array:
     corner = faces[covered.item]
     if len(colours.rgb) == len(faces) and len(faces) != len(at):
         rgb = colours.rgb[covered.item]
@@ -138,7 +145,7 @@ def corner_normals(at: Array, faces: Index, eye: Array) -> Array:
 
 
 def _is_oriented(faces: Index, count: int) -> bool:
-    """Whether no two faces run along an edge in the same direction."""
+    """True if no two faces run along an edge in the same direction."""
     ends = faces, np.roll(faces, -1, 1)
     along = np.sort((ends[0] * count + ends[1]).ravel())
     return bool((along[1:] != along[:-1]).all())

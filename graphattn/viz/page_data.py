@@ -1,4 +1,4 @@
-"""What a page holds: sets of nodes with their colours, and graphs between them, as numbers and base64."""
+"""Contents of a page: sets of nodes with their colours, and graphs between them, as numbers and base64."""
 
 import base64
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ def _kept(colours: Colouring, kept: Index) -> Colouring:
 
 
 def colours_in(shape: Any, color: Any, prediction: Any, names: Any, counts: tuple[int, ...]) -> list[Colouring]:
-    """What may colour a shape: what is asked for, or all that it has for each node or face; prediction and error."""
+    """Colourings of a shape: those asked for, or of all it has for each node or face; prediction and error."""
     given = _asked(shape, color, counts)
     truth = next((values_of(given[name], name, counts) for name in ("y", *given) if name in given), None)
     made = []

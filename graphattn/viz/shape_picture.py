@@ -1,4 +1,4 @@
-"""A cloud or a mesh coloured by what is known of it: its own colour, any property, labels, a prediction, its error."""
+"""A cloud or a mesh in colours: its own, any property, labels, a prediction, its error."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ def plot_shape(
         names: Names of the labels, a list or a dictionary by number.
         camera: Elevation and azimuth of the eye, degrees.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
-        caption: Whether sentences below say what is drawn and what is left out.
+        caption: Sentences below: what is drawn and what is left out.
         title: A line above; by default how many points and faces there are. ``""`` for none.
 
     Returns:

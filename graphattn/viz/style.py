@@ -53,7 +53,7 @@ def width_of(figure: Any) -> float:
 
 
 def is_narrow(figure: Any) -> bool:
-    """Whether a figure is about as wide as a column of a paper: words are fewer there."""
+    """True of a figure about as wide as a column of a paper: words are fewer there."""
     return width_of(figure) < _NARROW
 
 
@@ -96,7 +96,7 @@ def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
 
 
 class Words(NamedTuple):
-    """Which words a picture has: sentences below, a line above, names of colours."""
+    """The words of a picture: sentences below, a line above, names of colours."""
 
     caption: bool = True
     title: bool = True

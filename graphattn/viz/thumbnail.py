@@ -20,7 +20,7 @@ from .layouts.network import Network
 from .layouts.points import Points
 from .style import HIGHLIGHTS, MARKERS
 
-_MOST_ARCS, _MOST_LINES = 130, 260  # that a thumbnail can tell apart
+_MOST_ARCS, _MOST_LINES = 130, 260  # that can be distinguished in a thumbnail
 _MOST_HIGHLIGHTS = 2
 
 

@@ -126,7 +126,7 @@ def to_html(
 
 
 def _is_shape(given: Any) -> bool:
-    """Whether it is PyG's ``Data`` or the like; or positions (N, 2) or (N, 3)."""
+    """True of PyG's ``Data`` and the like, and of positions (N, 2) or (N, 3)."""
     if hasattr(given, "pos") and hasattr(given, "keys"):
         return True
     return isinstance(given, torch.Tensor | np.ndarray) and given.ndim == 2 and given.shape[1] in (2, 3)

@@ -157,9 +157,9 @@ def test_notes_tell_what_was_assumed(shell):
     def notes(what):
         return list(item(what).notes)
 
-    assert "e.txt: 5 nodes, told from the largest id; num_nodes=N if there are more" in notes("e.txt")[0]
+    assert "e.txt: 5 nodes, by the largest id; num_nodes=N if there are more" in notes("e.txt")[0]
     assert notes('load("e.txt", num_sources=7)') == [
-        "e.txt: 3 targets, told from the largest id; num_targets=T if there are more"
+        "e.txt: 3 targets, by the largest id; num_targets=T if there are more"
     ]
     assert notes('load("e.txt", num_nodes=5)') == []
     assert "ids were renumbered 0 .. 2" in notes('load("far.txt", relabel=True)')[0]
@@ -187,7 +187,7 @@ def test_notes_tell_what_was_assumed(shell):
         ("w.txt", "weights='ignore' leaves the others out"),
         ("far.txt", "relabel=True, or num_sources=..."),
         ("twice.txt", 'duplicates="merge"'),
-        ('load("e.txt", num_nodes=5, num_sources=5)', "num_nodes says that sources and targets are the same nodes"),
+        ('load("e.txt", num_nodes=5, num_sources=5)', "num_nodes is for sources and targets that are the same nodes"),
         ('load("e.txt", num_nodes=3)', "expected ids in [0, 3)"),
         ("missing.off", "missing.off: expected a file that can be read, got: No such file"),
         (".", "got a directory"),

@@ -140,7 +140,7 @@ def test_edges_and_far_points_are_transforms_and_need_no_pyg_lib():
     both = AddEdges(ga.graphs.radius(..., r=0.5))(Batch.from_data_list([ball(), ball()]))
     assert bool((both.batch[both.edge_index[0]] == both.batch[both.edge_index[1]]).all())
     for wrong, words in (
-        (lambda: AddEdges(ga.graphs.causal(5)), "recipe must wait for positions"),
+        (lambda: AddEdges(ga.graphs.causal(5)), "recipe must be open in its positions"),
         (lambda: KeepFarthest(), "one of the two"),
         (lambda: KeepFarthest(5)(data), "choose points before its edges"),
         (lambda: KeepFarthest(5)(Batch.from_data_list([ball(), ball()])), "of each shape before they are joined"),

@@ -91,5 +91,5 @@ def test_features_and_graphs_that_are_none_are_refused():
         Inputs(("position",), normals="normal")(CLOUD, "scan.ply")
     with pytest.raises(LoaderError, match="needs normals"):
         Inputs(("outward",))(CLOUD, "scan.ply")
-    with pytest.raises(OptionError, match="wait for positions"):
+    with pytest.raises(OptionError, match="open in its positions"):
         _ = Inputs(("position",), graph=("causal(5)",))._recipe

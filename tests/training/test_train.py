@@ -62,7 +62,7 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(classes, 
     wrong(classes, tmp_path, "model='mesh' needs meshes", model="mesh")
     wrong(classes, tmp_path, "model_options: unet", model_options={"wide": 3})
     wrong(classes, tmp_path, "one recipe, or one for each of 2 levels, got 3", graph="full(...); full(...); full(...)")
-    wrong(classes, tmp_path, "wait for positions", graph="causal(5)")
+    wrong(classes, tmp_path, "open in its positions", graph="causal(5)")
     wrong(classes, tmp_path, 'augment must be "rotation"', augment=("spin",))
     wrong(classes, tmp_path, "no such option", momentum=0.9)
     wrong(classes, tmp_path, "epochs must be a whole number >= 1", epochs=0)

@@ -289,7 +289,7 @@ def test_shapes_that_do_not_fit(graph, arguments, words):
         (causal(1009), {"layout": "network"}, "at most 1000 nodes"),
         (causal(11), {"highlight": range(7)}, "at most 6 targets"),
         (causal(2**62), {}, "at most 16,777,216; got 4,611,686,018,427,387,904: draw a smaller graph"),
-        (causal(11), {"highlight": [0.5]}, "target numbers"),
+        (causal(11), {"highlight": [0.5]}, "integers .int64. of targets"),
         (causal(11), {"figure": "fig"}, "got str"),
     ],
 )

@@ -195,6 +195,6 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
 
 
 def _attribute(name: str) -> str:
-    """What glTF calls it."""
+    """The name in glTF."""
     words = {word: theirs for theirs, word in _KEPT.items()} | {"pos": "POSITION"}
     return words.get(name, f"_{'label' if name == 'y' else name}")

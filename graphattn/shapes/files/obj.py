@@ -53,7 +53,7 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 
 
 def _starts(byte: np.ndarray, begin: np.ndarray, name: bytes) -> np.ndarray:
-    """Which lines start with the word ``name``."""
+    """The lines that start with the word ``name``."""
     follows = KIND[byte[begin + len(name)]] == SPACE
     for place, letter in enumerate(name):
         follows &= byte[begin + place] == letter
@@ -140,7 +140,7 @@ def _unique(rows_: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> int:
-    """How many of these lines hold geometry that a mesh of polygons has no place for."""
+    """The number of these lines with geometry that a mesh of polygons cannot hold."""
     count = 0
     for offset in map(int, begin):
         name = word(text, offset)

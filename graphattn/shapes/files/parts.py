@@ -1,4 +1,4 @@
-"""What of a shape goes into a file: each tensor to the rows that it belongs to, in numbers that the file can hold."""
+"""The parts of a shape in a file: each tensor with the rows that it belongs to, in numbers that the file can hold."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What every reader hands over, and which reader and writer stand for an ending."""
+"""The contents of a file as every reader returns them, and the readers and writers by ending."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

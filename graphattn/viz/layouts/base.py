@@ -1,4 +1,4 @@
-"""What every geometry can do: show its nodes, its edges, and one neighbourhood."""
+"""The interface of a geometry: it shows its nodes, its edges, and one neighbourhood."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -22,10 +22,10 @@ class Layout(ABC):
 
     source_at: Array
     target_at: Array
-    most_edges = MOST_EDGES  # that can be told apart, drawn all at once
-    draws_all_edges = True  # whether a picture of every edge says anything here
-    hides_loops = True  # whether a self-loop has no length here
-    two_sets = False  # whether sources and targets are other nodes, even where there are as many
+    most_edges = MOST_EDGES  # drawn all at once, still distinguishable
+    draws_all_edges = True  # a picture of every edge can be read
+    hides_loops = True  # a self-loop has no length
+    two_sets = False  # sources and targets are other nodes, even where there are as many
     reads = ""  # how a drawn edge or neighbourhood is to be read, for the caption
     big, small = 7.0, 4.5  # markers of a target and of its sources, points
 
@@ -39,7 +39,7 @@ class Layout(ABC):
 
     @property
     def is_3d(self) -> bool:
-        """Whether the axes must be 3-D."""
+        """True if the axes must be 3-D."""
         return self.target_at.shape[1] == 3
 
     def paths(self, source: Index, target: Index) -> Array:
@@ -57,19 +57,32 @@ class Layout(ABC):
 
         ``colour`` is one colour, or RGBA per source (n, 4); ``share`` (n,) in [0, 1] makes heavy sources large.
         """
-        one = isinstance(colour, str)
-        width, size = self.weighty(one, share)
-        paths = self.paths(sources, np.full_like(sources, target))
-        self._lines(ax, paths, colour, width, f"edges of {target}", alpha=0.75 if one else None)
-        dots = self._dots(ax, self.source_at[sources], f"sources of {target}", color=colour, s=size)
-        dots.set(edgecolor="white" if one else INK, linewidth=0.4)
-        self.mark_target(ax, target, colour if one else "white", marker)
+        every = np.ones(len(sources), dtype=bool)
+        self.spokes(ax, target, sources, colour, share, every, every)
+        self.mark_target(ax, target, colour if isinstance(colour, str) else "white", marker)
 
-    def weighty(self, one: bool, share: Array | None) -> tuple[Any, Any]:
-        """Widths of lines and areas of dots, points: one for all, or one for each source by its share."""
-        if share is None:
-            return (1.1, self.small**2) if one else (1.6, 1.8 * self.small**2)
-        return 0.6 + 2.0 * share, (0.9 + 1.5 * share) * self.small**2
+    def spokes(
+        self,
+        ax: Any,
+        target: int,
+        sources: Index,
+        colour: Any,
+        share: Array | None,
+        lines: NDArray[np.bool_],
+        dots: NDArray[np.bool_],
+    ) -> None:
+        """Draw lines and dots of some of a target's sources, by two masks; wider and larger with their share."""
+        one = isinstance(colour, str)
+        colours = np.broadcast_to(colour, len(sources)) if one else colour
+        width, area = np.full((2, len(sources)), [[1.1], [self.small**2]] if one else [[1.6], [1.8 * self.small**2]])
+        if share is not None:
+            width, area = 0.6 + 2.0 * share, (0.9 + 1.5 * share) * self.small**2
+        paths = self.paths(sources[lines], np.full(int(lines.sum()), target))
+        style: dict[str, Any] = {"alpha": 0.75 if one else None}
+        self._lines(ax, paths, colours[lines], width[lines], f"edges of {target}", **style)
+        at = self.source_at[sources[dots]]
+        drawn = self._dots(ax, at, f"sources of {target}", color=colours[dots], s=area[dots])
+        drawn.set(edgecolor="white" if one else INK, linewidth=0.4)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
         """Draw what reaches a target through layers, without a line for each; ``colours`` is RGBA per source (n, 4)."""

@@ -1,4 +1,4 @@
-"""Which geometry a graph is drawn in: the caller's, or the one that its edges suggest."""
+"""Choice of the geometry of a picture: the caller's, or the one that the edges suggest."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
 
 
 def _reach(graph: AttentionGraph) -> tuple[int, int]:
-    """How far targets read back, and how far ahead, in nodes; all the way where that is costly to know."""
+    """Distances that targets read back and ahead, in nodes; all nodes where that is costly to find."""
     if not can_walk(graph):
         return graph.num_nodes, graph.num_nodes
     back = ahead = 0
@@ -91,7 +91,7 @@ def _reach(graph: AttentionGraph) -> tuple[int, int]:
 
 
 def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
-    """Whether ``tokens`` is a pair, so that sources and targets are two sets of nodes even where T = S."""
+    """True if ``tokens`` is a pair, so that sources and targets are two sets of nodes even where T = S."""
     if tokens is None or not isinstance(tokens, list | tuple) or len(tokens) != 2:
         return False
     return not graph.is_square or all(names is None or isinstance(names, list | tuple) for names in tokens)

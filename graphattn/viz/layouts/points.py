@@ -120,7 +120,7 @@ class Points(Layout):
 
 
 def _room(ax: Any, at: Array) -> float:
-    """How much larger points may be drawn until the first of them is at the border of 3-D axes."""
+    """Factor by which points may grow until the first of them is at the border of 3-D axes."""
     from mpl_toolkits.mplot3d.proj3d import proj_transform
 
     x, y, _ = proj_transform(*at.T, ax.get_proj())

@@ -73,7 +73,7 @@ class Sequence(Layout):
             ax.axhline(0, color=GROUND, linewidth=1.2, zorder=3)
         self._labels(ax, n, room, near is not None)
         size = " x ".join(map(str, self.cells))
-        return [f"The grid of {size} cells lies on one line, the last axis fastest."] * bool(self.cells)
+        return [f"The grid of {size} cells lies on one line, the last axis fastest."] if self.cells else []
 
     def _room(self, width: float) -> float:
         """The height above the line: short arcs stay low, ellipses, not needles."""
@@ -83,7 +83,7 @@ class Sequence(Layout):
     def _reading(above: bool, below: bool) -> str:
         if above:
             return f"Arcs above the line read earlier nodes{' and below it later ones' * below}."
-        return "Arcs below the line read later nodes." * below
+        return "Arcs below the line read later nodes." if below else ""
 
     def _labels(self, ax: Any, n: int, room: float, whole_numbers: bool) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator

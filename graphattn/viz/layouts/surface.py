@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..style import INK
 from .base import Array, Index
 from .points import Points
 
@@ -17,7 +16,7 @@ BEHIND = "Hollow dots and pale dashed edges are behind the surface."
 class Surface(Points):
     """Vertices of a mesh in 3-D; of every edge only those are drawn whose ends are both in front."""
 
-    _covered = _left_out = False  # whether something drawn was behind, or was not drawn as it is
+    _covered = _left_out = False  # something drawn was behind, or was not drawn as it is
 
     def seen(self, ax: Any, at: Array) -> NDArray[np.bool_]:
         """bool (n,): which points no drawn face hides from the eye of these axes.
@@ -61,39 +60,15 @@ class Surface(Points):
         self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
     ) -> None:
         front = self.seen(ax, self.source_at[sources])
-        behind = np.flatnonzero(~front)
-        if not self.seen(ax, self.target_at[[target]])[0]:
-            front = np.zeros_like(front)
+        solid = front & self.seen(ax, self.target_at[[target]])
         one = isinstance(colour, str)
-        rear = np.flatnonzero(~front)
-        if len(rear):
-            paths = self.paths(sources[rear], np.full(len(rear), target))
+        if not solid.all():
+            paths = self.paths(sources[~solid], np.full(int((~solid).sum()), target))
             pale = {"linestyles": (0, (3, 2)), "alpha": 0.5}
-            self._lines(ax, paths, colour if one else colour[rear], 0.8, f"hidden edges of {target}", **pale)
-        self._hollow(ax, target, sources[behind], colour if one else _HOLLOW)
-        kept = np.setdiff1d(np.arange(len(sources)), behind)
-        self._in_front(ax, target, sources, kept, front, colour, share)
+            self._lines(ax, paths, colour if one else colour[~solid], 0.8, f"hidden edges of {target}", **pale)
+        self._hollow(ax, target, sources[~front], colour if one else _HOLLOW)
+        self.spokes(ax, target, sources, colour, share, solid, front)
         self.mark_target(ax, target, colour if one else "white", marker)
-
-    def _in_front(
-        self,
-        ax: Any,
-        target: int,
-        sources: Index,
-        kept: Index,
-        front: NDArray[np.bool_],
-        colour: Any,
-        share: Array | None,
-    ) -> None:
-        one = isinstance(colour, str)
-        paths = self.paths(sources[front], np.full(int(front.sum()), target))
-        gid, shade = f"edges of {target}", colour if one else colour[front]
-        width, _ = self.weighty(one, None if share is None else share[front])
-        self._lines(ax, paths, shade, width, gid, alpha=0.75 if one else None)
-        _, area = self.weighty(one, None if share is None else share[kept])
-        shade = colour if one else colour[kept]
-        dots = self._dots(ax, self.source_at[sources[kept]], f"sources of {target}", color=shade, s=area)
-        dots.set(edgecolor="white" if one else INK, linewidth=0.4)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
         front = self.seen(ax, self.source_at[sources])
