@@ -87,7 +87,7 @@ class File(Deferred):
         if kind == "points":
             raise OptionError(
                 f"{self.path} holds points, which are no graph by themselves; "
-                f"{self._graphs_of_points().replace(' or ', ' and ')} are{self._maybe_a_mask()}"
+                f"{self._graphs_of_points().replace(' or ', ' and ')} are"
             )
         if kind == "mask":
             return from_mask(self._read(load_mask), name=self.name)
@@ -177,15 +177,6 @@ class File(Deferred):
 
     def _note(self, text: str) -> None:
         self.files.notes[f"{self.name}: {text}"] = None
-
-    def _maybe_a_mask(self) -> str:
-        """A hint for an array of floats that looks like a mask."""
-        try:
-            table = _load_array(self.path)
-        except LoaderError:
-            return ""
-        square, flags = table.shape[0] == table.shape[1] > 3, bool(np.isin(table, (0, 1)).all())
-        return "; a mask? Save array.astype(bool), and it is read as one" if square or flags else ""
 
 
 def _load_array(path: str, *, max_bytes: int = MAX_BYTES) -> np.ndarray:

@@ -37,12 +37,22 @@ def page(title: str, shares: Tensor | None) -> str:
     line = f"<code>{escape(title)}</code>"
     if shares is None or shares.numel() == 0:
         return f"<div>{line}</div>"
-    picture = base64.b64encode(png(shares)).decode()
     height, width = shares.shape
     scale = max(1, _PIXELS // max(height, width))
     style = f"width:{width * scale}px;height:{height * scale}px;image-rendering:pixelated;border:1px solid #9aa5b1"
     alt = "mask: targets are rows, sources are columns"
-    return f'<div>{line}<br><img alt="{alt}" title="{alt}" style="{style}" src="data:image/png;base64,{picture}"></div>'
+    return f"<div>{line}<br>{image(png(shares), alt, title=alt, style=style)}</div>"
+
+
+def image(picture: bytes, alt: str = "", **attributes: object) -> str:
+    """A picture in PNG as an element of a page that needs no other file; ``class_`` is the class.
+
+    Example:
+        >>> image(b"", "mask", width=96)
+        '<img alt="mask" width="96" src="data:image/png;base64,">'
+    """
+    named = "".join(f'{name.rstrip("_")}="{escape(str(value))}" ' for name, value in attributes.items())
+    return f'<img alt="{escape(alt)}" {named}src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
 
 
 def png(shares: Tensor) -> bytes:

@@ -1,11 +1,11 @@
 """The shapes of a result with the largest error, as figures of a page: the truth, the prediction and the error."""
 
-import base64
 import html
 from typing import Any
 
 import torch
 
+from ..graph.html import image
 from ..viz import plot_shape, png
 from .colours import of_classes, of_numbers
 from .elements import at_vertices
@@ -66,7 +66,4 @@ def isolated(name: str) -> str:
 
 
 def _figure(picture: bytes, said: str) -> str:
-    code = base64.b64encode(picture).decode()
-    return (
-        f'<figure><img alt="" src="data:image/png;base64,{code}"><figcaption>{html.escape(said)}</figcaption></figure>'
-    )
+    return f"<figure>{image(picture)}<figcaption>{html.escape(said)}</figcaption></figure>"

@@ -1,6 +1,5 @@
 """One page of a run that needs no network: curves, what goes wrong, and shapes coloured by prediction and error."""
 
-import base64
 import html
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..convert.files._replace import save_page
+from ..graph.html import image
 from ..viz import png
 from .charts import curves, summary
 from .colours import of_classes
@@ -100,6 +100,4 @@ def _number(metric: str, scores: dict[str, Any]) -> str:
 
 
 def _image(figure: Any) -> str:
-    code = base64.b64encode(png(figure, 160)).decode()
-    wide = round(figure.get_figwidth() * 96)
-    return f'<img width="{wide}" alt="" src="data:image/png;base64,{code}">'
+    return image(png(figure, 160), width=round(figure.get_figwidth() * 96))

@@ -1,13 +1,12 @@
 """The gallery: every named pattern as a thumbnail, on one page that needs nothing else."""
 
-import base64
 import io
 from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..graph.html import mask_shares, png
+from ..graph.html import image, mask_shares, png
 from ..graphs.catalogue import Named
 from .layouts import Layout
 from .mask_image import edge_share
@@ -60,12 +59,10 @@ def gallery_page(patterns: Iterable[Named]) -> str:
 def _card(named: Named) -> str:
     graph = graph_of(named)
     paper = f" <small>{escape(named.paper)}</small>" if named.paper else ""
-    mask, drawn = (base64.b64encode(data).decode() for data in (png(mask_shares(graph.edges)), _drawn(named, graph)))
-    source = 'src="data:image/png;base64,'
+    mask = image(png(mask_shares(graph.edges)), "mask", class_="mask", style=_mask_size(graph))
+    drawn = image(_drawn(named, graph), "drawing", class_="drawn")
     return (
-        f'<figure><div class="two"><div class="box"><img class="mask" alt="mask" style="{_mask_size(graph)}" '
-        f'{source}{mask}"></div>'
-        f'<img class="drawn" alt="drawing" {source}{drawn}"></div>'
+        f'<figure><div class="two"><div class="box">{mask}</div>{drawn}</div>'
         f"<b>{escape(named.name)}</b>{paper}<br>{escape(named.line)}<code>{escape(named.code)}</code></figure>"
     )
 

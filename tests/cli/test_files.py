@@ -206,13 +206,6 @@ def test_bad_files_and_options(shell, what, said):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_floats_that_look_like_a_mask_say_so(shell):
-    for name, table in (("square.npy", RNG.random((7, 7))), ("flags.npy", np.tri(5, 3))):
-        np.save(name, table)
-        assert "a mask? Save array.astype(bool)" in shell.error(f"show {name}")
-    assert "a mask?" not in shell.error("show p.npy")
-
-
 def test_a_file_that_is_read_is_never_replaced(shell, tmp_path):
     own = tmp_path / "own.csv"
     own.write_text("0,1\n1,2\n")

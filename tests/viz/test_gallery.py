@@ -92,7 +92,7 @@ def test_the_page_holds_the_masks_and_needs_nothing_else():
         assert np.ptp(np.asarray(Image.open(io.BytesIO(drawing)).convert("L"))) > 50
     assert len(page) < 40_000
     sizes = [(96, 58), (96, 96), (96, 96)]  # a mask that is no square is no square on the page
-    found = re.findall(r'class="mask" alt="mask" style="width:(\d+)px;height:(\d+)px"', page)
+    found = re.findall(r'alt="mask" class="mask" style="width:(\d+)px;height:(\d+)px"', page)
     assert [(int(width), int(height)) for width, height in found] == sizes
 
 

@@ -1,4 +1,4 @@
-"""Frames per second of a turning page, in software: ``python tests/viz/page_speed.py``. Needs Chromium."""
+"""Frames per second of a turning page, in software: ``python examples/benchmarks/page_speed.py``. Needs Chromium."""
 
 import json
 import re
