@@ -287,18 +287,20 @@ def _legend(
 ) -> None:
     """Names of highlighted targets and labels; above the drawing, or below all of a narrow figure."""
     style: dict[str, Any] = {"fontsize": TEXT, "frameon": False, "columnspacing": 1.4, "handlelength": 1.6}
-    if is_narrow(figure):
-        called = [f"target {number(target)}" if names is None else fitting(names[target]) for target in targets]
-        handles = [*(_handle(i, name) for i, name in enumerate(called)), *labels]
-        longest = max(len(handle.get_label()) for handle in handles)
-        columns = max(1, int(width_of(figure) / (0.55 + 0.08 * longest)))
-        figure.legend(handles=handles, ncols=columns, loc="outside lower center", **style | {"columnspacing": 0.8})
-        return
-    handles = []
+    narrow, handles = is_narrow(figure), []
     for i, target in enumerate(targets):
-        name = f"target {number(target)}" if names is None else f"“{plain(names[target])}” ({number(target)})"
-        handles.append(_handle(i, f"{name} reads {counted(len(sources_of(graph, target)), 'source')}"))
-    few = 2 if targets else 4
-    columns = 1 if max((len(handle.get_label()) for handle in handles), default=0) > 28 else few
+        name = f"target {number(target)}"
+        if names is not None:
+            name = fitting(names[target]) if narrow else f"“{plain(names[target])}” ({number(target)})"
+        reads = "" if narrow else f" reads {counted(len(sources_of(graph, target)), 'source')}"
+        handles.append(_handle(i, name + reads))
+    longest = max(len(handle.get_label()) for handle in [*handles, *labels])
+    if narrow:
+        columns = max(1, int(width_of(figure) / (0.55 + 0.08 * longest)))
+        figure.legend(
+            handles=handles + labels, ncols=columns, loc="outside lower center", **style | {"columnspacing": 0.8}
+        )
+        return
+    columns = 1 if handles and longest > 28 else 2 if targets else 4
     handles += labels
     ax.legend(handles=handles, ncols=columns, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)

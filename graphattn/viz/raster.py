@@ -62,7 +62,7 @@ def balls(centres: Array, radius: Array, size: tuple[int, int]) -> Covered:
 
 
 @_compiled
-def _triangles(corners, height, width):  # type: ignore[no-untyped-def]
+def _triangles(corners, height, width):
     near = np.full((height, width), -np.inf)
     item = np.full((height, width), -1)
     inside = np.zeros((height, width, 3))
@@ -88,7 +88,7 @@ def _triangles(corners, height, width):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _balls(centres, reach, height, width):  # type: ignore[no-untyped-def]
+def _balls(centres, reach, height, width):
     near = np.full((height, width), -np.inf)
     item = np.full((height, width), -1)
     for i in range(len(centres)):

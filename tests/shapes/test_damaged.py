@@ -111,10 +111,6 @@ def test_obj_negative_index_counts_back_from_the_face(write):
     refused(write("m.obj", text.replace("f -3", "f -4")), "line 4", "face 0: vertex -4")
 
 
-def test_obj_index_zero(write):
-    refused(write("m.obj", "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 0 1 2\n"), "line 4", "face 0: vertex 0", "from 1")
-
-
 @pytest.mark.parametrize(
     "face", ["1/2/3 2/3/1 3/1/2", "1//3 2//1 3//2", "1/2 2/1 3/3", "1  2   3", "\t1\t2\t3\t", "1 2 \\\n 3"]
 )
@@ -136,12 +132,6 @@ def test_obj_polygons_are_cut_into_fans(write):
     assert mesh.face.T.tolist() == [[0, 1, 2], [1, 2, 3], [1, 3, 4], [0, 2, 4], [0, 4, 5], [0, 5, 6]]
     assert mesh.notes == ("1 curves, surfaces, lines or points left out", "2 polygons cut into 5 triangles")
     refused(write("m.obj", text + "f 1 2\n"), "line 12", "face 3", "3 corners")
-
-
-def test_off_pentagon_is_kept(write):
-    text = "OFF\n5 1 0\n" + "".join(f"{i} {i * i} 0\n" for i in range(5)) + "5 0 1 2 3 4 255 0 0\n"
-    mesh = load(write("m.off", text))
-    assert mesh.face.T.tolist() == [[0, 1, 2], [0, 2, 3], [0, 3, 4]]
 
 
 @pytest.mark.parametrize(

@@ -378,11 +378,6 @@ def test_titles_break_between_phrases():
     assert max(map(len, broken("x" * 99 + ": 3 nodes", 40).splitlines())) <= 40
 
 
-def test_without_a_caption():
-    assert plot(causal(7)).get_supxlabel()
-    assert not plot(causal(7), caption=False).get_supxlabel()
-
-
 def test_a_cloud_fills_its_panel():
     figure = plot(random_graph(97, 97, 0.05), points(97, 2))
     mask, cloud = (axes.get_position().width * figure.get_figwidth() for axes in figure.axes[:2])
@@ -465,8 +460,9 @@ def test_one_column_of_a_paper_is_enough(highlight):
     ]
 
 
-def test_without_title_or_legend():
-    figure = plot(causal(64), highlight=3, title=False, legend=False)
+def test_without_title_legend_or_caption():
+    figure = plot(causal(64), highlight=3, title=False, legend=False, caption=False)
+    assert not figure.get_supxlabel()
     assert not figure.get_suptitle()
     assert figure.axes[1].get_legend() is None
     assert len(plot(causal(64), highlight=3).axes[1].get_legend().get_texts()) == 1
