@@ -26,6 +26,7 @@ _LOOKED_AT = 64  # wrong targets of a large graph, and as many right ones
 _ENOUGH = 8  # targets of which a mistake about the whole graph must change more than one
 _ROUNDED = 1e-5  # relative: a float64 output that is off by less, nearly everywhere, was rounded on the way,
 _HALVES = 8.0  # and one that is off by so many eps of a half precision, if it has the marks of that
+_SHARE = 1e-6  # of a small error that a mistake must leave unexplained at most
 _FITTED = BUDGET >> 6  # pairs on which the number in a mistake is found
 _NAMED_TARGETS = 3  # whose edges are looked at,
 _NAMED_EDGES = 4  # and so many of them named
@@ -226,7 +227,7 @@ class _Look:
             for (low, one), (high, other) in pairwise((number, off(made, number)) for number in grid):
                 if not one * other <= 0.0 or one == other:
                     continue
-                number = brentq(partial(off, made), low, high)
+                number = brentq(partial(off, made), low, high, xtol=1e-18)
                 if self._explains(made(number)(self.scene)):
                     rounded = (round(number, digits) for digits in range(12))
                     number = next((x for x in rounded if self._explains(made(x)(self.scene))), number)
@@ -244,12 +245,15 @@ class _Look:
                 continue
             if torch.equal(self.output.to(narrow).double(), self.output):
                 return [f"every output is a {name} number: computed in {name}, or rounded to it on the way"]
-            answer = rounded_weights(narrow, self.scene)
-            if answer is not None:
-                right = self.right.narrow(self.axis, 0, self.scene.targets.numel())
-                nearer = (self.scene.problem.finish(answer.output) - self.scene.output).norm()
-                if nearer < 0.5 * (right - self.scene.output).norm():
-                    return [f"weights rounded to {name}, as by a softmax in {name}"]
+            right = self.right.narrow(self.axis, 0, self.scene.targets.numel())
+            apart = {"": 0.5 * float((right - self.scene.output).norm())}
+            for words, make in rounded_weights(narrow).items():
+                answer = make(self.scene)
+                if answer is not None:
+                    apart[words] = float((self.scene.problem.finish(answer.output) - self.scene.output).norm())
+            nearest = min(apart, key=lambda words: apart[words])
+            if nearest:
+                return [nearest]
         if self.dtype != torch.float64 or off > _ROUNDED:
             return []
         return [f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a float64 call"]
@@ -313,8 +317,9 @@ class _Look:
         rows = torch.nonzero(answer.has_edges).flatten()
         if rows.numel() == 0:
             return False
-        output = self.scene.problem.finish(answer.output)
-        return self._apart(rows, output) <= self.tolerance < self._apart(rows, self.right)
+        apart, right = self._apart(rows, self.scene.problem.finish(answer.output)), self._apart(rows, self.right)
+        small = self.dtype == torch.float64 and apart <= _SHARE * right  # an epsilon
+        return small or apart <= self.tolerance < right
 
     def _empty_rows(self) -> str | None:
         """What happens at targets without an edge, if all others are right."""

@@ -129,13 +129,17 @@ def _in_place_of(right: str, wrong: str) -> Make:
     return make
 
 
-def _swapped(scene: Scene) -> Answer | None:
-    if not scene.piece.complete or not _products(scene):
-        return None
-    own = _per_head(scene.problem)
-    if own["query"].shape != own["key"].shape:
-        return None
-    return scene.solve(scene.copies, query=own["key"], key=own["query"], value=own["value"])
+def _swapped(one: str, other: str) -> Make:
+    """Two operands in the place of each other, where they fit."""
+
+    def make(scene: Scene) -> Answer | None:
+        if not _products(scene) or not ("query" not in (one, other) or scene.piece.complete):
+            return None
+        own = _per_head(scene.problem)
+        fits = own[one].shape == own[other].shape
+        return scene.solve(scene.copies, **own | {one: own[other], other: own[one]}) if fits else None
+
+    return make
 
 
 # --- rotary positions
@@ -212,7 +216,9 @@ WRONG_OPERANDS: tuple[Mistake, ...] = (
 )
 RARE_OPERANDS: tuple[Mistake, ...] = (
     *_a_token_off(),
-    ("query and key swapped", _swapped),
+    ("query and key swapped", _swapped("query", "key")),
+    ("key and value swapped", _swapped("key", "value")),
+    ("query and value swapped", _swapped("query", "value")),
     ("keys in place of values", _in_place_of("value", "key")),
     ("queries in place of keys", _in_place_of("key", "query")),
     ("keys in place of queries", _in_place_of("query", "key")),

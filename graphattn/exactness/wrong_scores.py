@@ -112,9 +112,15 @@ def _over_targets(scene: Scene) -> Answer | None:
     return scene.weigh(weights) if scene.piece.complete else None
 
 
-def rounded_weights(dtype: torch.dtype, scene: Scene) -> Answer | None:
-    """The answer of a softmax in a narrower dtype."""
-    return scene.weigh(lambda score, mask: _inside(score.to(dtype), mask).to(score))
+def rounded_weights(dtype: torch.dtype) -> dict[str, Make]:
+    """Weights in a narrower dtype, by the words for it."""
+    name = str(dtype).removeprefix("torch.")
+    return {
+        f"weights rounded to {name}, as by a softmax in {name}": _weighted(
+            lambda z, mask: _inside(z.to(dtype), mask).to(z)
+        ),
+        f"weights rounded to {name} after the softmax": _weighted(lambda z, mask: _inside(z, mask).to(dtype).to(z)),
+    }
 
 
 def _with_sink(score: Tensor, mask: Tensor) -> Tensor:
@@ -268,11 +274,33 @@ def _added(number: float) -> Make:
     return _weighted(lambda z, mask: (z + number * ~mask).softmax(-1))
 
 
+def _added_to_the_sum(of: Callable[[Tensor, Tensor], Tensor]) -> Callable[[float], Make]:
+    """Weights that are divided by their sum and a number."""
+
+    def made(number: float) -> Make:
+        def weights(z: Tensor, mask: Tensor) -> Tensor:
+            weight = of(z, mask) * mask
+            return weight / (weight.sum(-1, keepdim=True) + number).masked_fill(~mask.any(-1, keepdim=True), 1.0)
+
+        return _weighted(weights)
+
+    return made
+
+
+def _below_the_largest(z: Tensor, mask: Tensor) -> Tensor:
+    return (z - z.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)).exp().nan_to_num(0.0, 0.0)
+
+
 _FILLS = tuple(range(-36, 37, 3))
+_SMALL = (0.0, 1e-9, 1e-7, 1e-5, 1e-3, 0.1, 10.0)
+_EPSILON = "{} added to the sum that the weights are divided by"
 NUMBERS: tuple[tuple[str, Callable[[float], Make], Sequence[float]], ...] = (
     ("missing edges filled with {} before the softmax, not with -inf", _filled, _FILLS),
     ("{} added to the scores of missing edges, not -inf", _added, _FILLS),
     ("missing edges filled with {} before the softmax, and dropped after it", _filled_and_dropped, _FILLS),
+    (_EPSILON, _added_to_the_sum(_below_the_largest), _SMALL),
+    (_EPSILON, _added_to_the_sum(lambda z, mask: z.exp()), _SMALL),
+    (f"{_EPSILON}, after a softmax over all sources", _added_to_the_sum(lambda z, mask: z.softmax(-1)), _SMALL),
     (
         "{} times the right scale",
         lambda by: _scaled(lambda scale, width, heads: scale * by),

@@ -83,6 +83,7 @@ def audit_config(config: Any) -> ConfigAudit:
     """
     config = _loaded(config)
     text = config.get_text_config()
+    _check_layers(text)
     try:
         import transformers
 
@@ -114,6 +115,15 @@ def audit_config(config: Any) -> ConfigAudit:
         if isinstance(graph, AttentionGraph) and (wanted := expected[place]) is not None
     }
     return ConfigAudit(type(model).__name__, layers, tuple(_notes(text, tiny.get_text_config(), layers)))
+
+
+def _check_layers(config: Any) -> None:
+    """Refuse a configuration without layers, or with a window of no token."""
+    windows = () if getattr(config, "use_sliding_window", True) is False else WINDOWS
+    for name in ("num_hidden_layers", *windows):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value < 1 and (name in WINDOWS or value == 0):
+            raise LoaderError(f"{name} must be a whole number >= 1 for an audit, got {value}")
 
 
 def _refuse_large(tiny: Any) -> None:
@@ -160,7 +170,8 @@ def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | No
     """The graph that a configuration means for a layer; ``None`` of kinds that are no attention."""
     number = re.search(r"\.(\d+)(\.|$)", f".{place.name}")
     kinds, window = getattr(config, "layer_types", None), _window(config)
-    kind = "full_attention" if window is None else "sliding_attention"
+    chunked = isinstance(getattr(config, "attention_chunk_size", None), int)
+    kind = "sliding_attention" if window is not None else "chunked_attention" if chunked else "full_attention"
     if kinds and number is not None and int(number[1]) < len(kinds):
         kind = kinds[int(number[1])]
     if kind not in _KINDS:

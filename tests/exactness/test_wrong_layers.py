@@ -93,6 +93,24 @@ def narrow(dtype, inputs=False):
     return layer
 
 
+def divided(epsilon, of):
+    """Weights over their sum, which an epsilon keeps from 0."""
+
+    def layer(q, k, v, mask):
+        weights = of(product(q, k), mask).nan_to_num() * mask
+        return gathered(weights / (weights.sum(-1, keepdim=True) + epsilon), v)
+
+    return layer
+
+
+def below_the_largest(z, mask):
+    return (z - inside(z, mask).amax(-1, keepdim=True)).exp()
+
+
+def rounded(dtype):
+    return weighted(lambda z, m: torch.softmax(inside(z, m), -1).nan_to_num().to(dtype).to(z))
+
+
 BROKEN = {
     "scale missing": ("scale 1.0: the product is not scaled", lambda q, k, v, m: attend(q, k, v, m, 1.0)),
     "scale 1/D": ("scale 1 / D", lambda q, k, v, m: attend(q, k, v, m, 1 / 8)),
@@ -185,6 +203,17 @@ BROKEN = {
         lambda q, k, v, m: attend(rotated(q, False), rotated(k, False), v, m),
     ),
     "rotary of queries alone": ("queries alone rotated", lambda q, k, v, m: attend(rotated(q), k, v, m)),
+    "an epsilon": (
+        "1e-06 added to the sum",
+        divided(1e-6, lambda z, m: (z - inside(z, m).amax(-1, keepdim=True)).exp()),
+    ),
+    "an epsilon without a maximum": ("1e-08 added to the sum", divided(1e-8, lambda z, m: z.exp())),
+    "an epsilon after a softmax": (
+        "after a softmax over all sources",
+        divided(1e-5, lambda z, m: torch.softmax(z, -1)),
+    ),
+    "weights through bfloat16": ("weights rounded to bfloat16 after", rounded(torch.bfloat16)),
+    "weights through float16": ("weights rounded to float16 after", rounded(torch.float16)),
     "softmax in float32": ("float32", narrow(torch.float32)),
     "softmax in bfloat16": ("weights rounded to bfloat16", narrow(torch.bfloat16)),
     "softmax in float16": ("weights rounded to float16", narrow(torch.float16)),
@@ -205,6 +234,13 @@ def test_a_broken_layer_is_named(name, graph):
     if "two calls" in words:
         assert {check.claim for check in report.checks if not check.ok} == {"the same bits twice"}
         assert "no claim about two runs was tried" in str(report)
+
+
+def test_swapped_operands_are_named():
+    mask = CAUSAL.mask()
+    for words, order in (("key and value swapped", (0, 2, 1)), ("query and value swapped", (2, 1, 0))):
+        report = verify(lambda *x, at=order: attend(*(x[i] for i in at), mask, 5**-0.5), CAUSAL, dtypes=DOUBLE)
+        assert words in report.diagnosis
 
 
 @pytest.mark.parametrize(("words", "off"), [("one source too many in the future", 1), ("self-loops missing", -1)])

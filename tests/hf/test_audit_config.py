@@ -117,3 +117,16 @@ def test_numbers_of_a_configuration_are_bounded_before_a_model_is_made():
         ga.hf.audit_config(transformers.LlamaConfig(num_hidden_layers=-1))
     with pytest.raises(LoaderError, match=r"a small T5Model has 8,0\d\d,\d\d\d,\d\d\d parameters"):
         ga.hf.audit_config(transformers.T5Config(num_layers=1, relative_attention_num_buckets=10**9))
+
+
+@pytest.mark.parametrize("wrong", [{"num_hidden_layers": 0}, {"sliding_window": -1}, {"sliding_window": 0}])
+def test_no_layer_and_no_window_are_refused_by_their_keys(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(LoaderError, match=f"{name} must be a whole number >= 1 for an audit, got {value}"):
+        ga.hf.audit_config(transformers.LlamaConfig(**{"num_hidden_layers": 1} | wrong))
+
+
+def test_chunks_that_a_model_ignores_are_no_agreement():
+    report = ga.hf.audit_config(transformers.LlamaConfig(num_hidden_layers=1, attention_chunk_size=8))
+    assert not report
+    assert "the blocks are not applied: every earlier token is read, in block_local(29, 8, causal=True)" in str(report)
