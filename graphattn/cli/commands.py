@@ -132,7 +132,7 @@ def verify(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure whether attention on a graph is exact.
+    """Measure the exactness of attention on a graph.
 
     Output and gradients of every backend are compared with plain dense attention in float64: at every target where
     that takes at most minutes (causal up to about 2,000 nodes, sparse graphs up to ten thousands), else at a sample;

@@ -1,4 +1,4 @@
-"""The state of an installation: versions, extras, devices, and whether every backend is exact here."""
+"""The state of an installation: versions, extras, devices, and the exactness of every backend here."""
 
 import os
 import platform

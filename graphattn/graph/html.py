@@ -23,11 +23,16 @@ def mask_page(title: str, edges: Edges) -> str:
 
 def mask_shares(edges: Edges) -> Tensor:
     """Edges per pair in each cell, float64 (at most 128, at most 128); a cell of a small mask is one pair."""
-    T, S = edges.num_targets, edges.num_sources
-    side = max(1, -(-max(T, S) // MOST_CELLS))
-    counts = edges.block_counts(side, side)
+    side = max(1, -(-max(edges.num_targets, edges.num_sources) // MOST_CELLS))
+    return block_shares(edges, side, side)
+
+
+def block_shares(edges: Edges, height: int, width: int) -> Tensor:
+    """Edges per pair in every block of ``height`` targets by ``width`` sources, float64."""
+    counts = edges.block_counts(height, width)
     rows, columns = (
-        (size - side * torch.arange(cells)).clamp(max=side) for size, cells in zip((T, S), counts.shape, strict=True)
+        (size - side * torch.arange(cells)).clamp(max=side)
+        for size, side, cells in zip((edges.num_targets, edges.num_sources), (height, width), counts.shape, strict=True)
     )
     return counts / (rows[:, None] * columns).double()
 

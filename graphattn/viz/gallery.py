@@ -6,10 +6,9 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..graph.html import image, mask_shares, png
+from ..graph.html import block_shares, image, mask_shares, png
 from ..graphs.catalogue import Named
 from .layouts import Layout
-from .mask_image import edge_share
 from .style import INK, TEXT, empty_figure, plain, shades
 from .style import png as figure_png
 from .thumbnail import draw_thumbnail, graph_of, place_in
@@ -109,7 +108,7 @@ def gallery_sheet(patterns: Iterable[Named]) -> "Figure":
         graph = graph_of(named)
         figure.text(left + 0.04 * width, low + 0.86 * height, plain(named.name), fontsize=TEXT, color=INK)
         mask = figure.add_axes((left + 0.04 * width, low + 0.08 * height, 0.34 * width, 0.72 * height))
-        mask.imshow(edge_share(graph, (1, 1)) > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1)
+        mask.imshow(block_shares(graph.edges, 1, 1) > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1)
         mask.set(xticks=[], yticks=[])
         box = (left + 0.41 * width, low + 0.08 * height, 0.55 * width, 0.72 * height)
         _axes(figure, box, graph, place_in(named, graph))

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.graph import AttentionGraph
+from ..graph.html import block_shares
 from .choice import can_walk
 from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, counted, fitting, shades
 
@@ -36,7 +37,7 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
         ax.set(xticks=[], yticks=[], aspect="equal")
         return []
     height, width = (1 if max(T, S) <= _EXACT else -(-size // _MOST_CELLS) for size in (T, S))
-    share = edge_share(graph, (height, width))
+    share = block_shares(graph.edges, height, width).numpy()
     box = (-0.5, S - 0.5, T - 0.5, -0.5)
     if height == width == 1:
         fine = max(T, S) > _MOST_CELLS and _is_equal(T, S)  # smaller than a pixel: blend, or single edges vanish
@@ -70,14 +71,6 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
 def _is_equal(T: int, S: int) -> bool:
     """True if both axes can have one scale."""
     return 0.25 <= T / S <= 4
-
-
-def edge_share(graph: AttentionGraph, tile: tuple[int, int]) -> np.ndarray:
-    """Edges per pair in every tile of (targets, sources), float64; the mask as zeros and ones where that is (1, 1)."""
-    counts = graph.block_counts(tile).numpy()
-    rows = np.minimum(tile[0], graph.num_targets - tile[0] * np.arange(counts.shape[0]))
-    columns = np.minimum(tile[1], graph.num_sources - tile[1] * np.arange(counts.shape[1]))
-    return counts / (rows[:, None] * columns[None, :])
 
 
 def short(x: float) -> str:

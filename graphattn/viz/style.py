@@ -166,7 +166,7 @@ def weight_scale(values: Any, relative: bool, colours: tuple[str, ...] = WEIGHTS
     shown = shades(*((_SIGNED_LINES if colours is LINES else SIGNED) if signed else colours))
     sentences = []
     if 0 < largest < _WEAK * top:
-        sentences.append(f"The largest weight is {largest:.2g}; relative=True makes it the darkest.")
+        sentences.append(f"The largest value is {largest:.2g}; relative=True makes it the darkest.")
     return ScalarMappable(Normalize(-top if signed else 0.0, top), shown.with_extremes(bad="white")), sentences
 
 

@@ -210,9 +210,9 @@ def _matrix(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, boo
         ax.tick_params(labelleft=False)
     if height == width == 1:
         whose = " of the head" if shown.own else ""
-        return [f"White where no edge{whose} is drawn, or its weight is NaN."]
+        return [f"White where no edge{whose} is drawn, or its value is NaN."]
     return [
-        f"A cell is {counted(height, 'target')} by {counted(width, 'source')}, as dark as the largest weight in it; "
+        f"A cell is {counted(height, 'target')} by {counted(width, 'source')}, with the value in it farthest from 0; "
         "white without an edge."
     ]
 

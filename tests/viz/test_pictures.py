@@ -12,12 +12,12 @@ import torch
 from graphattn.errors import GraphError, GraphIndexError, MissingExtraError, ShapeError
 from graphattn.graph.forms import band, of_function, product
 from graphattn.graph.graph import AttentionGraph
+from graphattn.graph.html import block_shares
 from graphattn.graph.listed import checked
 from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 from graphattn.viz import plot
 from graphattn.viz.choice import sources_of, spread_targets
-from graphattn.viz.mask_image import edge_share
 from graphattn.viz.style import broken
 
 pytestmark = pytest.mark.slow
@@ -103,9 +103,9 @@ def test_large_mask_shows_shares_of_tiles():
     assert "5 targets by 7 sources" in caption(figure)
 
 
-def test_edge_share_counts_the_ragged_border():
+def test_shares_count_the_ragged_border():
     full = AttentionGraph(band(7, 11), "full")
-    assert np.array_equal(edge_share(full, (3, 5)), np.ones((3, 3)))
+    assert torch.equal(block_shares(full.edges, 3, 5), torch.ones(3, 3).double())
 
 
 def test_a_million_nodes_draw_in_a_second():

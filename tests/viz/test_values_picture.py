@@ -173,7 +173,7 @@ def test_what_is_left_out_is_said():
 def test_a_pale_picture_says_how_large_its_largest_weight_is():
     graph, even = ga.graphs.cross(1, 50), torch.full((50,), 0.02)
     said = plot(graph, values=even, target=0).get_supxlabel().replace("\n", " ")
-    assert "The largest weight is 0.02; relative=True makes it the darkest." in said
+    assert "The largest value is 0.02; relative=True makes it the darkest." in said
     assert "relative=True" not in plot(graph, values=even, target=0, relative=True).get_supxlabel()
 
 
