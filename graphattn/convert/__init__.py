@@ -19,5 +19,5 @@ from .saving import graph_to_dict as graph_to_dict
 from .scipy import from_scipy as from_scipy
 from .scipy import to_scipy as to_scipy
 
-# A star import must not bring this package's networkx and scipy in place of the real ones.
+# Not in __all__: a star import must not shadow the real networkx and scipy.
 __all__ = [name for name in dir() if name.startswith(("from_", "to_", "graph_"))]

@@ -38,6 +38,6 @@ def by_pair(function: PairRule, target: Tensor, source: Tensor) -> Tensor:
 
 
 def _in_a_thread(ask: Callable[[], Tensor]) -> Tensor:
-    """``ask()`` where ``torch.vmap`` works: graphs are derived outside of torch.func, which holds for one thread."""
+    """``ask()`` in another thread: graphs are derived outside of torch.func, which is active per thread."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(ask).result()

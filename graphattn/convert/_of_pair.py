@@ -1,4 +1,4 @@
-"""A FlexAttention ``mask_mod`` of one batch and one head as a rule, and what it does for the others."""
+"""A FlexAttention ``mask_mod`` of one batch and one head as a rule, and comparisons with the others."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from ._by_pair import by_pair
 from .rule import from_rule, on_device, sample
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-_TRIED = {"b": (1, 2, 3, 7), "h": (1, 2, 3, 5, 7, 8, 15, 31, 63)}  # where their number is not given
+_TRIED = {"b": (1, 2, 3, 7), "h": (1, 2, 3, 5, 7, 8, 15, 31, 63)}  # tried if their number is not given
 _PROBED = 17
-_COMPARED = 1 << 28  # pairs that several batches or heads are compared on, in some ten seconds
-_HEADS, _MASKS = 256, 4096  # masks to make, and to try some pairs of, in as long
+_COMPARED = 1 << 28  # limit of the pairs compared between batches or heads, some ten seconds
+_HEADS, _MASKS = 256, 4096  # limits of heads, and of masks of which some pairs are tried, in as long
 
 
 @dataclass(frozen=True)
 class OfPair:
-    """A ``mask_mod`` of one batch and one head; ``alone`` asks about each pair as 0-d tensors."""
+    """A ``mask_mod`` of one batch and one head; with ``alone`` it is called on each pair as 0-d tensors."""
 
     mask_mod: MaskMod
     batch: int = 0
@@ -34,7 +34,7 @@ class OfPair:
         return by_pair(self._ask, target, source) if self.alone else self._ask(target, source)
 
     def at(self, letter: str, value: int) -> "OfPair":
-        """The same of another batch or head."""
+        """The same function at another batch or head."""
         return replace(self, batch=value) if letter == "b" else replace(self, head=value)
 
     def _ask(self, target: Tensor, source: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class OfPair:
 def of_head(
     mask_mod: MaskMod, head: int, T: int, S: int, name: str | None, device: torch.device | str
 ) -> AttentionGraph:
-    """The graph of batch 0 and one head: called on whole index tensors if that gives what each pair gives alone."""
+    """The graph of batch 0 and one head: called on whole index tensors if that agrees with single pairs."""
     rule = OfPair(mask_mod, head=head)
     alone = replace(rule, alone=True)
     failed = None
@@ -65,16 +65,16 @@ def of_head(
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What went wrong in the first place."""
+    """The original error."""
     return error if error.__cause__ is None else _cause(error.__cause__)
 
 
 def _as_alone(graph: AttentionGraph, rule: OfPair, alone: OfPair) -> bool:
-    """Whether some pairs get the answers that they get alone; one answer about all of them may be a reduction."""
+    """True if some pairs together give the same answers as alone; a single answer for all may be a reduction."""
     t, s = _pairs(graph)
     try:
         expected = alone(t, s)
-    except Exception:  # what torch.vmap cannot run
+    except Exception:  # code that torch.vmap cannot run
         return True
     table = rule(t, s)
     return t.numel() == 0 or (table.dim() > 0 and torch.equal(table.expand(t.shape), expected.expand(t.shape)))
@@ -107,7 +107,7 @@ def of_heads(
     H: int | None,
     compared: int,
 ) -> AttentionGraph | PerHead:
-    """One graph if all heads have the same edges, else one of each; refused if they differ from batch to batch."""
+    """One graph if all heads have the same edges, else one per head; refused if batches differ."""
     _refuse_many(B or 1, H or 1, compared, size[0] * size[1])
     heads = [graph_of(h, f"{name}[h={h}]" if H else name) for h in range(H or 1)]
     if H is None:
@@ -120,26 +120,26 @@ def of_heads(
 
 
 def _refuse_many(B: int, H: int, compared: int, size: int) -> None:
-    """Refuse more batches, heads, and pairs of each than can be asked; ``compared`` batches are on all pairs."""
+    """Refuse too many batches, heads, and pairs of each; ``compared`` batches are compared on all pairs."""
     if H > _HEADS:
-        raise GraphError(f"H={H} makes {H:,} graphs (limit {_HEADS:,}); make those of some heads, with H=1 for each")
+        raise GraphError(f"H must be at most {_HEADS:,}, got {H:,}; convert the mask of each head, with H=1")
     if B * H > _MASKS:
         raise GraphError(
-            f"B={B} and H={H} are {B * H:,} masks, B x H (limit {_MASKS:,}); pass B=1, which compares none, or without "
-            "B some are tried"
+            f"B x H must be at most {_MASKS:,} masks, got B={B} and H={H}; pass B=1, which compares none, or leave B "
+            "out to try some"
         )
     pairs = compared * H * size
     if compared > 1 and pairs > _COMPARED:
         of_heads = "" if H == 1 else f" for H={H}"
         raise GraphError(
-            f"B={B} compares {pairs:,} pairs{of_heads}, B x H x T x S (limit {_COMPARED:,}); without B some are tried"
+            f"B={B} compares {pairs:,} pairs{of_heads}, B x H x T x S (limit {_COMPARED:,}); leave B out to try some"
         )
 
 
 def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
-    """Refuse a mask that answers some pairs differently for some batch, or some head.
+    """Refuse a mask that differs on some pairs between batches, or between heads.
 
-    Without their number some are tried; those that a table of the mask has no place for are beyond the last.
+    If their number is not given, some are tried; an index error means that they are beyond the last.
     """
     t, s = _pairs(graph)
     expected, before = graph.contains(t, s), 0
@@ -160,21 +160,21 @@ def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
 
 
 def _check_equal_batches(graph: AttentionGraph, batches: int) -> None:
-    """Refuse a mask that answers any pair differently for some batch."""
+    """Refuse a mask that differs on any pair between batches."""
     for b in range(1, batches):
         if not graph.equals(_at(graph, "b", b)):
             raise _depends(graph, "b", f"some pair differs between b = 0 and b = {b}")
 
 
 def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
-    """The graph of another batch or head."""
+    """The graph at another batch or head."""
     rule = rule_of(graph).at(letter, value)
     edges = of_function(graph.num_targets, graph.num_sources, on_device(rule, graph.device), rule)
     return replace(graph, edges=edges)
 
 
 def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
-    """The graphs of heads, those with the same edges as one object; of very many pairs each head keeps its own."""
+    """The graphs of heads, with one object for equal ones; they are not compared on very many pairs."""
     kept: list[AttentionGraph] = []
     left = _COMPARED // max(1, heads[0].num_targets * heads[0].num_sources)  # comparisons
     left = left if len(heads) <= left else 0
@@ -192,10 +192,10 @@ def _depends(graph: AttentionGraph, letter: str, how: str) -> GraphError:
     if letter == "h":
         return GraphError(
             f"{mask} must not depend on h, since one graph serves all heads, but {how}. Pass H=, the number of "
-            f"heads, for a graph of each; or choose one: lambda b, h, q, kv: {mask}(b, h0, q, kv), {chosen}"
+            f"heads, for a graph of each; or fix one: lambda b, h, q, kv: {mask}(b, h0, q, kv), {chosen}"
         )
     return GraphError(
-        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=1 where there is one. Or "
-        f"choose one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a graph for each b0, and one of "
-        "them all with disjoint_union"
+        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=1 for a single one. Or "
+        f"fix one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a graph for each b0, and join "
+        "them with disjoint_union"
     )

@@ -1,4 +1,4 @@
-"""FlexAttention's block masks: which blocks of a mask are empty, full, or need a test."""
+"""FlexAttention's block masks: blocks of a mask are empty, full, or partial."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +26,7 @@ def to_block_mask(
     """A FlexAttention ``BlockMask``, from exact counts of the edges in every block; T x S is never built.
 
     Blocks without an edge are skipped, full ones need no test, the others call :func:`to_mask_mod`. As with
-    ``create_block_mask``, a block that reaches over the border is never full.
+    ``create_block_mask``, a block that crosses the border is never full.
 
     Args:
         graph: Any graph without repeated edges, or a :class:`~graphattn.PerHead`.
@@ -35,7 +35,7 @@ def to_block_mask(
     Returns:
         A block mask for one batch and one head, which broadcast, or H heads of a ``PerHead``; on ``graph.device``.
     Raises:
-        GraphError: As :func:`to_mask_mod`, if there is no pair at all, or a block side is below 1.
+        GraphError: As :func:`to_mask_mod`, if there are no pairs, or a block side is below 1.
     Example:
         >>> from graphattn.graphs import causal
         >>> to_block_mask(causal(512)).shape
@@ -61,14 +61,14 @@ def to_block_mask(
 
 
 def _ordered(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """How many blocks a row has, (1, H, rows), and the columns with those first, (1, H, rows, columns); int32."""
+    """The number of blocks of a row, (1, H, rows), and the columns, theirs first, (1, H, rows, columns); int32."""
     columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
     return tuple(part[None].to(device, torch.int32) for part in (blocks.sum(-1), columns))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class _OfBlocks:
-    """What a block mask lets through: full blocks, and in the partial ones what its ``mask_mod`` does."""
+    """The edges of a block mask: full blocks, and in partial blocks the pairs of its ``mask_mod``."""
 
     classes: Tensor  # (H or 1, rows, columns)
     block_size: tuple[int, int]
@@ -81,7 +81,7 @@ class _OfBlocks:
         return (block == FULL) | ((block == PARTIAL) & self.rule(target, source))
 
     def at(self, letter: str, value: int) -> "_OfBlocks":
-        """The same of another batch or head."""
+        """The same edges at another batch or head."""
         return replace(self, rule=self.rule.at(letter, value))
 
 
@@ -90,22 +90,22 @@ def from_block_mask(
 ) -> AttentionGraph | PerHead:
     """A graph, as a rule, from a FlexAttention ``BlockMask`` that is the same for all batches.
 
-    An edge is what FlexAttention's compiled kernels let through: every pair of a full block, and the pairs of a partial
-    one for which ``mask_mod`` says so; an empty block has no edge, whatever ``mask_mod`` says.
+    Edges are the pairs that FlexAttention's compiled kernels read: every pair of a full block, and the pairs of a
+    partial one for which ``mask_mod`` is True; an empty block has none, for any ``mask_mod``.
 
     Args:
-        block_mask: As ``create_block_mask`` makes it.
-        B: Batches whose masks are compared, pair by pair; by default some pairs are tried, for each of the block mask's
-            batches, or if it has one that broadcasts for some b.
-        H: Heads, each with edges of its own where the block mask differs; by default those of the block mask, if it has
-            more than one.
-        name: What ``repr`` shows.
+        block_mask: A result of ``create_block_mask``.
+        B: Number of batches whose masks are compared, pair by pair; by default some pairs are tried, for each batch of
+            the block mask, or for some b if it has one that broadcasts.
+        H: Number of heads, each with its own edges if the block mask differs; by default that of the block mask, if
+            above one.
+        name: The name that ``repr`` shows.
     Returns:
         One graph if all heads have the same edges, else a :class:`~graphattn.PerHead` of H graphs.
     Raises:
-        GraphError: If it is no ``BlockMask``, or a slice of one, which has no ``mask_mod``; more batches, heads or
-            pairs than :func:`from_mask_mod` takes; B or H is not the number that it has; it differs from batch to
-            batch, since one graph serves a batch, or from head to head though it has one head and H is not given.
+        GraphError: If it is not a ``BlockMask``, or a slice of one, which has no ``mask_mod``; if it has more batches,
+            heads or pairs than :func:`from_mask_mod` takes; if B or H is another number than its own; if its batches
+            differ, since one graph serves a batch, or its heads, though it has one head and H is not given.
     Example:
         >>> from graphattn.graphs import causal
         >>> from_block_mask(to_block_mask(causal(512))).equals(causal(512))
@@ -117,8 +117,8 @@ def from_block_mask(
         raise GraphError(f"block_mask must be a BlockMask, got a {type(block_mask).__name__}; see from_mask_mod")
     if getattr(block_mask.mask_mod, "__name__", "") == "_sliced_mask_mod_error":
         raise GraphError(
-            "block_mask was sliced, block_mask[b, h], and lost its mask_mod, which tells the pairs of a partial block: "
-            "make a graph of the whole one (with PerHead.graphs[h] of one head), or of mask_mod by from_mask_mod"
+            "block_mask must have a mask_mod, which a slice, block_mask[b, h], loses; convert the whole one (and take "
+            "PerHead.graphs[h] for one head), or its mask_mod by from_mask_mod"
         )
     compared = 1 if B is None else whole(B, "B", 1)
     T, S = block_mask.seq_lengths
@@ -129,7 +129,7 @@ def from_block_mask(
     B, H = _number(classes.shape[0], B, "B"), _number(classes.shape[1], H, "H")
     if (classes != classes[:1]).any():
         raise GraphError(
-            "block_mask has other blocks for some batch, and one graph serves a batch: make one of each, from_mask_mod("
+            "block_mask must have the same blocks for all batches; make a graph for each, from_mask_mod("
             "lambda b, h, q, kv: block_mask.mask_mod(b0, h, q, kv), ...) with b0 as a tensor"
         )
 
@@ -142,10 +142,10 @@ def from_block_mask(
 
 
 def _number(has: int, given: int | None, word: str) -> int | None:
-    """How many batches or heads there are: those of the block mask, or of one that broadcasts as many as given."""
+    """The number of batches or heads: that of the block mask, or the given one if it broadcasts."""
     given = given if given is None else whole(given, word, 1)
     if has > 1 and given not in (None, has):
-        raise GraphError(f"{word} must be {has}, which is what block_mask has, got {given}")
+        raise GraphError(f"{word} must be {has}, as in block_mask, got {given}")
     return has if has > 1 else given
 
 

@@ -22,18 +22,18 @@ def from_edge_index(
     duplicates: str = "error",
     name: str | None = None,
 ) -> AttentionGraph:
-    r"""A graph from its edges, one by one; their order stays the caller's.
+    r"""A graph from its edges, one by one, in the caller's order.
 
     .. math:: \mathcal{N}(t) = \{ s : (s, t) \text{ is a column of } \texttt{edge\_index} \}
 
     Args:
         edge_index: (2, E) of integers: row 0 sources, row 1 targets (also when E = 2). It is copied. A PyG
-            ``EdgeIndex`` brings its sizes along; what it claims about order and symmetry is not used.
+            ``EdgeIndex`` provides its sizes; its claims about order and symmetry are not used.
         num_sources: S. Give it together with ``num_targets``, or give ``num_nodes`` alone.
         num_targets: T.
-        num_nodes: N, where sources and targets are the same nodes.
-        duplicates: What to do with repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"`` copies.
-        name: What ``repr`` shows.
+        num_nodes: N, if sources and targets are the same nodes.
+        duplicates: Treatment of repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"`` copies.
+        name: The name that ``repr`` shows.
     Returns:
         Listed edges, on the device of ``edge_index``.
     Raises:
@@ -67,8 +67,8 @@ def _sizes(num_sources: int | None, num_targets: int | None, num_nodes: int | No
         return tuple(size if size is None else whole(size, side, 0, GraphError) for side, size in sizes)  # type: ignore[return-value]
     if num_sources is not None or num_targets is not None:
         raise GraphError(
-            f"num_nodes={num_nodes} says that sources and targets are the same nodes; num_sources={num_sources} and "
-            f"num_targets={num_targets} must be left out then. Pass num_nodes alone, or the other two"
+            f"num_nodes={num_nodes} means that sources and targets are the same nodes, and excludes "
+            f"num_sources={num_sources} and num_targets={num_targets}; pass num_nodes alone, or the other two"
         )
     return (whole(num_nodes, "num_nodes", 0, GraphError),) * 2
 
@@ -83,8 +83,8 @@ def _joined(given: tuple[Any, Any], carried: tuple[Any, Any]) -> tuple[Any, Any]
 def _no_sizes(edge_index: Any, given: tuple[Any, Any]) -> str:
     missing = " and ".join(side for side, size in zip(_SIDES, given, strict=True) if size is None)
     message = (
-        f"{missing} not given: edge_index alone does not say how many nodes there are (those at the end may have no "
-        "edge). Pass num_nodes=N if sources and targets are the same nodes, else num_sources=S and num_targets=T"
+        f"{missing} must be given, since nodes at the end may have no edge; pass num_nodes=N if sources and targets "
+        "are the same nodes, else num_sources=S and num_targets=T"
     )
     index = edge_index if isinstance(edge_index, Tensor) else torch.as_tensor(edge_index)
     if index.dim() != 2 or index.shape[0] != 2 or index.shape[1] == 0 or index.dtype not in INTEGERS:

@@ -51,23 +51,23 @@ def from_mask_mod(
 ) -> AttentionGraph | PerHead:
     """A graph, as a rule, from a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)``.
 
-    Whatever ``create_block_mask`` takes is taken. A function of whole index tensors, as in :func:`from_rule`, is called
-    with those; one that needs each pair alone (``table[kv_idx][0]``, ``.any()``) runs under ``torch.vmap``, which is
-    slower. A table (1, 1, T, S) that is read at ``[b, h, q_idx, kv_idx]`` has one batch and one head, as
-    ``create_block_mask`` has without B and H.
+    All functions of ``create_block_mask`` are accepted. A function of whole index tensors, as in :func:`from_rule`, is
+    called with those; one that needs single pairs (``table[kv_idx][0]``, ``.any()``) runs under ``torch.vmap``, which
+    is slower. A table (1, 1, T, S) that is read at ``[b, h, q_idx, kv_idx]`` has one batch and one head, as in
+    ``create_block_mask`` without B and H.
 
     Args:
         mask_mod: The function.
         num_targets: T, FlexAttention's ``Q_LEN``.
         num_sources: S, its ``KV_LEN``; T by default.
-        B: Batches whose masks are compared, pair by pair; by default some pairs are tried, for some b that the tables
-            of ``mask_mod`` have a place for.
-        H: Heads, each with edges of its own where ``mask_mod`` depends on h.
-        name: What ``repr`` shows; the function's own name by default.
-        device: Where the tensors that ``mask_mod`` reads are.
+        B: Number of batches whose masks are compared, pair by pair; by default some pairs are tried, for some b within
+            the tables of ``mask_mod``.
+        H: Number of heads, each with its own edges if ``mask_mod`` depends on h.
+        name: The name that ``repr`` shows; that of the function by default.
+        device: The device of the tensors that ``mask_mod`` reads.
     Returns:
-        One graph if all heads have the same edges, else (with ``H``, or where H x T x S is over 2^28, which is too much
-        to compare) a :class:`~graphattn.PerHead` of H graphs.
+        One graph if all heads have the same edges, else (with ``H``, or if H x T x S is over 2^28, too many to compare)
+        a :class:`~graphattn.PerHead` of H graphs.
     Raises:
         GraphError: As :func:`from_rule`; if H is over 256, B x H over 4096, or, with B > 1, B x H x T x S over 2^28;
             if the mask differs from batch to batch, since one graph serves a batch; and
@@ -91,13 +91,13 @@ def from_mask_mod(
 def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:
     """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and look-ups only.
 
-    Bands, rectangles, functions and what joins them give arithmetic. Others give a table of tiles and a bitmap for each
-    tile that has some edges and lacks some, so neighbours that are near each other save memory. The tensors are on
+    Bands, rectangles, functions and their combinations become arithmetic. Other graphs become a table of tiles and a
+    bitmap for each partial tile, so that an order with near neighbours saves memory. The tensors are on
     ``graph.device``.
 
     Args:
         graph: One for all heads, or a :class:`~graphattn.PerHead`, for which ``mask_mod`` depends on h.
-        H: Heads of the query, that share the graphs of a ``PerHead`` in order; by default as many as it has graphs.
+        H: Number of heads of the query, which share the graphs of a ``PerHead`` in order; by default one per graph.
     Raises:
         GraphError: If edges are repeated, the look-up tables would take more than 4 GiB, or H is not a multiple of the
             number of graphs.
@@ -125,14 +125,14 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
 
 
 def _made_of(graphs: Sequence[AttentionGraph]) -> tuple[MaskMod, list[int]] | None:
-    """The one ``mask_mod`` that all the graphs were made of, for batch 0, and the head of each; if there is one."""
+    """The ``mask_mod`` from which all graphs were made, for batch 0, and the head of each; None if there is none."""
     pairs = [graph.edges.function for graph in graphs if isinstance(graph.edges.function, OfPair)]
     alike = len(pairs) == len(graphs) and all(pair.mask_mod is pairs[0].mask_mod for pair in pairs)
     return (pairs[0].mask_mod, [pair.head for pair in pairs]) if alike else None
 
 
 def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
-    """One that looks up which graph its head reads along."""
+    """A ``mask_mod`` that looks up the graph of its head."""
     groups = heads.groups(len(heads.graphs) if H is None else H)
     sizes = torch.tensor([group.last - group.first for group in groups])
     made = _made_of([group.graph for group in groups])

@@ -22,17 +22,17 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Atte
 
     Args:
         mask: (T, S), a tensor or an array; or (1, 1, T, S), as transformers makes it for one example.
-        kind: ``"bool"``: True at (t, s) says that ``t`` may read ``s``. ``"mha"``: True says that it may *not*, as in
+        kind: ``"bool"``: True at (t, s) means that ``t`` may read ``s``. ``"mha"``: True means that it may *not*, as in
             ``nn.MultiheadAttention``. ``"additive"``: floats that are added to the scores, 0 an edge, -inf none; so is
             the lowest number of the dtype, which transformers writes for -inf, in a row that has an edge.
-        name: What ``repr`` shows.
+        name: The name that ``repr`` shows.
     Returns:
         Listed edges by target, then by source, on the mask's device.
     Raises:
-        GraphError: If it is of another kind (numbers may be weights, counts or a bias; the message names the way for
-            each), or there are several masks: graphs of heads are a :class:`~graphattn.PerHead`, those of examples a
-            :func:`~graphattn.disjoint_union`. An additive mask of other numbers is refused, naming the first: a finite
-            bias belongs to ``score_bias``, and -1e9 is not -inf (a row full of it has equal weights, not none).
+        GraphError: If the mask is of another kind (numbers may be weights, counts or a bias; the message has advice for
+            each), or there are several masks: graphs of heads form a :class:`~graphattn.PerHead`, those of examples a
+            :func:`~graphattn.disjoint_union`. An additive mask of other numbers is refused with the first of them: a
+            finite bias belongs to ``score_bias``, and -1e9 is not -inf (a row full of it has equal weights, not 0).
     Example:
         >>> print(from_mask(torch.ones(2, 3).tril().bool()))
         AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed)
@@ -68,15 +68,15 @@ def _of_additive(mask: Any) -> Tensor:
 
 
 def to_mask(graph: AttentionGraph, kind: str = "bool", dtype: torch.dtype = torch.float32) -> Tensor:
-    """The dense mask (T, S) of a graph, as other attention takes it.
+    """The dense mask (T, S) of a graph for other implementations of attention.
 
     Args:
         graph: The graph.
         kind: ``"bool"``: True where ``s -> t`` is an edge, ``attn_mask`` of ``scaled_dot_product_attention``.
-            ``"mha"``: True where there is none, ``attn_mask`` of ``nn.MultiheadAttention``, which makes NaN of a target
-            without sources, where this library has 0. ``"additive"``: 0 on an edge, log n on one with n copies, -inf
-            elsewhere.
-        dtype: Of an additive mask.
+            ``"mha"``: True where there is none, ``attn_mask`` of ``nn.MultiheadAttention``, which returns NaN for a
+            target without sources, where this library returns 0. ``"additive"``: 0 on an edge, log n on one with n
+            copies, -inf elsewhere.
+        dtype: Dtype of an additive mask.
     Raises:
         GraphError: If it would take more than 4 GiB, edges are repeated (only an additive mask can count copies), or
             ``dtype`` is not floating point.
@@ -133,12 +133,12 @@ def _two_dimensions(mask: Any, argument: str) -> Tensor:
 
 
 def _of_several(shape: tuple[int, ...]) -> str:
-    """What to do with the masks of several examples (the first axis of four) or heads (the second)."""
+    """Advice for the masks of several examples (the first axis of four) or heads (the second)."""
     if len(shape) < 3:
         return ""
     heads, examples = (len(shape) != 4 or n > 1 for n in (shape[-3], shape[0]))
-    ways = ["graphs of heads are one graphattn.PerHead(graphs)"] * heads
-    ways += ["graphs of examples are one graphattn.disjoint_union(graphs), or a call for each"] * examples
+    ways = ["for heads join them with graphattn.PerHead(graphs)"] * heads
+    ways += ["for examples join them with graphattn.disjoint_union(graphs), or call attention for each"] * examples
     return f"; make a graph of each mask[{'i' if len(shape) == 3 else 'b, h'}]: {'; '.join(ways)}"
 
 
@@ -150,7 +150,7 @@ def bool_mask(mask: Any, argument: str) -> Tensor:
 
 
 def _advice(values: Tensor) -> str:
-    """What numbers in a mask probably meant."""
+    """Advice by the probable meaning of numbers in a mask."""
     values = values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
     signs = (
         []
@@ -160,9 +160,9 @@ def _advice(values: Tensor) -> str:
             (values < 0, "a negative number", "pass (mask > 0) or (mask != 0), whichever means an edge"),
         ]
     )
-    for suspect, what, then in [(values.isnan(), "NaN", "decide what it means before it becomes a mask"), *signs]:
+    for suspect, what, then in [(values.isnan(), "NaN", "replace it before making a mask"), *signs]:
         where = torch.nonzero(suspect)
         if where.numel():
             t, s = where[0].tolist()
             return f" with {what} at [{t}, {s}]; {then}"
-    return "; pass (mask != 0) if every number but 0 is an edge; weights belong to score_bias"
+    return "; pass (mask != 0) if all numbers but 0 are edges; weights belong to score_bias"

@@ -1,4 +1,4 @@
-"""networkx graphs. Their arrows are the flow of information here, unless the caller says otherwise."""
+"""networkx graphs. By default their arrows are the flow of information."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -49,10 +49,10 @@ def from_networkx(
     name: str | None = None,
     return_nodes: bool = False,
 ) -> Any:
-    """A graph from a networkx graph; node ``i`` is the ``i``-th of ``G.nodes``, whatever its label.
+    """A graph from a networkx graph; node ``i`` is the ``i``-th of ``G.nodes``, for any labels.
 
-    Edges come in the order of ``G.edges``. An edge of an undirected graph becomes two, there and back, one after the
-    other (a self-loop one). Attributes of nodes and edges are not read. With ``arrows="flow"`` the mask is the
+    Edges come in the order of ``G.edges``. An edge of an undirected graph becomes two consecutive ones, in both
+    directions (a self-loop one). Attributes of nodes and edges are not read. With ``arrows="flow"`` the mask is the
     transpose of ``nx.to_numpy_array(G)``.
 
     Args:
@@ -60,10 +60,10 @@ def from_networkx(
         arrows: ``"flow"``: information flows along ``u -> v``, so ``u`` is the source. ``"attends"``: ``u`` attends to
             ``v``, so ``v`` is the source.
         sources: For two sets of nodes, with ``targets``: the labels of the sources, in order. Of an undirected edge the
-            directions from ``sources`` to ``targets`` are taken.
+            directions from ``sources`` to ``targets`` are used.
         targets: The labels of the targets, in order.
-        duplicates: What to do with parallel edges of a multigraph: ``"error"``, ``"keep"`` each, or ``"merge"`` them.
-        name: What ``repr`` shows; the name of ``G`` by default.
+        duplicates: Treatment of parallel edges of a multigraph: ``"error"``, ``"keep"`` each, or ``"merge"`` them.
+        name: The name that ``repr`` shows; that of ``G`` by default.
         return_nodes: Also return the labels, ``list(G.nodes)``.
     Returns:
         Listed edges; with ``return_nodes=True`` the pair (graph, labels).
@@ -84,11 +84,11 @@ def from_networkx(
     check_flags(return_nodes=return_nodes)
     nodes = list(G.nodes)
     if (sources is None) != (targets is None):
-        raise GraphError("sources and targets belong together: give the labels of both, or of neither")
+        raise GraphError("sources and targets must be given together; give the labels of both, or of neither")
     if sources is None or targets is None:
         source_labels = target_labels = nodes
     elif return_nodes:
-        raise GraphError("return_nodes has nothing to add to sources and targets: node i is the i-th label given there")
+        raise GraphError("return_nodes excludes sources and targets, whose labels are the nodes; leave it out")
     else:
         source_labels, target_labels = _known(sources, G, "sources"), _known(targets, G, "targets")
     edges = _edges(G, arrows, source_labels, target_labels)
@@ -142,7 +142,7 @@ def _edges(
         ]
         if not fit:
             raise GraphError(
-                f"the edge from {u!r} to {v!r} does not lead from sources to targets; drop it from G, exchange sources "
+                f"edges must lead from sources to targets, got {u!r} to {v!r}; drop it from G, exchange sources "
                 'and targets, or pass the other arrows ("flow" or "attends")'
             )
         edges.extend(fit)
@@ -183,7 +183,7 @@ def to_networkx(
         G.add_nodes_from(labels)
     else:
         if nodes is not None:
-            raise GraphError("nodes labels a square graph; this one has two sets of nodes: see nx.relabel_nodes")
+            raise GraphError("nodes needs a square graph, got one with two sets of nodes; use nx.relabel_nodes")
         sources = [("s", i) for i in range(graph.num_sources)]
         targets = [("t", j) for j in range(graph.num_targets)]
         G.add_nodes_from(sources, bipartite=0)

@@ -21,16 +21,16 @@ def from_pyg(
 ) -> AttentionGraph:
     """A graph from PyG's ``Data``, ``Batch``, ``HeteroData`` or ``EdgeIndex``; edges keep their order.
 
-    Sizes are what the container says (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never the largest index. What an
-    ``EdgeIndex`` claims about its order or symmetry is not used, so a wrong claim does no harm. Features are not read.
+    Sizes come from the container (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never from the largest index. Claims
+    of an ``EdgeIndex`` about its order or symmetry are not used, so that wrong ones do no harm. Features are not read.
 
     Args:
         data: The container.
         edge_type: For ``HeteroData``: (source type, relation, target type); needed if there are several.
-        duplicates: What to do with repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"`` copies.
-        name: What ``repr`` shows.
+        duplicates: Treatment of repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"`` copies.
+        name: The name that ``repr`` shows.
     Raises:
-        GraphError: If there are no edges by index, the number of nodes is unknown, or an edge is repeated and
+        GraphError: If there is no ``edge_index``, the number of nodes is unknown, or an edge is repeated and
             ``duplicates="error"``.
         GraphIndexError: If an index is outside its range.
     Example:
@@ -47,7 +47,7 @@ def from_pyg(
         sizes = _num_nodes(data[source_type], source_type), _num_nodes(data[target_type], target_type)
         return from_edge_index(_indexed(data[edge_type]), *sizes, duplicates=duplicates, name=name or "pyg")
     if edge_type is not None:
-        raise GraphError(f"edge_type chooses in a HeteroData, got it with a {type(data).__name__}; leave it out")
+        raise GraphError(f"edge_type needs a HeteroData, got a {type(data).__name__}; leave it out")
     if isinstance(data, Data):
         edge_index = _indexed(data)
         size = _num_nodes(data, "data")
@@ -68,7 +68,7 @@ def _of_type(data: "HeteroData", edge_type: EdgeType | None) -> EdgeType:
         raise GraphError(f"edge_type must be one of {known}, got {edge_type!r}")
     for side in (edge_type[0], edge_type[2]):
         if side not in data.node_types:
-            raise GraphError(f"data has edges {edge_type} and no nodes {side!r}; set data[{side!r}].num_nodes")
+            raise GraphError(f"data has edges {edge_type}, but no nodes {side!r}; set data[{side!r}].num_nodes")
     return edge_type
 
 
@@ -78,20 +78,20 @@ def _indexed(store: Any) -> Any:
     other = next((key for key in ("adj_t", "adj", "face") if key in store), None)
     hint = {
         "face": "; apply torch_geometric.transforms.FaceToEdge, or see graphattn.graphs.mesh_vertices",
-        None: "; edges are none at all? then torch.empty(2, 0)",
+        None: "; without edges it is torch.empty(2, 0)",
     }.get(other, f"; it has {other}: pass its indices as edge_index (row 0 sources)")
     raise GraphError(f"data must have an edge_index (2, E){hint}")
 
 
 def _num_nodes(store: Any, what: str) -> int:
-    with warnings.catch_warnings():  # PyG warns, and then takes the largest index plus one
+    with warnings.catch_warnings():  # PyG warns, and then uses the largest index plus one
         warnings.simplefilter("error", UserWarning)
         try:
             size = store.num_nodes
         except UserWarning:
             size = None
     if size is None:
-        raise GraphError(f"{what} does not say how many nodes it has (some may have no edge); set num_nodes")
+        raise GraphError(f"{what} has no number of nodes (some may have no edge); set num_nodes")
     return size
 
 
@@ -110,7 +110,7 @@ def to_pyg(graph: AttentionGraph) -> "Data":
 
     if not graph.is_square:
         raise GraphError(
-            f"a Data has one set of nodes, this graph has {graph.num_sources} sources and {graph.num_targets} targets; "
+            f"a Data needs one set of nodes, got {graph.num_sources} sources and {graph.num_targets} targets; "
             "use to_pyg_hetero or to_pyg_edge_index"
         )
     return Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
@@ -140,7 +140,7 @@ def to_pyg_hetero(graph: AttentionGraph, edge_type: EdgeType = ("source", "to", 
     edge_type = (source_type, relation, target_type)
     if source_type == target_type and not graph.is_square:
         raise GraphError(
-            f"edge_type {edge_type} has one type of nodes, this graph has {graph.num_sources} sources and "
+            f"edge_type {edge_type} has one type of nodes, but the graph has {graph.num_sources} sources and "
             f"{graph.num_targets} targets"
         )
     data = HeteroData()

@@ -14,7 +14,7 @@ from ..graph.forms import of_function
 from ._by_pair import PairRule, by_pair
 
 _PROBED = 13  # targets and, two fewer, sources: a square table would hide a transposed answer
-_ALONE = 24  # of their pairs, at about equal distances, are asked about one by one, too
+_ALONE = 24  # of their pairs, evenly spaced, that are also tested one by one
 
 
 def from_rule(
@@ -25,25 +25,25 @@ def from_rule(
     name: str | None = None,
     device: torch.device | str = "cpu",
 ) -> AttentionGraph:
-    r"""A graph from a function that says whether ``source -> target`` is an edge.
+    r"""A graph from a function of (target, source) that is True if ``source -> target`` is an edge.
 
     .. math:: \mathcal{N}(t) = \{ s : f(t, s) \}
 
-    The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and answers for each pair on its
-    own: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs are tried right away, together and one
-    by one, to see that it does. Counting the edges asks about all T x S pairs, a chunk at a time; the closed forms of
-    ``graphattn.graphs`` need not. The function is asked again whenever edges are needed: a tensor that it reads must
-    not change afterwards.
+    The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and must treat each pair
+    independently: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs are tested at once, together
+    and one by one. Counting the edges calls it on all T x S pairs, a chunk at a time; the closed forms of
+    ``graphattn.graphs`` avoid that. The function is called again whenever edges are needed: a tensor that it reads
+    must not change afterwards.
 
     Args:
         function: ``function(target, source)``, bool in their common shape.
         num_targets: T.
         num_sources: S; T by default, for one set of nodes.
-        name: What ``repr`` shows; the function's own name by default.
-        device: Where index tensors of the graph are made, and where the tensors are that the function reads.
+        name: The name that ``repr`` shows; that of the function by default.
+        device: The device of the graph's index tensors, and of the tensors that the function reads.
     Raises:
-        GraphError: If the function fails, is not boolean, or answers differently for the same pair in other company;
-            the message gives a pair.
+        GraphError: If the function fails, is not boolean, or depends on the other pairs of a call; the message gives a
+            pair.
     Example:
         >>> print(from_rule(lambda t, s: s <= t, 3))
         AttentionGraph(rule: 3 nodes, 6 edges, density 0.667, rule)
@@ -63,7 +63,7 @@ def from_rule(
 
 
 def trusted_rule(function: PairRule, num_targets: int, num_sources: int, name: str = "rule") -> AttentionGraph:
-    """:func:`from_rule` of a function of the library, which is not asked about some pairs to see that it is one."""
+    """:func:`from_rule` for a function of the library, which needs no test on some pairs."""
     return AttentionGraph(of_function(num_targets, num_sources, function), name)
 
 
@@ -80,7 +80,7 @@ def on_device(function: PairRule, device: torch.device) -> PairRule:
 
 
 def sample(size: int, most: int) -> Tensor:
-    """Up to ``most`` distinct places in ``range(size)``, both ends among them."""
+    """Up to ``most`` distinct numbers of ``range(size)``, both ends included."""
     if size <= most:
         return torch.arange(size)
     return torch.linspace(0, size - 1, most, dtype=torch.float64).long()
@@ -108,7 +108,7 @@ def _works_alone(function: PairRule, t: Tensor, s: Tensor) -> bool:
 
 
 def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
-    """Ask about some pairs in several shapes; a function of the pair alone cannot tell the difference."""
+    """Test some pairs in several shapes; a function of the pair alone gives equal answers."""
     t, s = sample(edges.num_targets, _PROBED).to(device), sample(edges.num_sources, _PROBED - 2).to(device)
     if t.numel() == 0 or s.numel() == 0:
         return
@@ -118,7 +118,7 @@ def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
         raise GraphError(f"{error}. {_example(function, t[-1:], s[:1])}") from error
     alone = list(table.flatten().split(1))
     step = max(1, len(alone) // _ALONE)
-    while math.gcd(step, s.numel()) > 1:  # or it would meet some columns alone
+    while math.gcd(step, s.numel()) > 1:  # else it would visit some columns only
         step += 1
     for place in range(0, len(alone), step):
         i, j = divmod(place, s.numel())
@@ -133,7 +133,7 @@ def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
         if bad.numel():
             i, j = bad[0].tolist()
             raise GraphError(
-                f"the rule must look at each pair on its own: (t={int(t[i])}, s={int(s[j])}) is {bool(table[i, j])} "
-                f"in a table of pairs and {bool(answer[i, j])} {how}. Use only the values of t and s: no shapes, "
-                "positions, means or random numbers"
+                f"the rule must treat each pair independently, got {bool(table[i, j])} for (t={int(t[i])}, "
+                f"s={int(s[j])}) in a table of pairs and {bool(answer[i, j])} {how}; use only the values of t "
+                "and s, no shapes, positions, means or random numbers"
             )

@@ -1,4 +1,4 @@
-"""Graphs that travel with checkpoints: one file, or a dict in a configuration, that holds no code."""
+"""Graphs saved beside checkpoints: in a file, or as a dict in a configuration, without code."""
 
 import json
 from pathlib import Path
@@ -19,18 +19,18 @@ _LONGEST_HEADER = 8 << 20
 
 
 def graph_to_dict(graph: Savable) -> dict[str, Any]:
-    """The graph as data that JSON can hold: for the configuration that is saved with a model.
+    """The graph as JSON data, for the configuration that is saved with a model.
 
-    Edges are saved as tensors, as runs of sources where they are a rule, in base64 where they are many; beside a rule
-    stands, as text, how it was written, which :func:`audit` asks. A pattern is such a text alone. Devices are not
-    saved.
+    Edges are saved as tensors, those of rules as runs of sources, many numbers in base64; with a rule its expression
+    is saved as text, for :func:`audit`. A pattern is saved as text alone. Devices are not saved.
+
 
     Args:
         graph: An :class:`AttentionGraph`, :class:`Pattern`, :class:`PerHead`, :class:`Relations` or
             a list of layers.
 
     Raises:
-        GraphError: If it is something else, or a rule of more than 16,777,216 intervals of sources.
+        GraphError: If it is of another type, or a rule of more than 16,777,216 intervals of sources.
 
     Example:
         >>> from graphattn.graphs import sliding_window
@@ -41,16 +41,16 @@ def graph_to_dict(graph: Savable) -> dict[str, Any]:
 
 
 def graph_from_dict(data: Any) -> Any:
-    """The graph that :func:`graph_to_dict` made data of: with the same edges in the same order and name, on the CPU.
+    """The graph of data from :func:`graph_to_dict`: with the same edges in the same order and name, on the CPU.
 
-    Nothing in the data is executed, and no builder is called: edges are checked, and names in an expression are looked
-    up.
+    No data is executed, and no builder is called: edges are checked, and names in an expression are looked up.
+
 
     Args:
-        data: The data, from a stranger perhaps.
+        data: The data, which may be untrusted.
 
     Raises:
-        LoaderError: If it is no such data, or of another version.
+        LoaderError: If it is not such data, or of another version.
 
     Example:
         >>> from graphattn.graphs import causal, full
@@ -62,16 +62,16 @@ def graph_from_dict(data: Any) -> Any:
 
 
 def save_graph(graph: Savable, path: PathLike) -> None:
-    """Write a graph into one file; a file of that name is replaced once the new one is whole.
+    """Write a graph to a file; an existing file is replaced atomically.
 
     Args:
-        graph: As :func:`graph_to_dict` takes it.
-        path: Of a .json that people can read and compare, or a .safetensors (``pip install 'graphattn[hf]'``) for many
+        graph: As for :func:`graph_to_dict`.
+        path: A readable .json, or a .safetensors (``pip install 'graphattn[hf]'``) for many
             listed edges.
 
     Raises:
         GraphError: As :func:`graph_to_dict` does.
-        LoaderError: If the ending is another, or the file cannot be written.
+        LoaderError: If the ending is unknown, or the file cannot be written.
 
     Example:
         >>> import pathlib, tempfile
@@ -87,15 +87,15 @@ def save_graph(graph: Savable, path: PathLike) -> None:
 
 
 def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
-    """The graph, pattern, graphs of heads, relations or list of layers that :func:`save_graph` wrote.
+    """The graph, pattern, graphs per head, relations or list of layers that :func:`save_graph` wrote.
 
     Args:
-        path: Of the file, from a stranger perhaps; see :func:`graph_from_dict`.
-        max_bytes: Of the file, 1 GiB by default.
+        path: The file, which may be untrusted; see :func:`graph_from_dict`.
+        max_bytes: Limit of the file's size, 1 GiB by default.
 
     Raises:
-        LoaderError: If it is no such file, or of another version.
-        GraphError: If ``max_bytes`` is no size.
+        LoaderError: If it is not such a file, or of another version.
+        GraphError: If ``max_bytes`` is not a size.
     """
     kind, name = suffix(path, KINDS, "load"), file_name(path)
     content = read(path, whole(max_bytes, "max_bytes", 0, GraphError)).data
@@ -136,7 +136,7 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
     library = _library()
     try:
         loaded = library.load(data)
-    except Exception as error:  # SafetensorError, and what torch says of a dtype or shape
+    except Exception as error:  # SafetensorError, and torch's errors of dtypes and shapes
         raise LoaderError(
             f"{name}: expected a safetensors file, got: {str(error)[:200]}. Try: copy the file again."
         ) from None

@@ -18,15 +18,15 @@ def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = Non
     """A graph from a sparse matrix (T, S): the entry at ``[t, s]`` counts the edges ``s -> t``.
 
     ``networkx.to_scipy_sparse_array(G)`` and ``torch_geometric.utils.to_scipy_sparse_matrix`` have a row per source:
-    pass ``matrix.T``. Edges come in the order in which the entries are stored.
+    pass ``matrix.T``. Edges are in the order of the stored entries.
 
     Args:
         matrix: Any scipy sparse matrix or array (T, S), of True, or of whole numbers >= 1.
-        duplicates: What an entry above 1, or one stored twice, means: ``"error"``, ``"keep"`` each copy, ``"merge"``.
-        name: What ``repr`` shows.
+        duplicates: Treatment of entries above 1 or stored twice: ``"error"``, ``"keep"`` each copy, ``"merge"``.
+        name: The name that ``repr`` shows.
     Raises:
         GraphError: If an entry is a stored zero (is it an edge?), negative, not finite or not whole (a weight that
-            would be lost); the message names the first and the way out.
+            would be lost); the message names the first and a remedy.
     Example:
         >>> import scipy.sparse
         >>> from_scipy(scipy.sparse.csr_array([[0, 1, 1], [1, 0, 0]])).edge_index
@@ -53,7 +53,7 @@ def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = Non
 def _check_entries(entries: Any) -> None:
     data = entries.data
     if data.dtype == bool:
-        bad, what, then = ~data, "a stored False", "matrix.eliminate_zeros() if such an entry is no edge"
+        bad, what, then = ~data, "a stored False", "matrix.eliminate_zeros() if such an entry is not an edge"
     elif data.dtype.kind not in "iuf":
         raise GraphError(f"matrix must hold bool or whole numbers >= 1, got {data.dtype}; pass (matrix != 0)")
     else:
@@ -61,7 +61,7 @@ def _check_entries(entries: Any) -> None:
             bad = ~((data >= 1) & (data == np.floor(data)) & np.isfinite(data))
         first = data[bad][0] if bad.any() else None
         if first == 0:
-            what, then = "a stored 0", "matrix.eliminate_zeros() if such an entry is no edge, else matrix.data[:] = 1"
+            what, then = "a stored 0", "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
         else:
             what, then = str(first), "(matrix != 0) for the edges alone; weights belong to score_bias"
     if bad.any():

@@ -39,5 +39,5 @@ def test_an_edge_index_of_pyg_brings_its_sizes():
     assert from_edge_index(edges, num_sources=3).equals(graph)
     with pytest.raises(GraphError, match=r"num_targets is 7, but the EdgeIndex has sparse_size \(3, 5\)"):
         from_edge_index(edges, num_targets=7)
-    with pytest.raises(GraphError, match="num_sources and num_targets not given"):
+    with pytest.raises(GraphError, match="num_sources and num_targets must be given"):
         from_edge_index(EdgeIndex([[2, 0, 1], [1, 4, 0]]))

@@ -163,7 +163,7 @@ def test_npz_of_arrays(tmp_path):
     np.savez(path, source=SOURCE, target=TARGET, num_sources=5, num_targets=3)
     same(load_edges(path), (5, 3))
     same(load_edges(path, num_sources=5), (5, 3))
-    refused(path, "num_sources=5, as the file says", "num_sources=6", num_sources=6)
+    refused(path, "num_sources=5, as in the file", "num_sources=6", num_sources=6)
     np.savez(path, source=SOURCE, target=TARGET, num_sources=4)
     refused(path, "edge 2: source 4", "[0, 4)")
     np.savez(path, source=SOURCE, target=TARGET, edge_weight=np.ones(5))

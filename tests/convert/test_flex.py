@@ -221,7 +221,7 @@ def test_a_mask_mod_that_depends_on_batch_or_head_is_refused(mask_mod, words):
     ("mask_mod", "words"),
     [
         (lambda b, h, q, kv: q - kv, "must return a bool tensor, got torch.int64"),
-        (lambda b, h, q, kv: torch.rand_like(q * kv, dtype=torch.float64) > 0.5, "pair on its own"),
+        (lambda b, h, q, kv: torch.rand_like(q * kv, dtype=torch.float64) > 0.5, "treat each pair independently"),
         (lambda q, kv: q > kv, "the rule failed"),
         (torch.eye(3), r"mask_mod must be callable as mask_mod\(b, h, q_idx, kv_idx\), got a Tensor"),
     ],
@@ -258,7 +258,7 @@ def test_a_full_block_does_not_ask_its_mask_mod_and_an_absent_one_neither():
 def test_block_masks_that_differ_from_batch_to_batch_are_refused():
     lengths = torch.tensor([8, 5])
     for side, words in (
-        (2, "block_mask has other blocks for some batch"),
+        (2, "block_mask must have the same blocks for all batches"),
         (128, r"block_mask.mask_mod must not depend"),
     ):
         by_batch = flex.create_block_mask(
@@ -268,7 +268,7 @@ def test_block_masks_that_differ_from_batch_to_batch_are_refused():
             from_block_mask(by_batch)
     same = flex.create_block_mask(lambda b, h, q, kv: q >= kv, 2, 3, 8, 8, device="cpu", BLOCK_SIZE=2)
     assert from_block_mask(same).equals(graphs.causal(8))
-    with pytest.raises(GraphError, match="B must be 2, which is what block_mask has, got 3"):
+    with pytest.raises(GraphError, match="B must be 2, as in block_mask, got 3"):
         from_block_mask(same, B=3)
     with pytest.raises(GraphError, match="block_mask must be a BlockMask, got a Tensor; see from_mask_mod"):
         from_block_mask(torch.ones(3, 3))

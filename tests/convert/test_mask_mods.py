@@ -137,7 +137,7 @@ def test_block_masks_of_several_heads_are_a_graph_per_head(name):
         assert [graph.name for graph in heads.graphs][:2] == ["block_mask[h=0]", "block_mask[h=1]"]
     with pytest.raises(GraphError, match=r"block_mask.mask_mod must not depend on h, .* Pass H="):
         from_block_mask(block_mask)
-    with pytest.raises(GraphError, match="H must be 4, which is what block_mask has, got 2"):
+    with pytest.raises(GraphError, match="H must be 4, as in block_mask, got 2"):
         from_block_mask(to_block_mask(heads), H=2)
 
 
@@ -219,7 +219,7 @@ def test_batches_are_compared_pair_by_pair():
         from_mask_mod(one_pair, 200, B=2)
     with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
         from_mask_mod(lambda b, h, q, kv: one_pair(b * h, h, q, kv), 200, B=2, H=2)
-    with pytest.raises(GraphError, match=r"B=2 compares 20,000,000,000 pairs, .*; without B some are tried"):
+    with pytest.raises(GraphError, match=r"B=2 compares 20,000,000,000 pairs, .*; leave B out to try some"):
         from_mask_mod(causal, 10**5, B=2)
     assert len(set(from_mask_mod(causal, 10**9, H=3).graphs)) == 3  # too many pairs to see that they are equal
 
@@ -227,12 +227,12 @@ def test_batches_are_compared_pair_by_pair():
 @pytest.mark.parametrize(
     ("nodes", "sizes", "words"),
     [
-        (4, {"B": 2**40}, "B=1099511627776 and H=1 are 1,099,511,627,776 masks, B x H .limit 4,096.; pass B=1"),
-        (4, {"B": 10**5, "H": 2}, "B=100000 and H=2 are 200,000 masks"),
-        (4, {"B": 4096, "H": 2}, "are 8,192 masks"),
-        (4, {"H": 2**40}, r"H=1099511627776 makes 1,099,511,627,776 graphs \(limit 256\); make those of some heads"),
-        (4, {"H": 257}, "H=257 makes 257 graphs"),
-        (10**4, {"B": 8}, r"B=8 compares 800,000,000 pairs, B x H x T x S \(limit 268,435,456\); without B"),
+        (4, {"B": 2**40}, "B x H must be at most 4,096 masks, got B=1099511627776 and H=1; pass B=1"),
+        (4, {"B": 10**5, "H": 2}, "at most 4,096 masks, got B=100000 and H=2"),
+        (4, {"B": 4096, "H": 2}, "at most 4,096 masks, got B=4096 and H=2"),
+        (4, {"H": 2**40}, "H must be at most 256, got 1,099,511,627,776; convert the mask of each head"),
+        (4, {"H": 257}, "H must be at most 256, got 257"),
+        (10**4, {"B": 8}, r"B=8 compares 800,000,000 pairs, B x H x T x S \(limit 268,435,456\); leave B"),
         (10**3, {"B": 30, "H": 10}, "B=30 compares 300,000,000 pairs for H=10, B x H x T x S"),
     ],
 )
@@ -298,7 +298,7 @@ def test_batches_and_heads_are_whole_numbers(bad):
 def test_a_slice_of_a_block_mask_has_no_mask_mod():
     block_mask = flex.create_block_mask(causal, 2, 3, 9, 9, device="cpu")
     for part in (block_mask[0], block_mask[:, 1], block_mask[0, 1]):
-        with pytest.raises(GraphError, match=r"was sliced, .* lost its mask_mod, .* graph of the whole one"):
+        with pytest.raises(GraphError, match=r"must have a mask_mod, which a slice, .* loses; convert the whole one"):
             from_block_mask(part)
 
 

@@ -154,7 +154,7 @@ def test_two_sets_of_nodes_out_of_an_undirected_graph():
 
 
 def test_edges_that_do_not_lead_from_sources_to_targets_are_not_dropped():
-    with pytest.raises(GraphError, match="the edge from 'u2' to 'book' does not lead from sources to targets"):
+    with pytest.raises(GraphError, match="edges must lead from sources to targets, got 'u2' to 'book'"):
         from_networkx(USERS, sources=["film"], targets=["u1", "u2", "u3"])
     directed = nx.DiGraph([("s", "t")])
     assert from_networkx(directed, sources=["s"], targets=["t"]).num_edges == 1
@@ -168,16 +168,16 @@ REFUSALS = [
     (lambda: from_networkx([(0, 1)]), "G must be a networkx graph, got a list"),
     (lambda: from_networkx(USERS, arrows="back"), r'arrows must be "flow" \(u -> v: u is the source\) or "attends"'),
     (lambda: to_networkx(SQUARE, arrows=None), 'arrows must be "flow"'),
-    (lambda: from_networkx(USERS, sources=["u1"]), "sources and targets belong together"),
+    (lambda: from_networkx(USERS, sources=["u1"]), "sources and targets must be given together"),
     (lambda: from_networkx(USERS, sources=["u9"], targets=["u1"]), "sources must be nodes of G, got 'u9'"),
     (lambda: from_networkx(USERS, sources=["u1"], targets=["u2", "u2"]), "targets must be distinct"),
     (
         lambda: from_networkx(USERS, sources=["u1"], targets=["u2"], return_nodes=True),
-        "return_nodes has nothing to add",
+        "return_nodes excludes sources and targets",
     ),
     (lambda: to_networkx(SQUARE, nodes="abc"), "nodes must be 7 distinct labels, got 3"),
     (lambda: to_networkx(SQUARE, nodes="abcdeff"), "nodes must be 7 distinct labels, got 7 .6 distinct."),
-    (lambda: to_networkx(TABLE["cross"][0], nodes="abc"), "nodes labels a square graph"),
+    (lambda: to_networkx(TABLE["cross"][0], nodes="abc"), "nodes needs a square graph"),
 ]
 
 

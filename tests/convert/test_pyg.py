@@ -121,7 +121,7 @@ def test_node_counts_come_from_what_the_data_says():
     assert from_pyg(Data(num_nodes=11, edge_index=edge_index)).num_nodes == 11
     sized = EdgeIndex(edge_index, sparse_size=(13, 13))
     assert from_pyg(Data(edge_index=sized)).num_nodes == 13
-    with pytest.raises(GraphError, match="data does not say how many nodes it has"):
+    with pytest.raises(GraphError, match="data has no number of nodes"):
         from_pyg(Data(edge_index=edge_index))
     with pytest.raises(GraphIndexError, match="edge 1: target 2 is outside"):
         from_pyg(Data(x=torch.zeros(2, 3), edge_index=edge_index))
@@ -154,7 +154,7 @@ def test_one_type_of_edges_among_several():
         from_pyg(data, ("film", "from", "place"))
     assert "place" not in data.node_types
     data["place"].name = "somewhere"
-    with pytest.raises(GraphError, match="place does not say how many nodes it has"):
+    with pytest.raises(GraphError, match="place has no number of nodes"):
         from_pyg(data, ("film", "from", "place"))
 
 
@@ -162,17 +162,17 @@ PAIR = torch.tensor([[0], [1]])
 REFUSALS = [
     (lambda: from_pyg(PAIR), "got a Tensor; a plain tensor goes to from_edge_index, with its sizes"),
     (lambda: from_pyg({"edge_index": PAIR}), "data must be a PyG Data, HeteroData or EdgeIndex, got a dict"),
-    (lambda: from_pyg(Data(x=torch.zeros(3, 2))), r"data must have an edge_index \(2, E\); edges are none at all"),
+    (lambda: from_pyg(Data(x=torch.zeros(3, 2))), r"data must have an edge_index \(2, E\); without edges it is"),
     (lambda: from_pyg(Data(face=torch.zeros(3, 1).long(), num_nodes=3)), "must have an edge_index.*FaceToEdge"),
     (lambda: from_pyg(Data(adj_t=torch.eye(3), num_nodes=3)), "it has adj_t: pass its indices as edge_index"),
-    (lambda: from_pyg(Data(edge_index=PAIR, num_nodes=2), ("a", "b", "c")), "edge_type chooses in a HeteroData"),
-    (lambda: from_pyg(EdgeIndex(PAIR)), "num_sources and num_targets not given"),
+    (lambda: from_pyg(Data(edge_index=PAIR, num_nodes=2), ("a", "b", "c")), "edge_type needs a HeteroData, got a Data"),
+    (lambda: from_pyg(EdgeIndex(PAIR)), "num_sources and num_targets must be given"),
     (
         lambda: from_pyg(Data(edge_index=torch.tensor([[0, 0], [1, 1]]), num_nodes=2)),
         "edges 0 and 1 are both 0 -> 1: repeated edges",
     ),
-    (lambda: to_pyg(TABLE["cross"][0]), "a Data has one set of nodes, this graph has 11 sources and 5 targets"),
-    (lambda: to_pyg_hetero(TABLE["cross"][0], ("a", "to", "a")), "has one type of nodes, this graph has 11 sources"),
+    (lambda: to_pyg(TABLE["cross"][0]), "a Data needs one set of nodes, got 11 sources and 5 targets"),
+    (lambda: to_pyg_hetero(TABLE["cross"][0], ("a", "to", "a")), "has one type of nodes, but the graph has 11 sources"),
 ]
 
 

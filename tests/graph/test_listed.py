@@ -284,10 +284,10 @@ def test_in_inference_mode_too():
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ({}, "num_sources and num_targets not given.*largest indices are those of 5 sources and 7 targets"),
-        ({"num_sources": 5}, "num_targets not given"),
-        ({"num_targets": 7}, "num_sources not given"),
-        ({"num_nodes": 7, "num_targets": 7}, "num_nodes=7 says that sources and targets are the same nodes"),
+        ({}, "num_sources and num_targets must be given.*largest indices are those of 5 sources and 7 targets"),
+        ({"num_sources": 5}, "num_targets must be given"),
+        ({"num_targets": 7}, "num_sources must be given"),
+        ({"num_nodes": 7, "num_targets": 7}, "num_nodes=7 means that sources and targets are the same nodes"),
         ({"num_nodes": -1}, "num_nodes must be a whole number >= 0, got -1"),
         ({"num_sources": 5.0, "num_targets": 7}, "num_sources must be a whole number >= 0, got 5.0"),
         ({"num_sources": 5, "num_targets": True}, "num_targets must be a whole number >= 0, got True"),

@@ -1,8 +1,8 @@
-"""Files in, arrays out: edges and masks, with a clear error for everything that is none of them.
+"""Files of edges and masks as arrays, with a clear error for every other file.
 
-Every loader reads one regular file of at most ``MAX_BYTES`` (1 GiB; ``max_bytes=`` raises it), runs nothing that the
-file contains, opens nothing that it names, and raises only :class:`~graphattn.errors.LoaderError`. Text takes about ten
-times the size of the file in memory while it is read, at most 35 times when every number has one digit.
+Every loader reads one regular file of at most ``MAX_BYTES`` (1 GiB; ``max_bytes=`` raises it), executes no content,
+opens no other file, and raises only :class:`~graphattn.errors.LoaderError`. Reading text takes about ten times the
+size of the file in memory, at most 35 times if every number has one digit.
 """
 
 from ._guard import MAX_BYTES as MAX_BYTES

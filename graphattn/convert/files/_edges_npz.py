@@ -16,7 +16,7 @@ Sizes = tuple[int | None, int | None]
 
 
 def layout(blob: Blob, names: list[str]) -> str:
-    """Which of the layouts these arrays are."""
+    """The layout of these arrays."""
     for kind, needed in _LAYOUTS.items():
         if set(needed) <= set(names):
             return kind
@@ -25,7 +25,7 @@ def layout(blob: Blob, names: list[str]) -> str:
 
 
 def read_npz(path: PathLike, ignore_weights: bool, max_bytes: int) -> tuple[Blob, np.ndarray, np.ndarray, Sizes]:
-    """Sources (E,), targets (E,) and (num_sources, num_targets) where the file has them."""
+    """Sources (E,), targets (E,) and (num_sources, num_targets), if the file has them."""
     with open_regular(path, max_bytes) as file:
         blob = Blob(file_name(path), b"", 0)
         archive, names = open_archive(blob.path, file, max_bytes)
@@ -64,7 +64,7 @@ def _scalar(blob: Blob, array: np.ndarray, name: str) -> int:
 
 
 def _matrix(blob: Blob, arrays: dict[str, np.ndarray], ignore_weights: bool) -> tuple[np.ndarray, np.ndarray, Sizes]:
-    """Row is the target, column the source, of a csr, csc or coo matrix."""
+    """The edges of a csr, csc or coo matrix: row is the target, column the source."""
     kind = str(arrays["format"].reshape(-1)[:1].astype("U8").tolist()[:1])[2:-2]
     shape = integers(blob, arrays["shape"], "shape")
     fields = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", "indices")}.get(kind)

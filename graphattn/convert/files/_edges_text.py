@@ -1,4 +1,4 @@
-"""Edge lists in text: two integers on each line, and nothing else beside what the options allow."""
+"""Edge lists in text: two integers on each line, and only the additions that options allow."""
 
 import re
 
@@ -39,7 +39,7 @@ def read_text(blob: Blob, header: bool, ignore_weights: bool) -> tuple[Blob, np.
         expected = "2 columns or more" if ignore_weights else "2 columns, source and target"
         fix = "weights='ignore' leaves the others out" if width[row] > 2 else "complete the line"
         raise blob.fault(expected, f"{width[row]}", fix, offset=int(begin[row]))
-    end = np.append(start, len(byte))[ptr[:-1] + 2]  # where the third column or the next line begins
+    end = np.append(start, len(byte))[ptr[:-1] + 2]  # the start of the third column or of the next line
     table = rows(blob, keep(byte, begin, end)[:-1].tobytes(), np.int64)
     pair = table.value.reshape(-1, 2)
     bad = np.flatnonzero((pair < 0).any(1))

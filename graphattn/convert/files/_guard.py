@@ -1,7 +1,7 @@
-"""One regular file, opened without hanging, read once, within a budget; and the one form every complaint takes.
+"""One regular file, opened without blocking, read once, within a budget; and the form of all errors of loaders.
 
-Nothing here trusts a name: a FIFO, a device, a directory or a loop of links is refused before it is opened, and no
-reader ever opens a second file (an OBJ's ``mtllib`` stays a word).
+No name is trusted: a FIFO, a device, a directory or a loop of links is refused before it is opened, and no reader
+opens a second file (an OBJ's ``mtllib`` is ignored).
 """
 
 import os
@@ -37,7 +37,7 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Blob:
-    """The bytes of one file, and where in it something is wrong."""
+    """The bytes of one file, and errors at a place in it."""
 
     path: str
     data: bytes
@@ -51,7 +51,7 @@ class Blob:
 
 
 def _short(text: str) -> str:
-    """What a file says of itself, a name of a megabyte for one, in a message that can be read."""
+    """Text from a file, which may be a megabyte, cut to a readable length."""
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
@@ -61,7 +61,7 @@ def show(text: bytes) -> str:
 
 
 def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
-    """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError that says what to do."""
+    """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError with advice."""
     name = file_name(path)
     ending = os.path.splitext(name)[1].lower()
     if ending in known:
@@ -79,7 +79,7 @@ def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
     """Open a regular file of at most ``max_bytes`` bytes, or raise a LoaderError; it cannot block."""
     name = file_name(path)
     try:
-        if stat.S_ISREG(os.stat(name).st_mode):  # before opening: opening a FIFO waits, a device may act
+        if stat.S_ISREG(os.stat(name).st_mode):  # before opening: opening a FIFO blocks, and a device may act
             flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
             file = os.fdopen(os.open(name, flags), "rb")
         else:
@@ -93,7 +93,7 @@ def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
         raise LoaderError(
             f"{name}: expected a file that can be read, got: {reason}. Try: check path and rights."
         ) from None
-    info = os.fstat(file.fileno())  # again: the name may have come to mean another file
+    info = os.fstat(file.fileno())  # again: the name may now belong to another file
     if stat.S_ISREG(info.st_mode) and 0 < info.st_size <= max_bytes:
         return file
     file.close()
@@ -104,7 +104,7 @@ def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
 
 
 def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) -> Blob:
-    """All bytes of ``path`` (or the first ``head``), refused when they are compressed or a pickle."""
+    """All bytes of ``path`` (or the first ``head``), refused if they are compressed or a pickle."""
     with open_regular(path, max_bytes) as file:
         size = os.fstat(file.fileno()).st_size
         want = size if head is None else min(size, head)

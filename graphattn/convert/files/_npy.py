@@ -1,4 +1,4 @@
-"""Arrays of .npy and .npz files: the header is believed only as far as there are bytes behind it, pickles never."""
+"""Arrays of .npy and .npz files: headers must match the bytes that follow, and pickles are refused."""
 
 import io
 import math
@@ -18,7 +18,7 @@ _FREE, _RATIO = 64 << 20, 200  # an .npz may unpack to 64 MiB, or to 200 times i
 
 
 class Header(NamedTuple):
-    """What a .npy file says about itself."""
+    """The header of a .npy file."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -27,7 +27,7 @@ class Header(NamedTuple):
 
 
 def read_header(blob: Blob, at: str = "") -> Header:
-    """Shape and type, once they are known to fit the bytes that follow; never a type that holds objects."""
+    """Shape and dtype, checked against the bytes that follow; dtypes of objects are refused."""
     stream = io.BytesIO(blob.data[:HEAD_BYTES])
     try:
         version = np.lib.format.read_magic(stream)
@@ -35,7 +35,7 @@ def read_header(blob: Blob, at: str = "") -> Header:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a header of Python 2
             shape, fortran, dtype = reader(stream)
-    except Exception as error:  # numpy evaluates the header: anything may come of bytes at random
+    except Exception as error:  # numpy evaluates the header: random bytes may raise any error
         got = f"{type(error).__name__}: {str(error)[:60]!r}"
         raise blob.fault("a .npy header of version 1 or 2", got, "save it again with numpy.save", at=at) from None
     if dtype.kind not in "biufcSU" or not dtype.itemsize:
@@ -49,11 +49,11 @@ def read_header(blob: Blob, at: str = "") -> Header:
 
 
 def read_array(blob: Blob, at: str = "") -> np.ndarray:
-    """The array; it shares the bytes of ``blob`` and cannot be written."""
+    """The array, read-only, sharing the bytes of ``blob``."""
     head = read_header(blob, at)
     flat = np.frombuffer(blob.data, head.dtype, math.prod(head.shape), head.body) if math.prod(head.shape) else None
     try:
-        if flat is None:  # frombuffer refuses nothing at all
+        if flat is None:  # frombuffer refuses empty buffers
             return np.zeros(head.shape, head.dtype)
         return flat.reshape(head.shape, order="F" if head.fortran else "C")
     except ValueError:  # too many dimensions, or (0, 2**62, 2**62)
@@ -98,7 +98,7 @@ def open_archive(path: str, file: BinaryIO, max_bytes: int) -> tuple[zipfile.Zip
 
 
 def read_entries(path: str, archive: zipfile.ZipFile, wanted: Collection[str]) -> dict[str, np.ndarray]:
-    """The named arrays; of each no more is unpacked than its entry promised."""
+    """The named arrays; each is unpacked up to the size in its entry."""
     out = {}
     for name in wanted:
         try:

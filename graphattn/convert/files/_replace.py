@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: what was there before survives whatever goes wrong."""
+"""Atomic writes of files: a file is replaced as a whole, or left as it was."""
 
 import os
 import secrets
@@ -11,18 +11,18 @@ from typing import Any, BinaryIO
 from ...errors import GraphAttnError, LoaderError, OptionError
 from ._guard import PathLike, file_name
 
-_ONE_AT_A_TIME = threading.Lock()  # matplotlib takes fonts of a PDF and names in an SVG from globals alone
+_ONE_AT_A_TIME = threading.Lock()  # matplotlib reads fonts of a PDF and names in an SVG from globals
 
 
 def replace_file(
     path: PathLike, write: Callable[[BinaryIO], object], error: type[GraphAttnError] = LoaderError
 ) -> None:
-    """Write a file beside ``path``, bring it to the disk, then give it that name and the rights of the file before.
+    """Write a file beside ``path``, sync it to disk, then rename it, with the permissions of the old file.
 
-    A link stays, and the file that it leads to is replaced.
+    A link stays, and its target is replaced.
 
     Raises:
-        LoaderError: If ``path`` is no regular file, or cannot be written; or the ``error`` that is given.
+        LoaderError: If ``path`` is not a regular file, or cannot be written; or the given ``error``.
     """
     try:
         name = os.path.realpath(file_name(path))
@@ -52,20 +52,20 @@ def replace_file(
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what :func:`replace_file` was writing in a folder when its process was killed."""
+    """Remove unfinished files of :func:`replace_file` in a folder, left by a killed process."""
     for file in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
         if file.is_file() and not file.is_symlink():
             file.unlink(missing_ok=True)
 
 
 def save_page(path: PathLike, text: str) -> None:
-    """Write text as UTF-8; names of files that are no UTF-8 with backslashes."""
+    """Write text as UTF-8, with backslashes for names of files that are not UTF-8."""
     replace_file(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), OptionError)
 
 
 def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
-    """Write a matplotlib ``Figure`` in the format that ``path`` ends with; the fonts of a PDF are TrueType, and no file
-    says when it was written, so that the same figure is the same bytes."""
+    """Write a matplotlib ``Figure`` in the format of the ending of ``path``; the fonts of a PDF are TrueType, and files
+    hold no time of writing, so that equal figures have equal bytes."""
     from matplotlib import rc_context
 
     kind = Path(path).suffix.removeprefix(".").lower()
@@ -76,7 +76,7 @@ def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
 
 
 def _sync(folder: str) -> None:
-    """Bring the new name to the disk, where folders can be synchronised."""
+    """Sync the new name to disk, if folders can be synced."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
-"""Lines of numbers, read all at once by numpy; token by token only to say which line is wrong.
+"""Lines of numbers, read at once by numpy, and token by token only to name a wrong line.
 
-Every step keeps the length of the text (a comment becomes spaces, CRLF becomes space and newline), so a byte offset
-found in any later array is still the place in the user's file.
+Every step keeps the length of the text (a comment becomes spaces, CRLF becomes space and newline), so that a byte
+offset in any later array is also the offset in the user's file.
 """
 
 import re
@@ -17,7 +17,7 @@ from ._guard import Blob, show
 LINE_BYTES = 1 << 20  # 1 MiB: a face of 100,000 corners fits
 
 SPACE, INTEGER, FLOAT, WORD, OTHER = range(5)
-KIND = np.full(256, OTHER, np.uint8)  # what a byte can be part of
+KIND = np.full(256, OTHER, np.uint8)  # class of each byte
 KIND[list(b"nafityNAFITY")] = WORD  # nan, inf, infinity
 KIND[list(b".eE")] = FLOAT
 KIND[list(b"+-0123456789")] = INTEGER
@@ -25,7 +25,7 @@ KIND[list(b" \t\n\v\f\r")] = SPACE
 
 _INTEGER = re.compile(rb"[+-]?\d+")
 _SIGN = re.compile(rb"[+-](?![0-9])|[0-9][+-]")
-_FLOAT = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # no digit in two ways: it would be tried in all
+_FLOAT = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # unambiguous, to avoid backtracking
 _NONFINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
 
 def clean(blob: Blob, comments: str = "") -> Blob:
-    """The same text, length kept, with ``\\n`` line ends and blank comments; refused unless it is bounded text."""
+    """The same text, of the same length, with ``\\n`` line ends and blank comments; refused if lines are too long."""
     data = blob.data
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise blob.fault("ASCII or UTF-8 text", "UTF-16", "save it as UTF-8")
@@ -79,25 +79,25 @@ def _check_lines(blob: Blob) -> None:
 
 
 def tokens(byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where words start (M,), and which of them are the first on their line: ptr (R + 1,)."""
+    """The starts of words (M,), and the indices of the first words of lines: ptr (R + 1,)."""
     word = KIND[byte] != SPACE
     first = word.copy()
     first[1:] &= ~word[:-1]
     start = np.flatnonzero(first)
     end = byte == 10
-    end[1:] &= byte[:-1] != 10  # empty lines end nothing
+    end[1:] &= byte[:-1] != 10  # not for empty lines
     ptr = np.concatenate(([0], np.searchsorted(start, np.flatnonzero(end)), [len(start)]))  # words above each line end
     return start, ptr[np.append(True, ptr[1:] > ptr[:-1])]
 
 
 def first_words(byte: np.ndarray) -> np.ndarray:
-    """Where the first word of each line starts (R,)."""
+    """The start of the first word of each line (R,)."""
     start, ptr = tokens(byte)
     return start[ptr[:-1]]
 
 
 def line_ends(byte: np.ndarray, begin: np.ndarray) -> np.ndarray:
-    """Where the lines that hold these bytes end."""
+    """The ends of the lines of these bytes."""
     newline = np.append(np.flatnonzero(byte == 10), len(byte))
     return newline[np.searchsorted(newline, begin)]
 
@@ -118,7 +118,7 @@ def word(text: bytes, offset: int) -> bytes:
 
 
 def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = False) -> Rows:
-    """All numbers of ``text``, which has the length of ``blob.data``; the first word that is none is the error."""
+    """All numbers of ``text``, which has the length of ``blob.data``; the error names the first other word."""
     byte = np.frombuffer(text, np.uint8)
     start, ptr = tokens(byte)
     integer = dtype == np.int64
@@ -127,7 +127,7 @@ def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = 
     if integer and _SIGN.search(text):  # numpy reads a lone sign as 0
         raise _wrong(blob, text, integer, nonfinite)
     if integer and len(start):
-        long = start[_length(byte, start) > 18]  # as long as 2**63; one by one
+        long = start[_length(byte, start) > 18]  # as many digits as 2**63; checked one by one
         for offset in long.tolist():
             if not -(2**63) <= _int(word(text, offset)) < 2**63:
                 got = show(word(text, offset))
@@ -149,7 +149,7 @@ def _int(text: bytes) -> int:
 
 def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how older numpy says "stopped at a bad word"
+        warnings.simplefilter("error", DeprecationWarning)  # older numpy warns at a bad word
         try:
             return np.fromstring(text, sep=" ", dtype=dtype)
         except (ValueError, DeprecationWarning):
@@ -165,10 +165,10 @@ def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderErr
         if _NONFINITE.fullmatch(match[0]) and not integer:
             return not_finite(blob, show(match[0]), offset=match.start())
         expected = "an integer" if integer else "a number"
-        fix = "number the names 0, 1, 2, ... first; or " * (integer and match[0][:1].isalpha())
+        fix = "number the names 0, 1, 2, ... first; or " if integer and match[0][:1].isalpha() else ""
         fix += "correct the line, or write it as a comment"
         return blob.fault(expected, show(match[0]), fix, offset=match.start())
-    return blob.fault("numbers", "something that cannot be read as one", "write plain decimal numbers")
+    return blob.fault("numbers", "a word that is not a number", "write plain decimal numbers")
 
 
 def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "") -> LoaderError:
@@ -177,7 +177,7 @@ def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "")
 
 
 def unseparated(blob: Blob) -> bytes:
-    """The text with commas blank, or semicolons, between which commas are decimal; refused where a cell is empty."""
+    """The text with blanks for commas, or for semicolons, between which commas are decimal; empty cells are refused."""
     data, mark = blob.data, b";" if b";" in blob.data else b","
     if mark not in data:
         return data

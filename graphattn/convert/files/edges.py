@@ -19,7 +19,7 @@ class Edges(NamedTuple):
 
     source: np.ndarray  # (E,) int64
     target: np.ndarray  # (E,) int64
-    num_sources: int | None  # None: neither the file nor the caller says
+    num_sources: int | None  # None: not given by the file or the caller
     num_targets: int | None
     ids: np.ndarray | None = None  # (N,) int64 ids of the file, when relabel=True
 
@@ -43,24 +43,24 @@ def load_edges(
               after ``#`` or ``%``.
             * .npy: integers (2, E), row 0 sources, row 1 targets.
             * .npz: ``edge_index`` (2, E), or ``source`` and ``target`` (E,), with ``num_sources``, ``num_targets`` or
-              ``num_nodes`` if they are there; or what ``scipy.sparse.save_npz`` wrote (csr, csc, coo), whose row is the
-              *target*, as in a mask (the transpose of a networkx adjacency). Other arrays are left alone.
+              ``num_nodes`` if present; or a matrix of ``scipy.sparse.save_npz`` (csr, csc, coo), whose row is the
+              *target*, as in a mask (the transpose of a networkx adjacency). Other arrays are ignored.
         num_sources: Number of sources; ids must be below it.
         num_targets: Number of targets; ids must be below it.
-        header: Whether the first line of a text file is a row of names. Without it such a row is an error.
+        header: True if the first line of a text file is a row of names; otherwise such a row is an error.
         weights: A third column, an array of weights, or a sparse matrix whose entries are not all 1 is an error, or is
             left out with ``"ignore"``. Every stored entry is an edge, also an explicit 0.
         relabel: Renumber the ids 0 .. N - 1 in ascending order (sources and targets are one set, nodes without an edge
-            get no number); ``ids`` has the old ones. An error when the sizes are known. Without it, ids far beyond the
-            number of edges (``max >= 16 E + 65536``) are an error unless the sizes are given: they would make a graph
-            of almost nothing but isolated nodes.
+            get no number); ``ids`` has the old ones. An error if the sizes are known. Without it, ids far beyond the
+            number of edges (``max >= 16 E + 65536``) are an error unless the sizes are given, since almost all nodes
+            would be isolated.
         max_bytes: Refuse larger files.
 
     Returns:
         :class:`Edges`: ``source`` (E,), ``target`` (E,), ``num_sources``, ``num_targets``, ``ids``.
 
     Raises:
-        LoaderError: With the line or the edge at fault.
+        LoaderError: If the file is refused; the message names the line or the edge.
 
     Example:
         >>> import pathlib, tempfile
@@ -92,7 +92,7 @@ def load_edges(
 def _read(
     path: PathLike, kind: str, header: bool, ignore_weights: bool, max_bytes: int
 ) -> tuple[Blob, np.ndarray, np.ndarray, np.ndarray | None, Sizes]:
-    """Sources, targets, the byte offset of each line in a text file, and the sizes that the file has."""
+    """Sources, targets, the byte offset of each line of a text file, and the sizes in the file."""
     if kind == ".npz":
         blob, source, target, sizes = read_npz(path, ignore_weights, max_bytes)
         return blob, source, target, None, sizes
@@ -128,11 +128,11 @@ def _check_range(blob: Blob, name: str, index: np.ndarray, size: int | None, lin
 
 
 def _sizes(blob: Blob, file: Sizes, caller: Sizes) -> Sizes:
-    """The sizes that the file or the caller gives; both must say the same."""
+    """The sizes from the file or the caller, which must agree."""
     out = []
     for name, mine, yours in zip(("num_sources", "num_targets"), file, caller, strict=True):
         if yours is not None and (yours < 0 or (mine is not None and mine != yours)):
-            expected = f"{name} from 0" if mine is None else f"{name}={mine}, as the file says"
+            expected = f"{name} from 0" if mine is None else f"{name}={mine}, as in the file"
             raise blob.fault(expected, f"{name}={yours}", f"leave {name} out")
         out.append(mine if yours is None else yours)
     return out[0], out[1]

@@ -17,7 +17,7 @@ def load_mask(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
         (T, S) bool.
 
     Raises:
-        LoaderError: If it is no bool array of two dimensions; numbers are not guessed to be True or False.
+        LoaderError: If it is not a bool array of two dimensions; numbers are not converted.
 
     Example:
         >>> import pathlib, tempfile

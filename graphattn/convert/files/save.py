@@ -13,19 +13,19 @@ KINDS = (".npz", ".csv")
 
 
 def save_edges(path: PathLike, graph: AttentionGraph) -> None:
-    r"""Write the edges of a graph, in its edge order; a file of that name is replaced once the new one is whole.
+    r"""Write the edges of a graph, in its edge order; an existing file is replaced atomically.
 
     Args:
         path: One of
 
-            * .npz: ``edge_index`` (2, E) int64, ``num_sources`` and ``num_targets``: :func:`load_edges` gives back the
+            * .npz: ``edge_index`` (2, E) int64, ``num_sources`` and ``num_targets``: :func:`load_edges` returns the
               same graph.
             * .csv: a row of names, then ``source,target`` on each line, for other programs. It holds no sizes:
               ``load_edges(path, header=True, num_sources=..., num_targets=...)``. A graph without edges is refused.
         graph: The graph; a rule's edges are listed first.
 
     Raises:
-        LoaderError: If the ending is another, the file cannot be written, or a .csv would be empty.
+        LoaderError: If the ending is unknown, the file cannot be written, or a .csv would be empty.
         GraphError: If a rule has too many edges to list.
 
     Example:

@@ -9,7 +9,7 @@ from .edges import ENDINGS
 
 
 def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["points", "edges", "mask"]:
-    """Which of the loaders reads this file; its numbers are not read.
+    """The loader for this file, from its name and header.
 
     A .npy file is a mask if it is bool (T, S), edges if it is integer (2, E), points if it is float (N, d); a .npz file
     is edges, and so is text.
