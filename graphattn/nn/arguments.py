@@ -23,41 +23,41 @@ _GRAPHS = (AttentionGraph, PerHead, EdgeTensors)
 
 
 def made_with(make: Callable[..., T], **sizes: Any) -> T:
-    """``make`` with those of the sizes that it takes."""
+    """``make`` called with the sizes that it accepts."""
     takes = signature(make).parameters
     return make(**{name: size for name, size in sizes.items() if name in takes})
 
 
 def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
-    """Refuse options that none of the makers takes by name; the error names those there are."""
+    """Refuse options that none of the constructors accepts; the error lists the valid ones."""
     taken = [p for make in makers for p in signature(make).parameters.values() if p.kind != Parameter.VAR_KEYWORD]
     known = {p.name for p in taken} - {"self"}
     for name in given:
         if name not in known:
             near = "".join(f"; did you mean {close!r}" for close in get_close_matches(name, known, 1))
-            raise OptionError(f"there is no option {name!r}{near}; there are {', '.join(sorted(known))}")
+            raise OptionError(f"there is no option {name!r}{near}; pass one of {', '.join(sorted(known))}")
 
 
 def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
-    """Refuse a dropout that is no probability, an unknown backend, a flag that is neither True nor False."""
+    """Refuse a dropout that is not a probability, an unknown backend, a flag that is neither True nor False."""
     check_flags(**flags)
     probability(dropout, "dropout")
     one_of(backend, "backend", ("auto", *BACKENDS))
 
 
 def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
-    """Refuse arguments after the graph without a name: PyG's third is ``edge_attr``, others expect ``context``."""
+    """Refuse positional arguments after the graph: PyG's third is ``edge_attr``, others expect ``context``."""
     if unnamed:
         got = f"a tensor {tuple(unnamed[0].shape)}" if isinstance(unnamed[0], Tensor) else repr(unnamed[0])
         raise OptionError(
             "after x and graph every argument is passed by name: layer(x, graph, edge_attr=...) for features of edges "
-            f"(the third argument of PyG's layers), layer(x, graph, context=...) for sources of their own; got {got} "
-            "without a name"
+            f"(the third argument of PyG's layers), layer(x, graph, context=...) for other sources; got {got} without "
+            "a name"
         )
 
 
 def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """The inputs of query, key and value, whose widths are those of the layer, (qdim, kdim, vdim)."""
+    """The inputs of query, key and value, of the layer's widths (qdim, kdim, vdim)."""
     names = ("x", "context")
     if isinstance(x, tuple | list):
         if context is not None:
@@ -68,9 +68,9 @@ def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Ten
         _check("x", x, "T", widths[0])
         if x.shape[-1] not in widths[1:] or widths[1] != widths[2]:
             raise ShapeError(
-                f"without context, keys and values are made from x, of width {x.shape[-1]}, but the layer has kdim = "
-                f"{widths[1]} and vdim = {widths[2]} (embed_dim by default); build it with kdim={x.shape[-1]}, "
-                f"vdim={x.shape[-1]}, or pass context=, the sources' features (..., S, {widths[1]})"
+                f"x without context must have width kdim = {widths[1]} and vdim = {widths[2]} (embed_dim), got "
+                f"{x.shape[-1]}; build the layer with kdim={x.shape[-1]}, vdim={x.shape[-1]}, or pass context=, the "
+                f"sources' features (..., S, {widths[1]})"
             )
         return x, x, x
     _check(names[0], x, "T", widths[0])
@@ -78,7 +78,7 @@ def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Ten
 
 
 def sources_of(context: Any, widths: tuple[int, int], name: str = "context") -> Pair:
-    """The inputs of key and value, whose widths are (kdim, vdim): one tensor for both, or a pair."""
+    """The inputs of key and value, of widths (kdim, vdim): one tensor for both, or a pair."""
     pair = _pair("context", context, "(for keys, for values)") if isinstance(context, tuple | list) else (context,) * 2
     for given, width in zip(pair, widths, strict=True):
         _check(name, given, "S", width)
@@ -86,13 +86,13 @@ def sources_of(context: Any, widths: tuple[int, int], name: str = "context") -> 
 
 
 def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
-    """Refuse features on another device than the projection that reads them, or of a dtype that autocast does not join.
+    """Refuse features on another device than the projection that reads them, or of a dtype that autocast cannot cast.
 
-    Parameters on meta are let pass: there they wait for a hook that brings them in (offloading).
+    Parameters on meta pass, since a hook may load them later (offloading).
     """
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor):
-        weight = next(layer.parameters(), None)  # none where a quantised layer took its place
+        weight = next(layer.parameters(), None)  # None if a quantised layer replaced it
     if weight is None or (given.dtype == weight.dtype and given.device == weight.device):
         return
     if given.device != weight.device and weight.device.type != "meta":
@@ -109,9 +109,9 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
 
 
 def check_input(name: str, given: Any, width: int, reader: nn.Module, nodes: str | None = "N") -> None:
-    """Refuse what is no features (..., nodes, width), or of another kind than the parameters of what reads them first.
+    """Refuse anything but features (..., nodes, width) of the dtype and device of the first parameters that read them.
 
-    ``nodes=None`` is for what reads each node by itself, (..., width). A norm in float32 reads halves, too.
+    ``nodes=None`` is for modules that read each node separately, (..., width). A norm in float32 also reads halves.
     """
     _check(name, given, nodes, width)
     if not (isinstance(reader, nn.LayerNorm | nn.RMSNorm) and given.dtype in (torch.float16, torch.bfloat16)):
@@ -121,9 +121,9 @@ def check_input(name: str, given: Any, width: int, reader: nn.Module, nodes: str
 def graph_of(
     graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0
 ) -> AttentionGraph | PerHead | EdgeTensors:
-    """The graph; of a pattern or an ``edge_index``, the one between as many nodes as there are features.
+    """The graph; a pattern or an ``edge_index`` is sized to the number of features.
 
-    ``past`` sources are not among the features: a cache holds their keys.
+    ``past`` sources have no features here: a cache holds their keys.
     """
     if isinstance(graph, Pattern):
         graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2), past)
@@ -134,11 +134,11 @@ def graph_of(
         return graph
     if past and key.shape[-2] != S:
         raise ShapeError(
-            f"the graph has {graph.num_sources} sources, but the cache holds {past} and x brings {key.shape[-2]} more"
+            f"the graph has {graph.num_sources} sources, but the cache holds {past} and x has {key.shape[-2]} more"
         )
     if key is x and x.shape[-2] == T != S:
         raise ShapeError(
-            f"the graph has {S} sources and {T} targets, and x has features of the targets only; pass context=, the "
+            f"the graph has {S} sources and {T} targets, but x has features of the targets only; pass context=, the "
             f"sources' features (..., {S}, {key.shape[-1]}), or x as a pair (sources, targets)"
         )
     for name, given, size, side in (
@@ -159,7 +159,7 @@ def graph_of(
 def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
     if edge_index is None:
         raise GraphError(
-            "graph is missing: pass layer(x, graph), an AttentionGraph or an edge_index (2, E); of a PyG Data "
+            "graph is missing: pass layer(x, graph), an AttentionGraph or an edge_index (2, E); for a PyG Data "
             "layer(data.x, data.edge_index)"
         )
     way = advice(edge_index)
@@ -170,11 +170,11 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
     sizes = f"{num_sources} sources and {num_targets} targets"
     own = edge_index.sparse_size() if hasattr(edge_index, "sparse_size") else (None, None)
     if any(mine not in (None, given) for mine, given in zip(own, (num_sources, num_targets), strict=True)):
-        raise GraphError(f"graph is an EdgeIndex of sparse_size {own}, but the features are those of {sizes}")
+        raise GraphError(f"graph is an EdgeIndex of sparse_size {own}, but the features have {sizes}")
     try:
         return from_edge_index(edge_index, num_sources=num_sources, num_targets=num_targets)
     except GraphIndexError as error:
-        raise GraphIndexError(f"{error} The features given to the layer are those of {sizes}.") from None
+        raise GraphIndexError(f"{error} The features given to the layer have {sizes}.") from None
 
 
 def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
@@ -186,7 +186,7 @@ def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
     if isinstance(given, Tensor) and not dense:
         what, way = str(given.layout), f"pass {name}.to_dense()"
         if given.is_nested:
-            what, way = "a nested one", "graphs of several sizes are one disjoint_union: concatenate their nodes"
+            what, way = "a nested one", "for graphs of several sizes use disjoint_union, and concatenate their nodes"
         raise ShapeError(f"{name} must be a strided tensor {shape}, got {what}; {way}")
     got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
     hint = "; pass data.x, and data.edge_index as the graph" if hasattr(given, "edge_index") else ""

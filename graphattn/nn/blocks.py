@@ -20,15 +20,15 @@ Graph = AttentionGraph | PerHead | Pattern
 
 
 def make_norm(kind: str, embed_dim: int, eps: float, bias: bool = True) -> nn.Module:
-    """A layer norm, or a norm by the root of the mean square, which has no bias."""
+    """A layer norm, or an RMS norm, which has no bias."""
     one_of(kind, "norm", ("layer", "rms"))
     embed_dim, eps = width(embed_dim, "embed_dim"), positive(eps, "eps")
     return nn.LayerNorm(embed_dim, eps, bias=bias) if kind == "layer" else nn.RMSNorm(embed_dim, eps)
 
 
 class TransformerBlock(nn.Module):
-    r"""Attention and a feed-forward, each added to what it reads: an encoder's layer on a full graph, a decoder's on a
-    causal one.
+    r"""Attention and a feed-forward, each with a residual: an encoder's layer on a full graph, a decoder's on a causal
+    one.
 
     .. math:: x \leftarrow x + f(\mathrm{norm}(x)) \text{ (norm\_first)}, \qquad
               x \leftarrow \mathrm{norm}(x + f(x)) \text{ (else)}
@@ -38,17 +38,17 @@ class TransformerBlock(nn.Module):
         num_heads: H.
         hidden: Width of the feed-forward, ``4 * embed_dim`` by default.
         cross: True if targets also read a memory, between the two.
-        norm_first: Pre-norm (GPT-2, ViT, Llama) or post-norm (the original, BERT).
+        norm_first: True for pre-norm (GPT-2, ViT, Llama), False for post-norm (the original, BERT).
         norm: "layer" or "rms".
-        eps: Of the norms.
+        eps: Epsilon of the norms.
         activation: As in :class:`FeedForward`.
-        feed_forward: A module (..., C) to (..., C) in its place, such as :class:`MixtureOfExperts`.
+        feed_forward: A module (..., C) to (..., C) in place of the feed-forward, such as :class:`MixtureOfExperts`.
         bias: True if projections and layer norms have one.
-        dropout: On weights, in the feed-forward and on every branch.
+        dropout: Rate of dropout of weights, in the feed-forward and on every branch.
         drop_path: Probability of dropping a branch, by example.
-        branch_norm: True if a norm ends each branch, before what it made is added (Gemma 2).
-        options: Further arguments of :class:`GraphAttention`, for both attentions, each with parameters of its own;
-            ``rotary`` and ``edge_dim`` are for the first alone.
+        branch_norm: True if a norm ends each branch, before the residual (Gemma 2).
+        options: Further arguments of :class:`GraphAttention`, for both attentions, which share no parameters;
+            ``rotary`` and ``edge_dim`` are for the first only.
 
     Source: Vaswani et al. 2017, section 3.1; pre-norm as Xiong et al. 2020.
 
@@ -95,7 +95,7 @@ class TransformerBlock(nn.Module):
             feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
         elif hidden is not None or activation != "gelu":
             given = f"hidden={hidden}" if hidden is not None else f"activation={activation!r}"
-            raise OptionError(f"{given} is of a feed-forward of the block's own; feed_forward takes its place")
+            raise OptionError(f"{given} configures the default feed-forward, which feed_forward replaces; leave it out")
         self.feed_forward = feed_forward
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
         self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
@@ -106,14 +106,14 @@ class TransformerBlock(nn.Module):
     def _added(self, x: Tensor, norm: nn.Module, made: Any, name: str) -> Tensor:
         output = made(norm(x) if self.norm_first else x)
         if name == "feed_forward" and output.shape != x.shape:
-            raise ShapeError(f"feed_forward must give {tuple(x.shape)}, the shape of x; got {tuple(output.shape)}")
+            raise ShapeError(f"feed_forward must return {tuple(x.shape)}, the shape of x; got {tuple(output.shape)}")
         if self.end_norm is not None:
             output = self.end_norm[name](output)
         added = x + (self.branch(output) if self.training else output)
         return added if self.norm_first else norm(added)
 
     def check(self, x: Any) -> None:
-        """Refuse what is no features (..., N, C), or of another dtype or device than the block."""
+        """Refuse anything but features (..., N, C) of the block's dtype and device."""
         check_input("x", x, self.embed_dim, self.attention_norm if self.norm_first else self.attention.q_proj)
 
     @names_checked
@@ -136,17 +136,17 @@ class TransformerBlock(nn.Module):
         Args:
             x: (..., N, C).
             graph: N targets and as many sources; with a cache, the new tokens and all so far.
-            memory: (..., M, C), what a block with ``cross`` reads, or what its ``cross_attention.hold`` made of it;
-                needed exactly there.
-            memory_graph: N targets and M sources; every target reads all of it by default.
+            memory: (..., M, C), the sources of a block with ``cross``, or the result of its ``cross_attention.hold``;
+                required by such a block only.
+            memory_graph: N targets and M sources; all pairs by default.
             score_bias: Of the graph's edges, as in :func:`graphattn.attention`; ``memory_bias`` of the memory graph's.
             edge_attr: Features of the graph's edges, for a block with ``edge_dim``.
             positions: Of the nodes, for a layer with ``rotary``.
             cache: Keys and values of earlier tokens.
-            sources: Makes the sources of the normed ``x``, where they are other nodes: a padded or a pooled grid.
+            sources: A function from the normed ``x`` to the sources, if these are other nodes: a padded or pooled grid.
 
         Raises:
-            OptionError: If a memory is missing, or there is nothing that reads it.
+            OptionError: If a memory is missing, or given to a block that reads none.
             ShapeError: If features do not fit the block or the graph, or have another dtype or device than the block.
         """
         self.check(x)
@@ -188,7 +188,7 @@ class TransformerBlock(nn.Module):
 
 
 def copies(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of one more layer: what has parameters is copied, so that each layer learns its own."""
+    """The options of another layer: modules with parameters are copied, so that layers share none."""
     return {
         name: deepcopy(x) if isinstance(x, nn.Module) and any(True for _ in x.parameters()) else x
         for name, x in options.items()
@@ -202,4 +202,4 @@ def _everything() -> Pattern:
 
 
 EVERY = _everything()
-"""Every target reads every source, as many as there are."""
+"""All pairs, at any size."""

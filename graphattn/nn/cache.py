@@ -1,4 +1,4 @@
-"""Keys and values of the tokens so far, so that generating a token computes that token alone."""
+"""Keys and values of the tokens so far, so that each new token is computed once."""
 
 from typing import Any, NamedTuple
 from weakref import ref
@@ -16,13 +16,13 @@ class _Room(NamedTuple):
 
     key: Tensor
     value: Tensor
-    end: int  # where the tokens end that are in it
+    end: int  # end of the tokens in it
     held: tuple[Tensor, Tensor]  # keys and values of these tokens, views
 
     def continues(self, key: Tensor, value: Tensor, more: int = 0) -> bool:
-        """True if so many tokens may be written behind these.
+        """True if that many tokens may be written after these.
 
-        Not after a call that failed: what it wrote is there, and ``held`` counts it.
+        False after a failed call, whose tokens are still in the storage.
         """
         if self.held[0] is not key or self.held[1] is not value or self.end + more > self.key.shape[-3]:
             return False
@@ -30,11 +30,11 @@ class _Room(NamedTuple):
 
 
 class KeyValueCache:
-    """Projected keys and values of one layer, which grow by those of each call's tokens.
+    """Projected keys and values of one layer, extended by each call.
 
-    With a cache, a layer's sources are all tokens so far and its targets the new ones: a bipartite graph that grows,
-    the last rows of the graph of the whole sequence. It belongs to the first layer that it is passed to; a call that
-    fails leaves it as it was. Without gradients it grows in place, in storage that doubles.
+    With a cache, a layer's sources are all tokens so far and its targets the new ones: a growing bipartite graph, the
+    last rows of the graph of the whole sequence. It belongs to the first layer that it is passed to; a failed call
+    leaves it as it was. Without gradients it grows in place, in storage that doubles.
 
     Example:
         >>> import torch, graphattn as ga
@@ -59,19 +59,19 @@ class KeyValueCache:
         self._layer: ref[nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keys and values, which are saved and copied, and then belong to the next layer that they are passed to."""
+        """Keys and values to be saved or copied; a copy belongs to the next layer that it is passed to."""
         return {**self.__dict__, "_room": None, "_layer": None}
 
     @property
     def length(self) -> int:
-        """The number of tokens so far; the first ``dropped`` of them are no longer held."""
+        """The number of tokens so far, including the first ``dropped``, which are no longer cached."""
         return self.dropped + (0 if self.key is None else self.key.shape[-3])
 
     def drop(self, before: int) -> None:
-        """Let go of the tokens before number ``before``, which none reads any more: sources count from it then.
+        """Drop the tokens before number ``before``, which no later token reads; sources then count from it.
 
         Raises:
-            OptionError: If there are not as many tokens.
+            OptionError: If there are fewer tokens.
 
         Example:
             >>> import torch, graphattn as ga
@@ -93,7 +93,7 @@ class KeyValueCache:
             self._room = self._room._replace(held=(self.key, self.value))
 
     def grown(self, key: Tensor, value: Tensor, layer: nn.Module) -> tuple[Tensor, Tensor]:
-        """All keys and values (..., S, H_kv, D) with those of new tokens (..., T, H_kv, D); :meth:`keep` keeps them.
+        """All keys and values (..., S, H_kv, D) with those of new tokens (..., T, H_kv, D); :meth:`keep` stores them.
 
         Raises:
             OptionError: If the cache belongs to another layer.
@@ -107,15 +107,15 @@ class KeyValueCache:
         for name, old, new in (("key", self.key, key), ("value", self.value, value)):
             if old.shape[:-3] != new.shape[:-3] or old.shape[-2:] != new.shape[-2:]:
                 raise ShapeError(
-                    f"the cache holds a {name} of shape {tuple(old.shape)}, which {tuple(new.shape)} does not "
-                    "continue; a cache is for one layer and one batch"
+                    f"the cache holds a {name} of shape {tuple(old.shape)}, and cannot grow by {tuple(new.shape)}; use "
+                    "one cache for each layer and batch"
                 )
             if old.dtype != new.dtype or old.device != new.device:
                 raise ShapeError(
-                    f"the cache holds a {name} of {old.dtype} on {old.device}, which {new.dtype} on {new.device} does "
-                    "not continue; start a new cache after a layer was converted or moved, or autocast turned on or off"
+                    f"the cache holds a {name} of {old.dtype} on {old.device}, and cannot grow by {new.dtype} on "
+                    f"{new.device}; start a new cache after converting or moving a layer, or switching autocast"
                 )
-        if torch.is_grad_enabled() or not can_read_values(key):  # who follows what is held must not see it change
+        if torch.is_grad_enabled() or not can_read_values(key):  # autograd and compilers need constant storage
             return torch.cat((self.key, key), -3), torch.cat((self.value, value), -3)
         held, more, room = self.key.shape[-3], key.shape[-3], self._room
         if room is None or not room.continues(self.key, self.value, more):
@@ -133,34 +133,33 @@ class KeyValueCache:
         return key, value
 
     def of(self, layer: nn.Module) -> tuple[Tensor, Tensor]:
-        """The keys and values that the layer made of a context; see :meth:`GraphAttention.hold`.
+        """The layer's keys and values of a context; see :meth:`GraphAttention.hold`.
 
         Raises:
             OptionError: If there are none, or another layer made them.
         """
         if self.key is None or self.value is None:
-            raise OptionError("context is an empty KeyValueCache; layer.hold(context) makes one that holds a context")
+            raise OptionError("context is an empty KeyValueCache; pass layer.hold(context)")
         self._check_owner(layer)
         return self.key, self.value
 
     def _check_owner(self, layer: nn.Module) -> None:
         if self._layer is not None and self._layer() is not layer:
             raise OptionError(
-                f"the cache holds {self.length} tokens of another layer; a cache is for one layer, so pass each a "
-                "KeyValueCache() of its own"
+                f"the cache holds {self.length} tokens of another layer; pass a separate KeyValueCache() to each layer"
             )
 
     def keep(self, key: Tensor, value: Tensor, layer: nn.Module) -> None:
-        """Hold what :meth:`grown` gave, for this layer."""
+        """Store the result of :meth:`grown` for this layer."""
         self.key, self.value = key, value
         if self._layer is None:
             self._layer = ref(layer)
 
     def reorder(self, batch: Tensor) -> None:
-        """Keep the examples ``batch`` (int64 (B',)) of the first dimension, in that order: what beam search does.
+        """Select the examples ``batch`` (int64 (B',)) of the first dimension, in that order, as beam search needs.
 
         Raises:
-            ShapeError: If ``batch`` is no such tensor, or what is held has no batch.
+            ShapeError: If ``batch`` is not such a tensor, or the cache has no batch.
             PositionIndexError: If an index is not in ``[0, B)``.
         """
         if batch.dim() != 1 or batch.dtype == torch.bool:
@@ -172,18 +171,18 @@ class KeyValueCache:
         size = self.key.shape[0]
         bad = "" if torch.compiler.is_compiling() else outside(batch, size)
         if bad:
-            raise PositionIndexError(f"batch must be in [0, {size}), the examples held; got {bad}")
+            raise PositionIndexError(f"batch must be in [0, {size}), the cached examples; got {bad}")
         self.key, self.value, self._room = self.key.index_select(0, batch), self.value.index_select(0, batch), None
 
 
 def check_cache(cache: Any) -> None:
-    """Refuse what is no cache."""
+    """Refuse anything but a cache."""
     if cache is not None and not isinstance(cache, KeyValueCache):
         raise OptionError(f"cache must be a KeyValueCache(), made once for each layer and sequence; got {shown(cache)}")
 
 
 def tokens_held(caches: Any, num_layers: int) -> int:
-    """The number of tokens that the caches of a stack hold.
+    """The number of tokens in the caches of a stack.
 
     Raises:
         OptionError: If they are not one cache for each layer.
@@ -197,14 +196,12 @@ def tokens_held(caches: Any, num_layers: int) -> int:
         )
     lengths = [cache.length for cache in caches]
     if len(set(lengths)) > 1:
-        raise ShapeError(
-            f"the caches of a stack hold the same tokens, but theirs are {lengths} long; start with new ones"
-        )
+        raise ShapeError(f"the caches of a stack must hold the same tokens, got lengths {lengths}; start with new ones")
     return lengths[0]
 
 
 class AllOrNone:
-    """Calls of several parts, after which caches have grown if all went well, and are as they were if one failed."""
+    """A context for calls of several parts: if one fails, no cache changes."""
 
     def __init__(self, *caches: KeyValueCache | None) -> None:
         for cache in caches:

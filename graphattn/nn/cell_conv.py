@@ -1,4 +1,4 @@
-"""Submanifold convolution: a matrix for each relative position of a cell and one near it."""
+"""Submanifold convolution: a matrix for each relative position of neighbouring cells."""
 
 import torch
 from torch import Tensor, nn
@@ -10,18 +10,18 @@ from .arguments import check_input
 
 
 class CellConv(nn.Module):
-    r"""Every cell sums what the cells around it carry, each by the matrix of its offset.
+    r"""Every cell sums the features of the cells around it, each times the matrix of its offset.
 
     .. math:: y_t = b + \sum_{s \in \mathcal{N}(t)} W_{c_s - c_t} \, x_s
 
     It is attention with fixed weights: a head for each offset, on a graph of at most one source for each target.
 
     Args:
-        in_dim: Width of what it reads.
-        out_dim: Width of what it gives.
+        in_dim: Width of the input.
+        out_dim: Width of the output.
         kernel: Cells along an axis, odd.
-        axes: Of the grid.
-        bias: True if b is there.
+        axes: Number of axes of the grid.
+        bias: True if there is a b.
 
     Attributes:
         weight: (kernel ** axes, out_dim, in_dim), offsets in the order of :class:`CellNeighbours`.
@@ -45,10 +45,10 @@ class CellConv(nn.Module):
         nn.init.normal_(self.weight, std=(size[0] * size[2]) ** -0.5)
 
     def forward(self, x: Tensor, near: CellNeighbours) -> Tensor:
-        """(..., N, out_dim) of (..., N, in_dim); ``near`` is of a level of a serialized hierarchy.
+        """(..., N, out_dim) from (..., N, in_dim); ``near`` is that of a level of a serialized hierarchy.
 
         Raises:
-            GraphError: If ``near`` has another number of offsets than the kernel, or of cells than ``x``.
+            GraphError: If ``near`` has another number of offsets than the kernel, or of cells than ``x`` has rows.
         """
         offsets, out_dim, in_dim = self.weight.shape
         if not isinstance(near, CellNeighbours) or near.num_offsets != offsets:

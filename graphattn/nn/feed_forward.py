@@ -1,4 +1,4 @@
-"""Feed-forward modules, each node by itself: perceptrons, gated ones, mixtures of experts; and dropped paths."""
+"""Feed-forward modules on single nodes: perceptrons, gated ones, mixtures of experts; and dropped paths."""
 
 from collections.abc import Callable, Iterable
 
@@ -22,19 +22,19 @@ Activation = str | Callable[[Tensor], Tensor]
 
 
 def plain_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
-    """The function of a tensor that an activation is, or that its gate goes through."""
+    """The elementwise function of an activation, or that of its gate."""
     return ACTIVATIONS[activation.removeprefix("gated_")] if isinstance(activation, str) else activation
 
 
 class FeedForward(nn.Module):
-    """``W_2 activation(W_1 x)``, or gated ``W_2 (activation(W_g x) * W_1 x)``, on every node by itself.
+    """``W_2 activation(W_1 x)``, or gated ``W_2 (activation(W_g x) * W_1 x)``, on every node separately.
 
     Args:
         embed_dim: C.
         hidden: Width between the two.
         activation: "relu", "gelu" (exact), "gelu_tanh" (GPT-2's), "silu"; after "gated_" the same with a gate:
             "gated_silu" is SwiGLU (Llama), "gated_gelu_tanh" T5 1.1's. Or any function of a tensor: ``nn.GELU()``.
-        dropout: Between the two.
+        dropout: Rate of dropout between the two.
         bias: True if the projections have one.
 
     Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, "GLU Variants Improve Transformer".
@@ -47,7 +47,7 @@ class FeedForward(nn.Module):
         plain = activation.removeprefix("gated_") if isinstance(activation, str) else activation
         if not (plain in ACTIVATIONS if isinstance(plain, str) else callable(plain)):
             raise OptionError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}, or gated_ one, or a function of a tensor; got "
+                f"activation must be one of {', '.join(ACTIVATIONS)}, one of these after gated_, or a function; got "
                 f"{activation!r}"
             )
         refuse_class(activation, "activation")
@@ -69,8 +69,8 @@ class FeedForward(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Several feed-forwards, of which every token uses a few: a bipartite graph from experts to tokens.
 
-    A router scores the experts for each token; the edges are its ``top_k`` best, and softmax weighs what the experts
-    make of the token.
+    A router scores the experts for each token; the edges are its ``top_k`` best, and softmax weighs the outputs of the
+    experts.
 
     Args:
         experts: The feed-forwards, each from (n, C) to (n, C).
@@ -78,11 +78,11 @@ class MixtureOfExperts(nn.Module):
         top_k: Experts of a token, at most as many as there are.
         bias: True if the router has one.
         softmax_over: "chosen" experts, whose weights sum to 1 (Mixtral); or "all", before the choice (Switch
-            transformer): by default where ``top_k`` is 1, as a router whose only weight is 1 would learn nothing.
+            transformer): the default if ``top_k`` is 1, since a router whose only weight is 1 would learn nothing.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2.1, without noise; Fedus et al. 2022,
-    "Switch Transformers", section 2.1. No capacity limit: no token is dropped. :func:`load_balancing_loss` keeps the
-    router from choosing the same experts always.
+    "Switch Transformers", section 2.1. No capacity limit: no token is dropped. :func:`load_balancing_loss` balances
+    the load of the experts.
 
     Example:
         >>> experts = [FeedForward(8, 16) for _ in range(4)]
@@ -133,26 +133,26 @@ class MixtureOfExperts(nn.Module):
         check_input("x", x, self.embed_dim, self.router, None)
         flat = x.reshape(-1, x.shape[-1])
         alpha, expert = self._chosen(flat)
-        made = flat.new_zeros(expert.numel(), x.shape[-1])  # of every edge
+        made = flat.new_zeros(expert.numel(), x.shape[-1])  # outputs of every edge
         for number, module in enumerate(self.experts):
             edge = torch.nonzero(expert.flatten() == number).flatten()
             read = flat[edge // self.top_k]
             output = module(read)
             if output.shape != read.shape:
-                raise ShapeError(f"experts[{number}] must give {tuple(read.shape)}, got {tuple(output.shape)}")
+                raise ShapeError(f"experts[{number}] must return {tuple(read.shape)}, got {tuple(output.shape)}")
             made = made.index_copy(0, edge, output.to(x.dtype))
         return (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1)).sum(-2).view(x.shape)
 
 
 def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
-    r"""What is least where tokens use all experts alike, to be added to the loss, times 0.01 or so; 1 at that point.
+    r"""A loss that is least, 1, if tokens use all experts equally; to be added to the loss, times 0.01 or so.
 
     .. math:: \frac{n}{k} \sum_{i=1}^{n} f_i P_i
 
-    f is the share of tokens that choose an expert among their k, P the mean of its softmax over all n experts.
+    f is the share of tokens that choose an expert among their k, P the mean of its softmax weight over all n experts.
 
     Args:
-        scores: (..., n), what the router gave: ``moe.router.register_forward_hook`` sees it.
+        scores: (..., n), the output of the router, for example from ``moe.router.register_forward_hook``.
         top_k: Experts of a token.
 
     Source: Fedus et al. 2022, "Switch Transformers", equation 4, with k = 1.
@@ -166,7 +166,7 @@ def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
 
 
 class DropPath(nn.Module):
-    """In training, drop a whole branch for some examples of the batch, and scale the others up (stochastic depth).
+    """Stochastic depth: in training, drop a whole branch for some examples of the batch, and scale up the others.
 
     Args:
         p: Probability that an example's branch is dropped.

@@ -1,4 +1,4 @@
-"""Geometry of edges between points: where a target stands from its source, and how their surfaces lie."""
+"""Geometry of edges between points: relative positions, and angles between surfaces."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,18 +17,18 @@ Graph = AttentionGraph | PerHead
 
 
 def relative_positions(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> Tensor:
-    r"""Of each edge the position of its target from its source, :math:`p_t - p_s`.
+    r"""The position of the target of each edge relative to its source, :math:`p_t - p_s`.
 
     The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's ``PointPairFeatures``.
 
     Args:
-        graph: Which source each target reads.
-        pos: (..., S, d) positions of the sources; of the targets, too, unless ``queries`` are given.
-        queries: (..., T, d) positions of the targets, where these are other points.
+        graph: The graph of the edges.
+        pos: (..., S, d) positions of the sources, and of the targets unless ``queries`` are given.
+        queries: (..., T, d) positions of the targets, if these are other points.
     Returns:
         (..., E, d) in the graph's edge order; differentiable any number of times.
     Raises:
-        ShapeError: If there is not a row for each source and each target, or they differ in axes or device.
+        ShapeError: If there is not one row for each source and each target, or their axes or devices differ.
     Example:
         >>> import torch, graphattn as ga
         >>> pos = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 1.0]])
@@ -39,7 +39,7 @@ def relative_positions(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor 
     return of_targets - of_sources
 
 
-#: What :func:`edge_geometry` may tell of an edge, and how many numbers that is of positions on 3 axes.
+#: Features of :func:`edge_geometry`, and their widths for positions on 3 axes.
 FEATURES = {"offset": 3, "distance": 1, "direction": 3, "pair": 4, "alignment": 3, "frame": 3, "bend": 2}
 _OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
@@ -66,18 +66,18 @@ def edge_geometry(
                              its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
     ==============  =======  ===========================================================================================
 
-    Distances, pairs, alignments, frames and bends stay the same when all points are turned.
+    Distances, pairs, alignments, frames and bends are invariant under rotations of all points.
 
     Args:
-        graph: Which source each target reads; square or bipartite.
+        graph: The graph of the edges; square or bipartite.
         pos: (..., S, d) positions of the sources, as in :func:`relative_positions`, as are ``queries`` (..., T, d).
-        features: Words of the table, in the order wanted.
-        normals: (..., S, 3) unit normals of the sources, for the features of them.
-        queries_normals: (..., T, 3) of the targets, where these are other points.
+        features: Names from the table, in the order of the result.
+        normals: (..., S, 3) unit normals of the sources, for the features of normals.
+        queries_normals: (..., T, 3) unit normals of the targets, if these are other points.
     Returns:
         (..., E, F) in the graph's edge order.
     Raises:
-        OptionError: If a word is none of these, or normals are missing.
+        OptionError: If a name is unknown, or normals are missing.
         ShapeError: If a tensor does not fit the graph.
     Source:
         Drost et al. 2010 for pairs; Taubin 1995, equation 5, for bends.
@@ -116,16 +116,16 @@ def edge_geometry(
 
 
 def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | None = None) -> Tensor:
-    """An orthonormal frame at each target, which turns with the points: the normal, a tangent and their product.
+    """An orthonormal frame at each target, equivariant to rotations: the normal, a tangent and their product.
 
-    The tangent points to where the target's sources lie on average, by the cube of their distance. Where that is
-    nowhere (no sources, or as many on every side), the tangent is one that does not turn with them.
+    The tangent points to the mean direction of the target's sources, weighed by the cube of their distance. If that is
+    undefined (no sources, or a symmetric set), the tangent is an arbitrary one, without equivariance.
 
     Args:
-        graph: Which sources each target has.
+        graph: The graph of the edges.
         pos: (S, 3) positions of the sources.
         normals: (T, 3) unit normals of the targets.
-        queries: (T, 3) positions of the targets, where these are other points.
+        queries: (T, 3) positions of the targets, if these are other points.
     Returns:
         (T, 3, 3): the tangent, the second tangent, the normal, as rows: ``frames @ vector`` is the vector in the frame.
     """
@@ -147,15 +147,15 @@ def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | N
 
 
 def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Normals of the targets from their sources, without a sign, and how far these spread.
+    """Normals of the targets from their sources, without a sign, and the spread of the sources.
 
     Args:
-        graph: The sources that each target's normal is made of, itself among them: ``knn(pos, 16, include_self=True)``.
+        graph: The sources of each target's normal, itself included: ``knn(pos, 16, include_self=True)``.
         pos: (S, d) positions of the sources; ``queries`` is for :func:`relative_positions` only, as there.
     Returns:
         Unit vectors (T, d) along which the sources spread least, and the standard deviations (T, d) along the principal
-        axes, ascending, with sum of squares 1. Computed in float64; of a target with fewer than two sources the first
-        axis and zeros.
+        axes, ascending, with sum of squares 1. Computed in float64; for a target with fewer than two sources the
+        first axis and zeros.
     Source:
         Hoppe et al. 1992, section 3.1.
     """
@@ -196,13 +196,13 @@ def _ends(
 
 
 def rows_of(x: Tensor, index: Tensor) -> Tensor:
-    """Rows by index; where gradients flow and nothing compiles, with a backward that is the same on every run."""
+    """Rows by index; with gradients, and without a compiler, the backward is deterministic."""
     return gather(x, index, -2) if x.requires_grad and can_read_values(x) else x.index_select(-2, index)
 
 
 def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
-    """Sums (..., size, H) of the rows of ``x`` (..., E, H) that share an index; the same bits on every run, as
-    :func:`rows_of` has gradients.
+    """Sums (..., size, H) of the rows of ``x`` (..., E, H) that share an index; deterministic, as the gradients of
+    :func:`rows_of`.
     """
     if not can_read_values(x):
         return x.new_zeros(*x.shape[:-2], size, x.shape[-1]).index_add(-2, index, x)
@@ -210,13 +210,13 @@ def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def length_of(x: Tensor) -> Tensor:
-    """(..., 1), whose gradient at 0 is 0."""
+    """Lengths (..., 1), with a gradient of 0 at 0."""
     squared = x.square().sum(-1, keepdim=True)
     return squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0)
 
 
 def angle_between(a: Tensor, b: Tensor) -> Tensor:
-    """Between vectors (..., 3), in [0, pi]; 0 where one is 0."""
+    """Angles between vectors (..., 3), in [0, pi]; 0 if one is 0."""
     across, along = length_of(torch.linalg.cross(a, b)), (a * b).sum(-1, keepdim=True)
     return torch.atan2(across, along.masked_fill((across == 0) & (along == 0), 1.0))
 

@@ -49,34 +49,34 @@ class GraphAttention(EdgeAttention):
         kdim: Width of the context that keys are made from.
         vdim: Width of the context that values are made from.
         head_dim: D, ``embed_dim / num_heads`` by default.
-        value_dim: Width of a head of the value, D by default; another one does not go with edge features.
+        value_dim: Width of a head of the value, D by default; with edge features it must be D.
         num_kv_heads: H_kv, heads of key and value; a divisor of H, and H by default.
         edge_dim: F, width of edge features, which are projected and added to key and value; none by default.
-        edge_to: What they join: "both", "key" (or the score, where one reads them) or "value".
+        edge_to: Operands to which they are added: "both", "key" (or a score that reads them) or "value".
         bias: True if the projections have a bias (that of edge features never has).
         out_proj: True if the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if not.
         root_weight: True if a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
-        score: How a target's query and a source's key give a score: "scaled_dot"; one of "dot", "cosine", "general",
+        score: The score of a target's query and a source's key: "scaled_dot"; one of "dot", "cosine", "general",
             "additive", "mlp", "gaussian", "subtraction"; a module of :mod:`graphattn.nn.scores`; or any function
-            ``score(query, key, edge_attr)`` of edges, (..., E, H, D) twice and (..., E, F), that gives (..., E, H).
-            Given a score, edge features are its business, and are added to the value alone: by a projection, or as
-            the score encodes them (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine and
+            ``score(query, key, edge_attr)`` of edges, from (..., E, H, D) twice and (..., E, F) to (..., E, H).
+            A score reads edge features itself, and the layer adds them to the value only: by a projection, or in
+            the encoding of the score (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine and
             general run on every backend, the others on ``edges`` (CPU) or edge by edge.
-        normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
+        normalize: The weights from scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
             "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges, which may
             also take ``source`` (E,) and ``edge_attr`` (..., E, F) by these names. Softmax and
-            sink run on every backend, the others on ``edges`` (CPU) or edge by edge; of dot products sigmoid, sum and
-            none on ``dense`` and ``tiles``, too. Sum and none of a dot product take O(N) where targets read all
+            sink run on every backend, the others on ``edges`` (CPU) or edge by edge; with dot products sigmoid, sum
+            and none on ``dense`` and ``tiles``, too. Sum and none of a dot product cost O(N) if targets read all
             sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
-        cap_bias: True if it bounds scores with their bias, as x-transformers does, and not the products before it, as
-            Gemma 2 does; needs ``softcap``. Runs on ``edges`` (CPU) or edge by edge.
-        qk_norm: Epsilon of a norm by the root of the mean square, of every head's query and of its key, before they
-            are turned and edge features added; none by default.
-        rotary: Turns queries and keys by their positions; see :class:`Rotary`.
+        cap_bias: True if softcap bounds scores with their bias, as in x-transformers, rather than the products before
+            it, as in Gemma 2; requires ``softcap``. Runs on ``edges`` (CPU) or edge by edge.
+        qk_norm: Epsilon of an RMS norm of every head's query and key, before they are rotated and edge features are
+            added; none by default.
+        rotary: Rotation of queries and keys by their positions; see :class:`Rotary`.
         dropout: Probability of dropping a weight, per edge and head, in training.
-        backend: "auto", or the backend that must run. With PyG's explainers and message hooks it is message passing.
+        backend: "auto", or the backend that must run. PyG's explainers and message hooks need message passing.
 
     Source: Vaswani et al. 2017, section 3.2.2; names as ``torch.nn.MultiheadAttention``. Edge features and root weight
     as in PyG's ``TransformerConv``, which lacks the output projection.
@@ -115,7 +115,7 @@ class GraphAttention(EdgeAttention):
         dropout: float = 0.0,
         backend: str = "auto",
     ) -> None:
-        """A layer with fresh parameters; :class:`GraphAttention` says what each argument is."""
+        """A layer with fresh parameters; for the arguments see :class:`GraphAttention`."""
         super().__init__()
         check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight, cap_bias=cap_bias)
         check_numbers(scale, softcap, dropout)
@@ -177,18 +177,18 @@ class GraphAttention(EdgeAttention):
             raise OptionError(f"edge_to={self.edge_to!r} requires edge_dim, the width of edge features")
         if self.edge_dim is not None and self.value_dim != self.head_dim and self.edge_to != "key":
             raise OptionError(
-                f"edge features are added to key and value, which have one width then, got head_dim={self.head_dim} "
+                f"edge features need key and value of one width, got head_dim={self.head_dim} "
                 f"and value_dim={self.value_dim}"
             )
         if self.cap_bias and self.softcap is None:
             raise OptionError("cap_bias=True requires softcap")
         if self.scale is not None and self.score is not None:
-            raise OptionError(f"scale={self.scale} multiplies the dot product alone; a score has its own factor")
+            raise OptionError(f"scale={self.scale} requires the dot product; a score has its own factor")
         reads = not isinstance(self.score, Score) or self.score.edge_dim is not None
         if self.edge_dim is not None and self.edge_to == "key" and not reads:
             raise OptionError(f'edge_to="key", but {type(self.score).__name__} reads no edge features; try "value"')
         if "edge_attr" in self._asks and self.delta is not None:
-            raise OptionError("normalize asks for edge_attr, which the score encodes by its delta; take source")
+            raise OptionError("normalize needs edge_attr, which the score encodes by its delta; use source")
 
     @property
     def delta(self) -> nn.Module | None:
@@ -197,7 +197,7 @@ class GraphAttention(EdgeAttention):
         return delta if isinstance(delta, nn.Module) else None
 
     def reset_parameters(self) -> None:
-        """Xavier-uniform projections and zero biases, as ``nn.MultiheadAttention`` starts."""
+        """Xavier-uniform projections and zero biases, as in ``nn.MultiheadAttention``."""
         super().reset_parameters()
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -230,22 +230,22 @@ class GraphAttention(EdgeAttention):
         cache: KeyValueCache | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
-        """Attention on the graph; whatever follows it is passed by name.
+        """Attention on the graph; arguments after the graph are passed by name.
 
         Args:
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
             graph: T targets and S sources; :class:`graphattn.PerHead`, a :class:`graphattn.graphs.Pattern`, or
                 :class:`graphattn.nn.EdgeTensors`; or an ``edge_index`` (2, E), checked at every call.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
-                keys (..., S, kdim) and one for values (..., S, vdim); or what :meth:`hold` made of them.
+                keys (..., S, kdim) and one for values (..., S, vdim); or a result of :meth:`hold`.
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
             score_bias: As in :func:`graphattn.attention`.
-            positions: Of a layer with ``rotary``: of the targets, or a pair (of targets, of sources) where there is a
-                context that is not held. By default the nodes count from 0, after those in the cache. Of a layer with
-                ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim), whose :func:`relative_positions` are then the
+            positions: For a layer with ``rotary``: those of the targets, or a pair (of targets, of sources) with a
+                context. By default the nodes count from 0, after those in the cache. For a layer with
+                ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim), whose :func:`relative_positions` are the
                 edge features, in place of ``edge_attr``.
             cache: Keys and values of earlier tokens. The graph's sources are these and then the nodes of ``x``, which
-                are added to the cache when all went well; there is no context then. A cache is for one layer.
+                a successful call adds to the cache; it excludes a context. A cache is for one layer.
             return_weights: Also return the :class:`EdgeWeights`.
 
         Returns:
@@ -254,9 +254,9 @@ class GraphAttention(EdgeAttention):
         Raises:
             ShapeError: If a tensor does not fit the layer or the graph, or has another dtype or device than the
                 parameters.
-            OptionError: If an argument is not named, or edge features come without ``edge_dim``, or the reverse; or a
-                cache is another layer's.
-            GraphError: If ``graph`` is missing or something else, or an ``edge_index`` that repeats an edge.
+            OptionError: If an argument is not named, edge features come without ``edge_dim`` or the reverse, or a cache
+                belongs to another layer.
+            GraphError: If ``graph`` is missing or of another type, or an ``edge_index`` that repeats an edge.
         """
         refuse_unnamed(unnamed)
         check_flags(return_weights=return_weights)
@@ -283,7 +283,7 @@ class GraphAttention(EdgeAttention):
         return (output, weights) if return_weights and weights is not None else output
 
     def _features(self, x: Any, context: Any, cache: Any) -> tuple[Tensor, Tensor, Tensor, Pair | None]:
-        """The inputs of queries, keys and values; and keys and values, where :meth:`hold` made them."""
+        """The inputs of queries, keys and values; and keys and values from :meth:`hold`, if any."""
         widths, held = (self.qdim, self.kdim, self.vdim), None
         if isinstance(context, KeyValueCache):
             held = context.of(self)
@@ -291,9 +291,7 @@ class GraphAttention(EdgeAttention):
             widths = self.qdim, context[0].shape[-1], context[1].shape[-1]
         features = features_of(x, context, widths)
         if cache is not None and (context is not None or isinstance(x, tuple | list)):
-            raise OptionError(
-                "a cache holds the keys of x's own earlier nodes; it does not go with context, nor with x as a pair"
-            )
+            raise OptionError("a cache holds the keys of earlier nodes of x, and excludes context and x as a pair")
         return *features, held
 
     def _inputs(
@@ -305,7 +303,7 @@ class GraphAttention(EdgeAttention):
         score_bias: Tensor | None,
         edge_attr: Tensor | None,
     ) -> Inputs:
-        """The operands of attention, checked, with what the score makes of them and of edge features."""
+        """The operands of attention, checked, and encoded by the score together with edge features."""
         weight, last = None, None
         if self._takes(edge_attr, graph):
             edge_attr, weight, value, last = self._encoded(edge_attr, value)
@@ -318,8 +316,8 @@ class GraphAttention(EdgeAttention):
         return inputs
 
     def _encoded(self, edge_attr: Any, value: Tensor) -> tuple[Tensor, Tensor | None, Tensor, nn.Linear | None]:
-        """Edge features, the weight that makes of them what joins the value (none where they join as they are), the
-        value, and what the score has to apply to them: the last part of its encoder, which then is that weight.
+        """Edge features, the weight of their projection to the value (None if they are added as they are), the value,
+        and the last part of the score's encoder, if it is that weight.
         """
         if self.edge_proj is not None:
             return edge_attr, self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim)), value, None
@@ -331,7 +329,7 @@ class GraphAttention(EdgeAttention):
         if parts is not None:
             function, last = parts
             if self.edge_to != "key":
-                value = value + last.bias.unflatten(0, heads)  # what every edge adds, a source may add
+                value = value + last.bias.unflatten(0, heads)  # a constant of all edges can be added to the sources
             return function(edge_attr), last.weight.unflatten(0, heads), value, last
         encoded = self.delta(edge_attr)
         shape = (*edge_attr.shape[:-1], self.num_heads * self.head_dim)
@@ -341,11 +339,11 @@ class GraphAttention(EdgeAttention):
         return encoded, None, value, None
 
     def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
-        """Keys and values of a context, made once: for calls that read the same sources, ``context=layer.hold(...)``.
+        """Keys and values of a context, computed once for several calls, ``context=layer.hold(...)``.
 
         Args:
             context: As in :meth:`forward`.
-            positions: Of the sources, of a layer with ``rotary``; they count from 0 by default.
+            positions: Positions of the sources, for a layer with ``rotary``; they count from 0 by default.
 
         Example:
             >>> import torch, graphattn as ga
@@ -390,7 +388,7 @@ class GraphAttention(EdgeAttention):
                 raise OptionError("positions were given, but the layer was built without rotary")
             return None, None
         if apart and isinstance(positions, Tensor):
-            raise OptionError("targets and context have positions of their own: pass a pair (of targets, of sources)")
+            raise OptionError("positions with a context must be a pair (of targets, of sources)")
         if positions is None and past and query is not None:
             positions = torch.arange(past, past + query.shape[-3], device=query.device)
         return pair_of_positions(positions)
@@ -398,7 +396,7 @@ class GraphAttention(EdgeAttention):
     def _scored(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None
     ) -> tuple[Tensor, Tensor, float | None, ScoreFunction | None]:
-        """Query, key and factor of the dot product; and the score, where it is no dot product."""
+        """Query, key and factor of the dot product; and the score, if it is not a dot product."""
         if isinstance(self.score, Score) and (edge_attr is None or self.edge_to == "value"):
             dot = self.score.as_dot(query, key)
             if dot is not None:
@@ -421,7 +419,7 @@ class GraphAttention(EdgeAttention):
         return outputs.output, None if alpha is None else EdgeWeights.of(graph, alpha)
 
     def _takes(self, edge_attr: Tensor | None, graph: Edges) -> bool:
-        """True if there are edge features, which then fit."""
+        """True if there are edge features; refuse those that do not fit."""
         reader: nn.Module = self.delta or self.edge_proj or self.q_proj
         if self.edge_dim is None:
             if edge_attr is not None:
@@ -467,7 +465,7 @@ class GraphAttention(EdgeAttention):
 
 
 def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
-    """The outputs of plain softmax, with the share that a sink leaves them."""
+    """The outputs of plain softmax, times the share that a sink leaves."""
     assert softmax.lse is not None
     share, alpha = sink.share(softmax.lse), softmax.alpha
     if alpha is not None:

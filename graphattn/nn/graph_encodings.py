@@ -1,4 +1,4 @@
-"""Encodings of where a node is in a graph, to be added to its features: PyG's transforms on a graph's edges."""
+"""Positional encodings of the nodes of a graph, to be added to their features: PyG's transforms."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from ..graphs.arguments import whole
 
 
 def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
-    r"""How likely a random walk is to be back where it started after 1, 2, ..., ``walk_length`` steps.
+    r"""The probability that a random walk returns to its start after 1, 2, ..., ``walk_length`` steps.
 
     .. math:: p_{n, k} = (R^k)_{nn}, \qquad R_{st} = 1 / \mathrm{outdegree}(s) \text{ if } s \to t
 
@@ -49,16 +49,16 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
 
     .. math:: L = I - D^{-1/2} A D^{-1/2}
 
-    of the graph with its edges made to go both ways, and without self-loops.
+    of the graph with symmetric edges and without self-loops.
 
-    An eigenvector is as good as its negative. Here the entry largest in magnitude (the first of equals) is positive, so
-    that a graph gives the same numbers every time; relabelled nodes may turn a sign. Networks should not depend on it:
-    flip signs at random in training, ``pe * (2 * torch.randint(2, (k,)) - 1)``. Of equal eigenvalues, any rotation of
-    their eigenvectors is as good, too; of a graph in several pieces, so is the first of each piece.
+    The sign of an eigenvector is arbitrary. Here the entry largest in magnitude (the first of equals) is positive, so
+    that a graph gives the same numbers every time; relabelling nodes may flip a sign. Networks should not depend on it:
+    flip signs at random in training, ``pe * (2 * torch.randint(2, (k,)) - 1)``. For equal eigenvalues any rotation of
+    their eigenvectors is as valid, as is any mixture of the first ones of the components of a graph.
 
     Args:
         graph: A square graph without repeated edges.
-        k: How many, fewer than there are nodes.
+        k: Number of eigenvectors, below the number of nodes.
 
     Returns:
         (N, k), float32, each column of length 1, on the graph's device.
@@ -77,13 +77,13 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     """
     k = whole(k, "k", 1)
     data = _data(graph, both_ways=True)
-    data.edge_weight = torch.ones(data.num_edges, dtype=torch.float64, device=graph.device)  # and so the eigenvectors
+    data.edge_weight = torch.ones(data.num_edges, dtype=torch.float64, device=graph.device)  # eigenvectors, too
     n = data.num_nodes
     if k >= n:
         raise GraphError(f"k must be below the number of nodes, got k={k} and {n} nodes; pad with zeros")
-    start = np.random.default_rng(0).standard_normal(n)  # of ARPACK, which takes another one each time
+    start = np.random.default_rng(0).standard_normal(n)  # for ARPACK, which is random by default
     transform, device = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start), graph.device
-    if k == n - 1:  # all of them: ARPACK finds fewer than there are
+    if k == n - 1:  # all of them, more than ARPACK computes
         transform.SPARSE_THRESHOLD = n + 1
     with torch.random.fork_rng(devices=[]):
         pe = transform(data.cpu()).pe
@@ -93,7 +93,7 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
 
 
 def eigenvectors_of_each(graph: AttentionGraph, k: int, sizes: tuple[int, ...]) -> Tensor:
-    """The first eigenvectors (N, k) of each of the graphs of a batch; of a small one fewer, and zeros."""
+    """The first eigenvectors (N, k) of each graph of a batch, padded with zeros for a small one."""
     result, first = torch.zeros(graph.num_nodes, k, device=graph.device), 0
     for size in sizes:
         few = min(k, size - 1)

@@ -1,4 +1,4 @@
-"""Linear attention: without softmax, (Q K^T) V = Q (K^T V), and what is left of the sources is one matrix."""
+"""Linear attention: without softmax, (Q K^T) V = Q (K^T V), so that the sources reduce to one matrix."""
 
 import math
 from collections.abc import Callable
@@ -34,11 +34,11 @@ def _identity(x: Tensor) -> Tensor:
 
 
 class FeatureMap(NamedTuple):
-    """A map by name. Functions of a module, since a layer is pickled with its own."""
+    """A map by name. Module-level functions, since a layer is pickled with its own."""
 
     function: Callable[[Tensor], Tensor]
     dense: Callable[[Tensor], Tensor]  # the dense twin
-    smooth: bool = False  # and above 0
+    smooth: bool = False  # and positive
 
 
 FEATURE_MAPS: dict[str, FeatureMap] = {
@@ -47,17 +47,17 @@ FEATURE_MAPS: dict[str, FeatureMap] = {
     "softmax": FeatureMap(_softmax, lambda x: (x - torch.logsumexp(x, -1, keepdim=True)).exp(), True),
     "identity": FeatureMap(_identity, lambda x: x),
 }
-_CHUNK = 64  # targets whose last sources are a dense product
+_CHUNK = 64  # targets per chunk, whose last sources are a dense product
 
 
 class FeatureScore(Score):
     r"""``phi(q) . phi(k)``, the score of linear attention; with ``normalize="sum"`` or ``"none"`` its cost is O(N).
 
-    A :class:`graphattn.nn.GraphAttention` whose score is any dot product, and that divides by the sum or not at all,
-    computes targets that read all sources, or all up to a last one (full, causal, prefix, cross), from running sums of
-    ``phi(k) v^T``; exactly, and never a weight. On other graphs, with biases, dropout or requested weights, or with
-    ``backend="message_passing"``, it goes edge by edge. A NaN in a source that comes later may spoil the targets of its
-    chunk; edge by edge it does not.
+    A :class:`graphattn.nn.GraphAttention` whose score is any dot product, with "sum" or "none", computes targets that
+    read all sources, or all up to a last one (full, causal, prefix, cross), from running sums of ``phi(k) v^T``,
+    exactly and without weights. On other graphs, with biases, dropout or requested weights, or with
+    ``backend="message_passing"``, it runs edge by edge. A NaN in a later source may reach the targets of its chunk;
+    edge by edge it does not.
 
     Args:
         feature_map: phi, on the last dimension: "elu" (elu + 1, Katharopoulos), "relu", "softmax" (over the features),
@@ -82,7 +82,7 @@ class FeatureScore(Score):
                 f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), got {feature_map!r}"
             )
         self.feature_map = function(feature_map, "feature_map", "x")
-        self.head_dim = getattr(feature_map, "head_dim", None)  # PositiveFeatures are of one width
+        self.head_dim = getattr(feature_map, "head_dim", None)  # that of PositiveFeatures
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         query, key = self.as_dot(query, key)
@@ -91,7 +91,7 @@ class FeatureScore(Score):
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         for name, x in (("query", query), ("key", key)):
             if floats(x, name, "(..., D)", 1).shape[-1] != query.shape[-1]:
-                raise ShapeError(f"key must be of the query's width {query.shape[-1]}, got {x.shape[-1]}")
+                raise ShapeError(f"key must have the query's width {query.shape[-1]}, got {x.shape[-1]}")
         return self.feature_map(query), self.feature_map(key)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
@@ -112,17 +112,17 @@ class FeatureScore(Score):
 
 
 class PositiveFeatures(nn.Module):
-    r"""Random features whose dot product has the mean ``exp(q . k / sqrt(D))``: linear attention near softmax's.
+    r"""Random features whose dot product has the mean ``exp(q . k / sqrt(D))``: linear attention close to softmax.
 
     .. math:: \phi(x)_i = m^{-1/2} \exp(\langle \omega_i, y \rangle - |y|^2 / 2), \qquad y = D^{-1/4} x
 
     Args:
         head_dim: D.
         num_features: m; the error falls as m ** -0.5.
-        seed: Of the omega, which are rows of random orthogonal matrices with the lengths of Gaussian vectors.
+        seed: Seed of omega, rows of random orthogonal matrices with the lengths of Gaussian vectors.
 
     Source: Choromanski et al. 2021 (Performer), lemma 1 and section 2.4. *What differs:* no maximum is subtracted
-    inside the exponential, since one over all sources would let a target depend on later ones.
+    inside the exponential, since a maximum over all sources would make targets depend on later ones.
     """
 
     projection: Tensor
@@ -136,7 +136,7 @@ class PositiveFeatures(nn.Module):
         rows, left = [], num_features
         while left > 0:
             turn, upper = torch.linalg.qr(torch.randn(head_dim, head_dim, generator=made))
-            rows.append((turn * upper.diagonal().sign())[:left])  # signs make the turn uniform (Mezzadri 2007)
+            rows.append((turn * upper.diagonal().sign())[:left])  # signs make the rotation uniform (Mezzadri 2007)
             left -= head_dim
         lengths = torch.randn(num_features, head_dim, generator=made).norm(dim=-1, keepdim=True)
         self.register_buffer("projection", torch.cat(rows) * lengths)  # (m, D)
@@ -157,17 +157,17 @@ class PositiveFeatures(nn.Module):
 
 
 class Chunk(NamedTuple):
-    """Targets that read every source of the chunks before, and of this chunk's sources those before their own end."""
+    """Targets that read every source of the chunks before, and those of this chunk before their own end."""
 
     num_targets: int
     num_sources: int
-    alike: bool  # whether they read all of this chunk's sources
+    alike: bool  # True if they read all of this chunk's sources
 
 
 def chunks_of(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
-    """The end of each target's sources, int64 (T,), and the chunks; ``None`` if this graph has no such form.
+    """The end of each target's sources, int64 (T,), and the chunks; ``None`` if the graph has another form.
 
-    The form: target ``t`` reads the sources ``0 .. end[t] - 1``, and ``end`` never falls.
+    Target ``t`` reads the sources ``0 .. end[t] - 1``, and ``end`` never decreases.
     """
     return None if graph.has_repeated_edges else cached(graph, "prefixes in chunks", lambda: _chunks(graph))
 
@@ -190,7 +190,7 @@ def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
 
 
 def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tensor | None:
-    """The output (..., T, H, D_v) by running sums; ``None`` where these inputs or this graph need their edges."""
+    """The output (..., T, H, D_v) by running sums; ``None`` if the inputs or the graph need edges."""
     plain = inputs.score is None and inputs.softcap is None and inputs.score_bias is None and inputs.dropout_p == 0.0
     summed = inputs.normalize in (by_sum, none) and inputs.edge_attr is None and inputs.edge_weight is None
     if not (plain and summed and isinstance(graph, AttentionGraph)) or return_weights:
@@ -198,7 +198,7 @@ def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tenso
     return _linear(graph, inputs)
 
 
-@not_followed  # as message passing, which it stands in for
+@not_followed  # as message passing, which it replaces
 def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     plan = chunks_of(graph)
     if plan is None:

@@ -1,4 +1,4 @@
-"""Weights of layers of torch and PyG: each of PyG's is a layer with a score, and says where its edge features go."""
+"""Weights of layers of torch and PyG; those of PyG become layers with a score and a use of edge features."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -13,13 +13,13 @@ from .root_weight import OutputBias, RootWeight
 from .scores import Additive, GATScore, Subtraction
 
 _LOOPS = (
-    "a {} with add_self_loops=True adds edges of its own, which a graph says itself: set conv.add_self_loops = False, "
+    "a {} with add_self_loops=True adds edges, which belong in the graph: set conv.add_self_loops = False, "
     "and pass graph.with_self_loops()"
 )
 
 
 def linear(weight: Tensor, bias: Tensor | None, like: Tensor | None = None) -> nn.Linear:
-    """A layer with copies of these parameters, frozen as they are; ``like`` is the whole that the weight is part of."""
+    """A layer with copies of these parameters, frozen if they are; the weight may be a part of ``like``."""
     new = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     new.weight = _parameter(weight, weight if like is None else like)
     if bias is not None:
@@ -32,7 +32,7 @@ def _parameter(value: Tensor, like: Tensor) -> nn.Parameter:
 
 
 def refuse_other(given: Any, *kinds: type[nn.Module]) -> None:
-    """Refuse what is none of torch's modules; a subclass, too, for it may compute something else."""
+    """Refuse anything but these modules of torch; subclasses, too, since they may compute something else."""
     if type(given) not in kinds or "forward" in vars(given):
         wanted = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
         own = ", whose forward is its own" if isinstance(given, kinds) else ""
@@ -44,8 +44,8 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
     """A ``make``, :class:`GraphAttention`, with the weights of an ``nn.MultiheadAttention``.
 
     Raises:
-        OptionError: If the module adds a bias or a zero to the keys: these are sources of their own, which belong in
-            the graph.
+        OptionError: If the module adds a bias or a zero to the keys: these are additional sources, which belong in the
+            graph.
     """
     refuse_other(mha, nn.MultiheadAttention)
     if mha.bias_k is not None or mha.add_zero_attn:
@@ -74,10 +74,10 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
 def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
     """A ``make``, :class:`TransformerBlock`, with the weights of a torch layer of an encoder or a decoder.
 
-    Its norms, linear layers and activation are copied as they are, whatever was put in their places.
+    Its norms, linear layers and activation are copied as they are, replacements included.
 
     Raises:
-        OptionError: If it is something else, or a part was replaced by what the block has no place for.
+        OptionError: If it is of another class, or a part was replaced by one that the block does not support.
     """
     refuse_other(layer, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     drops = [part for name, part in layer.named_children() if name.startswith("dropout")]
@@ -106,14 +106,14 @@ def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
 def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
     """A ``make``, :class:`GraphAttention`, with the weights of one of PyG's attention convolutions.
 
-    ``TransformerConv``: edge features join key and value. ``GATConv`` and ``GATv2Conv``: they join the score alone, and
-    projections that are one in PyG stay one. ``PointTransformerConv``: the offsets of targets from their sources are
+    ``TransformerConv``: edge features are added to key and value. ``GATConv`` and ``GATv2Conv``: to the score only, and
+    projections shared in PyG stay shared. ``PointTransformerConv``: the offsets of targets from their sources are
     the edge features, ``layer(x, graph, positions=pos)``. With ``concat=False`` the mean over heads becomes a fixed
     output projection.
 
     Raises:
-        OptionError: If its sizes are not known yet, it sends or sums messages in another way, or it adds self-loops:
-            these are edges, ``graph.with_self_loops()``.
+        OptionError: If its sizes are not known yet, its flow or aggregation differs, or it adds self-loops, which are
+            edges, ``graph.with_self_loops()``.
     """
     from torch_geometric.nn import GATConv, GATv2Conv, PointTransformerConv, TransformerConv
 
@@ -128,7 +128,7 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
             "direction use graph.reverse()"
         )
     if any(getattr(part, "in_channels", 0) < 0 for part in conv.children()):
-        raise OptionError(f"the {type(conv).__name__} does not know its input width yet (-1); run it once first")
+        raise OptionError(f"the {type(conv).__name__} must have an input width, got -1; run it once first")
     if getattr(conv, "add_self_loops", False):
         raise OptionError(_LOOPS.format(type(conv).__name__))
     layer = loaders[type(conv)](make, conv)

@@ -1,4 +1,4 @@
-"""Vertices, faces or edges of a triangle mesh as tokens: their features, places and neighbours."""
+"""Vertices, faces or edges of a triangle mesh as tokens: their features, positions and neighbours."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ ELEMENTS = ("vertices", "faces", "edges")
 def mesh_elements(
     pos: Tensor, faces: Tensor, elements: str = "vertices", *, hops: int = 1, batch: Tensor | None = None
 ) -> tuple[Tensor, Hierarchy]:
-    """Tokens of a mesh for :class:`graphattn.models.MeshTransformer`: features that do not turn, and neighbours.
+    """Tokens of a mesh for :class:`graphattn.models.MeshTransformer`: rotation-invariant features, and neighbours.
 
     ==============  ===================================================================================================
     ``"vertices"``  the area around it, its angle defect, and the mean and the largest length of its edges
@@ -31,13 +31,13 @@ def mesh_elements(
         pos: (N, 3) positions of the vertices.
         faces: (F, 3) triangles without degenerate ones, counter-clockwise from outside.
         elements: "vertices", "faces" or "edges".
-        hops: Of the neighbourhood: 1 for what shares an edge (of edges, a face).
-        batch: (N,) the mesh of every vertex, sorted, where there are several.
+        hops: Steps of the neighbourhood: 1 for what shares an edge (of edges, a face).
+        batch: (N,) the mesh of every vertex, sorted, if there are several.
     Returns:
         Features (tokens, F), differentiable, and a :class:`graphattn.graphs.Hierarchy` of one level with the tokens'
-        places, normals and graph; a token reads itself, too.
+        positions, normals and graph; a token reads itself, too.
     Raises:
-        GraphError: If a face is no triangle or joins two meshes of the batch.
+        GraphError: If a face is not a triangle or joins two meshes of the batch.
     Source:
         Hanocka et al. 2019 (MeshCNN), section 3, for edges.
     Example:
@@ -97,7 +97,7 @@ def _of_vertices(pos: Tensor, faces: Tensor, vertex: Tensor, angle: Tensor, area
 def _of_edges(
     pos: Tensor, faces: Tensor, edge: Tensor, angle: Tensor, area: Tensor, corner: Tensor, size: int
 ) -> Tensor:
-    """The dihedral angle, and of the first two faces of each edge the angle and the ratio across it."""
+    """The dihedral angle, and the opposite angle and the ratio of the first two faces of each edge."""
     count = torch.bincount(edge, minlength=size)
     order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
     length = length_of(corner.roll(-1, 1) - corner).squeeze(-1)

@@ -17,7 +17,7 @@ from .geometry import angle_between, length_of
 
 
 def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
-    """Unit normals (N, 3) of vertices: the faces' own, weighed by area; 0 of a vertex without a face.
+    """Unit normals (N, 3) of vertices: those of their faces weighed by area; 0 for a vertex without a face.
 
     Args:
         pos: (N, 3) positions of the vertices.
@@ -31,8 +31,8 @@ def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
 def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | None = None) -> Tensor:
     r"""Length, dihedral angle and cotangent weight of every edge of a triangle mesh.
 
-    The dihedral angle is that between the normals of its two faces: 0 where they are flat, above it on a ridge, below
-    in a valley, and 0 of an edge that has not two faces. The cotangent weight is :math:`(\cot\alpha + \cot\beta) / 2`,
+    The dihedral angle is that between the normals of its two faces: 0 if they are flat, positive on a ridge, negative
+    in a valley, and 0 without exactly two faces. The cotangent weight is :math:`(\cot\alpha + \cot\beta) / 2`,
     with the angles opposite to the edge.
 
     Args:
@@ -45,7 +45,7 @@ def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | None 
         :func:`graphattn.graphs.mesh_edges`; with a graph (E, 3) in its edge order, zeros for self-loops.
     Raises:
         ShapeError: If ``pos`` is not (N, 3).
-        GraphError: If a face is no triangle, or an edge of ``graph`` is none of the mesh.
+        GraphError: If a face is not a triangle, or an edge of ``graph`` is not in the mesh.
     Source:
         Pinkall and Polthier 1993 for cotangents.
     """
@@ -61,18 +61,18 @@ def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | None 
 
 
 def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.0) -> Tensor:
-    """Distance of every vertex from some along the surface, by the heat method.
+    """Distance along the surface from every vertex to the nearest of some, by the heat method.
 
     Args:
         pos: (N, 3) positions of the vertices; no gradient flows.
         faces: (F, 3) triangles.
         start: int64 (K,), the vertices at distance 0.
-        time: Of the flow of heat, in squares of the mean length of edges. More is smoother.
+        time: Time of heat flow, in squares of the mean length of edges; more is smoother.
     Returns:
-        (N,) in the dtype of ``pos``, computed in float64 on the CPU; infinite where no path leads.
+        (N,) in the dtype of ``pos``, computed in float64 on the CPU; infinite without a path.
     Source:
-        Crane et al. 2013, "Geodesics in Heat". Errors are a few per cent on regular meshes. Paths over edges alone,
-        which are too long, are ``scipy.sparse.csgraph.dijkstra``'s.
+        Crane et al. 2013, "Geodesics in Heat". Errors are a few per cent on regular meshes. For paths over edges only,
+        which are too long, see ``scipy.sparse.csgraph.dijkstra``.
     """
     from scipy.sparse import coo_array, diags_array  # slow to import
     from scipy.sparse.csgraph import connected_components
@@ -130,12 +130,12 @@ def checked_triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
 
 
 def area_vectors(corner: Tensor) -> Tensor:
-    """(F, 3): along each face's normal, twice its area long."""
+    """Vectors (F, 3) along each face's normal, of twice its area in length."""
     return torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
 
 
 def _cotangents(corner: Tensor) -> Tensor:
-    """(F, 3): of the angle opposite to the edge from corner j to the next."""
+    """Cotangents (F, 3) of the angle opposite to the edge from corner j to the next."""
     apex = corner.roll(1, 1)
     a, b = corner - apex, corner.roll(-1, 1) - apex
     across = length_of(torch.linalg.cross(a, b)).squeeze(-1)
@@ -150,7 +150,7 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
     two = torch.nonzero(count == 2).flatten()
     one, other = order[first[two]], order[first[two] + 1]  # corners, three to a face
     tail = mesh.vertex.to(edge.device)
-    turned = torch.where(tail[one] == tail[other], -1.0, 1.0).to(corner)[:, None]  # faces that go round another way
+    turned = torch.where(tail[one] == tail[other], -1.0, 1.0).to(corner)[:, None]  # faces of opposite orientation
     n, m = normal[one // 3], normal[other // 3] * turned
     apex = corner[other // 3, (other + 2) % 3]
     rises = ((apex - corner[one // 3, one % 3]) * n).sum(-1, keepdim=True)

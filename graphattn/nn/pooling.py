@@ -1,4 +1,4 @@
-"""Pooling along a graph: what a target's sources carry, as one vector."""
+"""Pooling along a graph: the features of a target's sources as one vector."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ POOLS = ("mean", "max", "sum")
 
 
 def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
-    """The mean, the largest or the sum of what the sources of each target carry, channel by channel.
+    """The mean, maximum or sum of the features of each target's sources, channel by channel.
 
     The mean is attention whose scores are all 0. Pooling by attention is :class:`GraphAttention` on the same graph, and
     interpolation is :func:`graphattn.attention` with the bias of :func:`graphattn.graphs.inverse_distance_bias`.
@@ -29,7 +29,7 @@ def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
     Returns:
         (..., T, C); 0 for a target without sources.
     Raises:
-        ShapeError: If ``x`` has not a row for each source.
+        ShapeError: If ``x`` has not one row for each source.
     Example:
         >>> import torch, graphattn as ga
         >>> pool(torch.tensor([[1.0], [3.0], [5.0]]), ga.graphs.clusters(torch.tensor([0, 1, 1])), "max").tolist()
@@ -50,8 +50,8 @@ def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
 def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
     """The mean of a target's sources, weighed by the inverse squares of their distances.
 
-    Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions that are known to be
-    finite: a part of models, which torch.compile follows.
+    Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions already known to be
+    finite; a part of models that torch.compile can trace.
 
     Args:
         x: (..., S, C).
@@ -59,7 +59,7 @@ def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor |
         pos: (S, d) positions of the sources, as in :func:`graphattn.nn.relative_positions`; ``queries`` (T, d) those of
             the targets.
     Returns:
-        (..., T, C); a target at the place of sources has their mean.
+        (..., T, C); a target at the position of sources has their mean.
     Source:
         Qi et al. 2017 (PointNet++), equation 2.
     Example:

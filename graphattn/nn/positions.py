@@ -16,11 +16,11 @@ class LearnedPosition(nn.Module):
     """A learned vector for each position, added to the features: ``x_n + weight[n]``.
 
     Args:
-        max_len: Positions that there are, 0 to ``max_len - 1``.
+        max_len: Number of positions, 0 to ``max_len - 1``.
         dim: C, width of the features.
         padding_idx: A position whose vector is not trained; none by default.
 
-    Source: Gehring et al. 2017; BERT, GPT-2 and ViT do the same. It starts normal with deviation 0.02, as theirs.
+    Source: Gehring et al. 2017; BERT, GPT-2 and ViT do the same. It starts normal with deviation 0.02, like theirs.
 
     Example:
         >>> LearnedPosition(max_len=512, dim=8)(torch.randn(2, 5, 8)).shape
@@ -37,7 +37,7 @@ class LearnedPosition(nn.Module):
         """Features (..., N, C) with their positions, int64 (N,) or (..., N): 0, 1, ..., N - 1 by default.
 
         Raises:
-            PositionIndexError: If a position is negative or ``max_len`` and more.
+            PositionIndexError: If a position is negative, or not below ``max_len``.
             ShapeError: If a tensor has another shape, or another dtype or device than the parameters.
         """
         _check_features(x, self.weight.shape[1])
@@ -45,7 +45,7 @@ class LearnedPosition(nn.Module):
         last = self.weight.shape[0]
         if positions is None:
             if x.shape[-2] > last:
-                raise PositionIndexError(f"x has {x.shape[-2]} nodes, and there are positions for max_len = {last}")
+                raise PositionIndexError(f"x must have at most max_len = {last} nodes, got {x.shape[-2]}")
             return x + self.weight[: x.shape[-2]]
         check_positions(positions, x, x.shape[-2])
         if positions.is_floating_point():
@@ -53,7 +53,7 @@ class LearnedPosition(nn.Module):
         positions = positions.to(torch.int64)
         bad = outside(positions, last) if can_read_values(positions) else ""
         if bad:
-            raise PositionIndexError(f"positions must be in [0, {last}), since max_len = {last}; got {bad}")
+            raise PositionIndexError(f"positions must be in [0, max_len = {last}), got {bad}")
         return x + nn.functional.embedding(positions, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
@@ -87,8 +87,8 @@ class SinusoidalPosition(nn.Module):
         """Features (..., N, C) with their positions, numbers (N,) or (..., N): 0, 1, ..., N - 1 by default.
 
         Raises:
-            ShapeError: If a tensor has another shape or device, or positions are no real numbers (on the CPU: if one is
-                NaN or infinite).
+            ShapeError: If a tensor has another shape or device, or positions are not real (on the CPU: if one is NaN or
+                infinite).
         """
         _check_features(x, self.dim)
         at = given(positions, x, x.shape[-2])
@@ -102,9 +102,9 @@ class SinusoidalPosition(nn.Module):
 
 
 def frequencies(dim: int, base: float, x: Tensor) -> Tensor:
-    """Theta to the power ``-2 i / dim`` (dim / 2,), where ``x`` is.
+    """Theta to the power ``-2 i / dim`` (dim / 2,), on the device of ``x``.
 
-    In float64: in float32 the angle of position 1,000,000 would be wrong by 0.03. Apple's GPUs have float32 alone.
+    In float64: in float32 the angle of position 1,000,000 would be wrong by 0.03. Apple's GPUs have float32 only.
     """
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     exponent = torch.arange(0, dim, 2, device=x.device, dtype=wide) / dim
@@ -117,7 +117,7 @@ def angles(positions: Tensor, frequency: Tensor) -> Tensor:
 
 
 def given(positions: Tensor | None, x: Tensor, num_nodes: int) -> Tensor:
-    """The positions, checked; 0, 1, ..., N - 1 if there are none."""
+    """The positions, checked; 0, 1, ..., N - 1 by default."""
     if positions is None:
         return torch.arange(num_nodes, device=x.device)
     check_positions(positions, x, num_nodes)
@@ -138,9 +138,9 @@ def pair_of_positions(positions: Any) -> tuple[Any, Any]:
 
 
 def check_positions(positions: Tensor, x: Tensor, num_nodes: int, num_axes: int | None = None) -> None:
-    """Refuse positions of another shape than (..., N) or (..., N, A), elsewhere than ``x``, or no real numbers.
+    """Refuse positions of another shape than (..., N) or (..., N, A), on another device than ``x``, or not real.
 
-    Whether one is NaN or infinite is seen on the CPU alone: on another device it would wait for all that runs there.
+    NaN and infinity are refused on the CPU only, since the check would synchronise another device.
     """
     wanted = (num_nodes,) if num_axes is None else (num_nodes, num_axes)
     if not isinstance(positions, Tensor) or tuple(positions.shape[-len(wanted) :]) != wanted:
@@ -160,18 +160,18 @@ def _check_features(x: Tensor, dim: int) -> None:
 
 
 def even(name: str, value: Any) -> int:
-    """A width whose channels go in pairs."""
+    """An even width, for pairs of channels."""
     number = width(value, name)
     if number % 2:
-        raise OptionError(f"{name} must be even, since channels go in pairs; got {number}")
+        raise OptionError(f"{name} must be even, since channels form pairs; got {number}")
     return number
 
 
 def frequency_base(base: Any) -> float:
-    """Theta, a number above 0 whose angles float64 holds at any position."""
+    """Theta, a number above 0 whose angles do not overflow float64."""
     number = positive(base, "base")
     if not math.isfinite(2.0**63 / number):
-        raise OptionError(f"base is so small that angles overflow, got {base!r}; 10000 is usual")
+        raise OptionError(f"base must be large enough for angles not to overflow, got {base!r}; 10000 is usual")
     return number
 
 

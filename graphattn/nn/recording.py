@@ -1,4 +1,4 @@
-"""Recording of the weights of all layers of a model, without a change to the model."""
+"""Recording of the weights of all layers of a model, without changing the model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from .graph_attention import GraphAttention
 
 @contextmanager
 def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
-    """Within it, every :class:`GraphAttention` of the model leaves the weights of its last call in a dict, by its name.
+    """A context: the weights of the last call of every :class:`GraphAttention` of the model, in a dict by name.
 
-    The dict is in the order of the calls, so that of one stack of self-attention it is what
-    :func:`graphattn.viz.rollout` multiplies; of an encoder and a decoder, or of a
-    :class:`graphattn.models.Longformer`, whose global tokens read by layers of their own (``of_global``), choose by
-    name. Backends that give no weights give way to those that do. Calls in other threads are not recorded.
+    The dict is in the order of the calls, as :func:`graphattn.viz.rollout` multiplies them for one stack of
+    self-attention; for an encoder and a decoder, or a :class:`graphattn.models.Longformer`, whose global tokens have
+    separate layers (``of_global``), select by name. Backends without weights are replaced by others. Calls in other
+    threads are not recorded.
 
     Args:
         model: Any module.
@@ -43,10 +43,10 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
         raise OptionError(f"model must be a module, got {shown(model)}")
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, GraphAttention)}
     if not layers:
-        raise OptionError(f"{type(model).__name__} has no GraphAttention whose weights could be recorded")
+        raise OptionError(f"model must have a GraphAttention, got a {type(model).__name__} without one")
     weights: dict[str, EdgeWeights] = {}
     here, hooks = local(), []
-    here.requested = {}  # whether the caller of a layer wants its weights, too
+    here.requested = {}  # True if the caller of a layer requests its weights
     for name, layer in layers.items():
         hooks.append(layer.register_forward_pre_hook(partial(_request, here, name), with_kwargs=True))
         hooks.append(layer.register_forward_hook(partial(_keep, here, weights, name)))

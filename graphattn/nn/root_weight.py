@@ -1,4 +1,4 @@
-"""Terms that PyG's convolutions add after attention: a projection of the target itself, or a bias."""
+"""Terms that PyG's convolutions add after attention: a projection of the target, or a bias."""
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ class RootWeight(nn.Module):
 
     def forward(self, output: Tensor, x: Tensor) -> Tensor:
         """Join ``output`` (..., T, C) and the targets' features (..., T, C_in)."""
-        output, own = torch.broadcast_tensors(output, self.root(x))  # context or a bias may have a batch, x none
+        output, own = torch.broadcast_tensors(output, self.root(x))  # context or a bias may have a batch that x lacks
         if self.gate is None:
             return output + own
         beta = torch.sigmoid(self.gate(torch.cat((output, own, output - own), -1)))
@@ -34,7 +34,7 @@ class RootWeight(nn.Module):
 
 
 class OutputBias(nn.Module):
-    """A bias (C,) that is added to what the heads gathered, where nothing projects it.
+    """A bias (C,) added to the outputs of the heads, without a projection.
 
     Args:
         dim: C.

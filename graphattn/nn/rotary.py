@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by where they are."""
+"""Rotary positions: queries and keys rotated by their positions."""
 
 from typing import Any
 
@@ -13,24 +13,24 @@ from .rotary_scaling import RotaryScaling
 
 
 class Rotary(nn.Module):
-    r"""Queries and keys turned by their positions, so that their product depends only on how far apart they are.
+    r"""Queries and keys rotated by their positions, so that their product depends only on relative positions.
 
-    A pair of channels (a, b) of a node at position n is a point of the plane, turned by an angle:
+    A pair of channels (a, b) of a node at position n is a point of the plane, rotated by an angle:
 
     .. math:: (a \cos \phi - b \sin \phi, \; a \sin \phi + b \cos \phi), \qquad \phi = n \, \theta^{-2i / d}
 
-    with d the channels that are turned and i = 0, 1, ..., d / 2 - 1 the pair's number. With several axes the pairs are
-    shared out evenly: the first d / (2 A) pairs turn by the first axis, and so on, each with frequencies of its own
-    from ``d / A`` channels.
+    with d the number of rotated channels and i = 0, 1, ..., d / 2 - 1 the index of the pair. With several axes the
+    pairs are divided evenly: the first d / (2 A) pairs rotate by the first axis, and so on, each axis with the
+    frequencies of ``d / A`` channels.
 
     Args:
         head_dim: D, width of a head.
         base: Theta.
-        rotary_dim: d, the first channels of each head, which are turned; the others stay. All by default.
-        layout: Which channels are a pair. "half": i and i + d / 2 (Llama, GPT-NeoX); "interleaved": 2 i and 2 i + 1
+        rotary_dim: d, the first channels of each head, which are rotated; the others stay. All by default.
+        layout: The pairs of channels. "half": i and i + d / 2 (Llama, GPT-NeoX); "interleaved": 2 i and 2 i + 1
             (the paper, GPT-J). Weights trained with one do not fit the other.
-        num_axes: A, coordinates of a position; 2 for images.
-        scaling: Other frequencies for longer texts: :class:`LinearScaling` or :class:`Llama3Scaling`.
+        num_axes: A, number of coordinates of a position; 2 for images.
+        scaling: Scaled frequencies for longer texts: :class:`LinearScaling` or :class:`Llama3Scaling`.
 
     Source: Su et al. 2021 (RoFormer), section 3.4.2. Several axes as in Qwen2-VL's vision encoder, with halves.
 
@@ -61,12 +61,12 @@ class Rotary(nn.Module):
         if self.rotary_dim % (2 * self.num_axes):
             raise OptionError(
                 f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got {self.rotary_dim}: each "
-                "axis turns as many pairs as the others"
+                "axis rotates as many pairs as the others"
             )
         self.scaling = scaling
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Queries or keys, turned.
+        """Rotated queries or keys.
 
         Args:
             x: (..., N, H, D), node-first.
@@ -75,7 +75,7 @@ class Rotary(nn.Module):
 
         Raises:
             ShapeError: If a tensor has another shape or device, or several axes have no positions; or if positions are
-                no real numbers (on the CPU: if one is NaN or infinite).
+                not real numbers (on the CPU: if one is NaN or infinite).
         """
         if floats(x, "x", f"(..., nodes, heads, {self.head_dim})", 3).shape[-1] != self.head_dim:
             raise ShapeError(f"x must have shape (..., nodes, heads, {self.head_dim}), got {tuple(x.shape)}")
@@ -96,7 +96,7 @@ class Rotary(nn.Module):
         if self.num_axes == 1:
             return angles(given(positions, x, x.shape[-3]), frequency)
         if positions is None:
-            raise ShapeError(f"positions (..., N, {self.num_axes}) are needed; of a grid, grid_positions((H, W))")
+            raise ShapeError(f"positions (..., N, {self.num_axes}) are needed; for a grid pass grid_positions((H, W))")
         check_positions(positions, x, x.shape[-3], self.num_axes)
         return angles(positions, frequency).flatten(-2)
 
@@ -108,7 +108,7 @@ class Rotary(nn.Module):
 
 
 def check_rotary(rotary: Any, head_dim: int) -> None:
-    """Refuse what does not turn heads of this width."""
+    """Refuse anything but a rotation of heads of this width."""
     if not isinstance(rotary, Rotary | None):
         raise OptionError(f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
     if rotary is not None and rotary.head_dim != head_dim:

@@ -1,4 +1,4 @@
-"""Frequencies of rotary positions for texts longer than those that a model was trained on."""
+"""Frequencies of rotary positions for texts longer than those of training."""
 
 import math
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ class RotaryScaling:
     """A change of the frequencies of :class:`~graphattn.nn.Rotary`: a function of them and of theta."""
 
     def __call__(self, frequency: Tensor, base: float) -> Tensor:
-        """Frequencies (d / 2,), theta to the power ``-2 i / d``, made others."""
+        """Scaled frequencies (d / 2,), from theta to the power ``-2 i / d``."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class LinearScaling(RotaryScaling):
-    """All frequencies divided by ``factor``: positions lie closer.
+    """All frequencies divided by ``factor``: positions are interpolated.
 
     Source: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation".
     """
@@ -36,14 +36,14 @@ class LinearScaling(RotaryScaling):
 class Llama3Scaling(RotaryScaling):
     r"""Slow frequencies divided by ``factor``, fast ones kept, those in between mixed.
 
-    With r the turns that a frequency makes in ``length`` tokens: those with :math:`r < low` are divided, those with
+    With r the periods of a frequency in ``length`` tokens: those with :math:`r < low` are divided, those with
     :math:`r > high` kept, and between them the share :math:`(r - low) / (high - low)` is kept.
 
     Args:
-        factor: How many times longer the texts are.
-        length: Tokens that the model was trained on.
-        low: Turns up to which a frequency is divided.
-        high: Turns from which it is kept, above ``low``.
+        factor: Ratio of the lengths of the new texts and those of training.
+        length: Tokens of a text in training.
+        low: Periods up to which a frequency is divided.
+        high: Periods from which it is kept, above ``low``.
 
     Source: Llama 3.1's published code, ``apply_scaling``.
 

@@ -80,7 +80,7 @@ def test_sizes_of_the_paper():
         (lambda m, x: m(x + V), PositionIndexError, r"tokens must be in \[0, 13\), the rows of the table; got 13"),
         (lambda m, x: m(x, graphs.causal(N + 1)), ShapeError, "7 nodes"),
         (lambda m, x: m(x, [graphs.causal(N)] * 3), GraphError, "2 layers need as many graphs"),
-        (lambda m, x: m(x.repeat(1, 2)), PositionIndexError, "positions for max_len = 11"),
+        (lambda m, x: m(x.repeat(1, 2)), PositionIndexError, "x must have at most max_len = 11 nodes"),
         (
             lambda m, x: GPT(V, 12, 3, 1, score_bias=ga.nn.ALiBi(3))(x, positions="abc"),
             ShapeError,

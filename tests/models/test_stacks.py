@@ -296,12 +296,12 @@ def test_drop_path_grows_from_block_to_block():
         (
             lambda x: TransformerBlock(8, 2, 16, feed_forward=nn.Linear(8, 8)),
             OptionError,
-            "hidden=16 is of a feed-forward",
+            "hidden=16 configures the default feed-forward",
         ),
         (
             lambda x: TransformerBlock(8, 2, feed_forward=nn.Linear(8, 1))(x, CAUSAL),
             ShapeError,
-            r"feed_forward must give \(5, 8\), the shape of x; got \(5, 1\)",
+            r"feed_forward must return \(5, 8\), the shape of x; got \(5, 1\)",
         ),
         (
             lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory_graph=CAUSAL),
@@ -317,7 +317,7 @@ def test_drop_path_grows_from_block_to_block():
         (
             lambda x: MixtureOfExperts([nn.Linear(8, 6)], 8, 1)(x),
             ShapeError,
-            r"experts\[0\] must give \(5, 8\), got \(5, 6\)",
+            r"experts\[0\] must return \(5, 8\), got \(5, 6\)",
         ),
         (
             lambda x: MixtureOfExperts([Silent()], 8, 1).graph(x[None]),

@@ -253,7 +253,7 @@ def test_a_layer_with_its_bias_compiles_whole_on_a_graph_that_is_new(name):
 FULL, BIAS = ga.graphs.full(5), ShortestPathBias(H)
 REFUSED = {
     "mask": (lambda: ALiBi(H)(torch.ones(3, 3).bool()), GraphError, r"got Tensor; .*graphattn.from_mask\(mask\)"),
-    "pattern": (lambda: T5Bias(H)(ga.graphs.causal(...)), GraphError, "of a Pattern, the graph of a size"),
+    "pattern": (lambda: T5Bias(H)(ga.graphs.causal(...)), GraphError, r"for a Pattern, pattern\(num_nodes\)"),
     "positions": (
         lambda: ALiBi(H)(FULL, torch.arange(4)),
         ShapeError,
@@ -269,7 +269,7 @@ REFUSED = {
     "pair": (
         lambda: T5Bias(H)(ga.graphs.cross(2, 5), torch.arange(2)),
         ShapeError,
-        r"positions of sources .* come as a pair \(targets, sources\)",
+        r"positions of sources .* pass a pair \(targets, sources\)",
     ),
     "odd": (lambda: T5Bias(H, 7), OptionError, "num_buckets must be 4 or more, and even if bidirectional; got 7"),
     "near": (
@@ -315,7 +315,7 @@ REFUSED = {
     "positions on meta": (
         lambda: ga.nn.ALiBi(2)(FULL, torch.arange(5, device="meta")),
         ShapeError,
-        "positions of targets are on meta, without numbers; they are needed on cpu",
+        "positions of targets are on meta, whose tensors hold no numbers; move them to cpu",
     ),
     "along heads": (lambda: BIAS(FULL, ga.PerHead((FULL,))), GraphError, r"pass along.union\(\)"),
 }

@@ -63,7 +63,7 @@ def test_a_cache_is_for_one_layer():
     layer, other = GraphAttention(8, 2).double(), GraphAttention(8, 2).double()
     cache = filled(layer)
     for stranger in (other, copy.deepcopy(layer)):
-        with pytest.raises(OptionError, match=r"holds 3 tokens of another layer.* KeyValueCache\(\) of its own"):
+        with pytest.raises(OptionError, match=r"holds 3 tokens of another layer; pass a separate KeyValueCache\(\)"):
             stranger(X[:, 3:4], CAUSAL, cache=cache)
     layer(X[:, 3:4], CAUSAL, cache=cache)
     assert cache.length == 4
@@ -87,7 +87,7 @@ def test_a_converted_layer_does_not_continue_its_cache():
     layer = GraphAttention(8, 2).double()
     cache = filled(layer)
     layer.float()
-    with pytest.raises(ShapeError, match=r"key of torch.float64 on cpu, which torch.float32 on cpu does not continue"):
+    with pytest.raises(ShapeError, match=r"key of torch.float64 on cpu, and cannot grow by torch.float32 on cpu"):
         layer(X[:, 3:4].float(), CAUSAL, cache=cache)
     assert (cache.length, cache.key.dtype) == (3, torch.float64)
 
@@ -105,11 +105,11 @@ def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
             with pytest.raises(OptionError, match="caches must be a list of 2 KeyValueCache, one for each layer; got"):
                 call(wrong)
     gpt(tokens, caches=caches)
-    with pytest.raises(ShapeError, match=r"hold the same tokens, but theirs are \[3, 0\] long"):
+    with pytest.raises(ShapeError, match=r"hold the same tokens, got lengths \[3, 0\]"):
         gpt(tokens, caches=[caches[0], KeyValueCache()])
     with pytest.raises(OptionError, match="holds 3 tokens of another layer"):
         gpt(tokens, graphs.causal(..., ...), caches=caches[::-1])
-    with pytest.raises(ShapeError, match=r"key of shape \(2, 3, 2, 4\), which \(1, 3, 2, 4\) does not continue"):
+    with pytest.raises(ShapeError, match=r"key of shape \(2, 3, 2, 4\), and cannot grow by \(1, 3, 2, 4\)"):
         gpt(tokens[:1], graphs.causal(..., ...), caches=caches)
     with pytest.raises(PositionIndexError, match="6"):  # full
         gpt(torch.zeros(2, 4, dtype=torch.int64), graphs.causal(..., ...), caches=caches)
@@ -118,7 +118,7 @@ def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
     assert [cache.length for cache in caches] == [3, 3]
     layer, cache = GraphAttention(8, 2).double(), KeyValueCache()
     for call in (lambda: layer((X, X), CAUSAL, cache=cache), lambda: layer(X, CAUSAL, context=X, cache=cache)):
-        with pytest.raises(OptionError, match="does not go with context, nor with x as a pair"):
+        with pytest.raises(OptionError, match="excludes context and x as a pair"):
             call()
     assert cache.length == 0
 
@@ -136,7 +136,7 @@ def test_a_context_that_is_held():
     assert not torch.allclose(layer(new, graph, context=moved), layer(new, graph, context=held))
     with pytest.raises(OptionError, match="already have rotary embeddings: pass positions of the targets alone"):
         layer(new, graph, context=held, positions=(after, torch.arange(5)))
-    with pytest.raises(OptionError, match=r"an empty KeyValueCache; layer.hold\(context\)"):
+    with pytest.raises(OptionError, match=r"an empty KeyValueCache; pass layer.hold\(context\)"):
         layer(new, graph, context=KeyValueCache())
     with pytest.raises(OptionError, match="another layer"):
         copy.deepcopy(layer)(new, graph, context=held)
@@ -152,7 +152,7 @@ def test_a_context_that_is_held():
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
-        (torch.tensor([0, 2]), PositionIndexError, r"batch must be in \[0, 2\), the examples held; got 0 to 2"),
+        (torch.tensor([0, 2]), PositionIndexError, r"batch must be in \[0, 2\), the cached examples; got 0 to 2"),
         (torch.tensor([-1]), PositionIndexError, "got -1 to -1"),
         (torch.tensor([True, False]), ShapeError, r"batch must be int64 \(B',\).*; got a Tensor \(2,\) of bool"),
         (torch.tensor(0), ShapeError, r"got a Tensor \(\) of int64"),
@@ -267,7 +267,7 @@ def test_what_a_window_no_longer_reads_may_be_dropped():
     assert (cache.length, cache.dropped) == (40, 37)
     with pytest.raises(OptionError, match="before must be at most 40, the tokens so far, got 41"):
         cache.drop(41)
-    with pytest.raises(ShapeError, match="the graph has 4 sources, but the cache holds 3 and x brings 2 more"):
+    with pytest.raises(ShapeError, match="the graph has 4 sources, but the cache holds 3 and x has 2 more"):
         layer(LONG[:, :2], graphs.cross(2, 4), cache=cache)
     cache.drop(40)
     assert (cache.length, cache.key.shape[1]) == (40, 0)

@@ -31,7 +31,7 @@ CONSTRUCTION = {
     ),
     "edges and value_dim": (
         lambda: G(12, 3, value_dim=5, edge_dim=2),
-        "have one width then, got head_dim=4 and value_dim=5",
+        "key and value of one width, got head_dim=4 and value_dim=5",
     ),
     "dropout": (lambda: G(12, 3, dropout=1.5), r"dropout must be a number in \[0, 1\], got 1.5"),
     "rotary of another kind": (
@@ -80,7 +80,7 @@ SHAPES = {
     "context": ((X, GRAPH), {"context": torch.randn(7, 13)}, r"context must have shape .* S, 12\), got \(7, 13\)$"),
     "pair's sources": (((torch.randn(7, 13), X), GRAPH), {}, r"x\[0\], the sources, must have shape .* S, 12\)"),
     "pair's targets": (((CONTEXT, torch.randn(5, 13)), GRAPH), {}, r"x\[1\], the targets, must have shape .* T, 12\)"),
-    "no context": ((X, GRAPH), {}, r"7 sources and 5 targets, and x .* pass context=.* 7, 12\), or x as a pair"),
+    "no context": ((X, GRAPH), {}, r"7 sources and 5 targets, but x .* pass context=.* 7, 12\), or x as a pair"),
     "sources": ((X, GRAPH), {"context": CONTEXT[1:]}, r"context has 6 nodes .* but the graph has 7 sources"),
     "targets": ((CONTEXT, GRAPH), CONTEXTED, r"x has 7 nodes .* but the graph has 5 targets"),
     "pair turned round": (((X, CONTEXT), GRAPH), {}, r"x has 7 nodes .* 5 targets; .* pair is \(sources, targets\)"),
@@ -107,9 +107,7 @@ def test_shapes(name):
 def test_without_a_context_keys_and_values_are_made_from_x(options):
     made = G(12, 3, **options)
     x = torch.randn(5, made.qdim)
-    words = (
-        rf"made from x, of width {made.qdim}, but the layer has kdim = {made.kdim} .* build it with kdim={made.qdim}"
-    )
+    words = rf"must have width kdim = {made.kdim} .* got {made.qdim}; build the layer with kdim={made.qdim}"
     with pytest.raises(ShapeError, match=words + r", vdim=.* or pass context="):
         made(x, ga.graphs.full(5))
     advised = G(12, 3, qdim=made.qdim, kdim=made.qdim, vdim=made.qdim)

@@ -170,7 +170,7 @@ def test_from_pyg_takes_mode_dtype_and_dropout_along():
 def test_from_pyg_refusals():
     with pytest.raises(OptionError, match=r"expected a TransformerConv, GATConv, .* got GCNConv"):
         ga.nn.GraphAttention.from_pyg(GCNConv(3, 3))
-    with pytest.raises(OptionError, match=r"does not know its input width yet \(-1\); run it once first"):
+    with pytest.raises(OptionError, match="must have an input width, got -1; run it once first"):
         ga.nn.GraphAttention.from_pyg(TransformerConv(-1, 3))
     with pytest.raises(OptionError, match=r"got 'target_to_source' and 'add'; for the other direction use"):
         ga.nn.GraphAttention.from_pyg(TransformerConv(3, 3, flow="target_to_source"))

@@ -129,9 +129,9 @@ def test_learned_adds_a_row_and_has_no_more_than_max_len():
     at = torch.tensor([[4, 0, 4], [1, 2, 3]])
     assert torch.equal(layer(x, at), x + layer.weight[at])
     assert layer(torch.randn(5, 4)).shape == (5, 4)
-    with pytest.raises(IndexError, match="x has 6 nodes, and there are positions for max_len = 5"):
+    with pytest.raises(IndexError, match="x must have at most max_len = 5 nodes, got 6"):
         layer(torch.randn(6, 4))
-    with pytest.raises(GraphAttnError, match=r"positions must be in \[0, 5\), since max_len = 5; got 0 to 5"):
+    with pytest.raises(GraphAttnError, match=r"positions must be in \[0, max_len = 5\), got 0 to 5"):
         layer(x, torch.tensor([0, 5, 1]))
     with pytest.raises(PositionIndexError, match="got -1 to 1"):
         layer(x, torch.tensor([0, -1, 1]))
@@ -174,7 +174,7 @@ def test_gradients_copies_and_compilation(name):
 
 
 REFUSED = {
-    "odd dim": (lambda: SinusoidalPosition(5), OptionError, "dim must be even, since channels go in pairs; got 5"),
+    "odd dim": (lambda: SinusoidalPosition(5), OptionError, "dim must be even, since channels form pairs; got 5"),
     "odd rotary_dim": (lambda: Rotary(8, rotary_dim=3), OptionError, "rotary_dim must be even"),
     "wide rotary_dim": (lambda: Rotary(8, rotary_dim=10), OptionError, "at most head_dim = 8, got 10"),
     "axes": (lambda: Rotary(10, num_axes=2), OptionError, r"multiple of 2 \* num_axes = 4, got 10"),
@@ -183,7 +183,7 @@ REFUSED = {
         OptionError,
         "base must be a finite number > 0, got a number of 1329 bits",
     ),
-    "base tiny": (lambda: SinusoidalPosition(8, base=1e-300), OptionError, "so small that angles overflow, got 1e-300"),
+    "base tiny": (lambda: SinusoidalPosition(8, base=1e-300), OptionError, "angles not to overflow, got 1e-300"),
     "layout": (lambda: Rotary(8, layout="neox"), OptionError, 'layout must be "half" or "interleaved", got \'neox\''),
     "whole numbers": (
         lambda: Rotary(4)(torch.ones(5, 1, 4).long()),
@@ -212,7 +212,7 @@ REFUSED = {
     "no coordinates": (
         lambda: Rotary(8, num_axes=2)(torch.randn(4, 1, 8)),
         ShapeError,
-        r"positions \(..., N, 2\) are needed; of a grid, grid_positions\(\(H, W\)\)",
+        r"positions \(..., N, 2\) are needed; for a grid pass grid_positions\(\(H, W\)\)",
     ),
     "one coordinate": (
         lambda: Rotary(8, num_axes=2)(torch.randn(4, 1, 8), torch.arange(4)),

@@ -36,7 +36,7 @@ def test_a_caller_who_asks_gets_them_and_the_last_call_stays():
         with pytest.raises(GraphAttnError):
             layer(x, graphs.causal(4))
         assert output.shape == layer(x, graphs.full(5)).shape
-    with pytest.raises(OptionError, match="Linear has no GraphAttention"), record_weights(torch.nn.Linear(2, 2)):
+    with pytest.raises(OptionError, match="GraphAttention, got a Linear"), record_weights(torch.nn.Linear(2, 2)):
         pass
 
 

@@ -295,11 +295,11 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (lambda: Additive(2, 4, nn.Tanh), OptionError, r"activation must be an object, got a class; .*=Tanh\("),
         (lambda: GraphAttention(8, 2, score=Dot), OptionError, r"score must be an object, got a class; .*=Dot\("),
         (lambda: GraphAttention(8, 2, normalize=SinkSoftmax), OptionError, "got a class; pass normalize=Sink"),
-        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax(3)), OptionError, "num_heads=3, and the layer num_heads=2"),
+        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax(3)), OptionError, "num_heads=3, but the layer num_heads=2"),
         (
             lambda: GraphAttention(8, 2, score=Cosine(3)),
             OptionError,
-            "Cosine has num_heads=3, and the layer num_heads=2",
+            "Cosine has num_heads=3, but the layer num_heads=2",
         ),
         (
             lambda: GraphAttention(8, 2, score=General(2, 7)),
@@ -325,7 +325,7 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (
             lambda: GraphAttention(8, 2, score=MLPScore(4, 4, edge_dim=2))(torch.randn(9, 8), GRAPH),
             OptionError,
-            "built with edge_dim=2: build the layer with it, too, and pass edge_attr",
+            "built with edge_dim=2; build the layer with it, too, and pass edge_attr",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Whole numbers that a bias reads from a graph: made once for each graph, constants to torch.compile."""
+"""Integers that a bias reads from a graph: computed once for each graph, constants for torch.compile."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,23 +16,23 @@ from ..positions import pair_of_positions
 
 
 def need_graph(graph: Any) -> None:
-    """Refuse what is no graph."""
+    """Refuse anything but a graph."""
     if not isinstance(graph, AttentionGraph | PerHead):
-        raise no_graph(graph, "a bias needs an AttentionGraph or PerHead (of a Pattern, the graph of a size)")
+        raise no_graph(graph, "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))")
 
 
 def of_edges(
     graph: AttentionGraph | PerHead, make: Callable[..., Tensor], *arguments: Any, device: torch.device
 ) -> Tensor:
-    """``make(graph, *arguments)``, a tensor kept for this graph on this device; of :class:`PerHead`, its union.
+    """``make(graph, *arguments)``, a tensor cached for this graph on this device; for :class:`PerHead`, its union.
 
-    ``arguments`` can be hashed; a graph among them is not kept alive.
+    ``arguments`` are hashable; a graph among them is not kept alive.
     """
     need_graph(graph)
     return _constant(graph, make, device, *arguments)[0]
 
 
-@constant_result  # torch.compile keeps the tensor, guarded by the graph's identity
+@constant_result  # a constant of compiled code, guarded by the graph's identity
 def _constant(
     graph: AttentionGraph | PerHead, make: Callable[..., Tensor], device: torch.device, *arguments: Any
 ) -> tuple[Tensor]:
@@ -42,12 +42,12 @@ def _constant(
 
 
 def targets(graph: AttentionGraph | PerHead, device: torch.device) -> Tensor:
-    """The target of each edge, int64 (E,), kept for this graph on this device."""
+    """The target of each edge, int64 (E,), cached for this graph on this device."""
     return of_edges(graph, _target, device=device)
 
 
 def sources(graph: AttentionGraph | PerHead, device: torch.device) -> Tensor:
-    """The source of each edge, likewise."""
+    """The source of each edge, int64 (E,), cached for this graph on this device."""
     return of_edges(graph, _source, device=device)
 
 
@@ -58,9 +58,9 @@ def offsets(
 
     Args:
         graph: A graph of sequences.
-        positions: Of the nodes (..., N), or a pair, of the targets (..., T) and of the sources (..., S). By default
-            both count 0, 1, 2, ...
-        device: Where the offsets are wanted.
+        positions: Positions of the nodes (..., N), or a pair, of the targets (..., T) and of the sources (..., S). By
+            default both count 0, 1, 2, ...
+        device: Device of the result.
     """
     if positions is None:
         return of_edges(graph, _source_minus_target, device=device)
@@ -72,11 +72,11 @@ def offsets(
         if not whole or given.dim() < 1 or given.shape[-1] != size:
             got = f"{tuple(given.shape)} {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
             raise ShapeError(
-                f"positions of {side} must be integers (..., {size}), got {got}; targets and sources of their own come "
-                "as a pair (targets, sources)"
+                f"positions of {side} must be integers (..., {size}), got {got}; for separate targets and sources "
+                "pass a pair (targets, sources)"
             )
         if given.is_meta and device.type != "meta":
-            raise ShapeError(f"positions of {side} are on meta, without numbers; they are needed on {device}")
+            raise ShapeError(f"positions of {side} are on meta, whose tensors hold no numbers; move them to {device}")
     return of_sources.to(device)[..., sources(graph, device)] - of_targets.to(device)[..., targets(graph, device)]
 
 

@@ -1,4 +1,4 @@
-"""Biases of where points stand from each other, and Fourier features of it."""
+"""Biases of the offsets between points, and Fourier features of offsets."""
 
 import math
 
@@ -19,7 +19,7 @@ class OffsetBias(nn.Module):
 
     Args:
         num_heads: H.
-        axes: Of the positions.
+        axes: Number of axes of the positions.
         hidden: Width of the hidden layer.
 
     Source: the relative position bias of Swin V2 (:class:`SwinV2Bias`), without a grid.
@@ -49,14 +49,14 @@ class ContextualTable(nn.Module):
     .. math:: b_{ts} = \langle \lambda q_t, r^q_{ts} \rangle + \langle k_s, r^k_{ts} \rangle, \qquad
               r_{ts} = \sum_a \mathrm{table}[a, \, \mathrm{clamp}(\lfloor (p_t - p_s)_a / \ell \rfloor, -R, R - 1) + R]
 
-    Products are of nodes and rows of the tables, (N, 2 R axes, H), which edges then look up: no edge has D numbers.
+    Products are computed for nodes and rows of the tables, (N, 2 R axes, H), and looked up by edges: no tensor (E, D).
 
     Args:
         num_heads: H.
         head_dim: D.
-        reach: R, steps to either side; farther ones are the farthest.
+        reach: R, steps to either side; larger offsets are clamped.
         step: :math:`\ell`, in the units of the positions.
-        axes: Of the positions.
+        axes: Number of axes of the positions.
         values: True if there is a table for values, too.
         scale: :math:`\lambda`, 1 / sqrt(D) by default.
 
@@ -103,9 +103,9 @@ class ContextualTable(nn.Module):
         return self.scale * of_query + self._looked_up("key", self.key, key, sources(graph, rows.device), rows, graph)
 
     def averaged(self, graph: Graph, alpha: Tensor, pos: Tensor, queries: Tensor | None = None) -> Tensor:
-        r""":math:`\sum_s \alpha_{ts} r^v_{ts}`, (..., T, H, D): what offsets add to outputs of weights (..., E, H)."""
+        r""":math:`\sum_s \alpha_{ts} r^v_{ts}`, (..., T, H, D): the term of offsets, for weights (..., E, H)."""
         if self.value is None:
-            raise OptionError("averaged needs a table for values: pass values=True when the module is made")
+            raise OptionError("averaged needs a table for values; build the module with values=True")
         rows, table = self._rows(graph, pos, queries), self.value.flatten(0, 1)
         if floats(alpha, "alpha", "(..., E, H)", 2).shape[-2:] != (len(rows), table.shape[1]):
             raise ShapeError(f"alpha must have shape (..., {len(rows)}, {table.shape[1]}), got {tuple(alpha.shape)}")
@@ -144,8 +144,8 @@ class FourierFeatures(nn.Module):
     r"""Sines and cosines of positions or offsets at random frequencies: :math:`[\sin 2 \pi B x, \cos 2 \pi B x]`.
 
     Args:
-        axes: Of what it reads.
-        num_frequencies: Half the width of what it gives.
+        axes: Number of axes of the input.
+        num_frequencies: Half the width of the output.
         sigma: Standard deviation of the frequencies B, in cycles for each unit of length.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Biases of sequences: by how far back, or how far away, a source is."""
+"""Biases of sequences by the distance between source and target."""
 
 import math
 
@@ -15,7 +15,7 @@ Positions = Tensor | tuple[Tensor, Tensor] | None
 
 
 class ALiBi(nn.Module):
-    r"""A penalty in proportion to the distance, steeper in one head than in the next; nothing is learned.
+    r"""A penalty proportional to the distance, with a different slope in each head; nothing is learned.
 
     .. math:: b_{ts} = -m_h \, |t - s|, \qquad m_h = 2^{-8 h / H}, \quad h = 1, \ldots, H
 
@@ -24,9 +24,9 @@ class ALiBi(nn.Module):
     Args:
         num_heads: H.
 
-    Source: Press et al. 2022, section 3, and their code for the slopes. They have causal graphs only; on others a later
-    source is as far as an earlier one. *What differs:* Bloom in ``transformers`` adds :math:`m_h s`, which is this plus
-    a number for each target, so that weights are equal and scores are not.
+    Source: Press et al. 2022, section 3, and their code for the slopes. They have causal graphs only; on others the
+    distance has no sign. *What differs:* Bloom in ``transformers`` adds :math:`m_h s`, which is this plus a number for
+    each target, so that weights are equal and scores are not.
 
     Example:
         >>> import graphattn as ga
@@ -55,7 +55,7 @@ class ALiBi(nn.Module):
         )
 
     def forward(self, graph: AttentionGraph | PerHead, positions: Positions = None) -> Tensor:
-        """Biases (E, H) in the graph's edge order, float32 or float64, where the module is.
+        """Biases (E, H) in the graph's edge order, float32 or float64, on the module's device.
 
         Args:
             graph: The graph of the layer.
@@ -79,16 +79,16 @@ def _slopes(num_heads: int) -> list[float]:
 
 
 class T5Bias(nn.Module):
-    r"""A learned bias for each bucket of distances: near ones each for itself, far ones together, as in T5.
+    r"""A learned bias for each bucket of distances, single near ones and ranges of far ones, as in T5.
 
     With :math:`r = s - t`, key minus query: half of the buckets are for :math:`r > 0` if ``bidirectional``, and
     otherwise all :math:`r > 0` count as 0. Of the n buckets of a direction, the first ``n // 2`` hold one distance
-    each, the others grow with the logarithm up to ``max_distance``, and what is farther is in the last.
+    each, the others grow with the logarithm up to ``max_distance``, and the last has all larger ones.
 
     Args:
         num_heads: H.
         num_buckets: Rows of the table; 32 in T5.
-        max_distance: From where on all is in the last bucket; 128 in T5.
+        max_distance: Distance from which on all are in the last bucket; 128 in T5.
         bidirectional: True if before and after are distinguished: True in T5's encoder, False in its decoder.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The bias of Graphormer: by how many edges of another graph lie between a source and a target."""
+"""The bias of Graphormer: by the number of edges of another graph between a source and a target."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ...graph import AttentionGraph, PerHead
 from .constant import need_graph, of_edges
 from .table import EdgeTable
 
-_AT_ONCE = 256  # sources from which paths are found together
+_AT_ONCE = 256  # sources whose paths are searched together
 
 
 class ShortestPathBias(nn.Module):
@@ -28,7 +28,7 @@ class ShortestPathBias(nn.Module):
         max_distance: The longest path with a row of its own; longer ones share it.
 
     Attributes:
-        table: An :class:`EdgeTable` of ``max_distance + 2`` rows; the last is for what is not reached.
+        table: An :class:`EdgeTable` of ``max_distance + 2`` rows; the last is for unreachable pairs.
 
     Source: Ying et al. 2021, section 3.1.2, equation 6. Their virtual node has a bias of its own: a row of an
     :class:`EdgeTable`.
@@ -57,18 +57,18 @@ class ShortestPathBias(nn.Module):
 
         Args:
             graph: The graph of the layer, square.
-            along: The edges that paths follow, from source to target, between the same nodes; one that goes both ways
-                is two. Lengths are kept with ``graph``, so one graph object serves many calls.
+            along: The edges that paths follow, from source to target, between the same nodes; an undirected one is two.
+                Lengths are cached with ``graph``, so that one graph object serves many calls.
 
         Raises:
-            GraphError: If a graph is not square, or they have other nodes.
+            GraphError: If a graph is not square, or their nodes differ.
         """
         length = self._kept(graph, along)
         rows = torch.where(length < 0, self.max_distance + 1, length.clamp(max=self.max_distance))
         return self.table.rows(rows)
 
     def lengths(self, graph: AttentionGraph | PerHead, along: AttentionGraph) -> Tensor:
-        """Edges of the shortest path for each edge of ``graph``, int64 (E,); -1 where there is none; a copy."""
+        """The length of the shortest path for each edge of ``graph``, int64 (E,); -1 without a path; a copy."""
         return self._kept(graph, along).clone()
 
     def _kept(self, graph: AttentionGraph | PerHead, along: AttentionGraph) -> Tensor:
@@ -93,9 +93,9 @@ def _lengths(graph: AttentionGraph, along: AttentionGraph) -> Tensor:
 
 
 def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
-    """Lengths of shortest paths from each of ``source`` to each of ``target``, -1 where there is none.
+    """Lengths of shortest paths from each of ``source`` to each of ``target``, -1 without a path.
 
-    Nodes are put in the order of their connected components, so that a batch of small graphs costs what they cost.
+    Nodes are ordered by connected components, so that a batch of small graphs costs no more than its graphs.
     """
     from scipy.sparse.csgraph import connected_components, dijkstra  # slow to import
 

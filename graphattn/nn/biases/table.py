@@ -1,4 +1,4 @@
-"""A learned bias for each value of a whole number that edges have."""
+"""A learned bias for each value of an integer attribute of edges."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ class EdgeTable(nn.Module):
     r"""A row of a learned table for each edge: :math:`b_{ts} = \mathrm{weight}[a_{ts}]`.
 
     For edge types, the number of bonds, a bucket of lengths, the relation of a typed union
-    (:attr:`graphattn.graphs.Relations.relation`). Time and memory are in proportion to the edges.
+    (:attr:`graphattn.graphs.Relations.relation`). Time and memory are proportional to the edges.
 
     Args:
         num_values: The attribute is 0 to ``num_values - 1``.
@@ -38,7 +38,7 @@ class EdgeTable(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the table anew."""
+        """Initialise the table."""
         nn.init.trunc_normal_(self.weight, std=0.02, a=-0.04, b=0.04)
 
     def forward(self, graph: AttentionGraph | PerHead, values: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class EdgeTable(nn.Module):
         return self.rows(values)
 
     def rows(self, values: Tensor) -> Tensor:
-        """The rows (..., E, H) of values that are known to be in range."""
+        """The rows (..., E, H) of values already checked to be in range."""
         try:
             return nn.functional.embedding(values, self.weight)
         except IndexError:

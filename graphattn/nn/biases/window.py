@@ -1,4 +1,4 @@
-"""Biases of windows on a grid: by how many rows and columns lie between a target and a source."""
+"""Biases of windows on a grid by the relative position of target and source."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ Size = tuple[int, ...]
 
 
 class SwinBias(nn.Module):
-    r"""A learned bias for each relative place in a window, target minus source, as in Swin.
+    r"""A learned bias for each relative position in a window, target minus source, as in Swin.
 
     .. math:: b_{ts} = \mathrm{table}[(y_t - y_s + M_y - 1)(2 M_x - 1) + (x_t - x_s + M_x - 1)]
 
@@ -52,8 +52,8 @@ class SwinBias(nn.Module):
 
         Args:
             graph: A graph on a grid, row by row.
-            size: The grid, (height, width). Rules on a grid (cells, neighbourhoods) know theirs; a graph made of
-                several, or of listed edges, does not.
+            size: The grid, (height, width); needed for graphs other than a rule on a grid (cells, neighbourhoods), such
+                as unions and listed edges.
 
         Raises:
             GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
@@ -65,7 +65,7 @@ class SwinBias(nn.Module):
 
 
 class SwinV2Bias(nn.Module):
-    r"""The bias of a relative place in a window as a smooth function of it, from a small network, as in Swin V2.
+    r"""The bias of a relative position in a window as a smooth function of it, from a small network, as in Swin V2.
 
     .. math:: b_{ts} = 16 \, \sigma(g(\Delta)), \qquad
               \Delta_y = \mathrm{sign}(d) \log_2(1 + |d|) / 3, \quad d = 8 (y_t - y_s) / (M_y - 1)
@@ -76,7 +76,7 @@ class SwinV2Bias(nn.Module):
         window: M, (height, width), as of :class:`SwinBias`.
         num_heads: H.
         hidden: Width of the hidden layer.
-        pretrained_window: The window that it was trained with, which then divides the offsets; ``window`` by default.
+        pretrained_window: The window of training, which divides the offsets; ``window`` by default.
 
     Attributes:
         mlp: g, Linear, ReLU, Linear without bias, with the state of torchvision's ``cpb_mlp`` and of
@@ -119,7 +119,7 @@ class SwinV2Bias(nn.Module):
         return nn.functional.embedding(places, 16 * torch.sigmoid(self.mlp(self.coordinates())))
 
     def coordinates(self) -> Tensor:
-        """The network's input for each relative place, (prod(2 M - 1), axes)."""
+        """The network's input for each relative position, (prod(2 M - 1), axes)."""
         like = next(self.mlp.parameters())
         wide = torch.promote_types(like.dtype, torch.float32)
         along = []
@@ -155,8 +155,8 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
             raise GraphError(f"{graph.name} lies on a grid of {len(grid)} axes; {_of_axes(window, len(grid))}")
         if len(grid) != len(window):
             raise GraphError(
-                f"size is needed, the length of each of the {len(window)} axes of window: {graph.name} does not tell "
-                "the grid that it lies on; pass bias(graph, size=(height, width))"
+                f"size is needed, a length for each of the {len(window)} axes of window, since {graph.name} has "
+                "no known grid; pass bias(graph, size=(height, width))"
             )
         size, sources = tuple(axis.num_targets for axis in grid), tuple(axis.num_sources for axis in grid)
     elif len(size) != len(window):

@@ -1,4 +1,4 @@
-"""Normalisations: what becomes of the scores of a target's edges before they weigh its values."""
+"""Normalisations: weights from the scores of a target's edges."""
 
 # isort: off
 from .base import NORMALIZERS as NORMALIZERS

@@ -17,28 +17,28 @@ Normalizer = Callable[[Tensor, Tensor, int], Tensor]
 DenseNormalizer = Callable[[Tensor, Tensor], Tensor]
 """``dense(score, there)`` of scores (..., H, T, S) gives weights (..., H, T, S), 0 where ``there`` (bool) is False."""
 
-#: What a normalisation may ask for beside scores and targets: sources, int64 (E,), and edge features (..., E, F).
+#: Optional arguments of a normalisation: sources, int64 (E,), and edge features (..., E, F).
 ASKED = ("source", "edge_attr")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Named(NamedTuple):
-    """A normalisation that a layer makes by name."""
+    """A normalisation by its name in a layer."""
 
     of: Any
     """The function, or the class of modules."""
     dense: Callable[..., Tensor]
-    """Its formula on rows as it is published, with torch and nothing else: a test reads the code."""
+    """The published formula on rows, with torch only: a test reads the code."""
     smooth: bool
-    """True if the formula has no kink, and divides by nothing that may be near 0."""
+    """True if the formula has no kink, and its denominators stay away from 0."""
 
 
 NORMALIZERS: dict[str, Named] = {}
 
 
 def named(name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool = False) -> Callable[[F], F]:
-    """Make ``normalize=name`` mean a function, or a class that has a method ``dense``; its formula judges it."""
+    """Register a function, or a class with a method ``dense``, as ``normalize=name``; its formula judges it."""
 
     def register(normalize: F) -> F:
         NORMALIZERS[name] = Named(normalize, getattr(normalize, "dense", dense), smooth)  # type: ignore[arg-type]
@@ -48,12 +48,12 @@ def named(name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool
 
 
 def known(normalize: Any) -> Named | None:
-    """The entry of a normalisation; ``None`` for a caller's own."""
+    """The entry of a normalisation; ``None`` for a custom one."""
     return next((kind for kind in NORMALIZERS.values() if kind.of is normalize or kind.of is type(normalize)), None)
 
 
 def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
-    """The normalisation that a layer was given, by name or as a function; ``None`` for softmax."""
+    """The normalisation of a layer, from a name or a function; ``None`` for softmax."""
     if isinstance(normalize, str) and normalize == "softmax":
         return None
     if isinstance(normalize, str) and normalize in NORMALIZERS:
@@ -62,7 +62,7 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     refuse_class(normalize, "normalize")
     heads = getattr(normalize, "num_heads", num_heads)
     if isinstance(normalize, nn.Module) and heads != num_heads:
-        raise OptionError(f"normalize has num_heads={heads}, and the layer num_heads={num_heads}")
+        raise OptionError(f"normalize has num_heads={heads}, but the layer num_heads={num_heads}")
     if not callable(normalize):
         raise OptionError(
             f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function normalize(score, target, "
@@ -74,7 +74,7 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
 
 
 def asked_by(normalize: Any) -> tuple[str, ...]:
-    """Further properties of edges that a normalisation takes by name."""
+    """Optional arguments that a normalisation accepts."""
     try:
         takes = inspect.signature(normalize.forward if isinstance(normalize, nn.Module) else normalize).parameters
     except (TypeError, ValueError):  # softmax, or a function of C

@@ -1,4 +1,4 @@
-"""Weights edge by edge, without competition."""
+"""Weights of single edges, without competition."""
 
 import torch
 from torch import Tensor, nn

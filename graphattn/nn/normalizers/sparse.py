@@ -1,4 +1,4 @@
-"""Weights of which most are exactly 0."""
+"""Sparse weights, most of them exactly 0."""
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
 def _dense_sparsemax(score: Tensor, there: Tensor) -> Tensor:
     """The nearest point of the simplex, ``max(0, score - tau)``; tau by Michelot's algorithm (1986).
 
-    The support starts as everything, and loses what is below the mean excess until nothing is.
+    The support starts with all scores, and drops those below the mean excess until there are none.
     """
     if score.shape[-1] == 0:
         return score

@@ -1,4 +1,4 @@
-"""Scores: how much a target reads of a source, as functions of query, key and the features of their edge."""
+"""Scores of edges, as functions of query, key and edge features."""
 
 # isort: off
 from .base import SCORES as SCORES

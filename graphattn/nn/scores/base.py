@@ -1,4 +1,4 @@
-"""The interface of a score: a formula on edges, its dense twin, and what a layer may make it with."""
+"""The interface of a score: a formula on edges, its dense twin, and its construction by a layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,24 +14,24 @@ from ..arguments import made_with
 ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """``score(query, key, edge_attr)`` with query and key (..., E, H, D) and edge_attr (..., E, F) gives (..., E, H)."""
 
-#: Scores that a layer makes by name.
+#: Scores by their names in a layer.
 SCORES: dict[str, type["Score"]] = {}
 
 
 class Score(nn.Module):
-    """A score on edges. A subclass writes ``forward``; a plain function with the same arguments does as well.
+    """A score on edges. A subclass defines ``forward``; a plain function of the same arguments serves as well.
 
-    A score that is a dot product of *something* also writes :meth:`as_dot`, and runs on every backend; one that is
-    additive writes :meth:`as_additive`, and has a fused kernel. One with a class
-    attribute ``alias`` is made by that name, ``GraphAttention(..., score=alias)``. One that writes :meth:`dense`, its
-    formula on all pairs, is judged by it in :func:`graphattn.verify`; any other is called there for every pair.
+    A score that is a dot product of *something* also defines :meth:`as_dot`, and runs on every backend; an additive
+    one defines :meth:`as_additive`, and has a fused kernel. A class
+    attribute ``alias`` is its name in a layer, ``GraphAttention(..., score=alias)``. :meth:`dense`, its formula on all
+    pairs, judges it in :func:`graphattn.verify`; without it the score is called there for every pair.
 
     Attributes:
-        num_heads: H of the layer that it is for; ``None`` if any does.
-        head_dim: D, likewise.
-        edge_dim: F, likewise, of the edge features if there are any.
-        delta: A module that makes an encoding (..., E, H * D) of the edge features. The layer then adds it to the value
-            in place of a projection of its own, and hands it to the score in place of the features. None by default.
+        num_heads: H of its layer; ``None`` for any.
+        head_dim: D of its layer; ``None`` for any.
+        edge_dim: F of the edge features of its layer, if any; ``None`` for any.
+        delta: A module that encodes the edge features as (..., E, H * D). The layer adds the encoding to the value in
+            place of a projection, and passes it to the score in place of the features. None by default.
         smooth: True if the formula has no kink.
         positive: True if no score is below 0.
     """
@@ -49,7 +49,7 @@ class Score(nn.Module):
         if "alias" in vars(cls):
             SCORES[cls.alias] = cls
             NAMES["score"] += [cls.alias] * (cls.alias not in NAMES["score"])
-        if "forward" in vars(cls):  # another formula than that of the class above
+        if "forward" in vars(cls):  # another formula than that of the parent class
             for form in {"as_dot", "as_additive"} - vars(cls).keys():
                 setattr(cls, form, getattr(Score, form))
 
@@ -62,25 +62,25 @@ class Score(nn.Module):
         raise NotImplementedError
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Query (..., T, H, D') and key (..., S, H_kv, D') whose plain product is the score; ``None`` if none is."""
+        """Query (..., T, H, D') and key (..., S, H_kv, D') whose product is the score; ``None`` if there are none."""
         return None
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
     ) -> AdditiveForm | None:
         """The score as a weighted sum of activations, of query (..., T, H, D), key (..., S, H_kv, D) and features (...,
-        E, F), to which ``last`` is still to be applied; ``None`` if it is none.
+        E, F), to which ``last`` is applied; ``None`` if it is not additive.
         """
         return None
 
     def delta_in_parts(self) -> tuple[Callable[[Tensor], Tensor], nn.Linear] | None:
-        """:attr:`delta` as a function and a linear layer after it, if it is that; edges cost the function alone."""
+        """:attr:`delta` as a function and a linear layer after it, if it is one; edges cost the function only."""
         return None
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         """The dense twin: scores (..., H, T, S) of query (..., T, H, D), key (..., S, H, D), features (..., T, S, F).
 
-        The formula as it is published, with torch, the parameters and nothing else of the class: a test reads the code.
+        The published formula, with torch and the parameters only: a test reads the code.
         """
         raise NotImplementedError
 
@@ -90,17 +90,17 @@ class Score(nn.Module):
 
     @property
     def has_twin(self) -> bool:
-        """True if :meth:`dense` is the formula of this very class; what a subclass computes may be something else."""
+        """True if :meth:`dense` is the formula of this class; a subclass may compute something else."""
         return "dense" in vars(type(self))
 
     @classmethod
     def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "Score":
-        """The score that a layer of these sizes makes by name, with those of them that the class takes."""
+        """The score of a layer, built with the sizes that the class accepts."""
         return made_with(cls, num_heads=num_heads, head_dim=head_dim, edge_dim=edge_dim)
 
 
 def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None = None) -> ScoreFunction | None:
-    """The score that a layer was given, by name or as a function; ``None`` for the scaled dot product."""
+    """The score of a layer, from a name or a function; ``None`` for the scaled dot product."""
     if isinstance(score, str) and score == "scaled_dot":
         return None
     if isinstance(score, str) and score in SCORES:
@@ -115,15 +115,15 @@ def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None =
     for name, its in sizes.items():
         wanted = getattr(score, name) if isinstance(score, Score) else None
         if None not in (wanted, its) and wanted != its:
-            raise OptionError(f"the score {type(score).__name__} has {name}={wanted}, and the layer {name}={its}")
+            raise OptionError(f"the score {type(score).__name__} has {name}={wanted}, but the layer {name}={its}")
     return score
 
 
 class LayerScore:
-    """A layer's score, in the dtype of its parameters: half precision is computed in float32 otherwise.
+    """A layer's score in the dtype of its parameters; half precision is otherwise computed in float32.
 
     Args:
-        last: What is still to be applied to edge features, the linear layer of :meth:`Score.delta_in_parts`.
+        last: The linear layer of :meth:`Score.delta_in_parts`, to be applied to edge features.
     """
 
     def __init__(self, score: ScoreFunction, last: nn.Linear | None = None) -> None:

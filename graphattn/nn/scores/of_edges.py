@@ -1,4 +1,4 @@
-"""Scores that are a function of each edge, and so run on edges or message passing alone."""
+"""Scores that are a function of each edge, and run on edges or message passing only."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .base import Score
 
 
 def slope_of(activation: Callable[[Tensor], Tensor]) -> float | None:
-    """The slope below 0 of a leaky ReLU, NaN of tanh; ``None`` of any other activation."""
+    """The slope below 0 of a leaky ReLU, NaN for tanh; ``None`` for any other activation."""
     if activation in (torch.tanh, F.tanh) or type(activation) is nn.Tanh:
         return math.nan
     if activation in (torch.relu, F.relu) or type(activation) is nn.ReLU:
@@ -33,7 +33,7 @@ def slope_of(activation: Callable[[Tensor], Tensor]) -> float | None:
 
 
 def _edge_linear(edge_dim: int | None, wide: int) -> tuple[int | None, nn.Linear | None]:
-    """The width of edge features and their projection; ``None`` twice of a score that reads none."""
+    """The width of edge features and their projection; ``None`` twice for a score that reads none."""
     size = None if edge_dim is None else width(edge_dim, "edge_dim")
     return size, None if size is None else nn.Linear(size, wide, bias=False)
 
@@ -45,7 +45,7 @@ def _vectors(heads: int, head_dim: int) -> nn.Parameter:
 def _present(edge_attr: Tensor | None, edge_dim: int | None) -> Tensor:
     if edge_attr is None:
         raise OptionError(
-            f"the score was built with edge_dim={edge_dim}: build the layer with it, too, and pass edge_attr"
+            f"the score was built with edge_dim={edge_dim}; build the layer with it, too, and pass edge_attr"
         )
     return edge_attr
 
@@ -61,7 +61,7 @@ class Additive(Score):
     Args:
         num_heads: H.
         head_dim: D.
-        activation: In place of tanh.
+        activation: Activation in place of tanh.
         edge_dim: F, width of the edge features a, that of the layer; none by default.
 
     Source: Bahdanau et al. 2015, appendix A.1.2. With a leaky ReLU of slope 0.2 it is that of GATv2 (Brody et al.
@@ -115,17 +115,17 @@ class Additive(Score):
 
 
 class GATScore(Score):
-    r"""A leaky ReLU of a sum of what target, source and edge give each by itself, as in graph attention networks.
+    r"""A leaky ReLU of a sum of separate terms of target, source and edge, as in graph attention networks.
 
     .. math:: \mathrm{score}_{ts} = \mathrm{LeakyReLU}\big(a_h \cdot q_t + b_h \cdot k_s + c_h \cdot W_e a_{ts}\big)
 
-    Which sources a target prefers does not depend on the target, up to the kink; :class:`Additive` with a leaky ReLU
-    is the score that Brody et al. 2022 (GATv2) propose for that reason.
+    Up to the kink all targets rank sources equally; :class:`Additive` with a leaky ReLU is the score that Brody et al.
+    2022 (GATv2) propose for that reason.
 
     Args:
         num_heads: H.
         head_dim: D.
-        slope: Of the leaky ReLU below 0, >= 0.
+        slope: Slope of the leaky ReLU below 0, >= 0.
         edge_dim: F, width of the edge features, that of the layer; none by default.
 
     Source: Velickovic et al. 2018, equation 3: there q and k are the same projection; edge features as in PyG's
@@ -170,7 +170,7 @@ class GATScore(Score):
 
 
 class MLPScore(Score):
-    """A perceptron with one hidden layer on ``[q, k]`` and the features of the edge, the same for every head.
+    """A perceptron with one hidden layer on ``[q, k]`` and the features of the edge, shared by all heads.
 
     Args:
         head_dim: D.
@@ -226,7 +226,7 @@ class Gaussian(Score):
 
     Args:
         num_heads: H.
-        sigma: Of every head at the start, > 0.
+        sigma: Initial width of every head, > 0.
         learnable: True if it is learned, as the logarithm.
     """
 
@@ -257,15 +257,15 @@ class Subtraction(Score):
     .. math:: \mathrm{score}_{ts} = \gamma(q_t - k_s + \delta_{ts}), \qquad
               o_t = \sum_s \alpha_{ts} \, (v_s + \delta_{ts}), \qquad \delta_{ts} = \theta(p_t - p_s)
 
-    A head is a group of channels with a weight of its own, so ``num_heads = embed_dim`` weighs every channel by itself.
+    A head is a group of channels with one weight, so that ``num_heads = embed_dim`` weighs every channel separately.
 
     Args:
         num_heads: H, groups of channels.
         head_dim: D, channels of a group.
         hidden: Width of the hidden layer of gamma; H * D by default.
-        edge_dim: F, width of edge features such as the offset of a target from its source: ``delta``, a perceptron of
-            the score's own with a hidden layer of H * D, makes the encoding of them. By default edge features are the
-            encoding, (..., E, H * D), and the layer adds a projection of it to the value.
+        edge_dim: F, width of edge features such as the offset of a target from its source, encoded by ``delta``, a
+            perceptron with a hidden layer of H * D. By default edge features are the encoding, (..., E, H * D), and
+            the layer adds a projection of it to the value.
 
     Source: Zhao et al. 2021 (Point Transformer), equations 2 to 4; PyG's ``PointTransformerConv``.
 
@@ -302,11 +302,11 @@ class Subtraction(Score):
             return None
         first, _, second = cast(
             list[nn.Linear], list(self.gamma)
-        )  # what is linear is applied to nodes, of which there are fewer than edges
+        )  # linear parts are applied to nodes, which are fewer than edges
         key = key.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
         x, y = first(query.flatten(-2)).unsqueeze(-2), F.linear(-key.flatten(-2), first.weight).unsqueeze(-2)
         of_edges = first.weight
-        if last is not None:  # W_1 (W b + c), with W_1 W and W_1 c made once for all edges
+        if last is not None:  # W_1 (W b + c), with W_1 W and W_1 c computed once for all edges
             of_edges, x = first.weight @ last.weight, x + F.linear(last.bias, first.weight)
         z = None if edge_attr is None else F.linear(edge_attr.to(x.dtype), of_edges).unsqueeze(-2)
         return AdditiveForm(x, y, z, second.weight.unsqueeze(0), 0.0, second.bias)
@@ -326,7 +326,7 @@ class Subtraction(Score):
 
     @property
     def has_twin(self) -> bool:
-        """True if gamma and delta are still what the formula takes them for."""
+        """True if gamma and delta still have the form that the formula assumes."""
         perceptrons = [[type(x) for x in part.children()] for part in self.children()]
         return super().has_twin and all(part == [nn.Linear, nn.ReLU, nn.Linear] for part in perceptrons)
 

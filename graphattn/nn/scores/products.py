@@ -1,4 +1,4 @@
-"""Scores that are dot products of something, and so run on every backend."""
+"""Scores that are dot products, and run on every backend."""
 
 import math
 
@@ -34,11 +34,11 @@ class Cosine(Score):
 
     Args:
         num_heads: H.
-        scale: Of every head at the start, > 0.
+        scale: Initial factor of every head, > 0.
         learnable: True if it is learned, as the logarithm.
-        most: The largest that a learned one acts as, > 0.
+        most: Upper bound of a learned factor, > 0.
 
-    The cosine of a vector of zeros is 0, and no gradient reaches such a vector.
+    The cosine of a zero vector is 0, with a gradient of 0.
 
     Source: Liu et al. 2022 (Swin Transformer V2), section 3.3: learned, at most 100.
     """
@@ -74,7 +74,7 @@ class Cosine(Score):
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Vectors (..., D) of length 1, or 0; float32 or wider, since halves hold neither large squares nor the epsilon."""
+    """Vectors (..., D) of length 1, or 0; float32 or wider, since half precision lacks the range."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     length = wide.norm(dim=-1, keepdim=True)
     return wide / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
