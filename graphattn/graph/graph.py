@@ -500,7 +500,7 @@ class AttentionGraph(Immutable):
         return mask_page(repr(self), self.edges)
 
 
-@constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not trace
 def _count(graph: AttentionGraph) -> int:
     return graph._remember("num_edges", graph.edges.count)
 

@@ -158,6 +158,6 @@ class PerHead(Immutable):
         return "\n".join([repr(self), *(str(graph) for graph in dict.fromkeys(self.graphs))])
 
 
-@constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not trace
 def _count(graph: PerHead) -> int:
     return graph.union().num_edges

@@ -32,7 +32,7 @@ def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | No
     return getattr(pattern.made, cache_key(size, num_sources))
 
 
-@constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not trace
 def _make(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None) -> None:
     pattern(size, num_sources)
 

@@ -33,7 +33,7 @@ from .timesformer import TimeSformer as TimeSformer
 from .unet import UNet as UNet
 from .vit import ViT as ViT
 
-#: What ``help`` and ``dir`` show: not the files of this room.
+#: The names that ``help`` and ``dir`` show, without the files of this room.
 __all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
 
 

@@ -26,19 +26,19 @@ class BERT(nn.Module):
         vocab_size: V.
         embed_dim: C.
         num_heads: H.
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        max_len: Learned positions.
+        max_len: Number of learned positions.
         num_types: Types of a token, first or second sentence.
         masked_head: True if there is a head that predicts a masked token.
         pooler: True if there is a dense layer on the first token, for :meth:`pooled`.
         padding_idx: A token that has no position of its own: the others count from the position after ``padding_idx``
             on, and it has that (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By
             default all tokens count from 0.
-        graph: What ``forward`` reads along if it is given none: one graph or pattern, or one for each layer.
-        activation: Of the feed-forwards and, without its gate, the head.
-        eps: Of the norms.
-        dropout: On the embeddings, and as in the blocks.
+        graph: The default graph of ``forward``: one graph or pattern, or one for each layer.
+        activation: Activation of the feed-forwards and, without its gate, of the head.
+        eps: Epsilon of the norms.
+        dropout: Rate of dropout on the embeddings and in the blocks.
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`.
 
     Source: Devlin et al. 2019, sections 3 and 3.1.
@@ -107,8 +107,8 @@ class BERT(nn.Module):
                 are one graph, ``ga.disjoint_union``, with ``positions`` that start again.
             types: Integers (N,) or (..., N); 0 by default.
             positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx`` as it says.
-            score_bias: Of the edges of every layer's graph, or what makes them; -inf removes an edge.
-            lengths: Integers (...), of sentences that are padded at their end: no token reads what follows.
+            score_bias: Biases of the edges of every layer's graph, or a module that makes them; -inf removes an edge.
+            lengths: Integers (...), of sentences padded at their end: no token reads the padding.
 
         Raises:
             ShapeError: If tokens or types are not integers, or do not fit the graph.
@@ -155,8 +155,8 @@ class MaskedTokenHead(nn.Module):
 
     Args:
         embedding: The tokens' vectors (V, C), which it shares.
-        activation: After the dense layer.
-        eps: Of the norm.
+        activation: Activation after the dense layer.
+        eps: Epsilon of the norm.
     """
 
     def __init__(self, embedding: nn.Embedding, activation: Activation = "gelu", eps: float = 1e-12) -> None:

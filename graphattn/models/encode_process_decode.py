@@ -30,11 +30,11 @@ class EncodeProcessDecode(nn.Module):
         embed_dim: C.
         num_heads: H.
         num_layers: Blocks on the coarse points.
-        edges: Features of edges, words of :func:`graphattn.nn.edge_geometry`.
-        axes: Of the positions.
+        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`.
+        axes: Number of axes of the positions.
         target_features: Width of the features of other points that are decoded to; none, and the answers are those of
             the fine points, by default.
-        dropout: In the blocks.
+        dropout: Rate of dropout in the blocks.
 
     Source: Sanchez-Gonzalez et al. 2020; Lam et al. 2023 (GraphCast); Lang et al. 2024 (AIFS, by anemoi), whose encoder
     and decoder are attention, too. *What differs:* edges keep their encoding from layer to layer.

@@ -25,13 +25,13 @@ class GPT(nn.Module):
         vocab_size: V.
         embed_dim: C.
         num_heads: H.
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         max_len: Learned positions that are added to the tokens; none by default, where ``rotary`` encodes positions.
         tied: True if the head's weights are those of the tokens.
-        graph: What ``forward`` reads along if it is given none: one graph or pattern, or one for each layer.
+        graph: The default graph of ``forward``: one graph or pattern, or one for each layer.
         score_bias: What makes the biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
-        dropout: On the embeddings, and as in the blocks.
+        dropout: Rate of dropout on the embeddings and in the blocks.
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``, ``num_kv_heads``,
             ...
 
@@ -117,7 +117,7 @@ class GPT(nn.Module):
                 many sources as tokens so far.
             positions: Of the tokens, (N,) or (..., N); they count from 0, after those in the caches, by default.
             score_bias: Of the edges of every layer's graph, or what makes them of it; the model's own by default.
-            lengths: Integers (...), of texts that are padded at their end: no token reads what follows. On a graph that
+            lengths: Integers (...), of texts padded at their end: no token reads the padding. On a graph that
                 does not read the future none does anyway.
             caches: One for each layer, where ``tokens`` continue earlier ones. See :func:`~graphattn.models.generate`.
 

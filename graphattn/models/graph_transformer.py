@@ -41,7 +41,7 @@ class GraphTransformer(nn.Module):
             of the kinds of atoms.
         embed_dim: C.
         num_heads: H.
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         out_dim: Width of the answer, from a linear head; C and no head by default.
         encoding: "random_walk" or "laplacian": a projection of it is added to the features; or ``None``.

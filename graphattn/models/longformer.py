@@ -43,7 +43,7 @@ class Longformer(nn.Module):
     Args:
         windows: w of each layer, odd, the target counted, or one for all.
         tokens: G, if ``forward`` is given none.
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         options: Further arguments of :class:`BERT`, and ``backend``.
 
     Attributes:
@@ -99,7 +99,7 @@ class Longformer(nn.Module):
             global_tokens: G, nodes that read with projections of their own; the model's own by default.
             types: Integers (N,) or (..., N); 0 by default.
             positions: Integers (N,) or (..., N), as of :class:`BERT`.
-            lengths: Integers (...), of sentences that are padded at their end: no token reads what follows.
+            lengths: Integers (...), of sentences padded at their end: no token reads the padding.
 
         Raises:
             GraphError: If there is no such node.
@@ -134,7 +134,7 @@ def _beside(block: Any) -> GraphAttention:
     return GraphAttention(own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend)
 
 
-@not_followed  # graphs are made by Python; a compiled caller breaks here
+@not_followed  # graphs are built by Python; a compiled program breaks here
 def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
     """The rows of the chosen targets; kept with the graph, for its plans."""
     if isinstance(graph, PerHead):

@@ -26,7 +26,7 @@ class SummaryEncoder(nn.Module):
     Tokens after the last whole block belong to that block. It is a bipartite graph from N + G sources to N targets.
 
     Args:
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         block: b, tokens of a summary.
         like: Whose settings the bias of edges from summaries has, by how many blocks a summary is away.
         sizes: Width, heads and width of the feed-forwards, as of :class:`Encoder`.
@@ -109,7 +109,7 @@ class SummaryEncoder(nn.Module):
         return bias.masked_fill(absent.unsqueeze(-1), -torch.inf)
 
 
-@not_followed  # graphs are made by Python; a compiled caller breaks here
+@not_followed  # graphs are built by Python; a compiled program breaks here
 def _beside(graph: AttentionGraph, num_summaries: int, device: torch.device) -> tuple[AttentionGraph, Tensor, Tensor]:
     """The graph of tokens with summaries that all of them read, kept with it, and the ends of its edges."""
     both = graph

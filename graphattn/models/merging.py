@@ -25,7 +25,7 @@ class PatchMerging(nn.Module):
     Args:
         embed_dim: C; the new nodes have twice that.
         norm_last: True if the norm follows the projection, as in Swin V2.
-        num_axes: Of the grid; of one axis, two nodes become one.
+        num_axes: Number of axes of the grid; on one axis, two nodes become one.
 
     Source: Liu et al. 2021, section 3.1. Offsets are in the order of their code, (0, 0), (1, 0), (0, 1), (1, 1). A grid
     of odd sides is padded by zeros. Norms as in the code of Swin V2; no frames merged as in that of Video Swin.

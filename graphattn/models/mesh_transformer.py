@@ -33,13 +33,13 @@ class MeshTransformer(nn.Module):
         out_dim: Width of the answer, from a perceptron.
         embed_dim: C.
         num_heads: H.
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         spectrum: Eigenvectors of the Laplacian of the level's first graph that are added to the features by a
             projection, in training with random signs; 0 for none.
-        edges: Features of edges, words of :func:`graphattn.nn.edge_geometry`. By default those that do not turn.
-        axes: Of the positions.
+        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. By default those that do not turn.
+        axes: Number of axes of the positions.
         readout: "node", or "shape", from the mean and the maximum over the tokens of each mesh.
-        dropout: In blocks and in the perceptron of the answer.
+        dropout: Rate of dropout in blocks and in the perceptron of the answer.
 
     Source: Dwivedi and Bresson 2020 for the spectrum as positions; the transformer of a graph on that of a mesh.
 

@@ -24,7 +24,7 @@ class PatchEmbedding(nn.Module):
     """A grid of pixels cut into patches, each projected to one node: a convolution whose stride is its kernel.
 
     Args:
-        channels: Of the pixels; 3 for colours.
+        channels: Channels of the pixels; 3 for colours.
         embed_dim: C.
         patch: Pixels of a patch on every axis, (height, width) for an image, (time, height, width) for a video.
         pad: Fill up axes that are not a multiple of ``patch`` with zeros at their end, as Swin does.
@@ -92,7 +92,7 @@ def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1)
     return getattr(pattern.made, _joined(grid, number, times))
 
 
-@constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not trace
 def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
     if not hasattr(pattern.made, _joined(grid, number, times)):
         graph = of_size(pattern, grid)

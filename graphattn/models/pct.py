@@ -43,7 +43,7 @@ class PCT(nn.Module):
         num_layers: Of offset-attention.
         readout: "shape", from the mean and the maximum over the coarsest points, or "node", from these and what a
             point's nearest coarse points carry.
-        dropout: In the perceptron of the answer.
+        dropout: Rate of dropout in the perceptron of the answer.
 
     Source: Guo et al. 2021. A weight is normalised over the targets of its source, and then over the sources of its
     target: a softmax with a bias of each source, so that any backend runs it. *What differs:* layer norms in place of

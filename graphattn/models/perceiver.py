@@ -28,8 +28,8 @@ class Reading(nn.Module):
         value_inner: Width of values, all heads together; ``inner`` by default.
         hidden: Width of the feed-forward, ``embed_dim`` by default.
         residual: True if targets keep what they were before they read.
-        activation: Of the feed-forward.
-        dropout: On the weights.
+        activation: Activation of the feed-forward.
+        dropout: Rate of dropout of the weights.
 
     Source: Jaegle et al. 2022, "Perceiver IO", section 3, and their code.
 

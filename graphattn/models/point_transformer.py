@@ -29,7 +29,7 @@ class PointStages(nn.Module):
         block: As of :class:`~graphattn.models.levels.Levels`.
         readout: "node", or "shape".
         dense: The layers between levels: ``dense(before, after)``.
-        dropout: In the perceptron.
+        dropout: Rate of dropout in the perceptron.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class PointTransformer(PointStages):
         widths: C of each level, the finest first.
         depths: Blocks of each level on the way down; one follows on each level on the way up.
         share: Channels that share a weight; 1 as in the paper, 8 in the authors' code.
-        axes: Of the positions.
+        axes: Number of axes of the positions.
         readout: "node", or "shape".
-        dropout: In the perceptron of the answer.
+        dropout: Rate of dropout in the perceptron of the answer.
 
     Source: Zhao et al. 2021. *What differs:* layer norms in place of batch norms, so that an answer does not depend on
     the other clouds of its batch; channels that share a weight are neighbours. The hierarchy is the caller's: the
@@ -139,7 +139,7 @@ class VectorBlock(nn.Module):
     Args:
         embed_dim: C.
         share: Channels that share a weight.
-        axes: Of the positions.
+        axes: Number of axes of the positions.
         hidden: Width of the score's perceptron, as :class:`graphattn.nn.scores.Subtraction` has it.
         drop_path: Probability of dropping the branch.
     """

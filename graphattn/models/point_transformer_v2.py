@@ -26,8 +26,8 @@ class PointTransformerV2(PointStages):
         out_dim: Width of the answer, from a perceptron.
         widths: C of each level, the finest first.
         depths: Blocks of each level on the way down; one follows on each level on the way up.
-        channels: Of a group, which share a weight: 8 in the published models.
-        axes: Of the positions.
+        channels: Channels of a group, which share a weight: 8 in the published models.
+        axes: Number of axes of the positions.
         readout: "node", or "shape", from the mean over the coarsest points.
         drop_path: Probability of dropping a block's branch.
 

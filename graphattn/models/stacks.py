@@ -193,14 +193,14 @@ class Encoder(_Stack):
     """Blocks of self-attention.
 
     Args:
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         embed_dim: C.
         num_heads: H.
         hidden: Width of the feed-forwards.
         norm_first: Pre-norm or post-norm.
         final_norm: True if a norm follows the last block; with pre-norm by default.
         norm: "layer" or "rms".
-        eps: Of the norms.
+        eps: Epsilon of the norms.
         drop_path: Probability of dropping a branch, by example, in the last block: it grows from 0 in the first in
             equal steps; or a list with one for each block.
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`. A module with parameters among them
@@ -247,7 +247,7 @@ class Encoder(_Stack):
                 ``nn.ModuleList`` or ``nn.ParameterList`` with one for each layer, where None is no bias.
             edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``; or a list.
             positions: Of the nodes, for layers with ``rotary`` and for biases that are made of them.
-            lengths: Integers (...), of examples that are padded at their end: no node reads what follows.
+            lengths: Integers (...), of examples padded at their end: no node reads the padding.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
         return self._through(x, graph, caches, score_bias, None, edge_attr, positions, lengths)
@@ -344,7 +344,7 @@ class EncoderDecoder(nn.Module):
             source_graph: Of M nodes; full in the original.
             target_graph: Of N nodes; causal in the original.
             memory_graph: N targets and M sources; all of them by default.
-            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
+            lengths: Integers (...), of sources padded at their end: padding is not read.
         """
         memory = self.encoder(source, source_graph, lengths=lengths)
         memory_graph, bias = memory_up_to(lengths, memory, memory_graph, target)

@@ -35,7 +35,7 @@ class StratifiedTransformer(PointStages):
         num_heads: H of each level, or of all.
         step: Of the quantised offsets on the finest level, in the units of the positions; it doubles level by level.
         reach: Steps to either side: the widest window over ``step``.
-        axes: Of the positions.
+        axes: Number of axes of the positions.
         values: True if offsets add to what is read, too.
         signals: m, the width of ``shape.with_signals(...)``: of a Swin3D, whose tables know differences of colours and
             normals, too. 0 for none.

@@ -33,8 +33,8 @@ class Swin(nn.Module):
             shortest side, without a shift. Or a number for each axis: an axis no longer than that is one cell.
         patch: Pixels of a patch, (height, width) or one number for both; or (time, height, width) of a video.
         hidden_ratio: Width of a feed-forward over C.
-        channels: Of the images.
-        num_classes: Of a linear head on the mean of all nodes; no head by default.
+        channels: Channels of the images.
+        num_classes: Classes of a linear head on the mean of all nodes; no head by default.
         drop_path: Rate of the last block, on both of its branches; it grows from 0 in equal steps.
         version: 1; or 2, with cosine scores, biases that are a smooth function of the relative position, and norms at
             the end of the branches.

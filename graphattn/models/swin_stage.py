@@ -30,7 +30,7 @@ class SwinStage(nn.Module):
         window: As of :class:`graphattn.models.Swin`.
         drop_paths: The rate of every block.
         merge: True if nodes are merged after the blocks.
-        num_axes: Of the grid.
+        num_axes: Number of axes of the grid.
         version: 1 or 2.
         pretrained_window: As of :class:`graphattn.nn.SwinV2Bias`, for version 2.
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`.

@@ -43,8 +43,8 @@ class T5(nn.Module):
         max_distance: From where on all distances have one row.
         source_graph: What the encoder reads along if it is given none; full by default, a window in LongT5.
         summary_block: Tokens of a block whose summary every token of the encoder reads, too (LongT5); none by default.
-        eps: Of the norms.
-        dropout: On the embeddings, as in the blocks, and on what the encoder and the decoder give.
+        eps: Epsilon of the norms.
+        dropout: Rate of dropout on the embeddings, in the blocks, and on the outputs of encoder and decoder.
 
     Source: Raffel et al. 2020, section 2.1; T5 1.1 in Shazeer 2020. Equal to ``T5ForConditionalGeneration`` of
     ``transformers``, :func:`graphattn.models.from_hf`, whose norms take the mean in float32.
@@ -157,7 +157,7 @@ class T5(nn.Module):
             source_graph: Of S nodes; the model's own by default, which is full if it was given none.
             target_graph: Of T nodes; causal by default.
             memory_graph: T targets and S sources; all of them by default.
-            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
+            lengths: Integers (...), of sources padded at their end: padding is not read.
 
         Raises:
             ShapeError: If tokens or lengths are not integers, or do not fit the graphs.

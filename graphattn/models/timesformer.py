@@ -28,7 +28,7 @@ class DividedBlock(nn.Module):
         embed_dim: C.
         num_heads: H.
         hidden: Width of the feed-forward, ``4 * embed_dim`` by default.
-        activation: Of the feed-forward.
+        activation: Activation of the feed-forward.
         drop_path: Probability of dropping a branch, by example.
 
     Source: Bertasius et al. 2021, "Is Space-Time Attention All You Need for Video Understanding?", section 3, and their
@@ -81,13 +81,13 @@ class TimeSformer(nn.Module):
     Args:
         size: Of the videos, (time, height, width): frames and pixels.
         patch: Pixels of a patch in one frame, (height, width), or one number for both.
-        num_layers: Blocks.
+        num_layers: Number of blocks.
         embed_dim: C.
         num_heads: H.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        channels: Of the videos, which are (B, channels, time, height, width).
-        num_classes: Of a linear head on the class token; no head by default.
-        activation: Of the feed-forwards.
+        channels: Channels of the videos, which are (B, channels, time, height, width).
+        num_classes: Classes of a linear head on the class token; no head by default.
+        activation: Activation of the feed-forwards.
         drop_path: Rate of the last block; it grows from 0 in equal steps.
 
     Attributes:

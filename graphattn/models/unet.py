@@ -39,14 +39,14 @@ class UNet(nn.Module):
         num_heads: H.
         depths: Blocks of each level on the way down.
         back_depths: Blocks of each level but the coarsest on the way up.
-        edges: Features of edges, words of :func:`graphattn.nn.edge_geometry`. Without "offset", "direction" and
+        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. Without "offset", "direction" and
             anything of ``x`` that turns, an answer does not change when all points are turned.
         edge_dim: Width of a perceptron of them, which costs as much as H times as many channels; that of the points by
             default.
-        axes: Of the positions.
+        axes: Number of axes of the positions.
         pooling: "attention", or the "max" or "mean" of what ``down`` reads, and then inverse distances on the way up.
         readout: "node", or "shape", from the mean and the maximum over the coarsest points of each cloud.
-        dropout: In blocks and in the perceptron of the answer.
+        dropout: Rate of dropout in blocks and in the perceptron of the answer.
 
     Source: Ronneberger et al. 2015 on the levels of Qi et al. 2017 (PointNet++), with transformer blocks.
 

@@ -26,14 +26,14 @@ class ViT(nn.Module):
     Args:
         size: Of the images in pixels, (height, width), or one number for both; of videos (time, height, width).
         patch: Pixels of a patch, likewise; of videos a tubelet.
-        num_layers: Blocks, pre-norm.
+        num_layers: Number of blocks, pre-norm.
         embed_dim: C.
         num_heads: H.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        channels: Of the images.
-        num_classes: Of a linear head on the class token (without one, on the mean); no head by default.
+        channels: Channels of the images.
+        num_classes: Classes of a linear head on the class token (without one, on the mean); no head by default.
         num_tokens: K, learned nodes before the patches: the class token; a second is DeiT's distillation token; none 0.
-        dropout: As of the blocks, and on the embeddings.
+        dropout: Rate of dropout in the blocks and on the embeddings.
         options: Further arguments of :class:`graphattn.models.Encoder`, such as ``drop_path``.
 
     Attributes:

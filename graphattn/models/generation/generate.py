@@ -57,7 +57,7 @@ def generate(
         top_k: Draw from the likeliest ``top_k``.
         top_p: Draw from the fewest of the likeliest that have this probability together.
         eos: The token that ends a sequence; what follows it, while others go on, is the same token.
-        generator: Of random numbers.
+        generator: Generator of random numbers.
 
     Returns:
         Integers (..., P + n), n <= ``max_new_tokens``; of a list of prompts a list of (P_i + n_i,), each to its end.
