@@ -86,7 +86,7 @@ def test_sizes_of_the_paper():
             ShapeError,
             "positions of targets must be",
         ),
-        (lambda m, x: GPT(V, 12, 3, 1, foo=3), OptionError, "there is no option 'foo'; there are .*num_kv_heads"),
+        (lambda m, x: GPT(V, 12, 3, 1, foo=3), OptionError, "there is no option 'foo'; pass one of .*num_kv_heads"),
     ],
 )
 def test_refusals(use, error, message):

@@ -339,7 +339,7 @@ def test_drop_path_grows_from_block_to_block():
         (
             lambda x: ga.nn.GraphAttention(8, 2, rotary=Rotary(4))(x, CAUSAL, context=x + 1, positions=torch.arange(5)),
             OptionError,
-            "pass a pair",
+            "must be a pair",
         ),
     ],
 )

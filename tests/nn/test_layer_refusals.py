@@ -228,7 +228,7 @@ def test_edge_index_is_checked_at_every_call():
     with pytest.raises(GraphError, match=r"expected \[2, E\], got \[3, 2\]; pass edge_index.t\(\)"):
         made(X, torch.tensor([[0, 1], [1, 2], [3, 4]]))
     sized = EdgeIndex(torch.tensor([[0, 1], [1, 2]]), sparse_size=(7, 5))
-    with pytest.raises(GraphError, match=r"EdgeIndex of sparse_size \(7, 5\), .* of 5 sources and 5 targets"):
+    with pytest.raises(GraphError, match=r"EdgeIndex of sparse_size \(7, 5\), .* have 5 sources and 5 targets"):
         made(X, sized)
     assert made(X, sized, context=CONTEXT).shape == (5, 12)
 

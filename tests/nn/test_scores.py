@@ -285,7 +285,7 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (
             lambda: GraphAttention(8, 2, score=FeatureScore(PositiveFeatures(3, 5))),
             OptionError,
-            "FeatureScore has head_dim=3, and the layer head_dim=4",
+            "FeatureScore has head_dim=3, but the layer head_dim=4",
         ),
         (
             lambda: GraphAttention(8, 2, score=lambda q, k, e: q[..., 0].to("meta"))(torch.randn(9, 8), GRAPH),
@@ -304,18 +304,18 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (
             lambda: GraphAttention(8, 2, score=General(2, 7)),
             OptionError,
-            "General has head_dim=7, and the layer head_dim=4",
+            "General has head_dim=7, but the layer head_dim=4",
         ),
-        (lambda: GraphAttention(8, 2, score=Additive(1, 4)), OptionError, "Additive has num_heads=1, and the layer"),
+        (lambda: GraphAttention(8, 2, score=Additive(1, 4)), OptionError, "Additive has num_heads=1, but the layer"),
         (
             lambda: GraphAttention(8, 2, edge_dim=3, score=MLPScore(4, 4, edge_dim=2)),
             OptionError,
-            "MLPScore has edge_dim=2, and the layer edge_dim=3",
+            "MLPScore has edge_dim=2, but the layer edge_dim=3",
         ),
         (
             lambda: GraphAttention(8, 2, edge_dim=1, score=Subtraction(2, 4)),
             OptionError,
-            "Subtraction has edge_dim=8, and the layer edge_dim=1",
+            "Subtraction has edge_dim=8, but the layer edge_dim=1",
         ),
         (
             lambda: GraphAttention(8, 2, score=lambda q, k, e: q)(torch.randn(9, 8), GRAPH),
