@@ -1,4 +1,4 @@
-"""Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
+"""Models: a paper, a graph, a stack of blocks; the connectivity of each is an argument of its forward."""
 
 from types import ModuleType as _Module
 

@@ -1,4 +1,4 @@
-"""Encoders of text: BERT, blocks with the norm after them on a full graph, and its two heads."""
+"""Encoders of text: BERT, post-norm blocks on a full graph, and its two heads."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from .tokens import check_tokens
 
 @example(lambda new, p: new(11, 8, 2, 1, max_len=9, masked_head=True, pooler=False, dropout=p), tokens(7))
 class BERT(nn.Module):
-    """Tokens with their positions and types, blocks on a full graph; features, or logits of the tokens themselves.
+    """Tokens with positions and types, blocks on a full graph; features, or logits of the masked tokens.
 
     Args:
         vocab_size: V.
@@ -29,12 +29,12 @@ class BERT(nn.Module):
         num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         max_len: Number of learned positions.
-        num_types: Types of a token, first or second sentence.
-        masked_head: True if there is a head that predicts a masked token.
+        num_types: Number of types of a token, first or second sentence.
+        masked_head: True for a head that predicts masked tokens.
         pooler: True if there is a dense layer on the first token, for :meth:`pooled`.
-        padding_idx: A token that has no position of its own: the others count from the position after ``padding_idx``
-            on, and it has that (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By
-            default all tokens count from 0.
+        padding_idx: A padding token, which has position ``padding_idx``; other tokens count from the next position
+            (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By default all tokens
+            count from 0.
         graph: The default graph of ``forward``: one graph or pattern, or one for each layer.
         activation: Activation of the feed-forwards and, without its gate, of the head.
         eps: Epsilon of the norms.
@@ -103,10 +103,10 @@ class BERT(nn.Module):
 
         Args:
             tokens: Integers (..., N).
-            graph: N nodes, one for all layers or a list; the model's own by default. Sentences of several lengths
-                are one graph, ``ga.disjoint_union``, with ``positions`` that start again.
+            graph: N nodes, one for all layers or a list; the model's own by default. For sentences of several lengths
+                use ``ga.disjoint_union``, with ``positions`` that restart.
             types: Integers (N,) or (..., N); 0 by default.
-            positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx`` as it says.
+            positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx`` as described there.
             score_bias: Biases of the edges of every layer's graph, or a module that makes them; -inf removes an edge.
             lengths: Integers (...), of sentences padded at their end: no token reads the padding.
 
@@ -122,12 +122,12 @@ class BERT(nn.Module):
         return x if self.head is None else self.head(x)
 
     def embedded(self, tokens: Tensor, types: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """Tokens with their types and learned positions (..., N, C), which the first block reads."""
+        """The input of the first block (..., N, C): tokens with types and learned positions."""
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
         types = torch.zeros_like(tokens) if types is None else types
         check_tokens("types", types, self.type_embedding.num_embeddings)
         if types.shape[-1] != tokens.shape[-1]:
-            raise ShapeError(f"types must be (..., {tokens.shape[-1]}), as tokens are; got {tuple(types.shape)}")
+            raise ShapeError(f"types must be (..., {tokens.shape[-1]}), like tokens; got {tuple(types.shape)}")
         pad = self.position.padding_idx
         if positions is None and pad is not None:
             real = tokens != pad
@@ -136,14 +136,14 @@ class BERT(nn.Module):
         return self.dropout(self.norm(x))
 
     def pooled(self, features: Tensor) -> Tensor:
-        """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)``, of its first token.
+        """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)`` of its first token.
 
         Raises:
             OptionError: If the model has no pooler.
             ShapeError: If there is no first token.
         """
         if self.pooler is None:
-            raise OptionError("the model was built with pooler=False: there is no dense layer for the first token")
+            raise OptionError("pooled requires a model built with pooler=True")
         check_input("features", features, self.pooler.in_features, self.pooler)
         if not features.shape[-2]:
             raise ShapeError(f"features must have a first token, got {tuple(features.shape)}")
@@ -151,10 +151,10 @@ class BERT(nn.Module):
 
 
 class MaskedTokenHead(nn.Module):
-    """Logits of every token from the features where it stood: a dense layer, a norm, and the tokens' own vectors.
+    """Logits of tokens from features at their positions: a dense layer, a norm, and the embedding as last layer.
 
     Args:
-        embedding: The tokens' vectors (V, C), which it shares.
+        embedding: The tokens' vectors (V, C), which are shared.
         activation: Activation after the dense layer.
         eps: Epsilon of the norm.
     """
@@ -169,7 +169,7 @@ class MaskedTokenHead(nn.Module):
         self.tie(embedding)
 
     def tie(self, embedding: nn.Embedding) -> None:
-        """Give the last layer the tokens' vectors."""
+        """Share the tokens' vectors with the last layer."""
         self.out.weight = embedding.weight
 
     def forward(self, x: Tensor) -> Tensor:

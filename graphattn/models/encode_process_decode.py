@@ -1,4 +1,4 @@
-"""Encode, process, decode: fine points are read by a coarse mesh, which works, and is read by fine points again."""
+"""Encode, process, decode: a coarse mesh reads fine points, processes, and is read by fine points."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,18 +22,18 @@ from .unet import Between, Descent, EdgeBlock, EdgeEncoder, Perceptron
 
 @example(lambda new, p: new(5, 2, 8, 2, 2, dropout=p), features(13, 5), lambda: (small_cloud(ratio=0.5),))
 class EncodeProcessDecode(nn.Module):
-    """Features of fine points, blocks on coarse ones, and answers for the fine points, or for points of their own.
+    """Features of fine points, blocks on coarse ones, and outputs for the fine points or for other points.
 
     Args:
         features: Width of the fine points' features.
-        out_dim: Width of the answer, from a perceptron.
+        out_dim: Width of the output, from a perceptron.
         embed_dim: C.
         num_heads: H.
         num_layers: Blocks on the coarse points.
         edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`.
         axes: Number of axes of the positions.
-        target_features: Width of the features of other points that are decoded to; none, and the answers are those of
-            the fine points, by default.
+        target_features: Width of the features of other points that are the outputs; none, and outputs for the fine
+            points, by default.
         dropout: Rate of dropout in the blocks.
 
     Source: Sanchez-Gonzalez et al. 2020; Lam et al. 2023 (GraphCast); Lang et al. 2024 (AIFS, by anemoi), whose encoder
@@ -86,19 +86,19 @@ class EncodeProcessDecode(nn.Module):
         queries: Tensor | None = None,
         targets: Tensor | None = None,
     ) -> Tensor:
-        """Answers for the fine points (..., N, out), or for other points (..., T, out).
+        """Outputs for the fine points (..., N, out), or for other points (..., T, out).
 
         Args:
             x: (..., N, features) of the finer level's points.
-            shape: Two levels. The coarser one's graphs are those of the blocks, in turn.
-            decode: Of a model with ``target_features``: T targets, and the coarser level's points as sources.
+            shape: Two levels. The blocks take the graphs of the coarser level in turn.
+            decode: For a model with ``target_features``: T targets, and the coarser level's points as sources.
             queries: (T, axes), the positions of the targets.
             targets: (..., T, target_features), their features.
 
         Raises:
             ShapeError: If a tensor does not fit the model, the hierarchy or the graph.
-            OptionError: If ``decode``, ``queries`` and ``targets`` are missing where the model decodes to other points,
-                or given where it does not.
+            OptionError: If ``decode``, ``queries`` and ``targets`` are missing for a model with ``target_features``, or
+                given for one without.
         """
         levels_checked(x, shape, 2, self.embedding.first.in_features, self.embedding.first)
         other = [part is not None for part in (decode, queries, targets)]

@@ -1,4 +1,4 @@
-"""A small example of each model, which the tests of training take up: made, trained, compiled, exported, saved."""
+"""A small example of each model, which tests build, train, compile, export and save."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -13,11 +13,11 @@ class Example(NamedTuple):
     """A small model and its call."""
 
     make: Callable[[float], nn.Module]
-    """Makes it with a rate of dropout."""
+    """Constructor, called with a rate of dropout."""
     inputs: Callable[[int], tuple[Tensor, ...]]
     """Tensors for a size of the batch, which comes first."""
     graphs: Callable[[], tuple[Any, ...]] = tuple
-    """Arguments of ``forward`` after them."""
+    """Further arguments of ``forward``."""
 
 
 EXAMPLES: dict[str, Example] = {}
@@ -38,7 +38,7 @@ def example(
     inputs: Callable[[int], tuple[Tensor, ...]],
     graphs: Callable[[], tuple[Any, ...]] = tuple,
 ) -> Callable[[M], M]:
-    """Decorates a class: ``make(class, dropout)`` gives a small one, ``inputs(batch)`` what it reads."""
+    """A decorator of classes: ``make(class, dropout)`` returns a small model, ``inputs(batch)`` its inputs."""
 
     def register(model: M) -> M:
         EXAMPLES[model.__name__.lower()] = Example(lambda dropout: make(model, dropout), inputs, graphs)

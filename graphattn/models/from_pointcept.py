@@ -11,7 +11,7 @@ from ..arguments import shown
 from ..errors import LoaderError
 from .from_hf.weights import rename
 
-#: Replacements in their names, as :func:`rename` makes them.
+#: Replacements in their names, for :func:`rename`.
 _NAMES = {
     "^(module.)?(backbone.)?": "",
     "^embedding.stem.(conv|linear).": "stem.",
@@ -25,7 +25,7 @@ _NAMES = {
     "^dec.dec(\\d+).up.proj.1.": r"levels.ups.\1.norm.norm.",
     "^dec.dec(\\d+).up.proj_skip.0.": r"levels.ups.\1.own.",
     "^dec.dec(\\d+).up.proj_skip.1.": r"levels.ups.\1.own_norm.norm.",
-    ".(cpe|conv).0.": ".conv.",  # LitePT's word is conv
+    ".(cpe|conv).0.": ".conv.",  # LitePT's name is conv
     ".(cpe|conv).1.": ".linear.",
     ".(cpe|conv).2.": ".norm.",
     ".norm0.0.": ".norm.",
@@ -44,7 +44,7 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
     """A ``make``, :class:`PointTransformerV3`, with these weights."""
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
         raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
-    theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}  # of pretraining
+    theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}  # for pretraining only
     made: dict[str, Tensor] = {}
     for name, old in theirs.items():
         gamma = theirs.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
@@ -55,7 +55,7 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
     own = model.state_dict()
     left = [theirs.get(name, name) for name in made if name not in own]
     if left:
-        raise LoaderError(f"state has tensors that the model has no place for: {', '.join(sorted(left)[:6])}")
+        raise LoaderError(f"state has tensors that the model lacks: {', '.join(sorted(left)[:6])}")
     try:
         model.load_state_dict({name: _get(made, name) for name in own})
     except RuntimeError as error:
@@ -69,7 +69,7 @@ def _ours(name: str) -> str:
 
 def _get(made: dict[str, Tensor], name: str) -> Tensor:
     if name not in made:
-        raise LoaderError(f"state gives no {name!r}, which Point Transformer V3 has; is it another model's?")
+        raise LoaderError(f"state must have {name!r}, as Point Transformer V3 does; pass the state of such a model")
     return made[name]
 
 
@@ -100,7 +100,7 @@ def _sizes(made: dict[str, Tensor]) -> dict[str, Any]:
     ups = downs if any(name.startswith("levels.ups.") for name in made) else 0
     down = depths("stages", downs + 1)
     if not any(down):
-        raise LoaderError("state has no keys enc.enc0.block0...; is it a Point Transformer V3's?")
+        raise LoaderError("state must have keys enc.enc0.block0...; pass that of a Point Transformer V3")
     first = _get(made, "stem.weight").shape
     has = [[f"levels.stages.{s}.0.{name}" in made or not depth for s, depth in enumerate(down)] for name in _PARTS]
     return {

@@ -1,4 +1,4 @@
-"""Decoders of text: GPT-2, Llama and their kind are settings of one model on a causal graph."""
+"""Decoders of text: GPT-2, Llama and similar models are settings of one model on a causal graph."""
 
 from typing import Any
 
@@ -27,10 +27,10 @@ class GPT(nn.Module):
         num_heads: H.
         num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        max_len: Learned positions that are added to the tokens; none by default, where ``rotary`` encodes positions.
+        max_len: Number of learned positions, added to the tokens; none by default, for models with ``rotary``.
         tied: True if the head's weights are those of the tokens.
         graph: The default graph of ``forward``: one graph or pattern, or one for each layer.
-        score_bias: What makes the biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
+        score_bias: A module that makes biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
         dropout: Rate of dropout on the embeddings and in the blocks.
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``, ``num_kv_heads``,
             ...
@@ -82,7 +82,7 @@ class GPT(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """The number of blocks, and so of caches."""
+        """The number of blocks and of caches."""
         return len(self.stack.layers)
 
     @property
@@ -91,11 +91,11 @@ class GPT(nn.Module):
         return None if self.position is None else self.position.weight.shape[0]
 
     def begin(self, batch: int, length: int) -> list[KeyValueCache]:
-        """Caches of sequences that have not begun: one for each layer, however many and long they will be."""
+        """Empty caches, one for each layer, for any number and length of sequences."""
         return [KeyValueCache() for _ in range(self.num_layers)]
 
     def tie(self) -> None:
-        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
+        """Share the tokens' weights with the head; again after ``to_empty`` or ``load_state_dict(assign=True)``."""
         self.head.weight = self.embedding.weight
 
     @names_checked
@@ -113,17 +113,17 @@ class GPT(nn.Module):
 
         Args:
             tokens: Integers (..., N).
-            graph: N nodes, one for all layers or a list; the model's own by default. With caches N targets, and as
-                many sources as tokens so far.
-            positions: Of the tokens, (N,) or (..., N); they count from 0, after those in the caches, by default.
-            score_bias: Of the edges of every layer's graph, or what makes them of it; the model's own by default.
+            graph: N nodes, one for all layers or a list; the model's own by default. With caches N targets, and all
+                tokens so far as sources.
+            positions: Positions of the tokens, (N,) or (..., N); they count from 0, after those in the caches.
+            score_bias: Biases of the edges of every layer's graph, or a module that makes them; the model's by default.
             lengths: Integers (...), of texts padded at their end: no token reads the padding. On a graph that
                 does not read the future none does anyway.
             caches: One for each layer, where ``tokens`` continue earlier ones. See :func:`~graphattn.models.generate`.
 
         Raises:
             ShapeError: If ``tokens`` are not integers, or too many for the graph, or lengths do not fit.
-            OptionError: If there are lengths and caches, which would keep the keys of padding.
+            OptionError: If there are both lengths and caches, which would hold keys of padding.
             PositionIndexError: If a token is outside the vocabulary, or a position beyond ``max_len``.
         """
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
@@ -152,7 +152,7 @@ def gpt2(
 ) -> GPT:
     """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU by tanh, tied embeddings.
 
-    Weights start normal with deviation 0.02, over the root of the number of branches where they end one.
+    Weights start normal with deviation 0.02, divided by the root of the number of branches at the end of one.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3; the deviation 0.02
     as 2018's, section 4.1.
@@ -177,7 +177,7 @@ def llama(
     base: float = 10000.0,
     **options: Any,
 ) -> GPT:
-    """A Llama, with fresh weights, of 7B by default: RMS norms, rotary positions, SwiGLU, no biases, a head of its own.
+    """A Llama, with fresh weights, of 7B by default: RMS norms, rotary positions, SwiGLU, no biases, an untied head.
 
     ``num_kv_heads`` groups heads, ``base`` is theta of the rotary positions.
 

@@ -1,4 +1,4 @@
-"""A transformer on graphs that data come with: molecules, roads, citations; reading along their edges or any others."""
+"""A transformer on graphs of data, such as molecules, roads or citations, along their edges or any other graph."""
 
 from typing import Any
 
@@ -30,24 +30,24 @@ READOUTS = ("node", "mean", "sum")
     lambda: (circulant(7, (1, 2, 5, 6)), full(...)),
 )
 class GraphTransformer(nn.Module):
-    """Nodes with features, blocks of attention, and an answer for every node or for every graph.
+    """Nodes with features, blocks of attention, and an output for every node or for every graph.
 
-    The edges of the data say where nodes are: by an encoding added to the features, by the lengths of paths between
-    them, or by features of edges. What a node reads is another graph, the data's own edges by default; with
+    The edges of the data encode positions: by an encoding added to the features, by the lengths of paths between
+    nodes, or by features of edges. Attention has a separate graph, the data's own edges by default; with
     ``ga.graphs.full(...)`` and ``max_distance`` it is Graphormer's, all pairs with a bias by the shortest path.
 
     Args:
-        features: Width of the nodes' features; or a module that makes C channels of them, such as an ``nn.Embedding``
+        features: Width of the nodes' features; or a module that maps them to C channels, such as an ``nn.Embedding``
             of the kinds of atoms.
         embed_dim: C.
         num_heads: H.
         num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        out_dim: Width of the answer, from a linear head; C and no head by default.
-        encoding: "random_walk" or "laplacian": a projection of it is added to the features; or ``None``.
-        encoding_dim: Steps of the walks, or eigenvectors, of which a small graph has fewer: the rest is 0.
-        max_distance: Of a :class:`graphattn.nn.ShortestPathBias` along the data's edges; no such bias by default.
-        edge_dim: Width of the features of the edges that are read; none by default.
+        out_dim: Width of the output, from a linear head; C and no head by default.
+        encoding: "random_walk" or "laplacian", whose projection is added to the features; or ``None``.
+        encoding_dim: Steps of the walks, or eigenvectors, padded with 0 for a small graph.
+        max_distance: That of a :class:`graphattn.nn.ShortestPathBias` along the data's edges; no such bias by default.
+        edge_dim: Width of the features of the edges of attention; none by default.
         readout: "node", or the "mean" or "sum" over the nodes of each graph.
         options: Further arguments of :class:`graphattn.models.Encoder`.
 
@@ -108,19 +108,19 @@ class GraphTransformer(nn.Module):
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
     ) -> Tensor:
-        """Answers for nodes (..., N, out), or for G graphs (..., G, out).
+        """Outputs for nodes (..., N, out), or for G graphs (..., G, out).
 
         Args:
-            x: What ``features`` takes, (..., N, F) for a width.
-            edges: The data's edges, N nodes: ``ga.from_pyg(data)``. What is derived from them is kept with the object.
-            graph: What the nodes read, for all layers or one for each; ``edges`` by default. Of a batch, all pairs of
-                the same graph are ``ga.graphs.documents(batch)``.
+            x: Inputs of ``features``, (..., N, F) for a width.
+            edges: The data's edges, N nodes: ``ga.from_pyg(data)``. Derived encodings are cached with the object.
+            graph: The graph of attention, for all layers or one for each; ``edges`` by default. For a batch, all pairs
+                of the same graph are ``ga.graphs.documents(batch)``.
             edge_attr: Features (E, edge_dim) of the edges of every layer's graph, in its edge order.
             batch: int64 (N,), the graph of each node, as PyG's, ascending; one graph by default.
 
         Raises:
             ShapeError: If a tensor does not fit the graphs.
-            GraphError: If ``edges`` is no square graph, or ``graph`` is a pattern that would join a batch's graphs.
+            GraphError: If ``edges`` is not a square graph, or ``graph`` is a pattern that would join a batch's graphs.
         """
         if not isinstance(edges, AttentionGraph):
             raise no_graph(edges, "edges must be an AttentionGraph")
@@ -133,7 +133,7 @@ class GraphTransformer(nn.Module):
             check_input("x", x, self.embedding.in_features, self.embedding)
         x = self.embedding(tensor(x, "x", "(..., N, features)", ShapeError))
         if x.dim() < 2 or x.shape[-2] != edges.num_nodes:
-            raise ShapeError(f"edges have {edges.num_nodes} nodes, but the features of x, embedded, {tuple(x.shape)}")
+            raise ShapeError(f"edges have {edges.num_nodes} nodes, but the embedded features {tuple(x.shape)}")
         if self.encoding is not None:
             x = x + self.encoding(self.encoded(edges, sizes).to(x))
         paths = self.paths
@@ -152,7 +152,7 @@ class GraphTransformer(nn.Module):
         return self.head(x)
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
-        """The encoding of every node, (N, encoding_dim); in training with random signs, where signs mean nothing."""
+        """The encoding of every node, (N, encoding_dim); in training with random signs for eigenvectors."""
         if sum(sizes) != edges.num_nodes:
             raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
         encoding = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
@@ -184,12 +184,12 @@ def _owner(sizes: tuple[int, ...], like: Tensor) -> Tensor:
 def _refuse_bridges(edges: AttentionGraph, batch: Tensor) -> None:
     source, target = edges.edge_index.to(batch.device)
     if bool((batch[source] != batch[target]).any()):
-        raise GraphError(f"{edges!r} has edges between two graphs of batch; a batch is a disjoint union")
+        raise GraphError(f"edges must not join graphs of batch, got {edges!r}; pass a disjoint union")
 
 
 def _refuse_patterns(layers: tuple[Layer, ...]) -> None:
     for layer in layers:
         if isinstance(layer, Pattern):
             raise GraphError(
-                f"{layer!r} would join the graphs of a batch; all pairs of each are graphs.documents(batch)"
+                f"{layer!r} would join the graphs of a batch; for all pairs of each pass graphs.documents(batch)"
             )

@@ -1,4 +1,4 @@
-"""Associative memories: spins pulled by their neighbours on a graph, and the modern form, which is cross-attention."""
+"""Associative memories: spins in the field of their neighbours on a graph, and the modern form, cross-attention."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,16 +20,16 @@ from ..plans.grouped import by_target
 
 
 class Hopfield(nn.Module):
-    r"""Spins of -1 and 1 on a graph, each turned by its neighbours along edges of fixed weights: attention's ancestor.
+    r"""Spins of -1 and 1 on a graph, flipped by the field of their neighbours along edges of fixed weights.
 
     .. math:: s_t \leftarrow \mathrm{sign} \sum_{s \in \mathcal{N}(t)} J_{ts} \, s_s, \qquad
               E = -\tfrac{1}{2} \sum_{s \to t} J_{ts} \, s_t s_s
 
-    Where the sum is 0 (but for rounding) the spin stays. If couplings are symmetric, turning one spin after the other
-    never raises the energy, and so ends. An Ising model without a field is a graph with one coupling for all edges.
+    If the field is 0 (up to rounding) the spin stays. If couplings are symmetric, flipping one spin at a time never
+    raises the energy, and so ends. An Ising model without an external field has one coupling for all edges.
 
     Args:
-        graph: A square graph without self-loops or repeated edges; a bond that pulls both ways is two edges.
+        graph: A square graph without self-loops or repeated edges; a symmetric bond is two edges.
         coupling: J, float (E,) in the graph's edge order, or one number for all edges.
 
     Source: Hopfield 1982, "Neural networks and physical systems with emergent collective computational abilities".
@@ -97,10 +97,10 @@ class Hopfield(nn.Module):
         """E (...) of states (..., N).
 
         Raises:
-            GraphError: If couplings are not symmetric: then there is no energy.
+            GraphError: If couplings are not symmetric, so that there is no energy.
         """
         if not self.is_symmetric:
-            raise GraphError("there is an energy only if every edge has its reverse, with the same coupling")
+            raise GraphError("energy needs the reverse of every edge, with the same coupling")
         return -0.5 * (state * self.field(state)).sum(-1)
 
     @property
@@ -112,13 +112,13 @@ class Hopfield(nn.Module):
         return same and torch.equal(self.coupling[there], self.coupling[back])
 
     def step(self, state: Tensor) -> Tensor:
-        """All spins turned at once, (..., N): the energy may rise, and two states may take turns for ever."""
+        """All spins updated at once, (..., N): the energy may rise, and two states may alternate for ever."""
         _check(state, self.graph.num_nodes)
         most = scatter_sum(self.coupling.abs().float(), self.graph.target.to(state.device), self.graph.num_nodes, 0)
         return _turned(state, self.field(state), most, self.graph.in_degree.to(most), self.coupling.dtype)
 
     def turn(self, state: Tensor, node: int) -> Tensor:
-        """One spin turned, (..., N)."""
+        """One spin updated, (..., N)."""
         _check(state, self.graph.num_nodes)
         return self._turn(state, self._node(node))
 
@@ -138,10 +138,10 @@ class Hopfield(nn.Module):
         return turned
 
     def settle(self, state: Tensor, order: Iterable[int] | None = None, max_sweeps: int = 100) -> Tensor:
-        """The state (..., N) where no spin of ``order`` turns, one after the other; 0, 1, ..., N - 1 by default.
+        """The state (..., N) after updates of single spins in ``order``, 0, 1, ..., N - 1 by default, until none flips.
 
         Raises:
-            OptionError: If spins still turn after ``max_sweeps``, as they may where couplings are not symmetric.
+            OptionError: If spins still flip after ``max_sweeps``, as they may if couplings are not symmetric.
         """
         _check(state, self.graph.num_nodes)
         nodes = [self._node(node) for node in (range(self.graph.num_nodes) if order is None else order)]
@@ -153,13 +153,13 @@ class Hopfield(nn.Module):
                 state = self._turn(state, node)
             if torch.equal(state, before):
                 return state
-        raise OptionError(f"spins still turn after max_sweeps = {max_sweeps}; is the network symmetric?")
+        raise OptionError(f"spins still flip after max_sweeps = {max_sweeps}; raise it, or use symmetric couplings")
 
 
 def retrieve(
     query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY, *, steps: int = 1
 ) -> Tensor:
-    r"""Queries moved to the patterns that they are like: a modern Hopfield network, and a step of cross-attention.
+    r"""Queries moved towards similar patterns: a modern Hopfield network, and a step of cross-attention.
 
     .. math:: \xi_t \leftarrow \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s (\beta \, \langle \xi_t, x_s \rangle) x_s
 
@@ -168,8 +168,8 @@ def retrieve(
         patterns: (..., S, C), the memory; keys and values at once.
         beta: Inverse temperature, > 0: the ``scale`` of :func:`graphattn.attention`. A large one finds one pattern, a
             small one means of several.
-        graph: Which patterns each state may find; all of them by default.
-        steps: How often; one step is enough where patterns are well apart.
+        graph: The patterns that each state may retrieve; all of them by default.
+        steps: Number of steps; one is enough if patterns are well separated.
 
     Returns:
         (..., T, C); 0 for a state without a pattern.
@@ -201,7 +201,7 @@ def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: Attent
               + \tfrac{1}{2} \lVert \xi_t \rVert^2 + \beta^{-1} \log |\mathcal{N}(t)|
               + \tfrac{1}{2} \max_s \lVert x_s \rVert^2
 
-    Its gradient is the state minus what a step makes of it. It is never negative; infinite for a state without a
+    Its gradient is the state minus the result of a step. It is never negative; infinite for a state without a
     pattern.
 
     Source: Ramsauer et al. 2021, equation 2, with the patterns of the graph.
@@ -222,7 +222,7 @@ def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: Attent
 
 
 def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch.dtype) -> Tensor:
-    """Spins turned, but for those whose pull is rounding: of couplings in their dtype, of their sum in its own."""
+    """Updated spins, except those whose field is within rounding, of the couplings and of their sum."""
     rounding = (torch.finfo(of).eps + torch.finfo(pull.dtype).eps * degree) * most
     return torch.where(pull.abs() <= rounding, state, torch.sign(pull).to(state.dtype))
 
@@ -231,4 +231,4 @@ def _check(state: Tensor, num_nodes: int) -> None:
     if floats(state, "states", f"(..., {num_nodes})", 1).shape[-1] != num_nodes:
         raise ShapeError(f"states must be float (..., {num_nodes}), got {shown(state)}")
     if bool((state.abs() != 1).any()):
-        raise ShapeError("spins must be -1 or 1; of a state with zeros, torch.where(state > 0, 1.0, -1.0)")
+        raise ShapeError("spins must be -1 or 1; for a state with zeros pass torch.where(state > 0, 1.0, -1.0)")

@@ -70,7 +70,7 @@ def test_sizes_of_the_paper():
         (lambda m, x: m(x, types=x.double()), ShapeError, "types must be an int64 or int32 tensor"),
         (lambda m, x: m(x, types=x * 0 + 2), PositionIndexError, r"types must be in \[0, 2\)"),
         (lambda m, x: m(x.clamp(min=1) - 2), PositionIndexError, r"tokens must be in \[0, 13\)"),
-        (lambda m, x: m(x, types=x[:, :3] * 0), ShapeError, r"types must be \(..., 7\), as tokens are; got \(3, 3\)"),
+        (lambda m, x: m(x, types=x[:, :3] * 0), ShapeError, r"types must be \(..., 7\), like tokens; got \(3, 3\)"),
         (lambda m, x: m.pooled(m(x)[:, :0]), ShapeError, r"features must have a first token, got \(3, 0, 12\)"),
         (lambda m, x: m.pooled(m(x)[0, 0]), ShapeError, r"features must have shape \(..., N, 12\), got \(12,\)"),
     ],

@@ -190,7 +190,7 @@ def test_logits_that_are_no_numbers_and_more_tokens_than_were_asked_for():
     with torch.no_grad():
         made.embedding.weight[2] = torch.nan
     for options in ({}, {"strategy": "sample"}, {"strategy": "beam", "num_beams": 2}):
-        with pytest.raises(GraphAttnError, match=r"logits of sequence 0 after token 3 have no largest number \(nan\)"):
+        with pytest.raises(GraphAttnError, match=r"logit of sequence 0 after token 3 must be finite, got nan"):
             generate(made, torch.zeros(B, P, dtype=torch.int64), max_new_tokens=2, **options)
 
 
@@ -345,23 +345,23 @@ def test_a_graph_that_reads_the_future_is_refused(name):
     ("options", "error", "message"),
     [
         ({"strategy": "best"}, OptionError, 'strategy must be "greedy", "beam" or "sample", got \'best\''),
-        ({"num_beams": 2}, OptionError, """num_beams is an option of strategy="beam"; the strategy is 'greedy'"""),
+        ({"num_beams": 2}, OptionError, """num_beams requires strategy="beam", got 'greedy'"""),
         ({"strategy": "beam"}, OptionError, "needs num_beams"),
-        ({"strategy": "beam", "num_beams": 2, "top_k": 3}, OptionError, 'top_k is an option of strategy="sample"'),
+        ({"strategy": "beam", "num_beams": 2, "top_k": 3}, OptionError, 'top_k requires strategy="sample", got'),
         ({"strategy": "beam", "num_beams": 0}, OptionError, "num_beams must be a whole number >= 1"),
         ({"strategy": "sample", "temperature": 0.0}, OptionError, "temperature must be .*near 0 .*greedy.*, got 0.0"),
         ({"strategy": "sample", "top_p": 1.5}, OptionError, r"top_p must be a number in \[1e-30, 1\], got 1.5"),
         ({"max_new_tokens": 0}, OptionError, "max_new_tokens must be a whole number >= 1"),
-        ({"max_new_tokens": 50}, ShapeError, "positions for 40 tokens; .* are 54"),
-        ({"eos": V}, OptionError, "eos must be a token of the model, which has 11; got 11"),
+        ({"max_new_tokens": 50}, ShapeError, "positions for 40 tokens, .* needs 54"),
+        ({"eos": V}, OptionError, "eos must be one of the model's 11 tokens; got 11"),
         ({"strategy": "beam", "num_beams": 2, "length_penalty": float("nan")}, OptionError, "length_penalty must be"),
         ({"graph": 5}, GraphError, "layer 0 must be an AttentionGraph"),
-        ({"tokens": [prompt()]}, ShapeError, r"in a list of prompts each is one sequence \(P_i,\)"),
+        ({"tokens": [prompt()]}, ShapeError, r"a list of prompts must hold sequences \(P_i,\)"),
         ({"tokens": prompt() + V}, PositionIndexError, r"tokens must be in \[0, 11\)"),
         ({"eos": -1}, OptionError, "eos must be a whole number >= 0, got -1"),
         ({"graph": [CAUSAL, "causal"]}, GraphError, "layer 1 must be an AttentionGraph"),
-        ({"graph": graphs.causal(N - 1)}, GraphError, "the whole sequence has 11 tokens"),
-        ({"graph": graphs.causal(1, N)}, GraphError, "must have as many nodes or more"),
+        ({"graph": graphs.causal(N - 1)}, GraphError, "the graph must have at least 11 nodes"),
+        ({"graph": graphs.causal(1, N)}, GraphError, "must have at least 11 nodes, one for each token"),
         ({"graph": [CAUSAL] * 3}, GraphError, "2 layers need as many graphs"),
         ({"tokens": prompt()[:, :0]}, ShapeError, "P >= 1"),
     ],

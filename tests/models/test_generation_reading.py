@@ -144,8 +144,8 @@ def test_greedy_and_beams_of_transformers():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda m: (m,), OptionError, r"a T5 has no graph and no begin; it reads a source: pass model.reading\("),
-        (lambda m: (torch.nn.Linear(2, 2),), OptionError, "a Linear has no graph and no begin; a GPT is one"),
+        (lambda m: (m,), OptionError, r"got a T5 without graph and begin; pass model.reading\("),
+        (lambda m: (torch.nn.Linear(2, 2),), OptionError, "got a Linear without graph and begin; pass a GPT"),
         (lambda m: (m.reading(SOURCE[:2]),), ShapeError, "got 3 prompts and 2 sources"),
         (
             lambda m: (m.reading(SOURCE), graphs.full(...)),

@@ -228,7 +228,7 @@ def test_batches_and_sizes_that_do_not_fit_are_refused():
     batch = torch.tensor([0, 0, 1, 1, 1])
     assert made(x, apart, batch=batch).shape == (2, OUT)
     for call, error, words in (
-        (lambda: made(x, ring, batch=batch), GraphError, "has edges between two graphs of batch"),
+        (lambda: made(x, ring, batch=batch), GraphError, "edges must not join graphs of batch"),
         (lambda: made(x, apart, batch=batch - 1), ShapeError, "number the graphs from 0, .* got -1 to 0"),
         (lambda: made(x, apart, batch=batch * 10**9), ShapeError, "at most as many as there are nodes, 5; got 0 to 10"),
         (lambda: made(x[:4], ring), ShapeError, "edges have 5 nodes, but"),

@@ -177,11 +177,11 @@ def test_a_state_without_a_pattern():
         (lambda: Hopfield(graphs.cross(4, 5), 1.0), GraphError, "a square graph"),
         (lambda: Hopfield(graphs.full(...), 1.0), GraphError, "needs an AttentionGraph"),
         (lambda: Hopfield(RING, torch.ones(5)), ShapeError, r"float \(4,\), one for each edge"),
-        (lambda: Hopfield(RING, 1.0).energy(spins(4).float()), GraphError, "has its reverse"),
+        (lambda: Hopfield(RING, 1.0).energy(spins(4).float()), GraphError, "energy needs the reverse"),
         (
             lambda: Hopfield(RING, -1.0).settle(torch.ones(4)),
             OptionError,
-            "still turn after .* 100",
+            "still flip after .* 100",
         ),
         (lambda: Hopfield(RING, 1.0).step(torch.zeros(4)), ShapeError, "spins must be -1 or 1"),
         (lambda: Hopfield.from_patterns(spins(4)), ShapeError, r"patterns must be \(P, N\)"),

@@ -79,5 +79,5 @@ def test_refusals_and_sizes_of_the_paper():
     first, both = (longformer_graphs((3,), tokens)[0](5).mask() for tokens in (0, torch.tensor([0, 4])))
     assert first.equal(longformer_graphs((3,), (0,))[0](5).mask())
     assert both[[0, 4]].all()
-    with pytest.raises(OptionError, match="built with pooler=False"):
+    with pytest.raises(OptionError, match="requires a model built with pooler=True"):
         from_hf(theirs("Longformer")).pooled(torch.randn(B, N, 12).double())

@@ -63,7 +63,7 @@ def test_each_of_the_three_graphs():
                 theirs("Perceiver", decoder=lambda c: decoders.PerceiverBasicDecoder(c, 3, "none", num_channels=8))
             ),
             OptionError,
-            "queries are trainable",
+            "with trainable queries",
         ),
         (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 6)), ShapeError, r"\(\.\.\., S, 4\), got \(5, 6\)"),
         (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4).long()), ShapeError, "inputs is torch.int64, and"),

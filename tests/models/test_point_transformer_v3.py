@@ -208,11 +208,11 @@ def test_a_convolution_of_cells_is_one_of_the_grid_in_any_order_and_batch():
 def test_what_is_no_such_state_is_refused():
     state = state_of(True)
     read = models.PointTransformerV3.from_pointcept
-    with pytest.raises(LoaderError, match=r"no place for: enc\.enc0\.block0\.attn\.rpe"):
+    with pytest.raises(LoaderError, match=r"that the model lacks: enc\.enc0\.block0\.attn\.rpe"):
         read(state | {"enc.enc0.block0.attn.rpe.rpe_table": torch.zeros(3)})
-    with pytest.raises(LoaderError, match=r"gives no .levels\.stages\.1\.0\.block\.attention\.q_proj\.bias."):
+    with pytest.raises(LoaderError, match=r"must have .levels\.stages\.1\.0\.block\.attention\.q_proj\.bias."):
         read({name: x for name, x in state.items() if name != "enc.enc1.block0.attn.qkv.bias"})
-    with pytest.raises(LoaderError, match=r"has no keys enc\.enc0"):
+    with pytest.raises(LoaderError, match=r"must have keys enc\.enc0"):
         read({"weight": torch.zeros(3)})
     with pytest.raises(LoaderError, match="must be a state dict"):
         read([1, 2])

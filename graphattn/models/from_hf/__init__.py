@@ -1,4 +1,4 @@
-"""Weights of models in ``transformers``, which is never imported here: a reader looks at the model that it is given."""
+"""Weights of models of ``transformers``, which is never imported here: readers inspect the given model."""
 
 from importlib import import_module
 from typing import Any
@@ -23,31 +23,31 @@ FAMILIES: dict[str, str] = {
     "ViTForImageClassification": "vit",
     "ViTModel": "vit",
 }
-"""Class in ``transformers`` -> the file here whose ``read(model)`` makes ours of it."""
+"""Class in ``transformers`` -> the file here whose ``read(model)`` converts it."""
 
 
 def from_hf(model: Any) -> Any:
-    """The model of this library with the weights of one of ``transformers``, and its outputs.
+    """The model of this library with the weights and outputs of one of ``transformers``.
 
-    For models to take apart, and for those whose attention :func:`graphattn.patch` does not reach.
+    For models to modify, and for those whose attention :func:`graphattn.patch` does not reach.
 
     Args:
         model: A model of ``transformers``, such as a ``ViTForImageClassification``; :data:`FAMILIES` names the classes.
-            Its parameters are copied; what it does with them is read from its configuration, whose
-            ``attn_implementation`` must be one of transformers' own. Methods of its classes that were replaced
-            are not seen.
+            Its parameters are copied; its architecture is read from its configuration, whose
+            ``attn_implementation`` must be one of transformers' own. Replaced methods of its classes are not
+            noticed.
 
     Returns:
         The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode;
         frozen if all of it is.
-        One without a task (``ViTModel``, ``BertModel``) gives its last hidden state; what their pooler makes of that
-        is ``model.pooled(features)``.
+        One without a task (``ViTModel``, ``BertModel``) returns its last hidden state; the output of their pooler is
+        ``model.pooled(features)``.
 
     Raises:
-        OptionError: If its class, or an option of its configuration, is not one that can be read, or it attends by
-            another function than transformers' own, or a module was changed since it was built (another activation,
-            another scale, another attention, a layer less), or has a hook or a ``forward`` put in by hand, or its
-            parameters are quantised, or of several dtypes or devices.
+        OptionError: If its class, or an option of its configuration, is not supported, its attention function is not
+            one of transformers, a module was changed since it was built (another activation, scale or attention, a
+            missing layer) or has a hook or a custom ``forward``, or its parameters are quantised or of several
+            dtypes or devices.
     """
     name = type(model).__name__
     if name not in FAMILIES:

@@ -64,7 +64,7 @@ def read(model: Any) -> BERT | Longformer:
     fill(made, state)
     if text.head is not None:
         if is_long:
-            text.head.activation = "gelu"  # whatever hidden_act says
+            text.head.activation = "gelu"  # for any hidden_act
         if model.get_output_embeddings().weight is words.weight:
             text.head.tie(text.embedding)
     text.embedding.padding_idx = words.padding_idx  # whose row is not trained

@@ -30,7 +30,7 @@ NAMES = {
 def read(model: Any) -> Perceiver:
     """A ``PerceiverModel``, without a decoder or with one whose queries are learned.
 
-    Inputs are what its ``input_preprocessor`` makes, where it has one; pre- and postprocessor are not part of ours.
+    Inputs are the outputs of its ``input_preprocessor``, if any; pre- and postprocessor are not part of our model.
     """
     config, encoder = model.config, model.encoder
     decoder = getattr(model.decoder, "decoder", model.decoder)
@@ -68,8 +68,8 @@ def read(model: Any) -> Perceiver:
 def _queries(decoder: Any) -> Tensor:
     if getattr(decoder, "position_encoding_type", None) != "trainable" or decoder.concat_preprocessed_input:
         raise OptionError(
-            f"expected a decoder whose queries are trainable and read no input, got a {type(decoder).__name__}; "
-            "read the model without it, model.decoder = None"
+            f"expected a decoder with trainable queries that read no input, got a {type(decoder).__name__}; "
+            "convert the model without it, model.decoder = None"
         )
     return decoder.positions_projection(decoder.output_position_encodings.position_embeddings).detach()
 

@@ -31,15 +31,15 @@ NAMES = {
 
 
 def read(model: Any) -> Swin:
-    """A ``Swinv2Model``, which gives its last hidden state, or one with a classifier of their mean.
+    """A ``Swinv2Model``, which returns its last hidden state, or one with a classifier of the mean.
 
-    Ours is the same for images of the configuration's size: theirs keeps the cells of that for all others.
+    Ours is equal for images of the configuration's size; theirs keeps the windows of that size for all others.
     """
     base = getattr(model, "swinv2", model)
     config, stages = base.config, base.encoder.layers
     refuse_mask_token(base.embeddings)
     if base.embeddings.position_embeddings is not None:
-        raise OptionError("use_absolute_embeddings = True cannot be read of Swin V2, whose own model cannot run it")
+        raise OptionError("use_absolute_embeddings = True is not supported, since Swin V2's own model cannot run it")
     # of four stages by default, however many there are; a cell is less than the window where the image is small
     trained = config.pretrained_window_sizes or (0,) * len(stages)
     with torch.device("meta"):

@@ -37,11 +37,11 @@ def read(model: Any) -> T5:
     config = model.config
     refuse(config, is_encoder_decoder=True)
     if getattr(config, "is_causal", None) is not None:
-        raise OptionError(f"is_causal = {config.is_causal} cannot be read: it applies to encoder and decoder at once")
+        raise OptionError(f"is_causal = {config.is_causal} is not supported: it applies to encoder and decoder at once")
     radius, kind = getattr(config, "local_radius", None), getattr(config, "encoder_attention_type", "local")
     words = model.shared.weight
     if any(part.embed_tokens.weight is not words for part in (model.encoder, model.decoder)):
-        raise OptionError("encoder and decoder must have one table of tokens, as tie_word_embeddings=True makes it")
+        raise OptionError("encoder and decoder must share one table of tokens, as with tie_word_embeddings=True")
     tied, plain = model.lm_head.weight is words, activation(config.dense_act_fn)
     with torch.device("meta"):
         made = T5(
@@ -63,7 +63,7 @@ def read(model: Any) -> T5:
             dropout=config.dropout_rate,
         )
     state = renamed(model, NAMES)
-    fill(made, {name: state[name] for name in state if ".embed_tokens." not in name})  # those are the embedding
+    fill(made, {name: state[name] for name in state if ".embed_tokens." not in name})  # they are the embedding
     if tied:
         made.tie()
     return made.train(model.training)

@@ -34,8 +34,8 @@ NAMES = {
 def read(model: Any) -> TimeSformer:
     """A ``TimesformerForVideoClassification`` or ``TimesformerModel`` of divided attention.
 
-    Videos are (B, channels, time, height, width) here; theirs have time before the channels. Their dropout is 0, or the
-    model is refused.
+    Videos are (B, channels, time, height, width) here; theirs have time before the channels. A model with dropout is
+    refused.
     """
     base: Any = getattr(model, "timesformer", model)
     config = base.config

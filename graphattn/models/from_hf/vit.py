@@ -27,7 +27,7 @@ NAMES = {
 
 
 def read(model: Any) -> ViT:
-    """A ``ViTModel``, which gives its last hidden state (its pooler is ``pooled``), or one with a classifier."""
+    """A ``ViTModel``, which returns its last hidden state (its pooler is ``pooled``), or one with a classifier."""
     base = getattr(model, "vit", model)
     config, embeddings = base.config, base.embeddings
     refuse_mask_token(embeddings)

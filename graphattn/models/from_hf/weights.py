@@ -1,4 +1,4 @@
-"""The common part of all readers: a table of names, and a strict loading of what it renames."""
+"""The common part of all readers: a table of names, and strict loading of renamed parameters."""
 
 import re
 from typing import Any
@@ -29,7 +29,7 @@ def rename(name: str, table: dict[str, str]) -> str:
 
 
 def renamed(model: nn.Module, table: dict[str, str]) -> State:
-    """Copies of a model's parameters by their names here; what becomes ``qkv`` has three projections and is split."""
+    """Copies of a model's parameters by their names here; ``qkv`` is split into three projections."""
     state = {}
     for name, tensor in model.state_dict().items():
         if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D":  # GPT-2's are stored transposed
@@ -42,9 +42,9 @@ def renamed(model: nn.Module, table: dict[str, str]) -> State:
 
 
 def fill(made: nn.Module, state: State) -> None:
-    """Load parameters into a model built on meta: all of them are needed but biases, which are dropped if missing.
+    """Load parameters into a model built on meta: all are required except biases, which are dropped if missing.
 
-    Axes of length 1 may be more or fewer.
+    The number of axes of length 1 may differ.
 
     Raises:
         OptionError: If a parameter is missing or left over.
@@ -60,25 +60,25 @@ def fill(made: nn.Module, state: State) -> None:
     try:
         made.load_state_dict(state, assign=True)
     except RuntimeError as error:
-        raise OptionError(f"the model's parameters are not those of its class: {error}") from None
+        raise OptionError(f"the model's parameters differ from those of its class: {error}") from None
 
 
 def activation(name: str) -> str:
-    """Our name of an activation."""
+    """The name of an activation here."""
     return ACTIVATIONS[one_of(name, "the activation", ACTIVATIONS)]
 
 
 def refuse(config: Any, **plain: Any) -> None:
-    """Refuse a configuration in which an option that ours lack does not have its plain value."""
+    """Refuse a configuration in which an unsupported option does not have its plain value."""
     for name, value in plain.items():
-        if (getattr(config, name, value) or None) != (value or None):  # None, False and 0 all say no
+        if (getattr(config, name, value) or None) != (value or None):  # None, False and 0 are all off
             raise OptionError(f"{name} = {getattr(config, name)!r} cannot be read; only {value!r} can")
 
 
 def refuse_mask_token(embeddings: Any) -> None:
-    """Refuse a token in place of masked patches, which our models do not have."""
+    """Refuse a token for masked patches, which our models lack."""
     if getattr(embeddings, "mask_token", None) is not None:
-        raise OptionError("the model was built with use_mask_token=True, which ours do not have")
+        raise OptionError("use_mask_token=True is not supported; load the model without it")
 
 
 def sizes(config: Any) -> tuple[int, int, int, int]:

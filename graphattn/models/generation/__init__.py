@@ -1,4 +1,4 @@
-"""Text from a model: token after token, each reading along the last row of the sequence's graph."""
+"""Text from a model, token by token, each along the last row of the sequence's graph."""
 
 from .continuation import Continuation as Continuation
 from .generate import generate as generate

@@ -1,4 +1,4 @@
-"""Checks of what is passed to generation."""
+"""Checks of the arguments of generation."""
 
 from typing import Any
 
@@ -19,21 +19,21 @@ def check_model(model: Any) -> None:
     """Refuse a model that cannot generate."""
     missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
     if missing:
-        way = "it reads a source: pass model.reading(source)" if hasattr(model, "reading") else "a GPT is one"
+        way = "pass model.reading(source)" if hasattr(model, "reading") else "pass a GPT, for example"
         raise OptionError(
-            f"model must have model(tokens, graphs, caches=...), model.graph and model.begin(batch, length); a "
-            f"{type(model).__name__} has no {' and no '.join(missing)}; {way}"
+            f"model must have model(tokens, graphs, caches=...), model.graph and model.begin(batch, length), got a "
+            f"{type(model).__name__} without {' and '.join(missing)}; {way}"
         )
 
 
 def check_options(strategy: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of a strategy that were given, each in its range."""
+    """The given options of a strategy, each checked for its range."""
     one_of(strategy, "strategy", STRATEGIES)
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if name not in STRATEGIES[strategy]:
             owner = next(kind for kind, names in STRATEGIES.items() if name in names)
-            raise OptionError(f'{name} is an option of strategy="{owner}"; the strategy is {strategy!r}')
+            raise OptionError(f'{name} requires strategy="{owner}", got {strategy!r}')
     if strategy == "beam" and "num_beams" not in given:
         raise OptionError('strategy="beam" needs num_beams, the sequences to keep')
     for name in given.keys() & {"num_beams", "top_k"}:
@@ -55,7 +55,7 @@ def prompt_of(model: Any, tokens: Any, number: int) -> Tensor:
     most, length = getattr(model, "max_len", None), tokens.shape[-1] + number
     if most is not None and length > most:
         raise ShapeError(
-            f"the model has positions for {most} tokens; a prompt of {tokens.shape[-1]} and max_new_tokens = {number} "
-            f"are {length}"
+            f"the model has positions for {most} tokens, and a prompt of {tokens.shape[-1]} with max_new_tokens = "
+            f"{number} needs {length}"
         )
     return tokens.reshape(-1, tokens.shape[-1])

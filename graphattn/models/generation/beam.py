@@ -1,4 +1,4 @@
-"""Beam search: the best of several sequences that grow side by side."""
+"""Beam search: the best of several sequences that grow in parallel."""
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ def beam_search(
     """Tokens (B, P + n) of the highest value among the sequences that end.
 
     The value of n tokens is the sum of their log-probabilities over n to the power ``length_penalty``. At each step
-    every sequence grows by every token. Of the best that do not end, ``num_beams`` are kept; what ends among the best
-    ``num_beams`` competes for the result. It stops when no sequence that grows can win.
+    every sequence is extended by every token. Of the best unfinished ones ``num_beams`` are kept; those finished among
+    the best ``num_beams`` are candidates. It stops when no unfinished sequence can win.
     """
     B, P = prompt.shape
     fill = 0 if eos is None else eos
@@ -39,7 +39,7 @@ def beam_search(
         best[better, P + step :] = fill
         best_value = torch.where(better, value, best_value)
         score, kept = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
-        most = number if length_penalty > 0 else step  # the length at which the best that grows is worth most
+        most = number if length_penalty > 0 else step  # the length of the highest value of an unfinished sequence
         if bool((score[:, 0] / most**length_penalty <= best_value).all()):
             break
         parent, running = parent.gather(1, kept), _of(grown, kept)
@@ -54,6 +54,6 @@ def _of(sequences: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _cropped(tokens: Tensor, prompt: int, eos: int) -> Tensor:
-    """Without the columns in which every sequence has ended before."""
+    """The sequences without columns after the end of all of them."""
     ended = (tokens[:, prompt:] == eos).cumsum(1) > 1
     return tokens[:, : tokens.shape[1] - int(ended.all(0).sum())]

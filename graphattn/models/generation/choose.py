@@ -1,4 +1,4 @@
-"""The choice of the next token: the likeliest, or one drawn at random."""
+"""The choice of the next token: the likeliest, or a random one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from .continuation import Continuation
 
 
 def truncated(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
-    """Logits (..., V) with -inf for tokens that are not to be drawn.
+    """Logits (..., V) with -inf for excluded tokens.
 
     Args:
-        logits: Of the next token.
-        top_k: Keep the likeliest ``top_k``, and those as likely as the last of them.
-        top_p: Then keep the fewest of the likeliest whose probabilities add up to ``top_p`` or more.
+        logits: Logits of the next token.
+        top_k: Keep the ``top_k`` likeliest tokens, ties included.
+        top_p: Then keep the fewest of the likeliest whose probabilities sum to at least ``top_p``.
 
     Source: Fan et al. 2018 (top-k); Holtzman et al. 2020 (nucleus, top-p).
     """
@@ -25,7 +25,7 @@ def truncated(logits: Tensor, top_k: int | None = None, top_p: float | None = No
     if top_p is not None and top_p < 1.0:
         values, order = logits.sort(descending=True, stable=True)
         share = values.softmax(-1)
-        late = share.cumsum(-1) - share >= top_p  # those before it suffice
+        late = share.cumsum(-1) - share >= top_p  # the tokens before it suffice
         logits = logits.masked_fill(torch.zeros_like(late).scatter(-1, order, late), -torch.inf)
     return logits
 
@@ -54,7 +54,7 @@ def likeliest(logits: Tensor) -> Tensor:
 def one_by_one(
     write: Continuation, prompt: Tensor, number: int, eos: int | None, choose: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Tokens (B, P + n), each chosen from the logits after those before it; n is at most ``number``."""
+    """Tokens (B, P + n), each chosen from the logits of those before it; n is at most ``number``."""
     tokens, new = prompt, prompt
     ended = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
     for _ in range(number):

@@ -1,4 +1,4 @@
-"""A sequence that grows: a model, what it has computed so far, and the graph of what it reads next."""
+"""A growing sequence: a model, its caches, and the graphs of its next tokens."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from ...graphs import cross
 from ...nn import KeyValueCache
 from .arguments import check_model
 
-_LISTED = 1 << 20  # pairs of targets and sources that are looked at one by one
+_LISTED = 1 << 20  # limit of the pairs of targets and sources that are tested one by one
 
 
 class Continuation:
@@ -28,18 +28,18 @@ class Continuation:
 
     The graph of the whole sequence is fixed at the start. New tokens are its next targets, which read the keys and
     values of those so far: a bipartite graph, ``graph.subgraph(targets=new, sources=held)``, of T new targets and S
-    past and new sources, one row where one token is written. What no later target reads is let go of: a layer that
-    reads along a window holds a window.
+    past and new sources, one row if one token is written. Sources that no later target reads are dropped: a layer on
+    a window holds a window.
 
     Args:
-        model: Says which ``graph`` its layers read along; how to ``begin(batch, length)``, with a list of caches that
-            can be reordered (those of the layers first, where they are :class:`~graphattn.nn.KeyValueCache`); and
-            steps: ``model(tokens, graphs, caches=caches)`` gives the logits (B, n, V) after n further tokens.
-        graph: Of the whole sequence: one for all layers or a list; the model's own by default. A larger graph is
-            cut to its first nodes; a pattern is sized.
-        prompt: Tokens that are there at the start; they may read each other in any direction.
-        length: Tokens at the end.
-        batch: Sequences.
+        model: Has a ``graph`` for its layers; ``begin(batch, length)``, which returns a list of caches that can be
+            reordered (those of the layers first, if they are :class:`~graphattn.nn.KeyValueCache`); and steps:
+            ``model(tokens, graphs, caches=caches)`` returns the logits (B, n, V) after n further tokens.
+        graph: The graph of the whole sequence: one for all layers or a list; the model's own by default. A larger graph
+            is cut to its first nodes; a pattern is sized.
+        prompt: Number of tokens at the start; they may read each other in any direction.
+        length: Number of tokens at the end.
+        batch: Number of sequences.
 
     Raises:
         GraphError: If the graph is too small, or a token depends on one that is not written when it is computed; the
@@ -70,7 +70,7 @@ class Continuation:
         self.reads = {id(layer): reads_of(layer, length) for layer, _ in self.own}
 
     def rows(self, number: int, device: torch.device | str = "cpu") -> list[Any]:
-        """For each layer, what the next ``number`` tokens read of themselves and of those held."""
+        """The graph of each layer from held and new tokens to the next ``number`` tokens."""
         last = self.written + number
         if last > self.length:
             raise ShapeError(f"{self.written} of {self.length} tokens are written; {number} more do not fit")
@@ -98,22 +98,22 @@ class Continuation:
         return logits
 
     def following(self, tokens: Tensor, eos: int | None) -> Tensor:
-        """Logits (B, V) of the one token that follows, float32 or wider; or what is wrong with them."""
+        """Logits (B, V) of the next token, float32 or wider; refuse NaN and infinity."""
         logits = self(tokens)[:, -1]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         most = logits.amax(-1)
         if not bool(most.isfinite().all()):
             row = int((~most.isfinite()).nonzero()[0])
             raise GraphAttnError(
-                f"the logits of sequence {row} after token {self.written - 1} have no largest number "
-                f"({float(most[row])}), so no token is the likeliest; look for NaN or inf in the model's parameters"
+                f"the largest logit of sequence {row} after token {self.written - 1} must be finite, got "
+                f"{float(most[row])}; look for NaN or inf in the model's parameters"
             )
         if eos is not None and eos >= logits.shape[-1]:
-            raise OptionError(f"eos must be a token of the model, which has {logits.shape[-1]}; got {eos}")
+            raise OptionError(f"eos must be one of the model's {logits.shape[-1]} tokens; got {eos}")
         return logits
 
     def reorder(self, batch: Tensor) -> None:
-        """Go on with the sequences ``batch`` (int64 (B',)) of the first dimension, in that order."""
+        """Continue with the sequences ``batch`` (int64 (B',)) of the first dimension, in that order."""
         for cache in self.caches:
             cache.reorder(batch)
 
@@ -121,13 +121,13 @@ class Continuation:
 def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int) -> tuple[Any, ...]:
     """The graph of each layer for tokens written one by one after a prompt; or an error with the path of a leak."""
     layers = _layers(model.graph, graph, length)
-    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
+    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks([_cut(layer, length) for layer in layers], place)
     if leak:
         raise GraphError(
             f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} are written one by "
-            f"one; the prompt is there at once):\n{leak}\nTake away edges from later sources, as graph & causal(...) "
-            "does, or make the prompt longer"
+            f"one; the prompt at once):\n{leak}\nRemove edges from later sources, as graph & causal(...) does, "
+            "or make the prompt longer"
         )
     return layers
 
@@ -153,8 +153,8 @@ def _whole(layer: Any, length: int) -> Any:
         return graph  # for layers_of to refuse
     if not graph.is_square or graph.num_nodes < length:
         raise GraphError(
-            f"the whole sequence has {length} tokens, prompt and new ones; {graph!r} must have as many nodes or more. "
-            "A pattern, made with ... for its size, fits any length"
+            f"the graph must have at least {length} nodes, one for each token of prompt and answer, got {graph!r}; "
+            "a pattern, made with ... for its size, fits any length"
         )
     return graph
 
@@ -167,16 +167,16 @@ def _cut(layer: Any, length: int) -> Any:
 
 
 class Reads(NamedTuple):
-    """The sources read by each target of a sequence and by those after it."""
+    """The sources of each target of a sequence and of those after it."""
 
     first: list[int]
     """The first source that it or a later target reads, or itself."""
     all: list[bool]
-    """True if it reads all from that source up to itself, each once."""
+    """True if it reads all sources from that one up to itself, each once."""
 
 
 def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:
-    """The sources of the first ``length`` targets, each by itself; of any head."""
+    """The sources of each of the first ``length`` targets, in any head."""
     heads = dict.fromkeys(layer.graphs) if isinstance(layer, PerHead) else [layer]
     firsts, alls = zip(*(_reads_of(graph, length) for graph in heads), strict=True)
     first = torch.stack(firsts).amin(0)
@@ -199,7 +199,7 @@ def _reads_of(graph: AttentionGraph, length: int) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=1024)
 def every(num_targets: int, num_sources: int, device: torch.device) -> AttentionGraph:
-    """All sources read by all targets; kept, with its plans, since most steps are of this kind."""
+    """All pairs; cached, with its plans, since most steps are of this kind."""
     return cross(num_targets, num_sources).to(device)
 
 
@@ -219,6 +219,6 @@ def rows(
 
 
 def each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
-    """Layers of heads, each made another; heads that shared one still do."""
+    """Graphs per head, mapped; heads that share a graph still do."""
     made = {graph: make(graph) for graph in dict.fromkeys(heads.graphs)}
     return PerHead(tuple(made[graph] for graph in heads.graphs))

@@ -1,4 +1,4 @@
-"""The door to generation: a prompt, a graph, a way to choose."""
+"""Generation: a prompt, a graph, a strategy."""
 
 from typing import Any
 
@@ -32,41 +32,41 @@ def generate(
     eos: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """A prompt and the tokens that a model writes after it, along any graph that does not read the future.
+    """A prompt and the tokens that a model generates after it, along any graph without edges from the future.
 
-    Keys and values are kept, so each token is computed once; the result is that of computing everything again at each
-    step. The model is used as it is: call ``model.eval()`` first if it has dropout. A model under ``torch.compile``
-    runs: each length has a graph, and so a program, of its own, until torch's ``recompile_limit`` turns to plain code.
+    Keys and values are cached, so that each token is computed once; the result equals that of recomputing everything
+    at each step. The model is used as it is: call ``model.eval()`` first if it has dropout. Under ``torch.compile``
+    each length has its own graph, and so its own program, until torch's ``recompile_limit`` falls back to plain code.
 
     Args:
         model: A :class:`GPT`; ``model.reading(source)`` of a :class:`T5`, whose encoder runs once; or any module that
-            does what :class:`~graphattn.models.generation.Continuation` asks for.
+            meets the interface of :class:`~graphattn.models.generation.Continuation`.
         tokens: The prompt, integers (..., P), P >= 1, not padded; for a model that reads a source its start token, or
-            more. It is there at once: its tokens may read each other in any direction, as in a prefix language model.
-            Prompts of several lengths are a list of (P_i,): those of one length are written together, on the graph of
+            more. Its tokens may read each other in any direction, as in a prefix language model. Prompts of several
+            lengths are a list of (P_i,): those of one length run together, on the graph of
             their length.
-        graph: Of the whole sequence, P + ``max_new_tokens`` nodes or more: a graph, a pattern, graphs of heads, one for
-            all layers or a list. The model's own by default.
-        max_new_tokens: Tokens to write.
+        graph: The graph of the whole sequence, of at least P + ``max_new_tokens`` nodes: a graph, a pattern, graphs per
+            head, one for all layers or a list. The model's own by default.
+        max_new_tokens: Most tokens to generate.
         strategy: "greedy": the likeliest token each time. "beam": beam search by the sum of log-probabilities.
-            "sample": drawn at random.
+            "sample": random tokens.
         num_beams: Sequences that beam search keeps; 1 is greedy.
-        length_penalty: Beam search divides the sum by the number of new tokens to this power: 0.0, not at all, by
-            default; above 0 longer sequences gain.
+        length_penalty: Beam search divides the sum by the number of new tokens to this power: 0.0, no division, by
+            default; values above 0 favour longer sequences.
         temperature: Divides the logits before one is drawn; 1 by default.
         top_k: Draw from the likeliest ``top_k``.
         top_p: Draw from the fewest of the likeliest that have this probability together.
-        eos: The token that ends a sequence; what follows it, while others go on, is the same token.
+        eos: The token that ends a sequence, which is then padded with it while others continue.
         generator: Generator of random numbers.
 
     Returns:
-        Integers (..., P + n), n <= ``max_new_tokens``; of a list of prompts a list of (P_i + n_i,), each to its end.
+        Integers (..., P + n), n <= ``max_new_tokens``; for a list of prompts a list of (P_i + n_i,), each to its end.
 
     Raises:
         GraphError: If the graph is too small, or a token would depend on one that is not written yet; the message names
             the shortest way.
-        OptionError: If the model does not write, or an option is out of its range, or of another strategy.
-        ShapeError: If ``tokens`` are no prompt, or would become more than the model has positions for.
+        OptionError: If the model cannot generate, or an option is out of range, or of another strategy.
+        ShapeError: If ``tokens`` are not a prompt, or the sequence would exceed the model's positions.
         GraphAttnError: If the largest logit of a sequence is NaN or infinite.
 
     Source: Beam search as Sutskever et al. 2014, section 3.2; top-k as Fan et al. 2018, top-p as
@@ -95,7 +95,7 @@ def generate(
     number, end = width(max_new_tokens, "max_new_tokens"), None if eos is None else whole(eos, "eos", 0)
 
     def written(prompt: Tensor, batch: int, rows: list[int]) -> Tensor:
-        """The sequences ``rows`` of a batch, whose prompts (B', P) are as long."""
+        """The sequences ``rows`` of a batch, with prompts (B', P) of one length."""
         write = Continuation(model, graph, prompt.shape[1], prompt.shape[1] + number, batch)
         if len(rows) < batch:
             write.reorder(torch.tensor(rows, device=prompt.device))
@@ -109,7 +109,7 @@ def generate(
         return logits.reshape(*tokens.shape[:-1], logits.shape[-1])
     prompts = [prompt_of(model, prompt, number) for prompt in tokens]
     if any(len(prompt) != 1 for prompt in prompts):
-        raise ShapeError("in a list of prompts each is one sequence (P_i,); several of one length are a tensor (B, P)")
+        raise ShapeError("a list of prompts must hold sequences (P_i,); pass several of one length as (B, P)")
     texts: dict[int, Tensor] = {}
     for length in dict.fromkeys(prompt.shape[1] for prompt in prompts):
         rows = [row for row, prompt in enumerate(prompts) if prompt.shape[1] == length]
@@ -119,23 +119,23 @@ def generate(
 
 
 def _to_its_end(text: Tensor, prompt: int, eos: int | None) -> Tensor:
-    """A sequence without what follows its first ``eos`` after the prompt."""
+    """A sequence up to its first ``eos`` after the prompt."""
     ends = [] if eos is None else (text[prompt:] == eos).nonzero().flatten().tolist()
     return text[: prompt + ends[0] + 1] if ends else text
 
 
 @torch.no_grad()
 def log_probability(model: Any, tokens: Tensor, start: int, graph: Layers | None = None) -> Tensor:
-    """Log-probability (...) that a model gives to tokens (..., N) from number ``start`` on, after those before.
+    """Log-probability (...) of tokens (..., N) from number ``start`` on, given those before.
 
     Args:
-        model: As of :func:`generate`.
+        model: As in :func:`generate`.
         tokens: Prompt and answer.
-        start: Tokens of the prompt, >= 1.
-        graph: Of all tokens; the model's own by default.
+        start: Number of tokens of the prompt, >= 1.
+        graph: The graph of all tokens; the model's own by default.
 
     Raises:
-        GraphError: If a token of the answer would be read before it is written, as of :func:`generate`.
+        GraphError: If a token of the answer would be read before it is written, as in :func:`generate`.
     """
     check_model(model)
     prompt_of(model, tokens, 0)
