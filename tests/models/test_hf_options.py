@@ -96,7 +96,7 @@ def weight(make):
     return change
 
 
-TAKEN = r"must be \w+, as in the model's configuration, got .*; pass the model as transformers loads it.*quantised"
+TAKEN = r"where the model's configuration makes \w+: a model that was changed .*quantised.*as transformers loads it"
 PARTS = {  # a linear map of each model, an attention
     "Llama": ("model.layers.1.mlp.up_proj", "model.layers.0.self_attn"),
     "Bert": ("bert.encoder.layer.1.attention.self.key", "bert.encoder.layer.0.attention.self"),

@@ -222,7 +222,7 @@ def test_what_is_no_such_state_is_refused():
     ("make", "message"),
     [
         (lambda pos: serialized_hierarchy(pos, cell=9.0), "two points share a cell"),
-        (lambda pos: serialized_hierarchy(pos), "pass one of them"),
+        (lambda pos: serialized_hierarchy(pos), "pass either cell, the side"),
         (lambda pos: serialized_hierarchy(pos, cell=1e-3, stride=3), "stride must be a power of 2"),
         (lambda pos: serialized_hierarchy(pos, cell=1e-3, bits=2), "bits=2 allows cells up to 3"),
         (lambda pos: serialized_hierarchy(pos, cells=torch.zeros(3, 3)), "cells must be integers"),

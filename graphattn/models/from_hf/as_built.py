@@ -14,9 +14,9 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def refuse_changes(model: Any) -> None:
-    """Refuse parameters that are not plain numbers of one dtype on one device, numbers, classes or layers that differ
-    from a new model of this class and configuration, and forwards, hooks and attention that are not transformers'
-    own.
+    """Refuse parameters that are not plain numbers in one dtype on one device, another number, class or number of
+    layers than a new model of this class and configuration has, and forwards, hooks and attention that are not
+    transformers' own.
 
     Raises:
         OptionError: With the first difference.
@@ -25,14 +25,14 @@ def refuse_changes(model: Any) -> None:
     for name, p in model.named_parameters():
         if type(p) not in (torch.Tensor, nn.Parameter) or p.dtype not in _FLOATS:
             raise OptionError(
-                f"{name} must be a plain floating-point parameter, got a {type(p).__name__} of {p.dtype}; "
+                f"{name} is a {type(p).__name__} of {p.dtype}, and only plain floating-point parameters can be read: "
                 "load the model without quantization_config, or call model.dequantize() first"
             )
         kinds.setdefault((p.dtype, p.device), name)
     if len(kinds) > 1:
         each = ", ".join(f"{name} is {dtype} on {device}" for (dtype, device), name in kinds.items())
         raise OptionError(
-            f"the model's parameters must have one dtype and device, but {each}; call model.to(...) first"
+            f"the model's parameters must have one dtype and device, and {each}; call model.to(...) first"
         )
     with torch.device("meta"):
         made = dict(type(model)(model.config).named_modules())
@@ -61,7 +61,7 @@ def _refuse_code(name: str, module: nn.Module) -> None:
     if attention is None:
         return
     if hasattr(module, "_graphattn") or str(attention).startswith("graphattn_"):
-        raise OptionError("from_hf needs a model without a patch; call ga.unpatch(model) first")
+        raise OptionError("the model reads along a graph, which from_hf does not take over: ga.unpatch(model)")
     known = getattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS", {}).get(attention)
     if attention not in ATTENTION or not (known is None or _full_name(known).startswith("transformers.")):
         which = "" if known is None else f", which is {_full_name(known)}"
@@ -86,6 +86,6 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
 
 def _refuse(what: str, has: str, makes: str) -> None:
     raise OptionError(
-        f"{what} must be {makes}, as in the model's configuration, got {has}; pass the model as transformers loads it, "
-        "not converted, adapted or quantised"
+        f"{what} is {has} where the model's configuration makes {makes}: a model that was changed since it was built "
+        "(converted, adapted, quantised) cannot be read; take it as transformers loads it"
     )
