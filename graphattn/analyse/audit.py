@@ -74,7 +74,7 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether the mask is the graph."""
+        """True if the mask is the graph."""
         return self.too_many == self.missing == 0
 
     def __bool__(self) -> bool:
@@ -212,7 +212,7 @@ def _group(kind: str, source: Tensor, target: Tensor) -> Group:
 
 
 def _common(source: Tensor, target: Tensor) -> str:
-    """What more than one wrong edge have in common."""
+    """The source, target or distance that several wrong edges have in common."""
     if source.numel() < 2:
         return ""
     for words, number in (("of source", source), ("of target", target), ("at distance", target - source)):

@@ -34,7 +34,7 @@ class AuditOfHeads:
 
     @property
     def ok(self) -> bool:
-        """Whether all heads are right."""
+        """True if all heads are right."""
         return all(self.heads)
 
     def __bool__(self) -> bool:
@@ -94,7 +94,7 @@ def audit_heads(masks: Any, expect: AttentionGraph | PerHead, *, budget: int = B
 
 
 def is_of_heads(mask: Any) -> bool:
-    """Whether it holds the masks of several heads."""
+    """True if it holds the masks of several heads."""
     axes = tuple(mask.shape) if isinstance(mask, Tensor | np.ndarray) else ()
     return isinstance(mask, PerHead) or len(axes) == 3 or (len(axes) == 4 and axes[:1] == (1,) != axes[1:2])
 
@@ -122,7 +122,7 @@ def _heads_of(masks: Any, graphs: tuple[AttentionGraph, ...]) -> list[Any]:
 
 
 def _mixed_up(given: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -> list[str]:
-    """What explains all heads together: each reads a graph that was meant for another one."""
+    """Diagnosis of all heads together: each reads a graph that was meant for another one."""
     reads = [_numbers(mask, graphs) for mask in given]
     H, n = len(given), len(graphs)
     if n > 1 and set.intersection(*reads):
@@ -144,7 +144,7 @@ def _mixed_up(given: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -
         return named[:1]
     if all(reads):
         moved = [f"head {h} reads the graph of head {min(reads[h]) * (H // n)}" for h in wrong]
-        return [", ".join(moved[:_NAMED]) + f" and {len(moved) - _NAMED} more" * (len(moved) > _NAMED)]
+        return [", ".join(moved[:_NAMED]) + (f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else "")]
     union = PerHead(graphs).union()
     return ["every head reads what any head should"] if all(same(mask, union) for mask in given) else []
 

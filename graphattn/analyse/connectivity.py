@@ -41,7 +41,7 @@ class Connectivity:
 
     @property
     def quasi_strong(self) -> bool:
-        """Whether there is a root: quasi-strongly connected."""
+        """True if there is a root: quasi-strongly connected."""
         return self.roots > 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class FoundLeaks:
 
     @property
     def ok(self) -> bool:
-        """Whether no output depends on what it must not."""
+        """True if no output depends on what it must not."""
         return self.num_leaks == 0
 
     def to_dict(self) -> dict[str, Any]:

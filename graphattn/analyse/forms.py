@@ -93,7 +93,7 @@ def looped_intervals(edges: Edges) -> Intervals | None:
 
 
 def looped_band(edges: Edges) -> tuple[int, int] | None:
-    """How far back and how far ahead targets of a square band read, its self-loops added, where that is an interval."""
+    """Farthest steps back and ahead in a square band, its self-loops added, where rows are intervals."""
     diagonals = _square_band(edges)
     if not diagonals or diagonals.step > 1:
         return None
@@ -118,7 +118,7 @@ def _square_band(edges: Edges) -> range | None:
 
 
 def is_listable(graph: AttentionGraph) -> bool:
-    """Whether its edges may be listed to answer a question."""
+    """True if its edges may be listed to answer a question."""
     if not graph.is_rule:
         return True
     walks = graph.edges.num_runs

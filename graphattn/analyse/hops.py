@@ -12,7 +12,7 @@ from ..graph import AttentionGraph
 from ..graph.edges import Edges
 from ..graph.facts import no_source_after_target
 from .forms import Intervals, looped_axes, looped_band, looped_intervals, need_square, residues
-from .walks import BUDGET, Walk, tree_depth, walk
+from .walks import BUDGET, OnMatrix, OnRuns, tree_depth, walk
 
 _SQUARED = 1024  # nodes up to which products of dense masks answer
 _FAR = 1 << 62
@@ -45,7 +45,7 @@ class Hops:
 
 
 def in_the_end(everything: bool, past: bool) -> str:
-    """What a node depends on when nothing more changes."""
+    """The nodes that a node depends on when nothing more changes, in words."""
     return "every node" if everything else "every earlier one" if past else "not every node"
 
 
@@ -96,7 +96,7 @@ def _found(graph: AttentionGraph, budget: int) -> tuple[int, bool]:
 
 
 def _reads_past(graph: AttentionGraph) -> bool:
-    """Whether all paths run ahead, and every node is reached from every earlier one.
+    """True if all paths run ahead, and every node is reached from every earlier one.
 
     From a node to the next one there is then no way but an edge, and these edges are a way from each to all later ones.
     """
@@ -129,7 +129,7 @@ def _closed(edges: Edges) -> tuple[int, bool] | None:
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, bool]:
-    """What a node depends on after ``k`` layers is an interval, whose ends are the ends of its ends."""
+    """The same where each node depends on an interval after ``k`` layers, whose ends are the ends of its ends."""
     lo, last = rows.lo, rows.hi - 1
     layers = max(int(tree_depth(lo).max()), int(tree_depth(last).max()))
     n = lo.numel()
@@ -158,7 +158,7 @@ def _by_squaring(mask: Tensor) -> tuple[int, bool]:
     return layers, bool(power.all())
 
 
-def _by_searches(graph: AttentionGraph, way: Walk, budget: int) -> tuple[int, bool]:
+def _by_searches(graph: AttentionGraph, way: OnMatrix | OnRuns, budget: int) -> tuple[int, bool]:
     """Search from one node after another until no other can be farther from anything than what was found.
 
     In a strong component, ``v`` is from everything at most as far as from ``w``, and ``w`` from that; and at least as

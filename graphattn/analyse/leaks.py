@@ -42,7 +42,7 @@ class Leaks:
 
     @property
     def ok(self) -> bool:
-        """Whether no target depends on the future."""
+        """True if no target depends on the future."""
         return not self.path
 
     def __bool__(self) -> bool:
@@ -66,7 +66,7 @@ class Leaks:
 
 
 def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: int = BUDGET) -> Leaks:
-    """Whether some target depends on a source that is later in the order, and the shortest way there.
+    """True if some target depends on a source that is later in the order, and the shortest way there.
 
     Targets may depend on sources of their own place in the order or earlier ones. Nodes of layers between, such as
     latents, need no place: what they depend on counts.
@@ -205,7 +205,7 @@ class _Latest:
 
 
 def _ahead(steps: dict[Any, _Latest], graphs: tuple[AttentionGraph, ...], kept: list[bool], place: Tensor) -> bool:
-    """Whether some target of the last layer depends on something later than itself."""
+    """True if some target of the last layer depends on something later than itself."""
     latest = place
     for graph, keeps in zip(graphs, kept, strict=True):
         latest = _next(steps[graph](latest), latest if keeps else None)

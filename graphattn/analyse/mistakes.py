@@ -26,7 +26,7 @@ _COUNTED = 1 << 20  # runs or edges that are walked over to count sources
 
 
 def compared(graph: AttentionGraph) -> int:
-    """What it costs to compare a graph with another, in entries of a mask."""
+    """Cost of comparing a graph with another, in entries of a mask."""
     if not graph.is_rule:
         return _EDGE * graph.num_edges
     return graph.num_targets * min(graph.num_sources, _INTERVAL * graph.edges.runs_per_row)
@@ -153,7 +153,7 @@ def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:
 
 
 def same(one: AttentionGraph, other: AttentionGraph) -> bool:
-    """Whether two graphs have the same edges; a full one is compared with no other."""
+    """True if two graphs have the same edges; a full one is compared with no other."""
     full = one.num_targets * one.num_sources
     return one.num_edges == other.num_edges and (one.num_edges == full or one.equals(other))
 
@@ -179,7 +179,7 @@ def _in_words(mutants: Mutants, mutant: Mutant) -> str:
 
 
 def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
-    """How many sources a target reads too many or too few: "one source too many in the past"."""
+    """Number of sources that a target reads too many or too few: "one source too many in the past"."""
     sizes = (meant.num_targets, meant.num_sources)
     cost = sum(graph.edges.num_runs for graph in (meant, made))
     if cost > _COUNTED or (made.num_targets, made.num_sources) != sizes:

@@ -51,7 +51,7 @@ class Mutant:
 
     @property
     def remote(self) -> bool:
-        """Whether it is not to be named where a simpler mistake explains the same."""
+        """True if it is not to be named where a simpler mistake explains the same."""
         return self.rank >= REMOTE
 
 
@@ -59,7 +59,7 @@ class Mutants:
     """Every single mistake about a graph that is known, and the graphs that they make of it.
 
     Args:
-        graph: What was meant. Edges that somebody listed are taken for a band where they are one.
+        graph: What was meant. Listed edges are taken for a band where they are one.
     """
 
     def __init__(self, graph: AttentionGraph) -> None:
@@ -218,7 +218,7 @@ def _padded(leaf: AttentionGraph) -> Expression | None:
 
 
 def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
-    """What can be wrong about any graph: which end reads, reading too much, itself, or another one's side."""
+    """Mistakes about any graph: rows swapped, reading too much, self-loops, another order of nodes."""
     where = "" if whole else f", in {quoted(part)}"
 
     def mutant(rank: int, words: str, changed: Node) -> Mutant:
@@ -292,7 +292,7 @@ def _of_empty_rows(part: Node, graph: AttentionGraph) -> Iterator[tuple[str, Nod
 
 
 def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutant]:
-    """What can be wrong about joining graphs: a part left out, another sign, other parentheses, another order."""
+    """Mistakes about joining graphs: a part left out, another sign, other parentheses, another order."""
     if not isinstance(part, Expression):
         return
     sign, children = part.function, list(dict.fromkeys(part.children()))

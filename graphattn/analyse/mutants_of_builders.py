@@ -25,7 +25,6 @@ from ..graphs import (
     full,
     ranked,
     siblings,
-    sinks,
     sliding_window,
     strided,
     tree,
@@ -36,12 +35,74 @@ from .walks import tree_depth
 
 _MOVED = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (-1, -1))
 _BLOCKS = 17  # all below, and powers of two
-Call = SimpleNamespace
-"""The arguments of a call by name, and ``n``, its targets."""
-Change = Callable[[Call], AttentionGraph | None]
+Change = Callable[["Call"], AttentionGraph | None]
 """The graph that is made instead; ``None`` where these arguments leave nothing to mistake."""
 Row = tuple[int, str, Change]
 """The rank of a :class:`Mutant`; its words, in which ``{window}`` is the argument of that name; its change."""
+
+
+class Call(SimpleNamespace):
+    """The arguments of a call by name, ``n``, its targets, and the graphs that mistakes about it are made of."""
+
+    @property
+    def past(self) -> AttentionGraph:
+        return causal(self.n)
+
+    @property
+    def every(self) -> AttentionGraph:
+        return full(self.n)
+
+    @property
+    def first(self) -> AttentionGraph:
+        """Every token reads the first ones: the prefix, the sinks, or as many as a window has."""
+        number = next(getattr(self, name) for name in ("prefix", "k", "window") if hasattr(self, name))
+        return _read_by_all(torch.arange(self.n) < number)
+
+    @property
+    def side(self) -> int:
+        return int(self.window - 1 if self.causal else self.window // 2)
+
+    @property
+    def hubs(self) -> AttentionGraph:
+        """Every token reads the global tokens."""
+        tokens = (self.tokens,) if isinstance(self.tokens, int) else self.tokens
+        return _read_by_all(torch.isin(torch.arange(self.n), torch.as_tensor(tokens)))
+
+    @property
+    def labels(self) -> Tensor:
+        label: Tensor = torch.repeat_interleave(torch.tensor(self.lengths)) if self.ids is None else self.ids
+        return label
+
+    @property
+    def own(self) -> AttentionGraph:
+        """Each segment reads itself; tokens of none read nothing."""
+        return documents(self.segments - self.segments.min()) & _clique(self.segments >= 0)
+
+    @property
+    def inside(self) -> AttentionGraph:
+        """Every token reads those of segments."""
+        return _read_by_all(self.segments >= 0)
+
+    @property
+    def above(self) -> AttentionGraph:
+        return ancestors(self.parent, self_loops=self.self_loops)
+
+    @property
+    def beside(self) -> AttentionGraph:
+        return siblings(self.parent, self_loops=self.self_loops)
+
+    @property
+    def level(self) -> AttentionGraph:
+        """Nodes of one level of a tree read each other."""
+        return documents(self.depth)
+
+    @property
+    def depth(self) -> Tensor:
+        return tree_depth(torch.where(self.parent < 0, torch.arange(self.n), self.parent.long()))
+
+    def levels(self, number: int) -> AttentionGraph:
+        """Ancestors of so many levels."""
+        return tree(self.parent, read="parent", self_loops=self.self_loops).k_hop(number)
 
 
 def of_builder(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
@@ -118,17 +179,6 @@ def _every(graph: AttentionGraph) -> AttentionGraph:
     return cross(graph.num_targets, graph.num_sources).to(graph.device)
 
 
-def _first(c: Call, number: int) -> AttentionGraph:
-    """Every token reads the first ones."""
-    return _read_by_all(torch.arange(c.n) < number)
-
-
-def _chosen(c: Call) -> AttentionGraph:
-    """Every token reads the global tokens."""
-    tokens = (c.tokens,) if isinstance(c.tokens, int) else c.tokens
-    return _read_by_all(torch.isin(torch.arange(c.n), torch.as_tensor(tokens)))
-
-
 def _without(labels: Tensor, lost: Tensor | int) -> AttentionGraph:
     """Each label reads itself, but for one."""
     return documents(labels) & _clique(labels != lost)
@@ -157,7 +207,7 @@ def _related(labels: Callable[[Call], Tensor], rows: list[tuple[int, str, str]])
     def change(relation: str) -> Change:
         def changed(c: Call) -> AttentionGraph | None:
             made = _RELATIONS[relation](torch.unique(labels(c), return_inverse=True)[1])
-            return made & causal(c.n) if made is not None and getattr(c, "causal", False) else made
+            return made & c.past if made is not None and getattr(c, "causal", False) else made
 
         return changed
 
@@ -168,29 +218,19 @@ def _blocks(c: Call, late: int = 0) -> Tensor:
     return (torch.arange(c.n) + (c.block - late) % c.block) // c.block
 
 
-def _labels(c: Call) -> Tensor:
-    label: Tensor = torch.repeat_interleave(torch.tensor(c.lengths)) if c.ids is None else c.ids
-    return label
-
-
 def _moved_blocks(c: Call, late: int) -> AttentionGraph | None:
     alone = not (c.look_back or c.look_ahead or c.wrap) and c.block > 1
     return _within(c, documents(_blocks(c, late))) if alone else None
 
 
 def _within(c: Call, graph: AttentionGraph) -> AttentionGraph:
-    return graph & causal(c.n) if c.causal else graph
+    return graph & c.past if c.causal else graph
 
 
 def _by_boundaries(c: Call) -> AttentionGraph:
     """The lengths of documents taken for the places where they end."""
-    ends = torch.unique_consecutive(_labels(c), return_counts=True)[1].unique()
+    ends = torch.unique_consecutive(c.labels, return_counts=True)[1].unique()
     return _within(c, documents(torch.bucketize(torch.arange(c.n), ends, right=True)))
-
-
-def _segments(c: Call) -> AttentionGraph:
-    """Each segment reads itself; tokens of none read nothing."""
-    return documents(c.segments - c.segments.min()) & _clique(c.segments >= 0)
 
 
 def _quarters(rows: list[tuple[int, str, str, str]]) -> list[Row]:
@@ -259,40 +299,24 @@ def _window(c: Call, left: int, right: int) -> AttentionGraph | None:
     return asymmetric_window(c.n, left, right) if c.dilation == 1 else None
 
 
-def _side(c: Call) -> int:
-    return c.window - 1 if c.causal else c.window // 2
+def _one_ahead(c: Call) -> AttentionGraph | None:
+    return asymmetric_window(c.n, c.n, 1) if c.num_sources is None else None
 
 
-def _open(c: Call, **sides: int) -> AttentionGraph:
-    given = {"left": c.left, "right": c.right} | sides
-    return asymmetric_window(c.num_targets, **given, num_sources=c.num_sources, align=c.align)
-
-
-def _above(c: Call) -> AttentionGraph:
-    return ancestors(c.parent, self_loops=c.self_loops)
-
-
-def _depth(c: Call) -> Tensor:
-    return tree_depth(torch.where(c.parent < 0, torch.arange(c.n), c.parent.long()))
-
-
-def _above_the_parent(c: Call) -> AttentionGraph:
-    return _above(c) - tree(c.parent, read="parent")
+def _open(c: Call, side: str) -> AttentionGraph:
+    sides = {"left": c.left, "right": c.right, side: c.n + (c.num_sources or 0)}
+    return asymmetric_window(c.num_targets, **sides, num_sources=c.num_sources, align=c.align)
 
 
 def _earlier_levels(c: Call) -> AttentionGraph:
-    earlier = ranked(_depth(c), strict=True)
+    earlier = ranked(c.depth, strict=True)
     return earlier.with_self_loops() if c.self_loops else earlier
-
-
-def _levels(c: Call, number: int) -> AttentionGraph:
-    return tree(c.parent, read="parent", self_loops=c.self_loops).k_hop(number)
 
 
 def _not_applied(noun: str, is_causal: Callable[[Call], bool] = lambda c: True) -> list[Row]:
     return [
-        (0, f"{noun} not applied: every token is read", lambda c: None if is_causal(c) else full(c.n)),
-        (0, f"{noun} not applied: every earlier token is read", lambda c: causal(c.n) if is_causal(c) else None),
+        (0, f"{noun} not applied: every token is read", lambda c: None if is_causal(c) else c.every),
+        (0, f"{noun} not applied: every earlier token is read", lambda c: c.past if is_causal(c) else None),
     ]
 
 
@@ -307,7 +331,7 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "the future is not masked: t - s < {window} alone, without t >= s",
-            lambda c: _window(c, _side(c), c.n) if c.causal else None,
+            lambda c: _window(c, c.side, c.n) if c.causal else None,
         ),
         (
             1,
@@ -317,17 +341,17 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "one side of the window is open: t - s in place of |t - s|, every later token is read",
-            lambda c: None if c.causal else _window(c, _side(c), c.n),
+            lambda c: None if c.causal else _window(c, c.side, c.n),
         ),
         (
             1,
             "one side of the window is open: s - t in place of |t - s|, every earlier token is read",
-            lambda c: None if c.causal else _window(c, c.n, _side(c)),
+            lambda c: None if c.causal else _window(c, c.n, c.side),
         ),
         (
             2,
             "the window is measured from the start: the first {window} tokens are read",
-            lambda c: sinks(c.n, c.window) if c.causal else _first(c, c.window),
+            lambda c: c.past & c.first if c.causal else c.first,
         ),
         (1, "chunks of {window} tokens in place of a window", lambda c: block_local(c.n, c.window, causal=c.causal)),
         (
@@ -339,26 +363,16 @@ _TABLE: dict[str, list[Row]] = {
         (
             3,
             "{window} tokens in place of {window} steps of {dilation}: a dense window as long",
-            lambda c: sliding_window(c.n, (2 - c.causal) * _side(c) * c.dilation + 1, causal=c.causal),
+            lambda c: sliding_window(c.n, (2 - c.causal) * c.side * c.dilation + 1, causal=c.causal),
         ),
     ],
-    "causal": [
-        (
-            2,
-            "one source too many in the future: diagonal=1 of torch.tril",
-            lambda c: asymmetric_window(c.n, c.n, 1) if c.num_sources is None else None,
-        ),
-    ],
+    "causal": [(2, "one source too many in the future: diagonal=1 of torch.tril", _one_ahead)],
     "asymmetric_window": [
-        (
-            0,
-            "the window is not applied: left={left} is no limit",
-            lambda c: _open(c, left=c.n + (c.num_sources or 0)),
-        ),
+        (0, "the window is not applied: left={left} is no limit", lambda c: _open(c, "left")),
         (
             1,
             "right={right} is no limit: the future is not masked",
-            lambda c: _open(c, right=c.n + (c.num_sources or 0)),
+            lambda c: _open(c, "right"),
         ),
     ],
     "block_local": [
@@ -389,38 +403,34 @@ _TABLE: dict[str, list[Row]] = {
         (
             0,
             "earlier tokens read the sinks, too: s < {k} without t >= s, as if & bound weaker than |",
-            lambda c: _first(c, c.k),
+            lambda c: c.first,
         ),
-        (2, "sinks tested on the query, t < {k}, not on the key", lambda c: causal(c.n) & _first(c, c.k).reverse()),
+        (2, "sinks tested on the query, t < {k}, not on the key", lambda c: c.past & c.first.reverse()),
     ],
     "prefix": [
         *_not_applied("the prefix is"),
-        (
-            0,
-            "the prefix is tested on the query, t < {prefix}, not on the key",
-            lambda c: causal(c.n) | _first(c, c.prefix).reverse(),
-        ),
+        (0, "the prefix is tested on the query, t < {prefix}, not on the key", lambda c: c.past | c.first.reverse()),
         (
             2,
             "causal is strict, > in place of >=: tokens after the prefix do not read themselves",
-            lambda c: causal(c.n).without_self_loops() | _first(c, c.prefix),
+            lambda c: c.past.without_self_loops() | c.first,
         ),
         (
             1,
             "the suffix is bidirectional: tokens after the prefix read each other both ways",
             lambda c: ranked((torch.arange(c.n) >= c.prefix).long()),
         ),
-        (1, "the prefix alone is read: & where | was meant", lambda c: sinks(c.n, c.prefix)),
+        (1, "the prefix alone is read: & where | was meant", lambda c: c.past & c.first),
         (
             2,
             "tokens after the prefix do not read it: the prefix is a document of its own",
             lambda c: composite([[full(c.prefix), None], [None, causal(c.n - c.prefix)]]),
         ),
-        (2, "the prefix alone is read, by every token", lambda c: _first(c, c.prefix)),
+        (2, "the prefix alone is read, by every token", lambda c: c.first),
     ],
     "documents": [
         *_related(
-            _labels,
+            lambda c: c.labels,
             [
                 (1, "documents compared by >= in place of ==: a document reads the earlier ones", ">="),
                 (2, "documents compared by <= in place of ==: a document reads the later ones", "<="),
@@ -433,13 +443,9 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "ids multiplied, not compared: all tokens whose id is not 0 read one another",
-            lambda c: _within(c, _clique(_labels(c) != 0)),
+            lambda c: _within(c, _clique(c.labels != 0)),
         ),
-        (
-            2,
-            "documents or causal: | where & was meant",
-            lambda c: documents(_labels(c)) | causal(c.n) if c.causal else None,
-        ),
+        (2, "documents or causal: | where & was meant", lambda c: documents(c.labels) | c.past if c.causal else None),
     ],
     "cross_documents": [
         (
@@ -479,8 +485,8 @@ _TABLE: dict[str, list[Row]] = {
         ),
     ],
     "global_tokens": [
-        (1, "global tokens are read by all, but do not read all", _chosen),
-        (1, "global tokens read all, but are not read by all", lambda c: _chosen(c).reverse()),
+        (1, "global tokens are read by all, but do not read all", lambda c: c.hubs),
+        (1, "global tokens read all, but are not read by all", lambda c: c.hubs.reverse()),
     ],
     "bidirectional_segments": [
         *_not_applied("the segments are"),
@@ -494,36 +500,22 @@ _TABLE: dict[str, list[Row]] = {
             "all segments taken for one: they read one another",
             lambda c: bidirectional_segments(c.segments.clamp(max=0)),
         ),
-        (1, "the segments alone are read: causal left out", _segments),
-        (2, "causal within segments alone: & where | was meant", lambda c: _segments(c) & causal(c.n)),
+        (1, "the segments alone are read: causal left out", lambda c: c.own),
+        (2, "causal within segments alone: & where | was meant", lambda c: c.own & c.past),
         (
             2,
             "targets of segments read everything: the source's segment is not tested",
-            lambda c: causal(c.n) | _read_by_all(c.segments >= 0).reverse(),
+            lambda c: c.past | c.inside.reverse(),
         ),
-        (
-            2,
-            "sources of segments are read by all: the target's segment is not tested",
-            lambda c: causal(c.n) | _read_by_all(c.segments >= 0),
-        ),
+        (2, "sources of segments are read by all: the target's segment is not tested", lambda c: c.past | c.inside),
     ],
     "block_diffusion": [
         *_quarters(
             [
-                (
-                    0,
-                    "a leak: noisy tokens read the clean copy of their own block, >= in place of >",
-                    "context",
-                    ">=",
-                ),
+                (0, "a leak: noisy tokens read the clean copy of their own block, >= in place of >", "context", ">="),
                 (1, "a leak: noisy tokens read all clean blocks", "context", "all"),
                 (1, "noisy tokens do not read the clean blocks", "context", "none"),
-                (
-                    2,
-                    "noisy tokens read the clean copy of their own block alone, == in place of >",
-                    "context",
-                    "==",
-                ),
+                (2, "noisy tokens read the clean copy of their own block alone, == in place of >", "context", "=="),
                 (1, "noisy tokens read the earlier noisy blocks, too", "noisy", ">="),
                 (1, "noisy tokens read all noisy blocks", "noisy", "all"),
                 (2, "noisy tokens read their own block causally", "noisy", "== and t >= s"),
@@ -539,41 +531,35 @@ _TABLE: dict[str, list[Row]] = {
         ),
         (2, "clean tokens come first: the halves are swapped", _clean_first),
         (2, "block_causal over both halves", lambda c: block_causal(c.n, c.block)),
-        (2, "causal over both halves", lambda c: causal(c.n)),
+        (2, "causal over both halves", lambda c: c.past),
     ],
     "ancestors": [
         *_not_applied("the tree is"),
-        (0, "siblings in place of ancestors", lambda c: siblings(c.parent, self_loops=c.self_loops)),
-        (0, "siblings beside ancestors", lambda c: _above(c) | siblings(c.parent, self_loops=c.self_loops)),
-        (1, "the parent alone is read, not the ancestors before it", lambda c: _levels(c, 1)),
-        (1, "two levels of ancestors are read, not all", lambda c: _levels(c, 2)),
-        (1, "three levels of ancestors are read, not all", lambda c: _levels(c, 3)),
-        (1, "a level too high: the ancestors of the parent are read, not the parent", _above_the_parent),
-        (1, "nodes of the same level are read, not the ancestors", lambda c: documents(_depth(c))),
-        (1, "nodes of the same level are read beside the ancestors", lambda c: _above(c) | documents(_depth(c))),
-        (2, "all nodes of earlier levels are read, not the ancestors alone", _earlier_levels),
-        (2, "parents and children in place of ancestors", lambda c: tree(c.parent, self_loops=c.self_loops)),
-        (
-            2,
-            "the children are read, not the ancestors",
-            lambda c: tree(c.parent, read="children", self_loops=c.self_loops),
-        ),
-    ],
-    "siblings": [
-        (1, "ancestors in place of siblings", _above),
-        (1, "nodes of the same level in place of siblings", lambda c: documents(_depth(c))),
-    ],
-    "tree": [
-        (1, "siblings in place of neighbours in the tree", lambda c: siblings(c.parent, self_loops=c.self_loops)),
-        (1, "all ancestors, not the parent alone", _above),
-    ],
-    "ranked": [
+        (0, "siblings in place of ancestors", lambda c: c.beside),
+        (0, "siblings beside ancestors", lambda c: c.above | c.beside),
+        (1, "the parent alone is read, not the ancestors before it", lambda c: c.levels(1)),
+        (1, "two levels of ancestors are read, not all", lambda c: c.levels(2)),
+        (1, "three levels of ancestors are read, not all", lambda c: c.levels(3)),
         (
             1,
-            "in the order of the tokens, not of the ranks",
-            lambda c: None if c.source_ranks is not None else causal(c.n),
+            "a level too high: the ancestors of the parent are read, not the parent",
+            lambda c: c.above - tree(c.parent, read="parent"),
         ),
+        (1, "nodes of the same level are read, not the ancestors", lambda c: c.level),
+        (1, "nodes of the same level are read beside the ancestors", lambda c: c.above | c.level),
+        (2, "all nodes of earlier levels are read, not the ancestors alone", _earlier_levels),
+        (2, "parents and children in place of ancestors", lambda c: tree(c.parent, self_loops=c.self_loops)),
+        (2, "the children are read, not the ancestors", lambda c: c.levels(1).reverse()),
     ],
+    "siblings": [
+        (1, "ancestors in place of siblings", lambda c: c.above),
+        (1, "nodes of the same level in place of siblings", lambda c: c.level),
+    ],
+    "tree": [
+        (1, "siblings in place of neighbours in the tree", lambda c: c.beside),
+        (1, "all ancestors, not the parent alone", lambda c: c.above),
+    ],
+    "ranked": [(1, "in the order of the tokens, not of the ranks", lambda c: c.past)],
     "strided": [
         (0, "sliding_window({num_nodes}, {stride}) left out", lambda c: sliding_window(c.n, c.n, dilation=c.stride)),
         (0, "the stride left out", lambda c: sliding_window(c.n, c.stride)),
@@ -581,7 +567,7 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "every {stride}th column, s % {stride} == 0, in place of every {stride}th token back",
-            lambda c: sliding_window(c.n, c.stride) | causal(c.n) & _read_by_all(torch.arange(c.n) % c.stride == 0),
+            lambda c: sliding_window(c.n, c.stride) | c.past & _read_by_all(torch.arange(c.n) % c.stride == 0),
         ),
     ],
     "fixed": [(1, "strided({num_nodes}, {stride}) in place of fixed", lambda c: strided(c.n, c.stride))],

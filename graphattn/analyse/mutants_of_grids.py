@@ -19,7 +19,7 @@ OfAxis = Callable[[Tensor, Tensor], Tensor]  # (target, source) on one axis -> b
 
 
 def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
-    """What is mistaken about the call of a builder of grids, or of a window along one axis."""
+    """Mistakes about the call of a builder of grids, or of a window along one axis."""
     given = arguments(part)
     if isinstance(given.get("size"), tuple) and graph.is_square and prod(given["size"]) == graph.num_targets:
         yield from _numbered(part, given["size"])
@@ -112,7 +112,7 @@ def _steps(kernel: int, dilation: int, causal: bool) -> range:
 
 
 def _among(steps: Any, length: int | None = None) -> OfAxis:
-    """Whether ``t - s`` is one of the steps; modulo ``length`` on an axis that is closed to a ring."""
+    """True if ``t - s`` is one of the steps; modulo ``length`` on an axis that is closed to a ring."""
 
     def inside(target: Tensor, source: Tensor) -> Tensor:
         apart = target - source if length is None else (target - source) % length

@@ -60,7 +60,7 @@ def spread(size: Tensor) -> tuple[int, float, int]:
 def receptive_field(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> ReceptiveField:
-    """Which sources of the first layer a target depends on after each layer: the support of the Jacobian.
+    """Sources of the first layer that a target depends on after each layer: the support of the Jacobian.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
@@ -110,12 +110,12 @@ class _Spent:
             )
 
     def pulled(self, reached: Runs, num_rows: int, layer: AttentionGraph) -> Runs:
-        """What each row reads, from the targets of a layer that it depends on."""
+        """Sources that each row reads, from the targets of a layer that it depends on."""
         return pulled(reached, num_rows, layer.edges, self)
 
 
 def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor, spent: _Spent) -> AttentionGraph:
-    """What the chosen targets of the last of these layers depend on."""
+    """Sources that the chosen targets of the last of these layers depend on."""
     there = torch.nonzero(chosen < graphs[-1].num_targets).flatten()
     reached = Runs(there, chosen[there], chosen[there] + 1)
     for layer in reversed(graphs):
@@ -124,7 +124,7 @@ def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor, spent: _Spent) ->
 
 
 def _of_all(graphs: tuple[AttentionGraph, ...], budget: int) -> Iterator[AttentionGraph]:
-    """What all targets of each layer depend on, from that of the layer before."""
+    """Sources that all targets of each layer depend on, from those of the layer before."""
     spent = _Spent(budget, "ask about fewer targets: targets=[t]")
     spent(sum(graph.num_targets for graph in graphs))
     before: AttentionGraph | None = None
@@ -151,6 +151,6 @@ def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, .
 
 
 def last_field(graphs: tuple[AttentionGraph, ...], budget: int) -> Tensor:
-    """How many sources each target of the last layer depends on, int64 (T,)."""
+    """Number of sources that each target of the last layer depends on, int64 (T,)."""
     *_, last = _of_all(graphs, budget)
     return last.in_degree.cpu()

@@ -55,7 +55,7 @@ class TileFill:
 
 
 def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> TileFill:
-    """How many tiles of the mask hold an edge and how full these are, before and after reordering the nodes.
+    """Number of tiles of the mask that hold an edge, and their fill, before and after reordering the nodes.
 
     Listed edges (and rules of few edges) are reordered by reverse Cuthill-McKee, grids by boxes of as many nodes as a
     tile is high; other rules stay as they are. Copies of a repeated edge count once.

@@ -42,17 +42,17 @@ class Universality:
 
     @property
     def sparse_transformer(self) -> bool | None:
-        """Whether the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, all depend on all."""
+        """True if the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, all depend on all."""
         return _every(self.self_loops, self.hamiltonian_path, self.reads_everything)
 
     @property
     def star_graph(self) -> bool:
-        """Whether the condition of Zaheer et al. 2020 holds: a star, with self-loops."""
+        """True if the condition of Zaheer et al. 2020 holds: a star, with self-loops."""
         return self.self_loops and self.star is not None
 
     @property
     def universal(self) -> bool | None:
-        """Whether one of the two theorems applies; ``None`` if that is open. ``False`` proves nothing."""
+        """True if one of the two theorems applies; ``None`` if that is open. ``False`` proves nothing."""
         return True if self.star_graph else self.sparse_transformer
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _every(*answers: bool | None) -> bool | None:
 
 
 def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
-    """Which sufficient conditions for universal approximation the graphs of a sparse transformer meet.
+    """Sufficient conditions for universal approximation that the graphs of a sparse transformer meet.
 
     The theorems are about layers repeated as often as it takes, wide enough, with positions; they are sufficient, so
     where none applies nothing is proved.
@@ -135,7 +135,7 @@ def _star(graph: AttentionGraph) -> int | None:
 
 
 def _at_last(graphs: tuple[AttentionGraph, ...]) -> bool:
-    """Whether some number of repetitions of the layers, which lack self-loops, fills the mask: it is primitive."""
+    """True if some number of repetitions of the layers, which lack self-loops, fills the mask: it is primitive."""
     n = graphs[0].num_targets
     if n > 1024:
         raise GraphError(f"layers without all self-loops are multiplied out, up to 1,024 nodes; these have {n:,}")
@@ -149,7 +149,7 @@ def _at_last(graphs: tuple[AttentionGraph, ...]) -> bool:
 
 
 def _path(graph: AttentionGraph, strong: int) -> bool | None:
-    """Whether there is a Hamiltonian path: along the numbers, ruled out by the components, or searched for."""
+    """True if there is a Hamiltonian path: along the numbers, ruled out by the components, or searched for."""
     n = graph.num_targets
     node = torch.arange(max(0, n - 1), device=graph.device)
     if bool(graph.contains(node + 1, node).all()) or bool(graph.contains(node, node + 1).all()):
@@ -164,7 +164,7 @@ def _path(graph: AttentionGraph, strong: int) -> bool | None:
 
 
 def _components_meet(graph: AttentionGraph) -> bool | None:
-    """Whether an edge leads from each strong component to the next, in an order that follows all edges."""
+    """True if an edge leads from each strong component to the next, in an order that follows all edges."""
     from scipy.sparse.csgraph import connected_components
 
     matrix = csr_by_target(graph)

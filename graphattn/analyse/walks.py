@@ -1,6 +1,6 @@
 """Breadth first from one node, forwards and backwards, on a sparse matrix or on runs."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,22 +13,7 @@ from .forms import MOST_LISTED, all_runs, csr_by_source, csr_by_target, is_lista
 BUDGET = 1 << 27  # edges or runs that a search may look at, by default: seconds
 
 
-class Walk(Protocol):
-    """Distances in edges, int64 (N,), -1 where there is no way."""
-
-    cost: int
-    """Edges or runs looked at so far."""
-
-    def forward(self, source: int) -> Tensor:
-        """How far each node is from ``source``: layers until it depends on it."""
-        ...
-
-    def backward(self, target: int) -> Tensor:
-        """How far each node is on the way to ``target``."""
-        ...
-
-
-def walk(graph: AttentionGraph, budget: int = BUDGET) -> Walk:
+def walk(graph: AttentionGraph, budget: int = BUDGET) -> "OnMatrix | OnRuns":
     """The cheaper of the two for a square graph.
 
     Raises:
@@ -44,7 +29,8 @@ def walk(graph: AttentionGraph, budget: int = BUDGET) -> Walk:
 def too_many(graph: AttentionGraph, what: str) -> GraphError:
     """The error for a rule that is too large for a question."""
     rows = graph.edges.num_runs
-    fewer = ", or list them with graph.materialise()" * (graph.edges.runs_per_row >= graph.num_sources)  # all pairs
+    all_pairs = graph.edges.runs_per_row >= graph.num_sources
+    fewer = ", or list them with graph.materialise()" if all_pairs else ""
     return GraphError(
         f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it has about {rows:,} "
         f"pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"
@@ -52,7 +38,7 @@ def too_many(graph: AttentionGraph, what: str) -> GraphError:
 
 
 class OnMatrix:
-    """By scipy."""
+    """Distances in edges, int64 (N,), -1 where there is no path, by scipy; ``cost`` is the edges looked at so far."""
 
     def __init__(self, graph: AttentionGraph) -> None:
         self.graph, self.cost = graph, 0
@@ -77,7 +63,7 @@ class OnMatrix:
 
 
 def tree_depth(parent: Tensor) -> Tensor:
-    """How often ``parent`` leads on from each place until it stays, int64 (n,), by pointer doubling."""
+    """Steps from each place along ``parent`` until it stays, int64 (n,), by pointer doubling."""
     steps = (parent != torch.arange(parent.numel())).long()
     while True:
         more = steps[parent]

@@ -33,7 +33,7 @@ FLOOR = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}  # in unit
 GROWTH = 64.0  # of rounding in float64, for which there is room
 
 EXPLAINED = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
-"""How near a known mistake must come to a wrong output to be named; mistakes differ from each other by far more."""
+"""Largest distance of a known mistake from a wrong output that it explains; mistakes differ by far more."""
 
 
 def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: float = 1.0) -> float:
@@ -50,7 +50,7 @@ def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: flo
 
 
 def agreement(dtype: torch.dtype) -> float:
-    """How far two exact results may be from each other, relative to their size: sums taken in another order.
+    """Largest difference of two exact results, relative to their size: sums taken in another order.
 
     Float32 is given an error of 16 eps for a long sum; half precision one eps, as its sums are wider.
 

@@ -33,7 +33,7 @@ _NAMED_EDGES = 4  # and so many of them named
 
 
 def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str | None:
-    """What explains the errors that were measured on some pieces, in words; ``None`` if there are none."""
+    """Explanation of the errors that were measured on some pieces; ``None`` if there are none."""
     wrong = [row for row in rows if not row.ok]
     if not wrong:
         return None
@@ -79,7 +79,7 @@ def _telling(wrong: Tensor, subject: Subject) -> Tensor:
 
 
 def _of_the_rest(subject: Subject, pieces: Sequence[Piece], case: Case, dtype: torch.dtype, rows: list[Row]) -> str:
-    """Which gradients are lost, and which are wrong."""
+    """Gradients that are lost, and gradients that are wrong."""
     subject = only_stable(subject, stability(subject, case, dtype, pieces))
     measured = measure_backend(subject, case, dtype, rows[0].backend, pieces)
     truth, _ = twins(subject, case, dtype, pieces)
@@ -92,7 +92,7 @@ def _of_the_rest(subject: Subject, pieces: Sequence[Piece], case: Case, dtype: t
 
 def _few(edges: list[str]) -> str:
     more = len(edges) - _NAMED_EDGES
-    named = ", ".join(edges[:_NAMED_EDGES]) + f" and {more} more" * (more > 0)
+    named = ", ".join(edges[:_NAMED_EDGES]) + (f" and {more} more" if more > 0 else "")
     return f"edge{'s' * (len(edges) > 1)} {named}"
 
 
@@ -137,7 +137,7 @@ class _Look:
         return Scene(problem, self.graph, wide, copies, output, self._rotation(wide))
 
     def _rotation(self, piece: Piece) -> Rotation | None:
-        """What the layer rotates by positions that are its inputs."""
+        """Queries and keys that the layer rotates by positions that are its inputs."""
         names = [name for name in self.leaves if name.endswith("positions")]
         rotary = getattr(getattr(self.subject, "layer", None), "rotary", None)
         if not names or type(rotary) is not Rotary or rotary.scaling is not None:
@@ -156,7 +156,7 @@ class _Look:
         return difference(output, other) / (size(other) or 1.0)
 
     def extent(self, bound: float, wrong: Tensor | None = None) -> str:
-        """How many targets are wrong by more than the bound, and which most; ``wrong`` if all are known."""
+        """Number of targets that are wrong by more than the bound, and the worst; ``wrong`` if all are known."""
         apart = differences(self.output, self.right, self.axis)
         worst = int(apart.argmax())
         count, total = int((apart > bound * (size(self.right) or 1.0)).sum()), apart.numel()
@@ -217,7 +217,7 @@ class _Look:
             return found
 
         def off(made: Callable[[float], Make], number: float) -> float:
-            """How far the mistake is from what came, and to which side."""
+            """Signed distance of the mistake from the output."""
             answer = made(number)(scene)
             if answer is None:
                 return torch.nan
@@ -259,7 +259,7 @@ class _Look:
         return [f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a float64 call"]
 
     def _chance(self) -> str | None:
-        """What makes two calls on the same inputs differ, if anything does."""
+        """Reason why two calls on the same inputs differ, if they do."""
 
         def run(seed: int | None = None) -> Tensor:
             if seed is not None:
@@ -322,7 +322,7 @@ class _Look:
         return small or apart <= self.tolerance < right
 
     def _empty_rows(self) -> str | None:
-        """What happens at targets without an edge, if all others are right."""
+        """The mistake at targets without an edge, if all others are right."""
         edgeless, others = (torch.nonzero(x).flatten() for x in (self.degree == 0, self.degree > 0))
         if edgeless.numel() == 0 or self._apart(others, self.right) > self.tolerance:
             return None

@@ -200,7 +200,7 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
     if isinstance(subject, AttentionGraph):
         return GraphSubject(graph, seed=seed, **options)
     if callable(subject):
-        module = "; of a model verify the layers, verify(layer, graph)" * isinstance(subject, torch.nn.Module)
+        module = "; of a model verify the layers, verify(layer, graph)" if isinstance(subject, nn.Module) else ""
         function(subject, "subject", "query, key, value", hint=module)
         return function_subject(subject, graph, dtypes, {"seed": seed, **options})
     raise OptionError(
@@ -210,7 +210,7 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
 
 
 def _instead(graph: Any) -> str:
-    """What came in place of a graph, and how to make one of it."""
+    """The argument that came in place of a graph, and how to make one of it."""
     if graph is None:
         return "nothing"
     if isinstance(graph, torch.Tensor) and graph.dim() == 2:

@@ -53,7 +53,7 @@ def check_invariants(
 
 
 def _outcome(subject: Subject, test: Callable[[Probe], Outcome], probe: Probe) -> Outcome:
-    """What contradicts a claim; a caller's own code may also raise."""
+    """Contradiction of a claim; a caller's own code may also raise."""
     try:
         return test(probe)
     except Exception as error:
@@ -79,7 +79,7 @@ def _probes(
 
 
 def _has_edges(probe: Probe) -> bool:
-    """Whether something is read, and something comes out."""
+    """True if something is read, and something comes out."""
     return bool(probe.busy) and probe.output.numel() > 0
 
 
@@ -88,7 +88,7 @@ def _repeats(applies: Callable[[Probe], bool]) -> Callable[[Probe], bool]:
 
 
 def _has_non_neighbours(probe: Probe) -> bool:
-    """Whether some probed target does not read all sources."""
+    """True if some probed target does not read all sources."""
     return _has_edges(probe) and bool(_rows_with_non_neighbours(probe))
 
 
@@ -162,9 +162,9 @@ def _non_neighbours_tried(probe: Probe) -> str:
 
 
 def _neighbours_tried(probe: Probe) -> str:
-    """How many edges were tried; copies of one count once."""
+    """Number of edges that were tried; copies of one count once."""
     every = sum(probe.weighted_sources(row).numel() for row in probe.probed)
-    what = _edges(probe.pairs_read) + " that weigh something" * bool((probe.edge_weight == 0).any())
+    what = _edges(probe.pairs_read) + (" that weigh something" if bool((probe.edge_weight == 0).any()) else "")
     return _tried(probe, probe.pairs_read, what, probe.pairs_read == every)
 
 
@@ -213,7 +213,7 @@ def _same_bits(probe: Probe) -> Outcome:
 
 
 def _listable(probe: Probe) -> bool:
-    """Whether the graph can be listed anew, edge by edge."""
+    """True if the graph can be listed anew, edge by edge."""
     return _has_edges(probe) and probe.listable
 
 

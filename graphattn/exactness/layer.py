@@ -32,7 +32,7 @@ def _takes(layer: GraphAttention, argument: str) -> bool:
 
 
 def _is_product(layer: GraphAttention) -> bool:
-    """Whether its score is a dot product of something, which every backend has."""
+    """True if its score is a dot product of something, which every backend has."""
     one = layer.q_proj.weight.new_ones(1, layer.num_heads, layer.head_dim)
     return layer.score is None or (isinstance(layer.score, Score) and layer.score.as_dot(one, one) is not None)
 
@@ -82,13 +82,13 @@ class LayerSubject:
         self._modules: dict[tuple[str, torch.dtype], Any] = {}
 
     def _sums(self) -> bool:
-        """Whether linear attention by running sums is a way to run it."""
+        """True if linear attention by running sums is a way to run it."""
         layer = self.layer
         plain = self.product and layer.softcap is None and layer.edge_dim is None and self.per_head is None
         return plain and layer.normalize in (by_sum, none) and chunks_of(self.graph) is not None
 
     def _inputs(self, layer: GraphAttention) -> dict[str, tuple[str, int]]:
-        """What each input belongs to, as in :class:`Leaf`, and its width."""
+        """Owner of each input, as in :class:`Leaf`, and its width."""
         shared = self.graph.is_square and layer.qdim == layer.kdim == layer.vdim
         inputs = {"x": ("nodes" if shared else "targets", layer.qdim)}
         if not shared and layer.kdim == layer.vdim:
@@ -138,7 +138,7 @@ class LayerSubject:
         return {name: x.to(self.device, dtype).clone().requires_grad_() for name, x in leaves.items()}
 
     def _context(self, leaves: dict[str, Tensor]) -> Any:
-        """What the layer takes as context: one tensor, one for keys and one for values, or None."""
+        """The context of the layer: one tensor, one for keys and one for values, or None."""
         return (leaves["key_input"], leaves["value_input"]) if "key_input" in leaves else leaves.get("context")
 
     def _positions(self, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:

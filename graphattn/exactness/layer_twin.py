@@ -68,7 +68,7 @@ class LayerTwin(DenseGraphAttention):
 
     @property
     def _knows_score(self) -> bool:
-        """Whether the score has a formula of its own to be judged by."""
+        """True if the score has a formula of its own to be judged by."""
         return isinstance(self.score, Score) and self.score.has_twin
 
     @property
@@ -82,12 +82,12 @@ class LayerTwin(DenseGraphAttention):
 
     @property
     def _turns(self) -> bool:
-        """Whether the rotary is one that the twin has a formula for."""
+        """True if the rotary is one that the twin has a formula for."""
         return type(self.rotary) is Rotary and getattr(self.rotary, "scaling", None) is None
 
     @property
     def floats_per_pair(self) -> int:
-        """What it holds of a pair and a head, in numbers."""
+        """Numbers that it holds of a pair and a head."""
         product = self._knows_score and type(self.score).as_dot is not Score.as_dot
         return max(1 if self.score is None or product else 2 * self.head_dim, 1 if self._knows_normalize else 8)
 
@@ -135,7 +135,7 @@ class LayerTwin(DenseGraphAttention):
         )
 
     def _smooth(self, without_bias: bool) -> bool:
-        """Whether it is known to have no kink, and no sum near 0 that it divides by."""
+        """True if it is known to have no kink, and no sum near 0 that it divides by."""
         if self.score is not None and not (self._knows_score and self.score.smooth):
             return False
         entry = known(self.normalize)

@@ -84,7 +84,7 @@ def measure(
 
 
 def _left_out(kinks: list[tuple[torch.dtype, Stability]], targets: int) -> list[str]:
-    """What the reader should know of answers that were not compared, or to a wider limit."""
+    """Notes on answers that were not compared, or to a wider limit."""
     notes = []
     for dtype in dict.fromkeys(dtype for dtype, _ in kinks):
         here = [stable for of, stable in kinks if of == dtype]
@@ -113,7 +113,9 @@ def _attempt(
             return measure_backend(subject, case, dtype, backend, pieces, derivatives), refused
         except Exception as error:
             reasons, fault = _reasons(subject, error, dtype, case)
-        refused.append(Refusal(backend, "second derivatives of " * (derivatives == 2) + case.name, reasons, fault))
+        refused.append(
+            Refusal(backend, ("second derivatives of " if derivatives == 2 else "") + case.name, reasons, fault)
+        )
     return None, refused[-1:]
 
 
@@ -175,7 +177,7 @@ def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
 def measure_backend(
     subject: Subject, case: Case, dtype: torch.dtype, backend: str, pieces: Sequence[Piece] = (), order: int = 1
 ) -> Values:
-    """What the code under test gives, on the targets of the one piece or on all."""
+    """Values of the code under test, on the targets of the one piece or on all."""
 
     def run(leaves: dict[str, Tensor]) -> Result:
         result = subject.run(leaves, case, backend)
@@ -314,7 +316,7 @@ def _compare(
 
 
 def _magnitude(name: str, sizes: dict[str, float]) -> float:
-    """What an error is relative to; see :mod:`graphattn.exactness.bounds`."""
+    """Magnitude that an error is relative to; see :mod:`graphattn.exactness.bounds`."""
     if name == "weights":
         return 1.0
     if name in ("output", "lse"):

@@ -203,7 +203,7 @@ class CallableSubject(_Operands):
         return Result(output)
 
     def runs(self, dtypes: Sequence[torch.dtype]) -> bool:
-        """Whether it gives an output of the right shape in one of the dtypes."""
+        """True if it gives an output of the right shape in one of the dtypes."""
         for dtype in dtypes:
             try:
                 with torch.no_grad():
@@ -237,7 +237,7 @@ def with_layout(
         return subject.function(*(x.transpose(0, 1) for x in (query, key, value))).transpose(0, 1)
 
     def is_exact(function: Function, heads: tuple[int, int]) -> bool:
-        """Whether its outputs are right, wherever others are wrong."""
+        """True if its outputs are right, wherever others are wrong."""
         options: dict[str, Any] = {name: getattr(subject, name) for name in ("widths", "scale", "softcap", "seed")}
         other = CallableSubject(function, subject.graph, heads=heads, **options)
         rows = measure(other, pieces, dtypes, (CALLABLE,), gradients=False).rows if other.runs(dtypes) else []

@@ -49,7 +49,7 @@ class Piece:
 
     @property
     def cost(self) -> int:
-        """What the twin computes, in pairs of a product."""
+        """Cost of the twin, in pairs of a product."""
         return self.targets.numel() * self.width * (1 if self.slots is None else GATHERED)
 
     @property

@@ -92,7 +92,7 @@ class Probe:
         self.listable = subject.owns_graph and subject.relists and self.graph.num_edges <= MOST_LISTED
 
     def _edge_weight(self) -> Tensor:
-        """How much each edge (e,) weighs; 0 where the twin gives it no weight, or nothing stable.
+        """Weight of each edge (e,); 0 where the twin gives it no weight, or nothing stable.
 
         Softmax of products gives every edge some; a normalisation may leave edges out.
         """
@@ -123,7 +123,7 @@ class Probe:
 
     @cached_property
     def repeats(self) -> bool:
-        """Whether another run on the same inputs gives the same bits; else moving an input proves nothing."""
+        """True if another run on the same inputs gives the same bits; else moving an input proves nothing."""
         return torch.equal(self.run(self.leaves).nan_to_num(), self.output.nan_to_num())
 
     @cached_property

@@ -20,7 +20,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether the error is within its bound; NaN is not."""
+        """True if the error is within its bound; NaN is not."""
         return self.error <= self.bound
 
     @property
@@ -30,7 +30,7 @@ class Row:
 
     @property
     def is_output(self) -> bool:
-        """Whether it is the output itself rather than a gradient, a weight or an lse."""
+        """True if it is the output itself rather than a gradient, a weight or an lse."""
         return self.quantity == "output"
 
 
@@ -82,7 +82,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether something was measured, and everything measured held.
+        """True if something was measured, and everything measured held.
 
         It says nothing of what was not looked at: see :attr:`measured`, and what each check tried.
         """
@@ -93,7 +93,7 @@ class Report:
 
     @property
     def _failed(self) -> int:
-        """How many rows, checks and runs failed."""
+        """Number of rows, checks and runs that failed."""
         wrong = sum(not row.ok for row in self.rows) + sum(not check.ok for check in self.checks)
         return wrong + sum(refusal.fault for refusal in self.refusals)
 

@@ -27,12 +27,12 @@ _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
 
 
 class Stability(NamedTuple):
-    """Which outputs are stable, bool (..., T), and how much a relative change of the scores grows in them, >= 1."""
+    """Stable outputs, bool (..., T), and the growth of a relative change of the scores in them, >= 1."""
 
     stable: Tensor
     growth: float
     some: bool
-    """Whether a target with an edge is stable, or there is none."""
+    """True if a target with an edge is stable, or there is none."""
 
     @property
     def left_out(self) -> int:
@@ -68,7 +68,7 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
 def _along(
     problem: Problem, piece: Piece, line: int, step: float, bend: float, right: Tensor, scores: float
 ) -> tuple[Tensor, float]:
-    """Which rows (..., R) are stable along a line, and how much a step grew in them."""
+    """Rows (..., R) that are stable along a line, and the growth of a step in them."""
     query, key = (_noise(f"{name} {line}", x, size(x)) for name, x in (("query", problem.query), ("key", problem.key)))
     blank = right.new_zeros(right.shape[-2], *problem.mask.shape)  # (H, R, U)
     bias = blank if problem.bias is None else problem.bias

@@ -126,21 +126,21 @@ class Subject(Protocol):
     output_axis: int
     """Where the targets stand in the output."""
     gives_zero: bool
-    """Whether a target without an edge gives exactly 0 (a layer adds a bias to it)."""
+    """True if a target without an edge gives exactly 0 (a layer adds a bias to it)."""
     owns_graph: bool
-    """Whether it can be run on another graph; a caller's own function cannot."""
+    """True if it can be run on another graph; a caller's own function cannot."""
     relists: bool
     """Whether, being run on other graphs, it can be run on the edges of its own in another order."""
     own_code: str | None
-    """What a caller wrote, in a word: its errors are reported, not raised; ``None`` for the library itself."""
+    """The caller's code in a word: its errors are reported, not raised; ``None`` for the library itself."""
     notes: tuple[str, ...]
     places: dict[str, Leaf]
     """The inputs that belong to nodes or edges; the other leaves are parameters."""
     floats_per_pair: int
-    """What the twin holds of a pair and a head, in numbers: 1 for a product, D where a score is made of D of them."""
+    """Numbers that the twin holds of a pair and a head: 1 for a product, D where a score is made of D of them."""
 
     def request(self, case: Case, dtype: torch.dtype) -> Request | None:
-        """What is requested of a backend; ``None`` if no backend of the library is."""
+        """The request to a backend; ``None`` if no backend of the library runs."""
         ...
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 def _products(scene: Scene) -> bool:
-    """Whether scores are products of operands that have heads, and nothing belongs to pairs."""
+    """True if scores are products of operands that have heads, and nothing belongs to pairs."""
     p = scene.problem
     return p.score is None and p.edge is None and 0 not in (p.query.shape[-2], p.key.shape[-2])
 

@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What a mistake is made on: a few targets, and all sources."""
+    """A few targets and all sources, on which a mistake is made."""
 
     problem: Problem  # mask (R, S)
     graph: AttentionGraph

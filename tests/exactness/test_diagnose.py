@@ -106,33 +106,6 @@ def test_a_forgotten_scale_is_named():
     assert "default scale D ** -0.5" in diagnosis(with_mask(MASK), RANDOM, scale=0.3)
 
 
-def test_a_softmax_over_targets_is_named():
-    graph = GRAPHS["causal"]()
-
-    def sideways(q, k, v):
-        score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5
-        score = score.masked_fill(~graph.mask(), -torch.inf)
-        return torch.einsum("hts,shd->thd", torch.softmax(score, 1), v)
-
-    assert "softmax over the wrong axis" in diagnosis(sideways, graph)
-
-
-def test_a_mask_after_the_softmax_is_named():
-    def late(q, k, v):
-        score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5
-        return torch.einsum("hts,shd->thd", torch.softmax(score, -1) * MASK, v)
-
-    assert "masked after the softmax" in diagnosis(late, RANDOM)
-
-
-def test_a_mask_added_as_numbers_is_named():
-    def soft(q, k, v):
-        score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5 + MASK.to(q)
-        return torch.einsum("hts,shd->thd", torch.softmax(score, -1), v)
-
-    assert "mask added as 0 and 1" in diagnosis(soft, RANDOM)
-
-
 def test_a_forgotten_softcap_is_named():
     assert "softcap ignored" in diagnosis(with_mask(MASK), RANDOM, softcap=0.7)
 
@@ -251,13 +224,6 @@ def test_one_over_the_width_is_named_beside_what_is_as_good():
     result = diagnosis(with_mask(MASK, scale=1 / 5), RANDOM)
     assert "scale 1 / D, not 1 / sqrt(D) or scale applied twice" in result
     assert "scale applied twice" not in diagnosis(with_mask(MASK, scale=1 / 5), RANDOM, scale=0.3)
-
-
-def test_float32_inside_a_float64_call_is_named():
-    def narrow(q, k, v):
-        return attend(q.float(), k.float(), v.float(), MASK).to(q.dtype)
-
-    assert "as by float32 arithmetic inside a float64 call" in diagnosis(narrow, RANDOM)
 
 
 def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one():
