@@ -320,5 +320,5 @@ def _made_by(report: Report) -> str:
     command = f"{_code(report.plan['command'])}\n\n" * bool(report.plan["command"])
     where = f"{verbatim(machine['processor'])}, {machine['cores']} cores, {machine['date']}"
     kept = report.records
-    chain = f"{kept.path.name} has {_count(kept.lines, 'line')}, the last of hash {kept.last or '-'}"
+    chain = f"{kept.path.name} has {_count(len(kept.chain), 'line')}, the last of hash {kept.last or '-'}"
     return f"{command}{where}; {report.cpu_hours:.2f} CPU hours; {versions}; {chain}."

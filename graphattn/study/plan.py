@@ -95,7 +95,7 @@ def planned(
     before: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """All that is said before training, and when it was said: what is claimed later stays visible as such."""
-    known = before["comparisons"] if before else {}
+    known, end = (before["comparisons"], before.get("end")) if before else ({}, None)
     return {
         "study": study.name,
         "command": study.command,
@@ -107,6 +107,7 @@ def planned(
         "registered": _registered(study, seeds, trials, records, before["registered"] if before else []),
         "comparisons": {name: _about(study, one, known.get(name, {}), seeds) for name, one in named.items()},
         "machine": before["machine"] if before and all(records.done(t.key) for t in trials) else machine("cpu"),
+        "end": records.end if records.reach(end) else end,  # one that was lost stays
         "trials": [asdict(trial) for trial in trials],
     }
 

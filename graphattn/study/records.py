@@ -16,7 +16,8 @@ from ..errors import LoaderError, OptionError
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
 _OF_TRIAL = ("key", "comparison", "arm", "positions", "seed", "state")  # what every line has; one with a number also:
 _OF_RESULT = ("accuracy", "bits", "answers", "initial", "parameters", "position_parameters")
-_HASH = "hash"
+_HASH, _TAKEN_OUT = "hash", "taken_out"
+_MOST_KEPT = 2_000  # bytes of a line that was taken out
 _PLAN_FORM = "plan 1"  # another one wherever what a page reads of a plan is another
 
 
@@ -53,8 +54,8 @@ def _is_probe(value: Any) -> bool:
 class Records:
     """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash does not.
 
-    Each line has a hash of itself and of the hash before, so that a line that was changed, added or removed by hand
-    is known: ``broken`` are the numbers of lines whose hash is another.
+    Each line has a hash of itself and of the hash before: ``broken`` are the numbers of lines whose hash is another,
+    as a line was changed, added or removed by hand. ``notes`` are those that :func:`take_out_refused` wrote.
 
     Args:
         folder: Where they are.
@@ -63,32 +64,43 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.path = folder / TRIALS
         self.of_key: dict[str, dict[str, Any]] = {}
-        self.failures = self.lines = 0
-        self.last, self.broken = "", list[int]()
-        for line in self._lines():
-            self.of_key[line["key"]] = line
-            self.failures += line["state"] == "failed"
+        self.failures = 0
+        self.chain = list[str]()  # the hash of each line
+        self.broken, self.notes = list[int](), list[int]()  # numbers of lines
+        for number, line in enumerate(_lines(self.path), 1):
+            reason, record = _parsed(line)
+            if reason:
+                raise LoaderError(
+                    f"{self.path}: line {number} is {reason}; it was written by something else. Try: another folder, "
+                    "or run the study again, which takes the line out and runs its trial."
+                )
+            found = record.pop(_HASH, None)
+            if (
+                found != _hash(self.last, record) and number - 1 not in self.notes
+            ):  # behind a note its chain is not known
+                self.broken.append(number)
+            self.chain.append(found if isinstance(found, str) else self.last)
+            if _TAKEN_OUT in record:
+                self.notes.append(number)
+            else:
+                self.of_key[record["key"]] = record
+                self.failures += record["state"] == "failed"
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        if not self.path.exists():
-            return
-        *lines, _ = self.path.read_bytes().split(b"\n")  # what follows the last newline was cut off, and is run again
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                reason, record = "no JSON", {}
-                with suppress(ValueError, RecursionError):
-                    record = plain(line)
-                    reason = fault_of(record)
-                if reason:
-                    raise LoaderError(
-                        f"{self.path}: line {number} is {reason}; it was written by something else. Try: another "
-                        "folder, or remove the line: its trial is then run again."
-                    )
-                self.lines, found = number, record.pop(_HASH, None)
-                if found != _hash(self.last, record):
-                    self.broken.append(number)
-                self.last = found if isinstance(found, str) else self.last
-                yield record
+    @property
+    def last(self) -> str:
+        """Hash of the last line; empty without one."""
+        return self.chain[-1] if self.chain else ""
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """Number of lines and hash of the last one, as a plan keeps them."""
+        return {"lines": len(self.chain), _HASH: self.last}
+
+    def reach(self, end: dict[str, Any] | None) -> bool:
+        """True if the lines up to an end that was kept are there, in its chain."""
+        if not end or end["lines"] == 0 or end["lines"] in self.notes:
+            return True
+        return self.chain[end["lines"] - 1 : end["lines"]] == [end[_HASH]]
 
     def done(self, key: str) -> bool:
         """Whether a trial need not run: it has a number. One that failed is tried again."""
@@ -101,7 +113,7 @@ class Records:
         sealed = {**record, _HASH: _hash(self.last, record)}
         with writing(self.path):
             self._write(f"{json.dumps(sealed)}\n".encode())
-        self.last, self.lines = sealed[_HASH], self.lines + 1
+        self.chain.append(sealed[_HASH])
         self.of_key[record["key"]] = record
         self.failures += record["state"] == "failed"
 
@@ -119,6 +131,35 @@ class Records:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Lines with text; what follows the last newline was cut off, and is run again."""
+    return [line for line in path.read_bytes().split(b"\n")[:-1] if line.strip()] if path.exists() else []
+
+
+def _parsed(line: bytes) -> tuple[str, dict[str, Any]]:
+    """Why a line is no trial and no note of one, or an empty reason; and what it holds."""
+    record: Any = None
+    with suppress(ValueError, RecursionError):
+        record = plain(line)
+    if record is None:
+        return "no JSON", {}
+    return "" if isinstance(record, dict) and _TAKEN_OUT in record else fault_of(record), record
+
+
+def take_out_refused(folder: Path) -> None:
+    """Put a note in the place of each line that is no trial; the chain of hashes goes on behind it."""
+    lines, last, refused = _lines(folder / TRIALS), "", False
+    for number, line in enumerate(lines):
+        reason, record = _parsed(line)
+        if reason:
+            note = {_TAKEN_OUT: line[:_MOST_KEPT].decode(errors="replace"), "because": reason}
+            record = {**note, _HASH: _hash(last, note)}
+            lines[number], refused = json.dumps(record).encode(), True
+        last = record.get(_HASH, last)
+    if refused:
+        replace_file(folder / TRIALS, lambda file: file.write(b"".join(line + b"\n" for line in lines)))
 
 
 @contextmanager

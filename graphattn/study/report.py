@@ -257,11 +257,17 @@ class Report:
 
     @property
     def cautions(self) -> list[str]:
-        """What makes all else worth less: lines that were changed, equal arms that could not differ, comparisons that
-        nothing learned."""
+        """What makes all else worth less: lines that were changed or lost, equal arms that could not differ,
+        comparisons that nothing learned."""
         broken = self.records.broken
         lines = f"line{'s' * (len(broken) > 1)} {', '.join(map(str, broken[:5]))}{' and more' * (len(broken) > 5)}"
-        told = [f"{self.records.path.name} was changed by hand: the hash is another at {lines}"] if broken else []
+        name, out = self.records.path.name, len(self.records.notes)
+        told = [f"{name} was changed by hand: the hash is another at {lines}"] if broken else []
+        if not self.records.reach(end := self.plan.get("end", {})):
+            text = "was changed by hand: it had {lines} lines, the last of hash {hash}".format(**end)
+            told.append(f"{name} {text}")
+        if out:
+            told.append(f"{out} line{'s were' if out > 1 else ' was'} taken out of {name} that held no trial")
         told += [
             f"{verdict.claim}: {remark}, so that they could hardly differ"
             for verdict in self.verdicts

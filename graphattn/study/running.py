@@ -22,7 +22,19 @@ from .network import Model
 from .own import Own
 from .plan import Study, planned
 from .pool import cores, run_all
-from .records import LOCK, PLAN, TRIALS, Records, as_json, fault_of, held, plain, read_plan, write_plan
+from .records import (
+    LOCK,
+    PLAN,
+    TRIALS,
+    Records,
+    as_json,
+    fault_of,
+    held,
+    plain,
+    read_plan,
+    take_out_refused,
+    write_plan,
+)
 from .report import Report, report
 
 Say = Callable[[str], None]
@@ -98,6 +110,7 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
     except OSError as error:
         raise OptionError(f"out must be a folder that can be made, got {shown(str(out))}: {error.strerror}") from None
     with held(folder), torch.random.fork_rng(devices=[]):  # trials seed themselves; the caller's numbers go on
+        take_out_refused(folder)
         records, named = Records(folder), study.named()
         identity = {name: comparison.identity() for name, comparison in named.items()}
         before = read_plan(folder)
@@ -111,6 +124,8 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
         write_plan(folder, plan)
         _warn([text for about in plan["comparisons"].values() for text in about["warnings"]], folder)
         _train(named, trials, records, processes)
+        if records.reach(plan["end"]):
+            write_plan(folder, {**plan, "end": records.end})
     found = report(folder, study.summary, study.figure)
     found.check_controls()
     return found

@@ -45,7 +45,9 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = safetensors().load(content)
         size = int.from_bytes(content[:8], "little")
         said = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][_KEY])
-        told = said["told"]
+        told = said.get("told")
+        if told is None:
+            raise ValueError("one of another version of graphattn")
         if said["digest"] != _digest(tensors, told):
             raise ValueError("tensors that have changed since they were saved")
     except Exception as error:

@@ -60,7 +60,7 @@ def test_a_line_that_is_no_trial_is_named(words, copied):
     if isinstance(wrong, dict):
         wrong = json.dumps({k: v for k, v in {**json.loads(first), **wrong}.items() if v is not ...})
     path.write_text("\n".join([first, wrong, *rest, "\r\n"]))
-    with pytest.raises(LoaderError, match=f"line 2 is .*{words.removeprefix('is ')}.* or remove the line"):
+    with pytest.raises(LoaderError, match=f"line 2 is .*{words.removeprefix('is ')}.* run the study again"):
         report(copied)
 
 
@@ -91,8 +91,40 @@ def test_a_line_that_was_changed_added_or_removed_by_hand_breaks_the_chain_and_i
     records.Records(copied).append({**one, "key": "another"})
     records.Records(copied).append({**one, "key": "and another"})
     kept = records.Records(copied)
-    assert (kept.broken, kept.lines) == ([], 32)
+    assert (kept.broken, len(kept.chain)) == ([], 32)
     assert f"trials.jsonl has 32 lines, the last of hash {kept.last}." in str(report(copied))
+
+
+def test_a_refused_line_is_taken_out_by_the_study_and_that_is_said(copied):
+    path = copied / records.TRIALS
+    lines = path.read_bytes().splitlines(keepends=True)
+    one = json.loads(lines[6])
+    edited(path, 2, accuracy=5.0)
+    path.write_bytes(path.read_bytes().replace(lines[6], b"\x00garbage\n").replace(lines[29], b"{}\n"))
+    with pytest.raises(LoaderError, match="line 3 is no trial"):
+        report(copied)
+    with pytest.warns(UserWarning, match="3 lines were taken out of trials.jsonl that held no trial"):
+        found = tiny_run(copied, claims=[Claim("window", "full")])
+    assert (found.counts["done"], found.records.broken, len(found.records.chain)) == (30, [], 33)
+    assert "garbage" in path.read_text()
+    assert found.records.of_key[one["key"]]["accuracy"] == one["accuracy"]
+    assert not any("by hand" in text for text in found.cautions)
+    edited(path, 20, accuracy=0.5)
+    assert records.Records(copied).broken == [21]
+
+
+def test_lines_that_were_removed_at_the_end_stay_known(copied):
+    path = copied / records.TRIALS
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-3]))
+    last = json.loads(lines[-1])["hash"]
+    for run in (report, lambda folder: tiny_run(folder, claims=[Claim("window", "full")])):
+        with pytest.warns(UserWarning, match=f"changed by hand: it had 30 lines, the last of hash {last}"):
+            found = run(copied)
+    assert found.counts["done"] == len(found.records.chain) == 30
+    assert found.records.broken == []
+    path.write_bytes(b"".join(lines))
+    assert not any("by hand" in text for text in report(copied).cautions)
 
 
 def test_a_line_without_a_hash_is_no_line_of_a_chain(copied):

@@ -94,6 +94,14 @@ def test_training_stops_when_validation_does_not_improve(classes, tmp_path):
     assert len({line["val_loss"] for line in lines}) == 1
 
 
+def test_a_state_of_another_version_is_said_to_be_one(tmp_path):
+    save_state(tmp_path / "a.safetensors", {"x": torch.zeros(2)}, {})
+    content = (tmp_path / "a.safetensors").read_bytes().replace(b"told", b"said")
+    (tmp_path / "a.safetensors").write_bytes(content)
+    with pytest.raises(LoaderError, match="expected a state of training, got: one of another version of graphattn"):
+        load_state(tmp_path / "a.safetensors")
+
+
 @pytest.mark.parametrize("length", [640, 1408])
 def test_the_length_of_a_state_is_not_taken_for_a_pickle(length, tmp_path):
     """Of its header, with which a .safetensors begins: 80 02 or 80 05, as pickles of protocols 2 and 5 do."""
