@@ -1,4 +1,4 @@
-"""Attention of a patched module: transformers' tensors in and out, the graph's edges between."""
+"""Attention of a patched module along a graph, with transformers' tensors in and out."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from .rows import Index, Job
 if TYPE_CHECKING:
     from .state import Patch, Slot
 
-#: Arguments that change what is read or how it is weighed, which cannot be expressed as a graph.
+#: Arguments that change the sources or their weights, which cannot be expressed as a graph.
 _REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")
 
 
@@ -120,14 +120,14 @@ def _run(
 
 
 def _full(query: Tensor, key: Tensor, value: Tensor, scale: float | None, dropout: float) -> Tensor:
-    """All pairs, heads first, as decoding without a graph would have it: (B, T, H, D_v)."""
+    """All pairs, heads first, as in decoding without a graph: (B, T, H, D_v)."""
     grouped = key.shape[1] != query.shape[1]
     output = F.scaled_dot_product_attention(query, key, value, None, dropout, scale=scale, enable_gqa=grouped)
     return output.transpose(1, 2).contiguous()
 
 
 def _held(x: Tensor, which: range | tuple[range, ...] | Tensor | Index) -> Tensor:
-    """The tokens of (B, H, N, D) that all rows pick, heads first."""
+    """The tokens of (B, H, N, D) selected in all rows, heads first."""
     if isinstance(which, tuple) and not isinstance(which, Index):
         return torch.cat([x[:, :, span.start : span.stop] for span in which], 2)
     if isinstance(which, Tensor):
@@ -137,14 +137,14 @@ def _held(x: Tensor, which: range | tuple[range, ...] | Tensor | Index) -> Tenso
 
 
 def _picked(x: Tensor, which: range | Tensor | Index) -> Tensor:
-    """The picked tokens of (B, H, N, D), node-first: (B, n, H, D), or (M, H, D) of all rows."""
+    """The selected tokens of (B, H, N, D), node-first: (B, n, H, D), or (M, H, D) of all rows."""
     if isinstance(which, Index):
         return x[which.row, :, which.place]
     return _held(x, which).transpose(1, 2)
 
 
 def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:
-    """(B, T, H, D_v), with 0 for tokens that were not picked."""
+    """(B, T, H, D_v), with 0 for tokens that were not selected."""
     B, _, T, _ = query.shape
     which = job.targets
     if isinstance(which, Index):
@@ -155,7 +155,7 @@ def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:
 
 
 def _checked_mask(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """A caller's mask as it came; it may be longer than what is written, where a cache has room for more."""
+    """A caller's mask, checked; it may be longer than the written tokens if a cache has more room."""
     (B, H, T, _), S = query.shape, key.shape[2]
     if mask is None or mask.dim() != 4:
         return mask
@@ -176,7 +176,7 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
 
 
 def _edges(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The row (``None``: every row), the target's place and the source's place of each edge."""
+    """The row (``None``: every row), target position and source position of each edge."""
     graph = job.graph.union() if isinstance(job.graph, PerHead) else job.graph
     targets, sources = job.targets, job.sources
     if isinstance(targets, Index) and isinstance(sources, Index):
@@ -201,7 +201,7 @@ def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
 
 
 def _in_places(job: Job, weights: EdgeWeights, B: int, T: int, S: int) -> EdgeWeights:
-    """The weights of a call as (B, E, H) on a graph between the places of a row, 0 where a row has no such edge."""
+    """The weights of a call as (B, E, H) on a graph between the positions of a row, 0 where a row lacks the edge."""
     if (job.graph.num_targets, job.graph.num_sources) == (T, S) and isinstance(job.sources, range):
         return weights
     row, target, source = _edges(job)

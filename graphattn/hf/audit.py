@@ -1,4 +1,4 @@
-"""The connectivity that a configuration states, beside that of the model's code."""
+"""The connectivity of a configuration, compared with that of the model's code."""
 
 import json
 import os
@@ -17,18 +17,18 @@ from .patch import patched
 from .small import WINDOWS, check_counts, small
 
 _MOST_NUMBERS = 1 << 26  # parameters and buffers of a small model: 256 MiB
-_TOKENS = 29  # three windows, and no multiple of one
+_TOKENS = 29  # over three windows, and not a multiple of one
 _KINDS = ("full_attention", "sliding_attention", "chunked_attention")
 
 
 @dataclass(frozen=True)
 class ConfigAudit:
-    """The result of :func:`audit_config`; true if every layer reads what the configuration says.
+    """The result of :func:`audit_config`; true if every layer agrees with the configuration.
 
     Args:
-        model: The class that was run.
-        layers: By the name of each module of attention, its masks beside the graph that the configuration means.
-        notes: At which windows it was run, and which of them no layer has.
+        model: The class of the model.
+        layers: By the name of each module of attention, its masks compared with the graph of the configuration.
+        notes: The windows of the run, and those that no layer has.
     """
 
     model: str
@@ -59,18 +59,18 @@ class ConfigAudit:
 
 
 def audit_config(config: Any) -> ConfigAudit:
-    """Compare what a configuration of transformers says with what the model's code reads.
+    """Compare a configuration of transformers with the connectivity of the model's code.
 
-    A model with the layers of the configuration, random weights and small widths is run once, and its masks are read
-    where they reach attention. ``layer_types`` says what a layer reads; without them every layer reads the window that
-    there is, or all (earlier) tokens. A window counts the token itself; of encoders it is half on each side.
+    A model with the layers of the configuration, random weights and small widths is run once, and its masks are
+    recorded at attention. ``layer_types`` defines the graph of a layer; without it every layer has the window, if any,
+    or all (earlier) tokens. A window counts the token itself; for encoders it has half on each side.
 
     Args:
         config: A configuration of transformers, or a folder or file that holds one (``config.json``).
 
     Raises:
-        LoaderError: If there is none, or no model is made of it.
-        OptionError: If its model reads no tokens, or computes its attention in its own code.
+        LoaderError: If there is no configuration, or no model can be made of it.
+        OptionError: If its model does not read tokens, or computes attention in its own code.
 
     Example:
         >>> import transformers
@@ -93,7 +93,7 @@ def audit_config(config: Any) -> ConfigAudit:
         model = transformers.AutoModel.from_config(tiny, trust_remote_code=False).eval()
     except GraphAttnError:
         raise
-    except Exception as error:  # of transformers, which says what its configuration lacks
+    except Exception as error:  # transformers' own, about a field that the configuration lacks
         raise LoaderError(f"no small model can be made of this {type(config).__name__}: {str(error)[:200]}") from error
     if model.main_input_name != "input_ids":
         raise OptionError(f"{type(model).__name__} reads {model.main_input_name}; audit_config is for models of tokens")
@@ -127,13 +127,13 @@ def _check_layers(config: Any) -> None:
 
 
 def _refuse_large(tiny: Any) -> None:
-    """Refuse a configuration of which a small model is large, by a model whose numbers are not stored."""
+    """Refuse a configuration whose small model is large, by a model on meta."""
     from transformers import AutoModel
 
     try:
         with torch.device("meta"):
             model = AutoModel.from_config(tiny, trust_remote_code=False)
-    except RuntimeError:  # its class computes with its parameters
+    except RuntimeError:  # the class computes with its parameters
         return
     numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if numbers > _MOST_NUMBERS:
@@ -150,13 +150,13 @@ def _loaded(config: Any) -> Any:
     if not isinstance(config, str | os.PathLike):
         raise OptionError(f"config must be a configuration of transformers or its path, got {type(config).__name__}")
     if not os.path.exists(config):
-        raise LoaderError(f"there is no {config}; expected a folder with a config.json, or that file")
+        raise LoaderError(f"{config} does not exist; pass a folder with a config.json, or that file")
     try:
         _check_file(os.path.join(config, "config.json") if os.path.isdir(config) else config)
         return AutoConfig.from_pretrained(config, local_files_only=True, trust_remote_code=False)
     except GraphAttnError:
         raise
-    except Exception as error:  # of transformers, whose configurations check themselves in many ways
+    except Exception as error:  # transformers' own checks of configurations raise many kinds of errors
         raise LoaderError(f"{config}: expected a configuration of transformers: {str(error)[:800]}") from error
 
 
@@ -167,7 +167,7 @@ def _check_file(path: str | os.PathLike[str]) -> None:
 
 
 def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | None:
-    """The graph that a configuration means for a layer; ``None`` of kinds that are no attention."""
+    """The graph of a layer in a configuration; ``None`` for kinds other than attention."""
     number = re.search(r"\.(\d+)(\.|$)", f".{place.name}")
     kinds, window = getattr(config, "layer_types", None), _window(config)
     chunked = isinstance(getattr(config, "attention_chunk_size", None), int)
@@ -199,5 +199,5 @@ def _notes(config: Any, tiny: Any, layers: dict[str, Audit]) -> list[str]:
             notes.append(f"run with {name}={ran} in place of {window}")
         kind = "chunked_attention" if "chunk" in name else "sliding_attention"
         if kinds and kind not in kinds:
-            notes.append(f"{name}={window} stands in the configuration, but layer_types has no {kind}")
+            notes.append(f"the configuration has {name}={window}, but layer_types has no {kind}")
     return notes

@@ -11,11 +11,11 @@ from torch import Tensor
 
 
 class Span(NamedTuple):
-    """Tokens of one sequence in a row of a tensor, from node ``node`` on.
+    """Tokens of one sequence in a row of a tensor, with consecutive nodes from ``node`` on.
 
     Args:
-        places: Where they stand, ascending.
-        node: The number of the first one; the others follow.
+        places: Their positions in the row, ascending.
+        node: The node of the first one.
     """
 
     places: range | tuple[int, ...]
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A sequence in a row of the batch: its targets and sources, and how many tokens it has so far."""
+    """A sequence in a row of the batch: its targets and sources, and its number of tokens so far."""
 
     row: int
     targets: Span
@@ -45,19 +45,19 @@ class Piece(NamedTuple):
 
     @property
     def is_solid(self) -> bool:
-        """True if its tokens stand side by side."""
+        """True if its tokens are contiguous."""
         return isinstance(self.targets.places, range) and isinstance(self.sources.places, range)
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The sequences of a call; what all its layers derive from them is kept here.
+    """The sequences of a call, with derivations shared by all layers.
 
     Args:
-        pieces: Of every row; of the first row alone where all rows are alike.
-        alike: True if all rows have one sequence of the same places.
-        targets: T, the places of a row in the query; ``sources``, S, those in the key.
-        request: What transformers asked a mask for; empty where it did not.
+        pieces: Sequences of every row, or of the first row if all rows are alike.
+        alike: True if all rows have one sequence at the same positions.
+        targets: T, the number of positions of a row in the query; ``sources``, S, that in the key.
+        request: The arguments of transformers' request for a mask; empty without one.
     """
 
     pieces: tuple[Piece, ...]
@@ -86,14 +86,14 @@ def all_tokens(T: int, S: int, *, crosses: bool) -> Frame:
 
 
 def frame_of(request: dict[str, Any], *, crosses: bool) -> Frame:
-    """The frame of a mask that transformers asked for.
+    """The frame of a mask that transformers requests.
 
-    Of ``q_length`` new tokens, ``q_offset`` came before; of ``kv_length`` places in a cache, ``kv_offset`` were dropped
-    before; ``attention_mask`` is bool (B, n) over all tokens. Tokens are numbered without those that are masked.
+    ``q_length`` new tokens follow ``q_offset`` earlier ones; ``kv_length`` positions in a cache follow ``kv_offset``
+    dropped ones; ``attention_mask`` is bool (B, n) over all tokens. Masked tokens are not numbered.
     """
     T, S, past, dropped = (int(request[name]) for name in ("q_length", "kv_length", "q_offset", "kv_offset"))
     present, sequences = request.get("attention_mask"), packed(request.get("mask_function"))
-    end = dropped + S if crosses else min(past + T, dropped + S)  # a static cache has places that are not written yet
+    end = dropped + S if crosses else min(past + T, dropped + S)  # a static cache has unwritten positions
     if sequences is not None:
         pieces = [piece for row, ids in enumerate(sequences.tolist()) for piece in _runs_of(row, ids)]
         return Frame(tuple(pieces), False, T, S, request)
@@ -111,7 +111,7 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
         return mask
     rows = max(len(decoder.pieces), len(mask.pieces))
     ours, theirs = (list(frame.pieces) * (rows if frame.alike else 1) for frame in (decoder, mask))
-    if len(ours) != len(theirs):  # packed sequences have no encoder of their own
+    if len(ours) != len(theirs):  # packed sequences have no separate encoder outputs
         return mask
     pieces = tuple(
         Piece(row, own.targets, other.sources, other.length)
@@ -121,13 +121,13 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
 
 
 def _piece(row: int, there: range | tuple[int, ...], past: int, T: int, dropped: int) -> Piece:
-    """The sequence of the tokens that are there, of all places that a row has had."""
+    """The sequence of the unmasked tokens among all positions of a row so far."""
     targets, sources = _within(there, past, past + T), _within(there, dropped, None)
     return Piece(row, targets, sources, len(there))
 
 
 def _within(there: range | tuple[int, ...], first: int, last: int | None) -> Span:
-    """The tokens from a place on, as places from there."""
+    """The tokens from a position on, with positions relative to it."""
     before = bisect_left(there, first)
     chosen = there[before : None if last is None else bisect_left(there, last)]
     if isinstance(chosen, range):
@@ -136,7 +136,7 @@ def _within(there: range | tuple[int, ...], first: int, last: int | None) -> Spa
 
 
 def _present(present: Tensor) -> list[range | tuple[int, ...]]:
-    """The places of the tokens that are there in each row of bool (B, n)."""
+    """The positions of the unmasked tokens in each row of bool (B, n)."""
     n = present.shape[1]
     number = present.sum(1).tolist()
     first = present.int().argmax(1).tolist()
@@ -155,7 +155,7 @@ def _runs_of(row: int, ids: list[int]) -> list[Piece]:
 
 
 def packed(function: Any) -> Tensor | None:
-    """The number of each token's sequence, int64 (B, N), if the mask function keeps packed sequences apart."""
+    """The sequence of each token, int64 (B, N), if the mask function separates packed sequences."""
     if not callable(function) or getattr(function, "__closure__", None) is None:
         return None
     for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):

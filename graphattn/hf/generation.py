@@ -1,4 +1,4 @@
-"""``generate`` of a patched model: its graph is of the whole sequence, and reads nothing that is not written."""
+"""``generate`` of a patched model: its graph is that of the whole sequence, and must not read unwritten tokens."""
 
 from types import MethodType
 from typing import Any
@@ -17,7 +17,7 @@ _HOOKED = ("generate", "_prepare_generated_length", "_prepare_cache_for_generati
 
 
 def hook(model: nn.Module, patch: Any) -> None:
-    """Let ``generate`` of the model, and of models in it, tell the patch how long a sequence becomes."""
+    """Wrap ``generate`` of the model, and of models in it, to record the final length for the patch."""
     for part in model.modules():
         if all(hasattr(type(part), name) for name in _HOOKED):
             part._graphattn_patch = patch
@@ -37,7 +37,7 @@ def _generate(self: Any, *args: Any, **options: Any) -> Any:
     try:
         return type(self).generate(self, *args, **options)
     finally:
-        patch.running.length = before  # of the generate that this one drafts for
+        patch.running.length = before  # of the generate that called this one for drafts
 
 
 def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
@@ -54,7 +54,7 @@ def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
 def _prepared_cache(
     self: Any, config: Any, inputs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
 ) -> Any:
-    """A cache that holds all tokens: what a graph reads is no business of the model's own window."""
+    """A cache of all tokens, since a graph may read beyond the model's own window."""
     from transformers import cache_utils as caches
 
     given = inputs.get("past_key_values")
@@ -70,19 +70,19 @@ def _prepared_cache(
 
 
 def check_leaks(patch: Any, prompt: int, length: int) -> None:
-    """Refuse graphs by which a token depends on one that is not written when it is computed."""
+    """Refuse graphs in which a token depends on one that is written after it is computed."""
     writers = [slot for slot in patch.slots.values() if slot.place.role in ("", "decoder") and slot.writes]
     if all(slot.given is None or isinstance(slot.given, str) for slot in writers):
         return
     layers = [_first(_graph(slot, length), length) for slot in writers]
-    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
+    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks(layers, place)
     if leak:
         first, last = leak.path[0][1], leak.path[-1][2]
         path = "".join(f"\n  layer {layer}: {source} -> {target}" for layer, source, target in leak.path)
         raise GraphError(
             f"generate would need tokens that are not written yet: token {last} depends on token {first}, and tokens "
-            f"{prompt} to {length - 1} are written one by one after the prompt.{path}\nTake away edges from later "
+            f"{prompt} to {length - 1} are written one by one after the prompt.{path}\nRemove edges from later "
             "sources, as graph & ga.graphs.causal(...) does, or make the prompt longer"
         )
 
@@ -92,8 +92,8 @@ def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
         return causal(length)
     if slot.inputs:
         raise GraphError(
-            "generate needs the graph of the whole sequence at its start, and a function of the batch sees what is "
-            "written so far; give a function of the length"
+            "generate needs the graph of the whole sequence at its start, but a function of the batch gets the tokens "
+            "so far; pass a function of the length"
         )
     return sized(slot.given, length)
 

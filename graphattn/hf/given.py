@@ -1,4 +1,4 @@
-"""The graphs that a caller gives for a model, module by module, and their sizes."""
+"""The given graphs of a model, module by module, and their sizes."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ from .modules import Place, stacks
 from .rows import Graph, each
 
 OWN = "model"
-"""In place of a graph: the model's own connectivity, read off its masks."""
+"""In place of a graph: the model's own connectivity, from its masks."""
 
 _HINT = "; a function of the batch names inputs of the model, as lambda input_ids: ..., and a builder is called first"
 
@@ -23,12 +23,12 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
     """The graph of each module; modules without one are left out.
 
     Raises:
-        OptionError: If a name means no module, or one graph is given for several stacks.
-        GraphError: If something else than a graph is given, or not as many as layers.
+        OptionError: If a name matches no module, or one graph is given for several stacks.
+        GraphError: If anything but graphs is given, or another number than that of layers.
     """
     if isinstance(given, Mapping):
         if not given:
-            raise GraphError("graph is a dict of no graphs; name a layer, a role or a part: {0: graph}")
+            raise GraphError("graph must not be an empty dict; name a layer, a role or a part: {0: graph}")
         return _by_name(given, places)
     if isinstance(given, str) and given == OWN:
         return dict.fromkeys(places, OWN)
@@ -37,7 +37,7 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
         roles = sorted({place.role for place in places} - {""})
         hint = f"by role ({', '.join(map(repr, roles))}) or name" if roles else "by name"
         raise OptionError(
-            f"graph must name its stack, {hint}, as {{{(roles or list(stacks(places)))[0]!r}: graph}}; this "
+            f"graph must name its stack, {hint}, such as {{{(roles or list(stacks(places)))[0]!r}: graph}}; the "
             f"model has {names}"
         )
     if _is_one(given):
@@ -59,7 +59,7 @@ def _by_name(given: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given
             meant = [place for place in places if isinstance(key, str) and place.answers(key)]
         if not meant:
             names = sorted({place.role for place in places} - {""}) + list(stacks(places))
-            raise OptionError(f"graph[{key!r}] means no attention of this model; it has {', '.join(names)}, or layers")
+            raise OptionError(f"graph[{key!r}] matches no attention of the model; it has {', '.join(names)}, or layers")
         for part in dict.fromkeys(place.stack for place in meant):
             chosen |= by_module(value, [place for place in meant if place.stack == part])
     return chosen
@@ -70,17 +70,17 @@ def _is_one(given: Any) -> bool:
 
 
 def checked(given: Any) -> Given:
-    """A graph of a list, or the error that says what it is instead."""
+    """A graph of a list, or an error for anything else."""
     if _is_one(given) or given == OWN:
         return given
     raise no_graph(given, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function")
 
 
 def reads_batch(given: Given, inputs: Iterable[str], role: str = "") -> list[str]:
-    """The inputs of the model that a function of the batch asks for; none for a function of the length.
+    """The inputs of the model that a function of the batch takes; none for a function of the length.
 
     Raises:
-        OptionError: If a function takes something else.
+        OptionError: If a function takes anything else.
     """
     if isinstance(given, AttentionGraph | Pattern | PerHead | str):
         return []
@@ -99,7 +99,7 @@ def reads_batch(given: Given, inputs: Iterable[str], role: str = "") -> list[str
 
 
 def sized(given: Any, length: int, targets: int | None = None) -> Graph:
-    """The graph between ``length`` tokens, or between ``targets`` and so many; a larger one is left as it is."""
+    """The graph between ``length`` tokens, or from them to ``targets``; a larger one stays as it is."""
     if isinstance(given, Pattern):
         return given(length) if targets is None else given(targets, length)
     if not isinstance(given, AttentionGraph | PerHead):
@@ -112,7 +112,7 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
     if given.num_targets < least[0] or given.num_sources < least[1]:
         raise GraphError(
             f"the sequence has {least[1]} tokens{'' if targets is None else f' and {targets} targets'}; {given!r} must "
-            f"have as many nodes or more. A pattern, made with ... for its size, fits any length"
+            f"have at least as many nodes; a pattern, made with ... for its size, fits any length"
         )
     if targets is not None and given.num_sources > length:
         return _first_sources(given, length)

@@ -1,4 +1,4 @@
-"""Masks of a patched model: the tokens that are there, and a ticket with the request for the mask."""
+"""Masks of a patched model: the unmasked tokens, and a ticket with the request for the mask."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -12,18 +12,18 @@ from .frame import Frame, frame_of, packed
 if TYPE_CHECKING:
     from .state import Call, Patch
 
-KEPT = 8  # tickets by which a mask that was copied to another device is known again
+KEPT = 8  # tickets kept to recognise a mask that was copied to another device
 _WHOLE = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
 
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """A request of transformers for a mask, and what layers derive from it."""
+    """A request of transformers for a mask, with the derivations of layers."""
 
     request: dict[str, Any]
     view: Tensor | None = None
     call: "Call | None" = None
-    """The call that it was asked for in."""
+    """The call of the request."""
     frames: dict[bool, Frame] = field(default_factory=dict)
     masks: dict[str, Tensor | None] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class Ticket:
         return self.frames[crosses]
 
     def mask(self, implementation: str) -> Tensor | None:
-        """The mask that the model would have had."""
+        """The mask of the model without a patch."""
         if implementation not in self.masks:
             from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -42,14 +42,14 @@ class Ticket:
         return self.masks[implementation]
 
     def dense(self) -> Tensor:
-        """The mask, bool (B, 1, T, S), whatever it says."""
+        """The mask as bool (B, 1, T, S), even if it is trivial."""
         from transformers.masking_utils import sdpa_mask
 
         mask: Any = sdpa_mask(**{**self.request, **_WHOLE})
         return cast(Tensor, mask)
 
     def says_nothing(self, *, own: bool) -> bool:
-        """True if all tokens are there at once, as without a mask; ``own``: and its layers read as they did."""
+        """True if all tokens are unmasked, as without a mask; with ``own`` also if its layers need no mask."""
         request, window = self.request, self.request.get("local_size")
         present = request.get("attention_mask")
         if request["q_offset"] or request["kv_offset"] or request["q_length"] != request["kv_length"]:
@@ -62,10 +62,10 @@ class Ticket:
 
 @torch.compiler.disable
 def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
-    """The mask function of a patched model: bool (B, 1, T, S), the tokens that are there, with a ticket.
+    """The mask function of a patched model: bool (B, 1, T, S) of the unmasked tokens, with a ticket.
 
-    Models that compute with their mask, as convolutions do that skip padding, find the padding in it; attention that is
-    a model's own code, where it is eager, finds the floats that it adds.
+    Models that compute with their mask, such as convolutions that skip padding, find the padding in it; eager attention
+    in a model's own code gets floats to add.
     """
     offsets = {name: int(request.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
     ticket = Ticket(request | offsets, call=patch.running.call)
@@ -98,7 +98,7 @@ def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
     ticket: Ticket | None = getattr(mask, "_graphattn_ticket", None)
     if ticket is not None or not isinstance(mask, Tensor):
         return ticket
-    detached = patch.places.get(mask.data_ptr())  # as checkpointing hands it over again
+    detached = patch.places.get(mask.data_ptr())  # as checkpointing passes it
     if detached is not None and detached.view is not None and detached.view.shape == mask.shape:
         return detached
     call = patch.running.call
@@ -116,9 +116,9 @@ def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
 
 
 def outside_call() -> OptionError:
-    """The refusal of a layer that runs on a function of the batch, but in no call of the model."""
+    """The error for a layer on a function of the batch that runs outside a call of the model."""
     return OptionError(
-        "the graph is a function of the model's inputs, and a layer of attention runs outside of a call of the model, "
-        "so that these are not known: as where gradient checkpointing runs it again, in a model that hands its layers "
-        "no mask. Give a graph or a function of the length, or turn checkpointing off"
+        "the graph is a function of the model's inputs, which are unknown to a layer that runs outside a call of the "
+        "model, such as under gradient checkpointing in a model that passes no masks to its layers; pass a graph or a "
+        "function of the length, or turn checkpointing off"
     )

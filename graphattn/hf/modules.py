@@ -1,4 +1,4 @@
-"""The attention of a Hugging Face model: which of its modules attend, in which order, and what they read."""
+"""The attention modules of a Hugging Face model, in order, with their stacks and roles."""
 
 import inspect
 import re
@@ -10,12 +10,12 @@ from torch import nn
 
 from ..errors import OptionError
 
-_INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of what calls it
+_INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of its callers
 _CROSS = re.compile(r"cross|encoder_attn|enc_?dec|xattn", re.IGNORECASE)
 ROLES = ("encoder", "decoder", "cross")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
-#: What can be done about models whose attention is their own code, by the name of their module in transformers.
-_READ = "ga.models.from_hf(model) reads it with its weights"
+#: Advice for models with attention in their own code, by the name of their module in transformers.
+_READ = "ga.models.from_hf(model) converts it with its weights"
 _ALIBI = "add ga.nn.ALiBi to a ga.models.GPT"
 _INSTEAD = {
     "longformer": _READ,
@@ -49,14 +49,14 @@ class Place:
     role: str
 
     def answers(self, key: str) -> bool:
-        """True if a caller's key means this module: its role, or its stack, or a part of its name."""
+        """True if a caller's key matches this module: its role, its stack, or a part of its name."""
         if self.role and key in ROLES:
             return key == self.role
         return key in (self.role, self.stack) or f".{key}." in f".{self.name}."
 
 
 def attention_modules(model: nn.Module) -> dict[Place, nn.Module]:
-    """The modules of attention in the order in which the model holds them.
+    """The modules of attention in the order of the model.
 
     Raises:
         OptionError: If the model, or a model in it, has attention that is not behind transformers' interface.
@@ -96,7 +96,7 @@ def _role(name: str) -> str:
 
 
 def own_code(model: nn.Module) -> list[str]:
-    """The classes of attention in a model that compute their softmax themselves, which nothing can be given for."""
+    """The classes of attention in a model that compute their own softmax, which cannot be patched."""
     kinds: dict[Any, None] = dict.fromkeys(type(part) for part in model.modules())
     return [
         kind.__name__
@@ -112,7 +112,7 @@ def _attends(kind: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def _written(kind: Any, words: str) -> bool:
-    """True if the source of a class, or of a class that it comes from, has these words."""
+    """True if the source of a class, or of a parent class, contains a text."""
     for base in kind.__mro__[: kind.__mro__.index(nn.Module)]:
         try:
             if words in inspect.getsource(base):
@@ -124,5 +124,5 @@ def _written(kind: Any, words: str) -> bool:
 
 def _refusal(part: nn.Module) -> str:
     family = type(part).__module__.rpartition(".")[2].removeprefix("modeling_")
-    instead = _INSTEAD.get(family, "take a model of the same kind that is behind it, or one of graphattn.models")
+    instead = _INSTEAD.get(family, "use a similar model behind it, or one of graphattn.models")
     return f"{type(part).__name__} computes its attention in its own code, not behind AttentionInterface: {instead}"

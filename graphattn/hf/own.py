@@ -1,4 +1,4 @@
-"""A model's own connectivity: the graphs that its masks mean."""
+"""A model's own connectivity: the graphs of its masks."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from .masks import Ticket
 
 
 def own_graphs(mask: Tensor | None, ticket: Ticket | None, T: int, S: int, *, is_causal: bool) -> list[AttentionGraph]:
-    """The graph of each row of the batch by the model's own masks; one graph if all rows read alike."""
+    """The graph of each row of the batch from the model's own masks; one graph if all rows are alike."""
     if ticket is not None:
         graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember("own", lambda: _of_request(ticket))
         return graphs
@@ -37,7 +37,7 @@ def _of_masks(mask: Tensor, T: int, S: int, windows: list[int] | None = None) ->
 
 
 def _named(mask: Tensor, windows: list[int]) -> AttentionGraph:
-    """The closed form of a mask where it has one, so that it has a name and costs nothing."""
+    """The closed form of a mask, if there is one, which has a name and costs nothing."""
     T, S = mask.shape
     for form in [_all(T, S), *([causal(T), *(sliding_window(T, w) for w in windows if w > 0)] if T == S else [])]:
         if form.num_edges == int(mask.sum()) and bool((form.mask().to(mask.device) == mask).all()):

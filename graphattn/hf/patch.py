@@ -1,4 +1,4 @@
-"""Patching: a model of transformers whose attention reads along graphs, and the way back."""
+"""Patching a model of transformers so that its attention reads along graphs, and removing the patch."""
 
 import inspect
 import weakref
@@ -21,36 +21,35 @@ from .modules import attention_modules
 from .state import Patch, Slot
 
 _NUMBERS = count(1)
-_LIVE: weakref.WeakValueDictionary[str, Patch] = weakref.WeakValueDictionary()  # by what configurations name
+_LIVE: weakref.WeakValueDictionary[str, Patch] = weakref.WeakValueDictionary()  # by the name in configurations
 _NAME = "_attn_implementation_internal"  # of a configuration
 
 
 def patch(model: nn.Module, graph: Any) -> Patch:
     """Let the attention of a Hugging Face model run on a graph, in place.
 
-    What is behind transformers' attention interface keeps its weights, biases, caches, ``generate`` and trainer; only
-    what a token reads is the graph's: it replaces the model's own causal, sliding or chunked mask. A sequence's nodes
-    are its tokens, so padding on either side, packed sequences (position ids that start again) and a cache change
-    nothing: a shorter sequence reads along the first nodes of a graph, or along the pattern in its size. A 4-D mask of
-    the caller's, and relative biases, are added to the scores. A token without edges gets 0.
+    Models behind transformers' attention interface keep their weights, biases, caches, ``generate`` and trainer; the
+    graph replaces only the model's own causal, sliding or chunked mask. A sequence's nodes are its tokens, so that
+    padding on either side, packed sequences (position ids that restart) and a cache change nothing: a shorter sequence
+    reads along the first nodes of a graph, or along the pattern at its size. A 4-D mask of the caller, and relative
+    biases, are added to the scores. A token without edges gets 0.
 
-    With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, (B, E, H); ``dense()`` of one
+    With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, (B, E, H), whose ``dense()``
     is (B, H, T, S). ``save_pretrained`` keeps the graph in the configuration.
 
     Args:
-        model: Any model of ``transformers`` that is behind its attention interface; also one in a PEFT adapter.
+        model: Any model of ``transformers`` behind its attention interface, also in a PEFT adapter.
         graph: An :class:`AttentionGraph`, :class:`Pattern` or :class:`PerHead` for all layers; or a list with one for
-            each layer; or a dict of them by layer, role ("encoder", "decoder", "cross") or name of a stack, whose
-            other layers stay as they are; or a function of the length, or of inputs of the model that it names
+            each layer; or a dict of them by layer, role ("encoder", "decoder", "cross") or name of a stack, which
+            leaves other layers as they are; or a function of the length, or of named inputs of the model
             (``lambda input_ids, attention_mask: ...``), that returns a graph, or a list of one for each example;
-            "model" for the model's own connectivity, as graphs; "saved" for what its configuration holds.
+            "model" for the model's own connectivity, as graphs; "saved" for the graphs in its configuration.
 
     Returns:
         A :class:`Patch`: print it; ``layers(length)`` gives the layers' graphs.
 
     Raises:
-        OptionError: If the model, or a layer that is named, is not behind the interface; the message says what can be
-            done.
+        OptionError: If the model, or a named layer, is not behind the interface; the message has advice.
         GraphError: If a graph does not fit; in ``generate``, if one leaks (with the path).
 
     Example:
@@ -68,7 +67,7 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     _need_model(model)
     modules = attention_modules(model)
     if not hasattr(model, "config"):
-        raise OptionError(f"model must be a model of transformers, got {type(model).__name__}; patch the one in it")
+        raise OptionError(f"model must be a model of transformers, got {type(model).__name__}; pass the one in it")
     given = saving.saved_in(model) if isinstance(graph, str) and graph == "saved" else graph
     chosen, data = by_module(given, list(modules)), saving.to_data(given)
     made = Patch(model, _inputs(model))
@@ -89,10 +88,10 @@ def patch(model: nn.Module, graph: Any) -> Patch:
 
 
 def unpatch(model: nn.Module) -> None:
-    """Take the graphs away again: the model reads as it did before :func:`patch`.
+    """Remove the graphs: the model is as it was before :func:`patch`.
 
     Args:
-        model: The model, or a model in it; one that is not patched stays as it is. A copy of it is another model.
+        model: The model, or a model in it; one without a patch stays as it is. A copy of it is another model.
     """
     _need_model(model)
     for made in _patches(model):
@@ -103,11 +102,11 @@ def unpatch(model: nn.Module) -> None:
 
 @contextmanager
 def patched(model: nn.Module, graph: Any) -> Iterator[Patch]:
-    """:func:`patch` for as long as a ``with`` block lasts; then the model is as it was, patched or not.
+    """A context with :func:`patch`; afterwards the model is as it was, patched or not.
 
     Args:
-        model: As :func:`patch` takes it.
-        graph: As :func:`patch` takes it.
+        model: As for :func:`patch`.
+        graph: As for :func:`patch`.
     """
     before = getattr(getattr(model, "config", None), saving.KEY, None)
     earlier = _patches(model)
@@ -122,12 +121,12 @@ def patched(model: nn.Module, graph: Any) -> Iterator[Patch]:
 
 
 def from_pretrained(path: Any, graph: Any = "saved", **options: Any) -> nn.Module:
-    """A model that was saved while it was patched, on its graph again.
+    """A model that was saved with a patch, patched with its graph again.
 
     Args:
-        path: Of the folder that ``save_pretrained`` wrote, or what else transformers loads.
-        graph: Another graph than the saved one; needed where a function was given.
-        options: Of ``from_pretrained`` of the model's class.
+        path: The folder that ``save_pretrained`` wrote, or another source of transformers.
+        graph: A graph in place of the saved one; required if a function was given.
+        options: Options of ``from_pretrained`` of the model's class.
 
     Raises:
         LoaderError: If no graph was saved with it.
@@ -151,7 +150,7 @@ def _patches(model: nn.Module) -> set[Patch]:
 
 
 def _name_for(made: Patch, original: str | None) -> str:
-    """The name by which configurations that named ``original`` find the patch, and copies of them too."""
+    """The name of the patch in configurations that named ``original``, and in copies of them."""
     from transformers.masking_utils import AttentionMaskInterface
     from transformers.modeling_utils import AttentionInterface
 
@@ -168,7 +167,7 @@ def _name_for(made: Patch, original: str | None) -> str:
 
 
 def _own_configs(model: nn.Module) -> None:
-    """Copies of the configurations that another patched model shares with this one, which name that one's patch."""
+    """Copies of configurations shared with another patched model, which name its patch."""
     parts = [part for part in model.modules() if hasattr(getattr(part, "config", None), _NAME)]
     if not any(getattr(part.config, _NAME) in _LIVE for part in parts):
         return
@@ -182,7 +181,7 @@ def _own_configs(model: nn.Module) -> None:
 
 
 def _watch(model: nn.Module, made: Patch) -> None:
-    """Let the patch see the calls of the model and of the models in it; a decoder's inputs have their longer names."""
+    """Hook the calls of the model and of the models in it; inputs of a decoder have longer names."""
     roles = {id(part): slot.place.role for part in model.modules() if (slot := part.__dict__.get("_graphattn"))}
     for part in model.modules():
         held = {roles[id(inner)] for inner in part.modules() if id(inner) in roles}
@@ -198,7 +197,7 @@ def _watch(model: nn.Module, made: Patch) -> None:
 
 
 def _restore(model: nn.Module, made: Patch) -> None:
-    """Take away what a patch left in the parts of a model."""
+    """Remove the hooks and names of a patch from the parts of a model."""
     for part in model.modules():
         config = getattr(part, "config", None)
         name = getattr(config, _NAME, None)
@@ -212,7 +211,7 @@ def _restore(model: nn.Module, made: Patch) -> None:
 
 
 def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:
-    """The configurations by which modules, and the models around them that make their masks, find their attention."""
+    """The configurations that select the attention of modules, and of the models that make their masks."""
     wanted = {id(module) for module in modules}
     found: dict[int, Any] = {}
     for part in model.modules():

@@ -1,4 +1,4 @@
-"""From graphs and the sequences of a call to one run of attention."""
+"""One run of attention for the graphs and sequences of a call."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
 Graph = AttentionGraph | PerHead
-_FEW = 8  # spans of sources that are copied span by span
+_FEW = 8  # most spans of sources that are copied span by span
 _AT_ONCE = 64  # targets whose sources are looked up together
 
 
 class Index(NamedTuple):
-    """Places of tokens in a batch: the row and the place of each, int64 (M,), or (B, k) in a step."""
+    """Positions of tokens in a batch: the row and the position of each, int64 (M,), or (B, k) in a step."""
 
     row: Tensor
     place: Tensor
@@ -29,12 +29,12 @@ class Job:
     """A run of attention.
 
     Args:
-        graph: Between the tokens that are picked.
-        targets: Which tokens those are: places that all rows share (a range, or int64 (k,)), or one by one.
-        sources: Likewise.
-        missing: bool (B, k): sources that only fill up the row of a step.
-        reads_all: True if every target reads all of the sources that are picked.
-        spans: The sources as a few ranges, which are copied faster than places one by one; empty where they are not.
+        graph: The graph between the selected tokens.
+        targets: The selected targets: positions that all rows share (a range, or int64 (k,)), or one by one.
+        sources: The selected sources, alike.
+        missing: bool (B, k): sources that pad the row of a step.
+        reads_all: True if every target reads all of the selected sources.
+        spans: The sources as a few ranges, which are copied faster than single positions; else empty.
     """
 
     graph: Graph
@@ -46,7 +46,7 @@ class Job:
 
 
 def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) -> Job:
-    """The run of graphs, one for each piece of the frame, in which piece i has the nodes that its graph has first."""
+    """The run of graphs, one for each piece of the frame, each on the first nodes of its graph."""
     steps = frame.targets == 1 and all(piece.targets.size == 1 for piece in frame.pieces)
     steps = steps and (frame.alike or len(frame.pieces) == batch)
     if steps and not any(isinstance(graph, PerHead) for graph in graphs):
@@ -75,19 +75,19 @@ def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> A
 
 
 def check_written(graph: AttentionGraph | PerHead, piece: Piece) -> None:
-    """Refuse new targets that the token before them reads, which was computed without them."""
+    """Refuse new targets that are sources of the token before them, which was computed without them."""
     before = torch.tensor([piece.targets.node - 1])
     for one in dict.fromkeys(graph.graphs) if isinstance(graph, PerHead) else [graph]:
         last = int(one.edges.rows(before).hi.amax()) if one.edges.rows(before).hi.numel() else 0
         if last > piece.targets.node:
             raise GraphError(
                 f"token {int(before)} reads token {last - 1}, which was not written when token {int(before)} was "
-                "computed; take away edges from later sources, as graph & ga.graphs.causal(...) does"
+                "computed; remove edges from later sources, as graph & ga.graphs.causal(...) does"
             )
 
 
 def _check_present(graph: AttentionGraph, targets: range, sources: range) -> None:
-    """Refuse new targets that read what a cache has dropped, or what is not there yet."""
+    """Refuse new targets whose sources a cache has dropped, or are not written yet."""
     reads = graph.edges.rows(torch.arange(targets.start, targets.stop))
     some = reads.hi > reads.lo
     if not bool(some.any()):
@@ -96,11 +96,11 @@ def _check_present(graph: AttentionGraph, targets: range, sources: range) -> Non
     if first < sources.start:
         raise GraphError(
             f"token {targets.start} reads token {first}, which the cache has dropped: it holds tokens from "
-            f"{sources.start} on. Pass past_key_values=transformers.DynamicCache(), which holds all"
+            f"{sources.start} on; pass past_key_values=transformers.DynamicCache(), which holds all"
         )
     if last >= sources.stop:
         raise GraphError(
-            f"a token from {targets.start} on reads token {last}, which is not written yet; take away edges from later "
+            f"a token from {targets.start} on reads token {last}, which is not written yet; remove edges from later "
             "sources, as graph & ga.graphs.causal(...) does"
         )
 
@@ -124,7 +124,7 @@ def _indices(pieces: tuple[Piece, ...], device: torch.device) -> tuple[Index, In
 
 
 def _step(graphs: list[AttentionGraph], frame: Frame, device: torch.device) -> Job:
-    """One new token in each row: it reads all of the sources that are picked for it."""
+    """One new token in each row, which reads all of its selected sources."""
     picked = [_read(graph, piece) for graph, piece in zip(graphs, frame.pieces, strict=True)]
     one = range(1)
     read = picked[0]
@@ -154,10 +154,10 @@ def _places(read: range | tuple[range, ...] | Tensor) -> Tensor:
 
 
 def _read(graph: AttentionGraph, piece: Piece) -> range | tuple[range, ...] | Tensor:
-    """The places of the sources that the one target reads."""
+    """The positions of the sources of a single target."""
     target, sources = piece.targets.node, piece.sources
     if target >= graph.num_targets:
-        raise GraphError(f"the sequence has {target + 1} tokens; {graph!r} must have as many nodes or more")
+        raise GraphError(f"the sequence has {target + 1} tokens; {graph!r} must have at least as many nodes")
     spans = _spans(graph, target)
     if not spans:
         return range(0)
@@ -172,7 +172,7 @@ def _read(graph: AttentionGraph, piece: Piece) -> range | tuple[range, ...] | Te
 
 
 def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
-    """The sources of a target as intervals; made for many targets at once, since the next steps ask for them."""
+    """The sources of a target as intervals, computed for many targets at once, for the next steps."""
     block = target // _AT_ONCE
 
     def make() -> list[list[tuple[int, int]]]:
@@ -188,7 +188,7 @@ def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
 
 
 def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: torch.device) -> Job:
-    """The run of graphs between all places of a row, one for all rows or one for each."""
+    """The run of graphs between all positions of a row, one for all rows or one for each."""
     T, S = frame.targets, frame.sources
     if len(graphs) == 1:
         return Job(graphs[0].to(device), range(T), range(S))

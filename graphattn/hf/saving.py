@@ -1,4 +1,4 @@
-"""Graphs in the configuration of a model: they are saved with it, and plain transformers passes them by."""
+"""Graphs in the configuration of a model: they are saved with it, and ignored by transformers without a patch."""
 
 import os
 from os import PathLike
@@ -15,7 +15,7 @@ KEY = "graphattn"  # of the configuration
 
 
 def to_data(given: Any) -> Any:
-    """The graphs given to ``patch`` as data for JSON; a function leaves its name."""
+    """The graphs given to ``patch`` as JSON data; a function is stored by name."""
     if isinstance(given, AttentionGraph | Pattern | PerHead):
         return {"graph": graph_to_dict(given)}
     if isinstance(given, dict):
@@ -29,7 +29,7 @@ def from_data(data: Any) -> Any:
     """The inverse of :func:`to_data`.
 
     Raises:
-        LoaderError: If it is something else, or a function, which is not saved.
+        LoaderError: If the data is of another kind, or a function, which is not saved.
     """
     kind, value = next(iter(data.items()), ("", None)) if isinstance(data, dict) else ("", None)
     if data == OWN:
@@ -41,8 +41,8 @@ def from_data(data: Any) -> Any:
     if kind == "by" and isinstance(value, list) and all(isinstance(item, list) and len(item) == 2 for item in value):
         return {key: from_data(item) for key, item in value}
     if kind == "function":
-        raise LoaderError(f"the model was saved on the function {value}, which is not data: pass graph={value}")
-    raise LoaderError(f"config.{KEY} must be what ga.patch keeps there, got {str(data)[:80]}")
+        raise LoaderError(f"the model was saved with the function {value}, which is not stored; pass graph={value}")
+    raise LoaderError(f"config.{KEY} must hold graphs from ga.patch, got {str(data)[:80]}")
 
 
 def saved_in(model: nn.Module) -> Any:
@@ -54,7 +54,7 @@ def saved_in(model: nn.Module) -> Any:
 
 
 def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
-    """The plain model in a folder, of the class that was saved."""
+    """The model in a folder without its patch, of the saved class."""
     try:
         import transformers
     except ImportError:
@@ -62,11 +62,11 @@ def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
     if not isinstance(path, str | PathLike):
         raise LoaderError(f"path must be a folder that save_pretrained wrote, got {type(path).__name__}")
     if not os.path.isdir(path) and (os.path.isabs(path) or str(path).startswith(".")):
-        raise LoaderError(f"there is no folder {path}; expected one that model.save_pretrained wrote")
+        raise LoaderError(f"{path} is not a folder; pass one that model.save_pretrained wrote")
     options = {"trust_remote_code": False} | options
     try:
         config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=options["trust_remote_code"])
-    except Exception as error:  # of transformers, whose configurations check themselves in many ways
+    except Exception as error:  # transformers' own checks of configurations raise many kinds of errors
         raise LoaderError(f"{path}: expected a folder that save_pretrained wrote: {str(error)[:800]}") from None
     names = config.architectures or [None]
     kind = getattr(transformers, names[0] or "AutoModel", None)

@@ -1,4 +1,4 @@
-"""Configurations with the layers of a model and the widths of a toy, so that its code runs in milliseconds."""
+"""Configurations with a model's layers and small widths, so that its code runs in milliseconds."""
 
 import re
 from typing import Any
@@ -15,16 +15,16 @@ WIDTHS = {
     24: "intermediate_size d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim n_inner mlp_dim moe_intermediate_size",
     64: "max_position_embeddings n_positions max_source_positions max_target_positions",
 }
-#: What configurations call the number of tokens that a layer reads.
+#: Names of a layer's window in configurations.
 WINDOWS = ("local_attention", "sliding_window", "attention_window_size", "attention_chunk_size")
 WINDOW = 8  # in place of a larger one; 9 of an odd one
-_COUNT = re.compile(r"(^|_)(n_layer|layers|depth|num_labels)$")  # of what a configuration or model makes so many
+_COUNT = re.compile(r"(^|_)(n_layer|layers|depth|num_labels)$")  # names of counts of modules
 _MOST = 1024
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 
 
 def sizes(config: Any) -> dict[str, int]:
-    """The numbers of a configuration that the small one has in place of its own."""
+    """The numbers of a configuration that the small one replaces."""
     known = config.to_dict()
     chosen = {name: size for size, names in WIDTHS.items() for name in names.split()}
     chosen |= {
@@ -34,10 +34,10 @@ def sizes(config: Any) -> dict[str, int]:
 
 
 def check_counts(fields: Any, within: str = "") -> None:
-    """Refuse numbers of layers that no model has, before a configuration or a model is made of them.
+    """Refuse excessive numbers of layers before a configuration or a model is built.
 
     Raises:
-        LoaderError: With the name of the field.
+        LoaderError: If a number is out of range; the message names the field.
     """
     for name, value in fields.items():
         if isinstance(value, dict):
@@ -47,7 +47,7 @@ def check_counts(fields: Any, within: str = "") -> None:
 
 
 def small(config: Any) -> Any:
-    """The configuration with small widths and windows; layers, their kinds and all else stay."""
+    """The configuration with small widths and windows; everything else, such as kinds of layers, stays."""
     chosen: dict[str, Any] = dict(sizes(config))
     for name in getattr(config, "sub_configs", {}):
         if getattr(config, name, None) is not None:

@@ -1,4 +1,4 @@
-"""The state of a patched model: what each of its modules of attention reads, and what runs on the tokens of a call."""
+"""The state of a patched model: the graph of each attention module, and its run on the tokens of a call."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -20,18 +20,18 @@ from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .rows import Graph, Job, check_written, full_rows, job_of
 
-_KEPT = 32  # jobs that a patch remembers, with their plans
+_KEPT = 32  # cached jobs of a patch, with their plans
 
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """The graph of a patched module; ``given`` is ``None`` where it stays as it was."""
+    """The graph of a patched module; ``given`` is ``None`` if it stays as it was."""
 
     place: Place
     given: Given | None
     patch: "Patch"
     inputs: tuple[str, ...] = ()
-    """The inputs of the model that a function of the batch asks for."""
+    """The inputs of the model that a function of the batch takes."""
     writes: bool = True
     """True if its tokens may be written one by one."""
 
@@ -41,16 +41,16 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of the model, or of a model in it that nothing around it called: ``generate`` calls encoders so."""
+    """A call of the model, or a direct call of a model in it, as ``generate`` calls encoders."""
 
     inputs: dict[str, Any]
-    """Inputs that graphs are functions of."""
+    """Inputs of functions that return graphs."""
     graphs: dict[int, Any] = field(default_factory=dict)
     """Graphs that the functions returned."""
     weights: bool = False
-    """True if its caller wants the weights of attention."""
+    """True if the caller requests attention weights."""
     tickets: list[Ticket] = field(default_factory=list)
-    """Tickets of the masks that were made for it."""
+    """Tickets of the masks of this call."""
 
 
 class _Running(local):
@@ -59,13 +59,13 @@ class _Running(local):
     def __init__(self) -> None:
         self.part: nn.Module | None = None  # the outermost model in a call
         self.call: Call | None = None
-        self.length: int | None = None  # tokens at the end, while generate runs
+        self.length: int | None = None  # final number of tokens, while generate runs
         self.decoder: Frame | None = None
-        self.ran: dict[Place, list[Graph]] = {}  # what layers ran on in the last call
+        self.ran: dict[Place, list[Graph]] = {}  # graphs of the layers in the last call
 
 
 class Patch:
-    """A model on graphs; made by :func:`patch`, it sees the model's calls.
+    """A model on graphs, made by :func:`patch`, with hooks on the model's calls.
 
     Args:
         model: The model; ``inputs``, the arguments of its forward.
@@ -74,24 +74,24 @@ class Patch:
     def __init__(self, model: nn.Module, inputs: tuple[str, ...] = ()) -> None:
         self.model, self.inputs = model, inputs
         self.slots: dict[Place, Slot] = {}
-        self.originals: dict[str, str | None] = {}  # what configurations name now, and what they named before
+        self.originals: dict[str, str | None] = {}  # name in configurations now -> name before
         self.running = _Running()
-        self.last: dict[Place, list[Graph]] = {}  # what its layers ran on
+        self.last: dict[Place, list[Graph]] = {}  # graphs of its layers
         self.tickets: deque[Ticket] = deque(maxlen=KEPT)
-        self.places = WeakValueDictionary[int, Ticket]()  # by the address of a mask that is still held
+        self.places = WeakValueDictionary[int, Ticket]()  # by the address of a live mask
         self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
         self._lock = Lock()
 
     def layers(self, length: int | None = None, stack: str | None = None) -> list[Graph]:
-        """The graph of each layer, to be asked: ``ga.leaks(patch.layers(64))``.
+        """The graph of each layer, to be analysed: ``ga.leaks(patch.layers(64))``.
 
         Args:
-            length: Tokens of a text that the model is run on for this; by default the graphs of its last call, of the
-                first example of the batch.
-            stack: The role or name of a stack, where the model has several.
+            length: Number of tokens of a text on which the model runs; by default the graphs of its last call, those of
+                the first example of the batch.
+            stack: The role or name of a stack, if the model has several.
 
         Raises:
-            OptionError: If the model was not called yet, or has several stacks.
+            OptionError: If the model has not run yet, or has several stacks.
         """
         if length is not None:
             tokens = torch.zeros(
@@ -110,20 +110,20 @@ class Patch:
             raise OptionError(f"stack must be one of {', '.join(stacks(last))}: these are different nodes")
         return [last[place][0] for place in chosen]
 
-    # --- what attention asks
+    # --- queries of attention
 
     @property
     def reads_batch(self) -> bool:
-        """True if some graph is a function of the batch, so that each mask must say which call it is of."""
+        """True if some graph is a function of the batch, so that each mask must carry its call."""
         return any(slot.inputs for slot in self.slots.values())
 
     @property
     def has_own_layers(self) -> bool:
-        """True if some layer reads as its model does, so that masks must say so."""
+        """True if some layer keeps the model's connectivity, which masks must then hold."""
         return any(slot.given is None or slot.given == OWN for slot in self.slots.values())
 
     def implementation(self, config: Any) -> str:
-        """The name in a configuration before it was patched."""
+        """The name in a configuration before the patch."""
         return self.originals.get(getattr(config, "_attn_implementation", "")) or "sdpa"
 
     def wants_weights(self, options: dict[str, Any], ticket: Ticket | None) -> bool:
@@ -132,11 +132,11 @@ class Patch:
         return bool(options.get("output_attentions") or (call and call.weights))
 
     def call_of(self, ticket: Ticket | None) -> Call | None:
-        """The call in which a layer runs: that of its mask, also where checkpointing runs it again."""
+        """The call in which a layer runs: that of its mask, also under checkpointing."""
         return (ticket and ticket.call) or self.running.call
 
     def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
-        """The sequences of a call; a decoder's are kept for its cross-attention, which does not get its targets."""
+        """The sequences of a call; those of a decoder are kept for its cross-attention, which does not receive them."""
         crosses = slot.place.role == "cross"
         frame = all_tokens(T, S, crosses=crosses) if ticket is None else ticket.frame(crosses=crosses)
         if slot.place.role == "decoder":
@@ -182,14 +182,14 @@ class Patch:
         return job_of(graphs, frame, batch, device), graphs
 
     def _of_batch(self, slot: Slot, frame: Frame, call: Call | None, batch: int) -> tuple[Frame, list[Graph]]:
-        """The graphs that a function of the batch gives; their nodes are places of a row, padding included."""
+        """The graphs that a function of the batch returns; their nodes are positions of a row, padding included."""
         if call is None:
             raise outside_call()
         missing = [name for name in slot.inputs if name not in call.inputs]
         if missing:
             raise OptionError(f"the graph is a function of {', '.join(slot.inputs)}; pass {', '.join(missing)} by name")
         if any(piece.targets.node > 0 for piece in frame.pieces) and slot.place.role != "cross":
-            raise GraphError("a function of the batch sees new tokens alone when a cache is used; pass use_cache=False")
+            raise GraphError("a function of the batch gets only new tokens with a cache; pass use_cache=False")
         function: Any = slot.given
         if id(function) not in call.graphs:
             call.graphs[id(function)] = function(**{name: call.inputs[name] for name in slot.inputs})
@@ -225,15 +225,15 @@ class Patch:
         prefix: str,
         named: bool,
     ) -> None:
-        """Before a call of the model, or of one in it: keep the inputs that a graph is a function of.
+        """Hook before a call of the model, or of one in it: keep the inputs of functions that return graphs.
 
         Raises:
-            OptionError: If its configuration, which ``named`` the patch, was set to another attention.
+            OptionError: If its configuration, which ``named`` the patch, now names another attention.
         """
         config = getattr(part, "config", None)
         if named and (other := getattr(config, "_attn_implementation", None)) not in self.originals:
             raise OptionError(
-                f"the patched model's attention was set to {other!r}, which reads along no graph; ga.unpatch(model), "
+                f"the patched model's attention was set to {other!r}, which ignores the graph; call ga.unpatch(model), "
                 "or patch it again"
             )
         here = self.running
@@ -247,13 +247,13 @@ class Patch:
         here.part, here.call, here.decoder, here.ran = part, Call(inputs, weights=bool(wants)), None, {}
 
     def end(self, part: nn.Module, *_: Any) -> None:
-        """After it, also after an error: nothing may run on its inputs any more."""
+        """Hook after a call, also after an error: forget its inputs."""
         if part is self.running.part:
             self.last = self.last | self.running.ran
             self.forget()
 
     def forget(self) -> None:
-        """No call runs in this thread."""
+        """Forget the calls of this thread."""
         self.running.part = self.running.call = None
 
     def __deepcopy__(self, memo: Any) -> "Patch":
@@ -261,8 +261,8 @@ class Patch:
 
     def __reduce__(self) -> Any:
         raise OptionError(
-            "a patched model is not pickled (torch.save, other processes): its patch is of this process. Save it by "
-            "model.save_pretrained(path) and load it by ga.hf.from_pretrained(path), or call ga.unpatch(model) before"
+            "a patched model cannot be pickled (torch.save, other processes), only its weights and graphs; save it by "
+            "model.save_pretrained(path) and load it by ga.hf.from_pretrained(path), or call ga.unpatch(model) first"
         )
 
     def __repr__(self) -> str:
@@ -275,9 +275,9 @@ class Patch:
 
 
 def _by_place(piece: Piece, length: int) -> Piece:
-    """The piece with its places for nodes, as far as its tokens stand side by side."""
+    """The piece with its positions as nodes, if its tokens are contiguous."""
     if not piece.is_solid:
-        raise GraphError("a function of the batch needs tokens side by side, but some between others are masked")
+        raise GraphError("a function of the batch needs contiguous tokens, but some between others are masked")
     targets, sources = piece.targets, piece.sources
     first, source = targets.places.start, sources.places.start  # type: ignore[union-attr]
     return piece._replace(targets=targets._replace(node=first), sources=sources._replace(node=source), length=length)

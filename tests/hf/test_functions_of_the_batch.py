@@ -90,7 +90,7 @@ def test_a_mask_passed_by_place_is_known_where_a_layer_runs_again(use_reentrant)
 def test_a_layer_outside_of_a_call_is_refused(writer):
     ga.patch(writer, {"encoder": next_of_kind})
     writer(input_ids=tokens(1), decoder_input_ids=tokens(2))
-    with pytest.raises(OptionError, match="runs outside of a call of the model"):
+    with pytest.raises(OptionError, match="runs outside a call of the model"):
         writer.encoder.block[0](torch.randn(2, 11, 32, dtype=torch.float64))
     with pytest.raises(OptionError, match="pass input_ids by name"):
         writer(inputs_embeds=torch.randn(2, 11, 32, dtype=torch.float64), decoder_input_ids=tokens(2))
