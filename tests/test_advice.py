@@ -24,7 +24,7 @@ GRAPH, SHAPE = ga.graphs.causal(5), Data(pos=torch.rand(9, 3))
         (lambda: ga.PerHead((ga.graphs.causal(...),)), r"lambda n: PerHead\(\(first\(n\)"),
         (
             lambda: ga.models.PointTransformer(3, 2, [8], [1])(SHAPE.pos, ga.graphs.knn(..., k=3)),
-            "a recipe of one graph; levels have graphs of their own",
+            "a recipe of one graph",
         ),
     ],
     ids=["score", "normalize", "a layer", "positions", "a recipe", "heads", "levels"],

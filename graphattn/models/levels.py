@@ -1,4 +1,4 @@
-"""Parts that models of points share: stages of blocks on the levels of a hierarchy, down and up, and an answer."""
+"""Shared parts of models of points: stages of blocks on the levels of a hierarchy, pooling, unpooling and outputs."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -17,23 +17,23 @@ from ..nn import interpolate, pool
 from ..nn.arguments import check_input
 
 READOUTS = ("node", "shape")
-#: A block of a stage: ``block(x, level, number)``; what goes down: ``down(x, fine, coarse)``; what goes up:
+#: A block of a stage: ``block(x, level, number)``; pooling: ``down(x, fine, coarse)``; unpooling:
 #: ``up(x, skip, fine, coarse)``.
 Part = Callable[..., nn.Module]
 
 
 class Levels(nn.Module):
-    """A stage of blocks on each level, and between them what pools and unpools.
+    """A stage of blocks on each level, with pooling and unpooling between them.
 
     Args:
         widths: C of each level, the finest first.
-        depths: Blocks of each level on the way down.
-        back: Blocks of each level but the coarsest on the way up.
+        depths: Number of blocks of each level on the way down.
+        back: Number of blocks of each level but the coarsest on the way up.
         block: ``block(width)`` makes a block, ``block(x, level, number)``; or a list, one for each level.
-        down: ``down(fine width, coarse width)`` makes what pools, ``down(x, fine, coarse)``.
-        up: ``up(coarse width, fine width, width)`` makes what unpools, ``up(x, skip, fine, coarse)``.
+        down: ``down(fine width, coarse width)`` makes a pooling module, ``down(x, fine, coarse)``.
+        up: ``up(coarse width, fine width, width)`` makes an unpooling module, ``up(x, skip, fine, coarse)``.
         back_widths: C of each level but the coarsest on the way up; ``widths`` by default.
-        readout: "node", an answer for each of the finest points, or "shape", one for each cloud, from the coarsest.
+        readout: "node", an output for each of the finest points, or "shape", one for each cloud, from the coarsest.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Levels(nn.Module):
         self.out_dim = after[0] if readout == "node" else widths[-1]
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Features (..., N, C) of the finest points; of the coarsest where the answer is for each cloud."""
+        """Features (..., N, C) of the finest points; those of the coarsest for outputs of clouds."""
         skips = self.encoded(x, shape)
         x = skips[-1]
         for number in reversed(range(len(self.ups))):
@@ -79,16 +79,16 @@ class Levels(nn.Module):
         return skips
 
     def check(self, x: Any, shape: Any, features: int, reader: nn.Module) -> None:
-        """Refuse what is no hierarchy of these levels, and features that are not the finest points'."""
+        """Refuse anything but a hierarchy of these levels, and features of other points than the finest."""
         levels_checked(x, shape, len(self.widths), features, reader)
 
 
 def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module) -> None:
-    """Refuse what is no hierarchy of so many levels, and features that are not the finest points'."""
+    """Refuse anything but a hierarchy of ``num_levels``, and features of other points than the finest."""
     if not isinstance(shape, Hierarchy):
         message = "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)"
         if isinstance(shape, Pattern):
-            raise GraphError(f"{message}, got {shape!r}, a recipe of one graph; levels have graphs of their own")
+            raise GraphError(f"{message}, got {shape!r}, a recipe of one graph")
         raise no_graph(shape, message)
     if len(shape.levels) != num_levels:
         raise ShapeError(f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}")
@@ -145,7 +145,7 @@ def sizes(values: object, name: str, count: int | None = None, least: int = 1) -
 
 
 def heads_of(widths: Sequence[int], channels: int, name: str) -> None:
-    """Refuse widths that are not made of groups of so many channels."""
+    """Refuse widths that are not multiples of a number of channels."""
     for C in widths:
         if C % channels:
             raise OptionError(f"widths must be multiples of {name}={channels}, got {C}")
@@ -157,7 +157,7 @@ def of_clouds(x: Tensor, shape: Hierarchy, *how: str) -> Tensor:
 
 
 def carried(x: Tensor, coarse: Level) -> Tensor:
-    """Features of the coarser level's own points: those of the finer ones that it keeps, or the means of its cells."""
+    """Features of the coarser level's points: those of the finer points that it keeps, or the means of its cells."""
     if coarse.kept is not None:
         return x.index_select(-2, coarse.kept)
     assert coarse.down is not None

@@ -1,4 +1,4 @@
-"""Longformer: windows that grow from layer to layer, and a few tokens that read all and are read by all."""
+"""Longformer: windows that grow from layer to layer, and a few global tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,9 +31,9 @@ _A_WINDOW_EACH = "must be whole numbers, one for each layer"
     tokens(7),
 )
 class Longformer(nn.Module):
-    r"""A BERT on windows and global tokens, where what a global token reads has projections of its own.
+    r"""A BERT on windows and global tokens, with separate projections for the edges into global tokens.
 
-    The edges into the global tokens G are those of another attention than the edges into the others:
+    The edges into the global tokens G belong to another attention than the edges into other tokens:
 
     .. math:: y_t = W_o \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s \langle W_q x_t, W_k x_s \rangle W_v x_s
 
@@ -42,7 +42,7 @@ class Longformer(nn.Module):
 
     Args:
         windows: w of each layer, odd, the target counted, or one for all.
-        tokens: G, if ``forward`` is given none.
+        tokens: G, the default of ``forward``.
         num_layers: Number of blocks.
         options: Further arguments of :class:`BERT`, and ``backend``.
 
@@ -96,7 +96,7 @@ class Longformer(nn.Module):
         Args:
             tokens: Integers (..., N).
             graph: N nodes, one for all layers or a list; windows and global tokens by default.
-            global_tokens: G, nodes that read with projections of their own; the model's own by default.
+            global_tokens: G, nodes with separate projections; the model's own by default.
             types: Integers (N,) or (..., N); 0 by default.
             positions: Integers (N,) or (..., N), as of :class:`BERT`.
             lengths: Integers (...), of sentences padded at their end: no token reads the padding.
@@ -129,14 +129,14 @@ class Longformer(nn.Module):
 
 
 def _beside(block: Any) -> GraphAttention:
-    """An attention in the sizes of a block's own, without the projection of the output, which they share."""
+    """An attention of the sizes of a block's, without the output projection, which they share."""
     own: GraphAttention = block.attention
     return GraphAttention(own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend)
 
 
 @not_followed  # graphs are built by Python; a compiled program breaks here
 def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
-    """The rows of the chosen targets; kept with the graph, for its plans."""
+    """The rows of the chosen targets; cached with the graph, for its plans."""
     if isinstance(graph, PerHead):
         return PerHead(tuple(head.subgraph(targets=tokens) for head in graph.graphs))
     return cached(graph, (Longformer, tokens), lambda: graph.subgraph(targets=tokens))
@@ -168,26 +168,26 @@ def _chosen(tokens: Any) -> tuple[int, ...]:
 def longformer_graphs(
     windows: Sequence[int], tokens: tuple[int, ...] | int = (0,), *, dilations: Sequence[int] | None = None
 ) -> list[Pattern]:
-    r"""A graph for each layer: a window on both sides, and global tokens; sized when used, on any encoder.
+    r"""A graph for each layer, for any encoder: a window on both sides, and global tokens; patterns without a size.
 
     .. math:: \mathcal{N}_\ell(t) = \{ s : |t - s| \le d_\ell (w_\ell - 1) / 2, \; d_\ell \text{ divides } t - s \}
               \cup \{ s : s \in G \text{ or } t \in G \}
 
     Args:
         windows: w of each layer, odd, the target counted; Longformer's are small in low layers and large in high ones.
-        tokens: G, the global tokens; none where empty, an int is one token.
-        dilations: d of each layer, 1 by default. For other dilations in other heads, give a layer a
+        tokens: G, the global tokens, possibly none; an int is one token.
+        dilations: d of each layer, 1 by default. For different dilations of heads, give a layer a
             :class:`graphattn.PerHead`.
 
     Returns:
         Patterns, in O(N w) for N tokens.
 
     Raises:
-        OptionError: If there are not as many dilations as windows.
+        OptionError: If the numbers of dilations and windows differ.
 
     Source: Beltagy et al. 2020, "Longformer", section 3.1; windows by layer in section 4.1. On an
-    :class:`Encoder` global tokens have the projections of all others; in :class:`Longformer` query, key and value of
-    their own. Their w does not count the target: ``w + 1``.
+    :class:`Encoder` global tokens share the projections of other tokens; in :class:`Longformer` their query, key and
+    value are separate. Their w does not count the target: ``w + 1``.
 
     Example:
         >>> import torch

@@ -18,7 +18,7 @@ from .tokens import check_lengths
 
 
 class SummaryEncoder(nn.Module):
-    r"""Blocks whose tokens also read summaries, the normed sums of blocks of tokens, made anew in every layer.
+    r"""Blocks whose tokens also read summaries, the normed sums of blocks of tokens, computed in every layer.
 
     .. math:: \mathcal{N}(t) = \mathcal{N}_\ell(t) \cup \{ u_1, \ldots, u_G \}, \qquad
               u_g = \mathrm{norm} \Big( \sum_{s \in \text{block } g} x_s \Big), \quad G = \lfloor N / b \rfloor
@@ -28,7 +28,7 @@ class SummaryEncoder(nn.Module):
     Args:
         num_layers: Number of blocks.
         block: b, tokens of a summary.
-        like: Whose settings the bias of edges from summaries has, by how many blocks a summary is away.
+        like: A bias whose settings the bias of edges from summaries copies, with distances in blocks.
         sizes: Width, heads and width of the feed-forwards, as of :class:`Encoder`.
         options: As of :class:`Encoder`.
 
@@ -54,8 +54,8 @@ class SummaryEncoder(nn.Module):
 
         Args:
             x: (..., N, C).
-            graph: What tokens read of each other, one graph of N nodes for all layers or a list.
-            score_bias: What makes the bias of edges between tokens.
+            graph: The graph between tokens, one graph of N nodes for all layers or a list.
+            score_bias: The module of the bias of edges between tokens.
             lengths: Integers (...), of sequences that are padded at their end.
         """
         N = x.shape[-2]
@@ -76,7 +76,7 @@ class SummaryEncoder(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def _numbers(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """The block of each token, int64 (N,) or (..., N); G for a token of none."""
+        """The block of each token, int64 (N,) or (..., N); G for a token without one."""
         at = torch.arange(x.shape[-2], device=x.device)
         there = torch.tensor(x.shape[-2]) if lengths is None else lengths
         there = there.to(x.device).unsqueeze(-1)
@@ -95,7 +95,7 @@ class SummaryEncoder(nn.Module):
         return sums + (torch.arange(G, device=y.device) == last).unsqueeze(-1) * rest
 
     def _bias(self, source: Tensor, target: Tensor, number: Tensor, tokens: T5Bias, lengths: Tensor | None) -> Tensor:
-        """Biases (..., E, H) of edges: between tokens by their distance, from summaries by that of their blocks."""
+        """Biases (..., E, H) of edges: between tokens by their distance, from summaries by the distance of blocks."""
         N = number.shape[-1]
         is_token = source < N
         of_tokens = tokens.table.rows(tokens.bucket(source - target))
@@ -111,7 +111,7 @@ class SummaryEncoder(nn.Module):
 
 @not_followed  # graphs are built by Python; a compiled program breaks here
 def _beside(graph: AttentionGraph, num_summaries: int, device: torch.device) -> tuple[AttentionGraph, Tensor, Tensor]:
-    """The graph of tokens with summaries that all of them read, kept with it, and the ends of its edges."""
+    """The graph of tokens with summaries that all of them read, cached with it, and the ends of its edges."""
     both = graph
     if num_summaries:
         parts = [[graph, cross(graph.num_targets, num_summaries)]]

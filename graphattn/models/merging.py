@@ -1,4 +1,4 @@
-"""Grids that become coarser: four nodes merged into one, and the zeros that fill a grid up."""
+"""Coarser grids: four nodes merged into one, and padding by zeros."""
 
 import math
 from itertools import product
@@ -18,12 +18,12 @@ class PatchMerging(nn.Module):
     r"""Four nodes of a grid become one of a grid half as high and wide: concatenated, normed, projected.
 
     The node reads its four along :meth:`graph`. Attention does the same with four heads: each reads the one source at
-    its offset, so its weight is 1 and its value the source itself, and the heads' outputs side by side are the
-    concatenation; the projection of that is :math:`\sum_o W_o x_o`, a matrix for each offset. The frames of a video
-    stay as many as they are.
+    its offset, so that its weight is 1 and its value the source itself, and the heads' outputs side by side are the
+    concatenation; the projection of that is :math:`\sum_o W_o x_o`, a matrix for each offset. The number of frames
+    of a video stays.
 
     Args:
-        embed_dim: C; the new nodes have twice that.
+        embed_dim: C; the new nodes have width 2 C.
         norm_last: True if the norm follows the projection, as in Swin V2.
         num_axes: Number of axes of the grid; on one axis, two nodes become one.
 
@@ -60,7 +60,7 @@ class PatchMerging(nn.Module):
 
 
 def merged_sides(num_axes: int) -> Grid:
-    """Nodes that become one on every axis: two by two, of one frame."""
+    """Numbers of nodes merged on every axis: two by two, of one frame."""
     return (1,) * (num_axes - 2) + (2,) * min(num_axes, 2)
 
 
@@ -68,10 +68,10 @@ def padded(x: Tensor, grid: Grid, sides: Grid) -> Tensor:
     """Nodes (..., N, C) of the grid with zeros at its ends, up to a multiple of ``sides``.
 
     Raises:
-        ShapeError: If they are not as many as the grid has.
+        ShapeError: If their number differs from the grid's.
     """
     if x.shape[-2] != math.prod(grid):
-        raise ShapeError(f"x has {x.shape[-2]} nodes, and a grid of {grid} has {math.prod(grid)}")
+        raise ShapeError(f"x has {x.shape[-2]} nodes, but a grid of {grid} has {math.prod(grid)}")
     whole = whole_cells(grid, sides)
     if whole == grid:
         return x
@@ -82,5 +82,5 @@ def padded(x: Tensor, grid: Grid, sides: Grid) -> Tensor:
 
 
 def whole_cells(grid: Grid, sides: Grid) -> Grid:
-    """The grid filled up to a multiple of ``sides``."""
+    """The grid padded to a multiple of ``sides``."""
     return tuple(-(-n // side) * side for n, side in zip(grid, sides, strict=True))

@@ -23,10 +23,10 @@ from .unet import EdgeBlock, EdgeEncoder, Perceptron
     lambda: (small_cloud(),),
 )
 class MeshTransformer(nn.Module):
-    """Tokens of a mesh that read their neighbours, and an answer for each token or each mesh.
+    """Tokens of a mesh that read their neighbours, and an output for each token or each mesh.
 
-    What is a token is the caller's to say: :func:`graphattn.nn.mesh_elements` makes vertices, faces or edges, with
-    features and graph; ``mesh_vertices(...)`` of two hops, ``geodesic_ball`` or any other graph will do.
+    The caller defines tokens: :func:`graphattn.nn.mesh_elements` makes vertices, faces or edges, with features and
+    graph; ``mesh_vertices(...)`` of two hops, ``geodesic_ball`` or any other graph serves as well.
 
     Args:
         features: Width of the tokens' features.
@@ -36,7 +36,7 @@ class MeshTransformer(nn.Module):
         num_layers: Number of blocks.
         spectrum: Eigenvectors of the Laplacian of the level's first graph that are added to the features by a
             projection, in training with random signs; 0 for none.
-        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. By default those that do not turn.
+        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. By default the rotation-invariant ones.
         axes: Number of axes of the positions.
         readout: "node", or "shape", from the mean and the maximum over the tokens of each mesh.
         dropout: Rate of dropout in blocks and in the perceptron of the answer.
@@ -81,12 +81,12 @@ class MeshTransformer(nn.Module):
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for tokens (..., N, out), or for B meshes (..., B, out).
+        """Outputs for tokens (..., N, out), or for B meshes (..., B, out).
 
         Args:
             x: (..., N, features) of the tokens.
             shape: One level: that of :func:`graphattn.nn.mesh_elements`, or ``ga.graphs.hierarchy(pos, batch,
-                graph=mesh_vertices(...), faces=faces, normals=...)``. Its graphs are those of the blocks, in turn.
+                graph=mesh_vertices(...), faces=faces, normals=...)``. The blocks take its graphs in turn.
 
         Raises:
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has more levels than one.
@@ -104,7 +104,7 @@ class MeshTransformer(nn.Module):
         return self.head(self.dropout(x))
 
     def _eigenvectors(self, shape: Hierarchy) -> Tensor:
-        """(N, k) of each mesh by itself."""
+        """Eigenvectors (N, k), computed separately for each mesh."""
         graph, level = shape.levels[0].graph, shape.levels[0]
         sizes = tuple(shape.clouds.in_degree.tolist())  # a key by value: a hierarchy makes graphs of its own
         vectors = of_edges(graph, eigenvectors_of_each, self.num_eigenvectors, sizes, device=level.pos.device)

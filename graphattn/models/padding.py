@@ -1,4 +1,4 @@
-"""Sources of several lengths in one batch: the edges from what lies beyond their ends are taken away."""
+"""Sources of several lengths in one batch: biases that remove the edges from padding."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..nn.blocks import EVERY, Graph
 
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
-    """Biases (..., E, 1) that take away the edges from sources beyond the lengths (...)."""
+    """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
     edges: AttentionGraph = graph.union() if isinstance(graph, PerHead) else graph
     if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
         raise ShapeError(f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}")
@@ -25,7 +25,7 @@ def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
 def memory_up_to(
     lengths: Tensor | None, memory: Tensor | list[KeyValueCache], graph: Graph | None, x: Tensor
 ) -> tuple[Graph | None, Tensor | None]:
-    """The graph by which ``x`` (..., T, C) reads a memory, and its biases; as it was where there are no lengths."""
+    """The graph from a memory to ``x`` (..., T, C), and its biases; unchanged without lengths."""
     if lengths is None:
         return graph, None
     key = memory[0].key if isinstance(memory, list) else memory.unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""Pictures and videos as nodes: patches of a grid of pixels, row by row, behind a class token."""
+"""Images and videos as nodes: patches of a grid of pixels, row by row, after a class token."""
 
 import math
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class PatchEmbedding(nn.Module):
         channels: Channels of the pixels; 3 for colours.
         embed_dim: C.
         patch: Pixels of a patch on every axis, (height, width) for an image, (time, height, width) for a video.
-        pad: Fill up axes that are not a multiple of ``patch`` with zeros at their end, as Swin does.
+        pad: Pad axes that are not a multiple of ``patch`` with zeros at their end, as Swin does.
 
     Source: Dosovitskiy et al. 2021 (ViT), section 3.1; Arnab et al. 2021 (ViViT), section 3.2, for tubelets.
 
@@ -48,14 +48,14 @@ class PatchEmbedding(nn.Module):
         self.projection = make(width(channels, "channels"), width(embed_dim, "embed_dim"), self.patch, self.patch)
 
     def grid(self, size: Size) -> Size:
-        """Patches on every axis of pixels of that size.
+        """Numbers of patches on every axis for pixels of a size.
 
         Raises:
-            ShapeError: If an axis is not a multiple of its patch, and nothing is padded.
+            ShapeError: If an axis is not a multiple of its patch, without padding.
         """
         size = tuple(whole(n, "size", 0) for n in several(size, "size", f"must be {len(self.patch)} numbers of pixels"))
         if len(size) != len(self.patch) or (not self.pad and any(n % p for n, p in zip(size, self.patch, strict=True))):
-            raise ShapeError(f"pixels of size {size} do not divide into patches of {self.patch}")
+            raise ShapeError(f"pixels must be a multiple of the patch {self.patch} on every axis, got {size}")
         return tuple(-(-n // p) for n, p in zip(size, self.patch, strict=True))
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -84,9 +84,9 @@ def sides(name: str, given: Any, axes: Iterable[str]) -> Size:
 
 
 def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1) -> AttentionGraph:
-    """The pattern's graph of a grid behind nodes that read all and are read by all; ``times`` copies side by side.
+    """The pattern's graph of a grid after nodes that read all and are read by all; ``times`` copies side by side.
 
-    A pattern that has such nodes already gets no others. The graph is kept with those that the pattern made.
+    A pattern that has such nodes already gets no others. The graph is cached with those of the pattern.
     """
     _join(pattern, grid, number, times)
     return getattr(pattern.made, _joined(grid, number, times))

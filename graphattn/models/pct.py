@@ -40,13 +40,13 @@ class PCT(nn.Module):
         features: Width of the points' features.
         out_dim: Width of the answer, from a perceptron.
         widths: C of each level, the finest first; one level is the paper's simple embedding.
-        num_layers: Of offset-attention.
-        readout: "shape", from the mean and the maximum over the coarsest points, or "node", from these and what a
-            point's nearest coarse points carry.
+        num_layers: Number of layers of offset-attention.
+        readout: "shape", from the mean and the maximum over the coarsest points, or "node", from these and the
+            features of a point's nearest coarse points.
         dropout: Rate of dropout in the perceptron of the answer.
 
     Source: Guo et al. 2021. A weight is normalised over the targets of its source, and then over the sources of its
-    target: a softmax with a bias of each source, so that any backend runs it. *What differs:* layer norms in place of
+    target: a softmax with a bias for each source, which any backend runs. *What differs:* layer norms in place of
     batch norms. The paper's hierarchy is ``ga.graphs.hierarchy(..., ratio=(0.5, 0.5), graph=ga.graphs.full(...),
     down=ga.graphs.knn(..., 32))``; the coarsest graph has to be symmetric, as ``full(...)`` and ``radius(...)`` are.
 
@@ -82,7 +82,7 @@ class PCT(nn.Module):
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for B clouds (..., B, out), or for points (..., N, out).
+        """Outputs for B clouds (..., B, out), or for points (..., N, out).
 
         Args:
             x: (..., N, features) of the finest points.
@@ -114,7 +114,7 @@ class PCT(nn.Module):
 
 
 class Grouping(nn.Module):
-    """The largest of perceptrons of a coarser point's features and of what its neighbours' are beside them."""
+    """The maximum of perceptrons of a coarser point's features and its neighbours' differences from them."""
 
     def __init__(self, fine: int, coarse: int) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class OffsetAttention(nn.Module):
             torch.cat((wide, -other.lse[..., None]), -1),
         )
         value = self.value(x).unsqueeze(-2).to(wide.dtype)
-        with without_autocast(x.device.type):  # an lse needs its digits
+        with without_autocast(x.device.type):  # lse in full precision
             read: Any = attention(query, wide, value, graph, scale=1.0)
         return x + self.dense(x - read.squeeze(-2).to(x.dtype))
 

@@ -18,7 +18,7 @@ from .stacks import Encoder
 
 
 class Reading(nn.Module):
-    """Targets read sources of their own along a bipartite graph: both normed, attention, then a feed-forward.
+    """Cross-attention along a bipartite graph: norms of targets and sources, attention, then a feed-forward.
 
     Args:
         embed_dim: C of the targets.
@@ -27,7 +27,7 @@ class Reading(nn.Module):
         inner: Width of queries and keys, all heads together; ``source_dim`` by default, as in the paper's code.
         value_inner: Width of values, all heads together; ``inner`` by default.
         hidden: Width of the feed-forward, ``embed_dim`` by default.
-        residual: True if targets keep what they were before they read.
+        residual: True for a residual connection of the targets.
         activation: Activation of the feed-forward.
         dropout: Rate of dropout of the weights.
 
@@ -93,12 +93,12 @@ class Perceiver(nn.Module):
     """Perceiver IO: three graphs, from inputs to latents, between latents, and from latents to outputs.
 
     Args:
-        num_latents: Latent nodes.
+        num_latents: Number of latent nodes.
         embed_dim: C of the latents.
         input_dim: Width of the inputs.
-        num_layers: Blocks in which the latents read each other.
+        num_layers: Number of blocks between latents.
         num_heads: H of these.
-        num_blocks: How often all of them run, with the same weights.
+        num_blocks: Number of runs of all blocks, with the same weights.
         read: Further arguments of the :class:`Reading` of the inputs, such as ``{"num_heads": 4}``.
         outputs: (number, width) of learned output nodes, which read the latents; none by default.
         write: Further arguments of the :class:`Reading` of the latents by the outputs.
@@ -106,7 +106,7 @@ class Perceiver(nn.Module):
             latents unless ``hidden`` is given.
 
     Attributes:
-        head: What follows each output, such as a linear layer; nothing at first.
+        head: A module after each output, such as a linear layer; the identity by default.
 
     Source: Jaegle et al. 2021, "Perceiver", and 2022, "Perceiver IO". Equal to ``PerceiverModel`` of ``transformers``.
 
@@ -139,7 +139,7 @@ class Perceiver(nn.Module):
         if outputs is None and write is not None:
             raise OptionError(f"write={write!r} requires outputs")
         if "final_norm" in options:
-            raise OptionError("final_norm is no option: the latents have no norm after the last block")
+            raise OptionError("final_norm must be left out, since the latents have no norm at the end")
         self.num_blocks = width(num_blocks, "num_blocks")
         self.latents = nn.Parameter(
             torch.randn(width(num_latents, "num_latents"), width(embed_dim, "embed_dim")) * 0.02
@@ -165,17 +165,17 @@ class Perceiver(nn.Module):
         latent_graph: Layers | None = None,
         write_graph: Graph | None = None,
     ) -> Tensor:
-        """The outputs (..., O, width); of a model without them the latents (..., num_latents, C).
+        """The outputs (..., O, width), or without outputs the latents (..., num_latents, C).
 
         Args:
             inputs: (..., S, input_dim), any number of them.
             queries: (..., O, width) in place of the learned output nodes.
-            read_graph: Latents read inputs, all by default.
-            latent_graph: Of the latents, one for all layers or a list; full by default.
-            write_graph: Outputs read latents, all by default.
+            read_graph: From inputs to latents, all pairs by default.
+            latent_graph: Between latents, one for all layers or a list; full by default.
+            write_graph: From latents to outputs, all pairs by default.
         """
         if self.write is None and (queries is not None or write_graph is not None):
-            raise OptionError("the model was built without outputs, so there is nothing that reads the latents")
+            raise OptionError("queries and write_graph require outputs, but the model was built without")
         check_input("inputs", inputs, self.read.attention.kdim, self.read.source_norm, "S")
         batch = inputs.shape[:-2]
         x = self.read(self.latents.expand(*batch, -1, -1), inputs, EVERY if read_graph is None else read_graph)

@@ -60,7 +60,7 @@ class PointStages(nn.Module):
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for points (..., N, out), or for B clouds (..., B, out).
+        """Outputs for points (..., N, out), or for B clouds (..., B, out).
 
         Args:
             x: (..., N, features) of the finest points.
@@ -80,7 +80,7 @@ class PointStages(nn.Module):
     lambda: (small_cloud(ratio=0.5),),
 )
 class PointTransformer(PointStages):
-    """A stage of vector attention on each level of a hierarchy, and an answer for each point or each cloud.
+    """A stage of vector attention on each level of a hierarchy, and an output for each point or each cloud.
 
     Args:
         features: Width of the points' features: 3 for their positions alone.
@@ -92,7 +92,7 @@ class PointTransformer(PointStages):
         readout: "node", or "shape".
         dropout: Rate of dropout in the perceptron of the answer.
 
-    Source: Zhao et al. 2021. *What differs:* layer norms in place of batch norms, so that an answer does not depend on
+    Source: Zhao et al. 2021. *What differs:* layer norms in place of batch norms, so that an output does not depend on
     the other clouds of its batch; channels that share a weight are neighbours. The hierarchy is the caller's: the
     paper's is ``ga.graphs.hierarchy(..., ratio=(0.25,) * 4)``.
 
@@ -140,7 +140,7 @@ class VectorBlock(nn.Module):
         embed_dim: C.
         share: Channels that share a weight.
         axes: Number of axes of the positions.
-        hidden: Width of the score's perceptron, as :class:`graphattn.nn.scores.Subtraction` has it.
+        hidden: Width of the score's perceptron, as in :class:`graphattn.nn.scores.Subtraction`.
         drop_path: Probability of dropping the branch.
     """
 

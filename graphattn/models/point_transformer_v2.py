@@ -19,7 +19,7 @@ from .point_transformer import PointStages, VectorBlock
     lambda: (small_cloud(cell=0.6),),
 )
 class PointTransformerV2(PointStages):
-    """A stage of grouped vector attention on each level of a grid, and an answer for each point or each cloud.
+    """A stage of grouped vector attention on each level of a grid, and an output for each point or each cloud.
 
     Args:
         features: Width of the points' features.
@@ -31,7 +31,7 @@ class PointTransformerV2(PointStages):
         readout: "node", or "shape", from the mean over the coarsest points.
         drop_path: Probability of dropping a block's branch.
 
-    Source: Wu et al. 2022. *What differs:* layer norms in place of batch norms, so that an answer does not depend on
+    Source: Wu et al. 2022. *What differs:* layer norms in place of batch norms, so that an output does not depend on
     the other clouds of its batch; a position adds to the relation and to the value (``pe_bias``) and multiplies
     nothing, as in the released settings; no norm inside the two perceptrons of the score. The hierarchy is the
     caller's, such as ``ga.graphs.hierarchy(..., cell=(0.06, 0.12, 0.24, 0.48))``.
@@ -64,7 +64,7 @@ class PointTransformerV2(PointStages):
 
 
 class ActivatedLinear(nn.Linear):
-    """``relu(norm(W x + b))``: how queries and keys are made."""
+    """``relu(norm(W x + b))``, the projection of queries and keys."""
 
     def __init__(self, embed_dim: int) -> None:
         super().__init__(embed_dim, embed_dim)
@@ -75,7 +75,7 @@ class ActivatedLinear(nn.Linear):
 
 
 class GroupedBlock(VectorBlock):
-    """Its groups share weights, and queries and keys are normed and rectified."""
+    """A block whose groups of channels share weights, with normed and rectified queries and keys."""
 
     def __init__(self, embed_dim: int, channels: int, axes: int, drop_path: float) -> None:
         super().__init__(embed_dim, channels, axes, embed_dim // channels, drop_path)

@@ -28,20 +28,20 @@ class PointTransformerV3(nn.Module):
 
     Args:
         features: Width of the points' features.
-        out_dim: Width of the answer, from a linear head; none, and the last width, by default.
+        out_dim: Width of the output, from a linear head; no head, and the last width, by default.
         widths: C of each level, the finest first.
         depths: Blocks of each level on the way down.
         back_widths: C of each level but the coarsest on the way up.
-        back_depths: Blocks of these.
+        back_depths: Number of blocks of these levels.
         head_dim: Channels of a head.
-        stem: What reads the features: "conv", of 5 cells along each axis, or "linear" (Sonata).
-        norm: Of the stem, pooling and unpooling: "batch", or "layer" (Sonata), with which an answer does not depend on
-            the other clouds of its batch in training either.
+        stem: The first layer: "conv", of 5 cells along each axis, or "linear" (Sonata).
+        norm: Norm of the stem, pooling and unpooling: "batch", or "layer" (Sonata), with which an output does not
+            depend on the other clouds of its batch in training either.
         readout: "node", or "shape", the mean over the coarsest points without a way up.
         drop_path: The largest probability of dropping a branch; it grows with depth.
         convs: True if blocks have a convolution, one for all levels or one for each; a norm takes its place.
-        attends: True if blocks have attention and a feed-forward, likewise.
-        rotary: Base of rotary positions, which are a level's cells; none by default.
+        attends: True if blocks have attention and a feed-forward, one for all levels or one for each.
+        rotary: Base of rotary positions, the cells of a level; none by default.
 
     Source: Wu et al. 2024 and its code; Wu et al. 2025 (Sonata), whose encoder is this one; Yue et al. 2025 (LitePT,
     arXiv 2512.13689), which convolves on fine levels and attends on coarse ones: ``PointTransformerV3(4, None, (36, 72,
@@ -115,7 +115,7 @@ class PointTransformerV3(nn.Module):
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for points (..., N, out), or for B clouds (..., B, out).
+        """Outputs for points (..., N, out), or for B clouds (..., B, out).
 
         Args:
             x: (..., N, features) of the finest points.
@@ -123,13 +123,13 @@ class PointTransformerV3(nn.Module):
 
         Raises:
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
-            GraphError: If the hierarchy has no cells around each.
+            GraphError: If the hierarchy has no neighbours of cells.
         """
         x = self.levels(self.embedded(x, shape), shape)
         return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
 
     def encoded(self, x: Tensor, shape: Hierarchy) -> list[Tensor]:
-        """Features of each level's points on the way down, the finest first: what Sonata is used for."""
+        """Features of each level's points on the way down, the finest first, as of Sonata."""
         return self.levels.encoded(self.embedded(x, shape), shape)
 
     def embedded(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -147,11 +147,11 @@ class PointTransformerV3(nn.Module):
 
         Args:
             state: Its state dict; keys may begin with ``module.`` and ``backbone.``, and ``seg_head`` is the head.
-            head_dim: Channels of a head, which the state does not tell; 16 in the published models, 18 in LitePT's.
-            rotary: Base of rotary positions, which it does not tell either; 100 in LitePT's.
+            head_dim: Channels of a head, which the state does not contain; 16 in the published models, 18 in LitePT's.
+            rotary: Base of rotary positions, which it does not contain either; 100 in LitePT's.
 
         Raises:
-            LoaderError: If a key is missing, has another shape, or is one that the model has no place for.
+            LoaderError: If a key is missing, has another shape, or is unknown to the model.
         """
         from .from_pointcept import read
 
@@ -173,7 +173,7 @@ class CellNorm(nn.Module):
 
 
 class CellBlock(nn.Module):
-    """A convolution as the position of a cell (xCPE), then a pre-norm block on the level's graph; or one of the two."""
+    """A convolution as positional encoding (xCPE), then a pre-norm block on the level's graph; or one of the two."""
 
     def __init__(self, embed_dim: int, head_dim: int, conv: bool, attends: bool, rotary: float | None) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class CellBlock(nn.Module):
 
 
 def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:
-    """One for each level."""
+    """A flag for each level."""
     if isinstance(values, bool):
         return [values] * len(levels)
     given = [flag(value, name) for value in several(values, name, "must be True, False, or one of them for each level")]
@@ -204,7 +204,7 @@ def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:
 
 
 class CellPooling(nn.Module):
-    """The largest of what the points of a cell carry, channel by channel."""
+    """The maximum of the features of a cell's points, channel by channel."""
 
     def __init__(self, fine: int, coarse: int, norm: Any) -> None:
         super().__init__()

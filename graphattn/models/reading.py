@@ -1,4 +1,4 @@
-"""A model that reads, as one that writes: what :func:`graphattn.models.generate` asks for."""
+"""A model that reads a source, with the interface of :func:`graphattn.models.generate`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,16 +18,16 @@ from .generation.continuation import rows
 
 @dataclass
 class HeldMemory:
-    """Each layer's keys and values of a memory, and along which graph of the whole target it is read."""
+    """Each layer's keys and values of a memory, and the graph from it to the whole target."""
 
     layers: list[KeyValueCache]
     graph: AttentionGraph | PerHead | None
     lengths: Tensor | None
     read: Tensor
-    """int64 (B,): which source each sequence reads."""
+    """int64 (B,): the source of each sequence."""
 
     def reorder(self, batch: Tensor) -> None:
-        """Go on with the sequences ``batch`` (int64 (B',)), in that order; nothing moves where they read the same."""
+        """Continue with the sequences ``batch`` (int64 (B',)), in that order; a shared source does not move."""
         before, self.read = self.read, self.read[batch]
         if torch.equal(before, self.read):
             return
@@ -37,16 +37,16 @@ class HeldMemory:
 
 
 class Reading:
-    """A decoder with the memory that it reads: a model of the tokens that it writes, as a :class:`GPT` is one.
+    """A decoder with its memory, as a model of the generated tokens, like a :class:`GPT`.
 
-    ``model.reading(source)`` makes it. Beside caches it makes the memory's keys and values once.
+    Made by ``model.reading(source)``. With caches it computes the memory's keys and values once.
 
     Args:
-        model: ``decode(tokens, memory, graph, memory_graph, caches)`` gives logits, where the memory is what
-            ``decoder.hold(memory)`` made of it if there are caches; with ``lengths=`` if there are lengths.
-        memory: (..., S, C), what the encoder gave.
-        memory_graph: Targets, as many as the whole sequence or more, and S sources; all of them by default.
-        lengths: int64 (...), of sources that are padded.
+        model: ``decode(tokens, memory, graph, memory_graph, caches)`` returns logits, where with caches the memory is
+            the result of ``decoder.hold(memory)``; with ``lengths=`` if there are lengths.
+        memory: (..., S, C), the output of the encoder.
+        memory_graph: At least as many targets as the whole sequence, and S sources; all pairs by default.
+        lengths: int64 (...), of padded sources.
 
     Example:
         >>> import graphattn as ga
@@ -70,7 +70,7 @@ class Reading:
         """A cache for each layer, and the memory's keys and values.
 
         Raises:
-            ShapeError: If there are not as many sources as sequences, nor one for all, or the memory's graph does not
+            ShapeError: If there is neither one source for each sequence nor one for all, or the memory's graph does not
                 fit.
         """
         memory = self.memory.reshape(-1, *self.memory.shape[-2:])
@@ -79,15 +79,15 @@ class Reading:
         each = torch.arange(len(memory), device=memory.device)
         if len(memory) not in (1, batch):
             raise ShapeError(
-                f"each sequence reads a source of its own, or all the same one: got {batch} prompts and {len(memory)} "
-                "sources; source.repeat_interleave(n, 0) gives each of them to n prompts"
+                f"there must be one source for each prompt, or one for all, got {batch} prompts and {len(memory)} "
+                "sources; source.repeat_interleave(n, 0) repeats each for n prompts"
             )
         held = HeldMemory(self.model.decoder.hold(memory), graph, lengths, each)
         held.reorder(torch.arange(batch, device=memory.device) % len(memory))
         return [*(KeyValueCache() for _ in self.graph), held]
 
     def __call__(self, tokens: Tensor, graph: Layers | None = None, *, caches: list[Any] | None = None) -> Tensor:
-        """Logits (..., T, V) of the token after each; with what :meth:`begin` made, of tokens that continue others."""
+        """Logits (..., T, V) of the token after each; with caches of :meth:`begin`, of tokens that continue others."""
         if caches is None:
             return self._decode(self.lengths, tokens, self.memory, graph, self.memory_graph)
         *own, memory = caches
@@ -104,7 +104,7 @@ class Reading:
 
 
 def _sized(graph: Any, length: int, num_sources: int) -> Any:
-    """The graph by which a sequence of that length reads a memory."""
+    """The graph from a memory to a sequence of that length."""
     graph = graph(length, num_sources) if isinstance(graph, Pattern) else graph
     if not isinstance(graph, AttentionGraph | PerHead | None):
         raise no_graph(graph, "memory_graph must be an AttentionGraph, PerHead or Pattern, the same for all layers")

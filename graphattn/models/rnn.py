@@ -25,7 +25,7 @@ Context = Callable[[int, Tensor], Tensor]
 
 
 class RecurrentAttention(nn.Module):
-    r"""States that read a memory on a bipartite graph; what is read is the memory itself.
+    r"""States that read a memory along a bipartite graph, with the memory itself as values.
 
     .. math:: c_t = \sum_{i \in \mathcal{N}(t)} \mathrm{softmax}_i \, \mathrm{score}(s_t, h_i) \; h_i
 
@@ -64,7 +64,7 @@ class RecurrentAttention(nn.Module):
         """Context (..., T, C) of states (..., T, C) from a memory (..., S, C), and the weights."""
         keys = self.keys(memory) if keys is None else keys
         if isinstance(self.layer.q_proj, nn.Identity):
-            state = state.to(keys.dtype)  # autocast narrows linear layers, and no GRU on a CPU
+            state = state.to(keys.dtype)  # autocast casts linear layers, but not a GRU on a CPU
         read, weights = self.layer(state, graph, context=(keys, memory.to(keys.dtype)), return_weights=True)
         return read, weights
 
@@ -73,19 +73,19 @@ class RecurrentAttention(nn.Module):
 class Seq2Seq(nn.Module):
     r"""A recurrent encoder and decoder, whose decoder reads the encoder's states along a bipartite graph.
 
-    * "bahdanau": before each step, by the state before it, so one target after the other:
+    * "bahdanau": before each step, by the state before it, so that targets are sequential:
       :math:`c_t` from :math:`s_{t-1}`, then :math:`s_t = \mathrm{GRU}([y_{t-1}, c_t], s_{t-1})`;
-    * "dot", "general" (Luong): after each step, by its own state, so for all targets at once, as a transformer does:
+    * "dot", "general" (Luong): after each step, by its own state, for all targets at once, as in a transformer:
       :math:`s_t = \mathrm{GRU}(y_{t-1}, s_{t-1})`, then :math:`c_t` from :math:`s_t`;
-    * ``None``: no graph; the encoder's last state is all that the decoder reads, :math:`c_t = h` (the bottleneck).
+    * ``None``: no graph; the decoder reads only the encoder's last state, :math:`c_t = h` (the bottleneck).
 
     Then ``tanh(W [c_t, s_t])`` gives the logits. The first state is ``tanh(V h)``.
 
     Args:
-        num_source_tokens: Tokens that are read.
-        num_target_tokens: Tokens that are written.
+        num_source_tokens: Size of the source vocabulary.
+        num_target_tokens: Size of the target vocabulary.
         embed_dim: Width of their vectors.
-        hidden: C, width of the states of encoder and decoder; even if bidirectional, for half of it is of each way.
+        hidden: C, width of the states of encoder and decoder; even if bidirectional, half for each direction.
         attention: "bahdanau", "dot", "general" or ``None``.
         bidirectional: True if the encoder also runs backwards.
 
@@ -148,8 +148,8 @@ class Seq2Seq(nn.Module):
             source: Integers (B, S), the tokens read.
             target: Integers (B, T), the tokens written so far; a start token first.
             graph: T targets and S sources; all of them by default.
-            lengths: (B,), of the sources that are padded: the tokens after are not nodes. The graph of the weights then
-                is one union, of T targets for each example and its own sources.
+            lengths: (B,), of padded sources: padding is not a node. The graph of the weights then is a disjoint union,
+                of T targets for each example and its own sources.
             return_weights: Also return the :class:`graphattn.EdgeWeights`.
 
         Raises:
@@ -160,11 +160,11 @@ class Seq2Seq(nn.Module):
         self._check("target", target, self.target)
         memory, last = self.encode(source, lengths)
         if len(target) != len(source):
-            raise ShapeError(f"target must be ({len(source)}, T), as many as sources, got {tuple(target.shape)}")
+            raise ShapeError(f"target must be ({len(source)}, T), one for each source, got {tuple(target.shape)}")
         y, state = self.target(target), torch.tanh(self.first(last))
         if self.attention is None:
             if return_weights or graph is not None:
-                raise OptionError("the model was built with attention=None: it reads along no graph and has no weights")
+                raise OptionError("graph and weights require attention, but the model was built with attention=None")
             states, weights = self._steps(y, state, lambda t, state: last), None
             context = last.unsqueeze(1).expand_as(states)
         else:
@@ -186,7 +186,7 @@ class Seq2Seq(nn.Module):
             )
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """States (B, S, C) of tokens (B, S), and the last state (B, C) of each way."""
+        """States (B, S, C) of tokens (B, S), and the last state (B, C) of each direction."""
         self._check("source", source, self.source)
         x = self.source(source)
         if lengths is None:
@@ -200,7 +200,7 @@ class Seq2Seq(nn.Module):
     def _read(
         self, y: Tensor, state: Tensor, keys: Tensor, memory: Tensor, graph: AttentionGraph
     ) -> tuple[Tensor, Tensor, EdgeWeights]:
-        """States (B, T, C), what they read (B, T, C), and the weights."""
+        """States (B, T, C), their contexts (B, T, C), and the weights."""
         num_steps = y.shape[1]
         together = memory.dim() == 2  # the examples are one graph
         assert self.attention is not None
@@ -212,19 +212,19 @@ class Seq2Seq(nn.Module):
         results: list[tuple[Tensor, EdgeWeights]] = []
 
         def context_of(t: int, state: Tensor) -> Tensor:
-            rows = range(t, graph.num_targets, num_steps)  # of every example
+            rows = range(t, graph.num_targets, num_steps)  # one of every example
             results.append(read(state if together else state.unsqueeze(1), memory, _of_targets(graph, rows), keys))
             return results[-1][0].view_as(state)
 
         states = self._steps(y, state, context_of)
         context = torch.stack([context.view_as(state) for context, _ in results], 1)
         step = graph.target % num_steps
-        edge = torch.argsort(torch.argsort(step, stable=True))  # where each edge stands in step after step
+        edge = torch.argsort(torch.argsort(step, stable=True))  # index of each edge in order of steps
         alpha = torch.cat([weights.alpha for _, weights in results], -2)
         return states, context, EdgeWeights(graph, alpha.index_select(-2, edge.to(alpha.device)))
 
     def _steps(self, y: Tensor, state: Tensor, context_of: Context | None) -> Tensor:
-        """States (B, T, C) of the decoder; each step also reads ``context_of(t, the state before it)``."""
+        """States (B, T, C) of the decoder; each step also reads ``context_of(t, previous state)``."""
         states = []
         for t in range(y.shape[1]):
             inputs = y[:, t] if context_of is None else torch.cat((y[:, t], context_of(t, state)), -1)
@@ -233,7 +233,7 @@ class Seq2Seq(nn.Module):
         return torch.stack(states, 1)
 
 
-@not_followed  # as the message passing that follows it
+@not_followed  # as the message passing that it calls
 def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
     return cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
 

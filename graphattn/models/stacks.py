@@ -20,12 +20,12 @@ from .padding import memory_up_to, padding_bias
 from .tokens import check_lengths
 
 ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | nn.ModuleList | nn.ParameterList | None
-"""Biases of the edges of every layer's graph; or what makes them of a graph, such as a :class:`graphattn.nn.T5Bias`; or
-one of these for each layer: a list, or one that holds modules or parameters."""
+"""Biases of the edges of every layer's graph; or a module that makes them of a graph, such as
+:class:`graphattn.nn.T5Bias`; or one of these for each layer: a list, or one that holds modules or parameters."""
 
 
 class _Stack(nn.Module):
-    """Blocks one after the other, and a norm after the last if the blocks are pre-norm."""
+    """Blocks in sequence, and a norm after the last if the blocks are pre-norm."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class _Stack(nn.Module):
         return made.train(given.training)
 
     def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
-        """The graph of each layer; with caches its sources are more than the targets of the layer before."""
+        """The graph of each layer; with caches it has more sources than the layer before has targets."""
         if caches is None:
             return list(layers_of(graph, len(self.layers)))
         graphs = (
@@ -100,8 +100,8 @@ class _Stack(nn.Module):
             check_lengths(lengths, x[..., 0])
             if caches is not None:
                 raise OptionError(
-                    "lengths do not go with caches, whose later tokens would read the keys of padding; continue "
-                    "examples of one length together, as models.generate does with a list of prompts"
+                    "lengths exclude caches, whose later tokens would read the keys of padding; continue examples "
+                    "of one length together, as models.generate does with a list of prompts"
                 )
         past = 0 if caches is None else tokens_held(caches, len(self.layers))
         if isinstance(memory, list):
@@ -133,7 +133,7 @@ class _Stack(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def encodes_positions(self, score_bias: ScoreBias = None) -> bool:
-        """True if a layer has rotary positions, or one of the biases is made of positions."""
+        """True if a layer has rotary positions, or a bias depends on positions."""
         layers: Iterable[Any] = self.layers
         biases = self._each("score_bias", score_bias)
         return any(layer.attention.rotary is not None for layer in layers) or any(map(callable, biases))
@@ -150,9 +150,9 @@ class _Stack(nn.Module):
 def _biased(
     score_bias: Any, graph: Graph, x: Tensor, past: range, positions: Tensor | None, lengths: Tensor | None
 ) -> tuple[Graph, Tensor | None]:
-    """The graph and the biases of its edges; of a pattern, in the size of ``x``, if they are made of it.
+    """The graph and the biases of its edges; a pattern is sized to ``x`` for biases that a module makes.
 
-    ``past``: the earlier tokens that are held.
+    ``past``: number of cached tokens.
     """
     if not callable(score_bias) and lengths is None:
         return graph, score_bias
@@ -171,12 +171,12 @@ def _biased(
 
 
 def layers_in(graphs: Any) -> list[Any]:
-    """The graphs of layers, one for each."""
+    """The graph of each layer."""
     return several(graphs, "graphs", "must be a graph, or one for each layer", GraphError)
 
 
 def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
-    """Probabilities of dropping a path in each of ``number`` layers: those of a list, or from 0 in equal steps to one.
+    """Probabilities of dropping a path in each of ``number`` layers: a list, or equal steps from 0 to the given one.
 
     Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of DeiT and Swin has it:
     there the first layer's is 0.
@@ -185,7 +185,7 @@ def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
     if not isinstance(drop_path, list | tuple):
         return torch.linspace(0, probability(drop_path, "drop_path"), number, device="cpu").tolist()
     if len(drop_path) != number:
-        raise OptionError(f"{number} layers need as many rates drop_path, got {len(drop_path)}")
+        raise OptionError(f"drop_path must have {number} rates, one for each layer, got {len(drop_path)}")
     return list(drop_path)
 
 
@@ -197,12 +197,12 @@ class Encoder(_Stack):
         embed_dim: C.
         num_heads: H.
         hidden: Width of the feed-forwards.
-        norm_first: Pre-norm or post-norm.
+        norm_first: True for pre-norm, False for post-norm.
         final_norm: True if a norm follows the last block; with pre-norm by default.
         norm: "layer" or "rms".
         eps: Epsilon of the norms.
-        drop_path: Probability of dropping a branch, by example, in the last block: it grows from 0 in the first in
-            equal steps; or a list with one for each block.
+        drop_path: Probability of dropping a branch, by example, in the last block, in equal steps from 0 in the first;
+            or a list with one for each block.
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`. A module with parameters among them
             (a score, a mixture of experts) is copied for each layer.
 
@@ -241,14 +241,14 @@ class Encoder(_Stack):
 
         Args:
             x: (..., N, C).
-            graph: One graph for all layers, or a list of as many as there are.
-            score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph and of the positions
-                that are given (beside caches, of a pair, of targets and sources): ``T5Bias``, ``ALiBi``; or a list,
+            graph: One graph for all layers, or a list with one for each.
+            score_bias: Biases of the edges of every layer's graph; or a module that makes them of each layer's graph
+                and the given positions (with caches a pair, of targets and sources): ``T5Bias``, ``ALiBi``; or a list,
                 ``nn.ModuleList`` or ``nn.ParameterList`` with one for each layer, where None is no bias.
             edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``; or a list.
-            positions: Of the nodes, for layers with ``rotary`` and for biases that are made of them.
+            positions: Positions of the nodes, for layers with ``rotary`` and for biases of positions.
             lengths: Integers (...), of examples padded at their end: no node reads the padding.
-            caches: A cache for each layer, where ``x`` continues earlier tokens.
+            caches: A cache for each layer, if ``x`` continues earlier tokens.
         """
         return self._through(x, graph, caches, score_bias, None, edge_attr, positions, lengths)
 
@@ -266,7 +266,7 @@ class Decoder(_Stack):
 
     def __init__(self, num_layers: int, embed_dim: int, num_heads: int, hidden: int | None = None, **options: Any):
         if "cross" in options:
-            raise OptionError("the blocks of a Decoder always read a memory: leave out cross")
+            raise OptionError("the blocks of a Decoder always have cross-attention; leave out cross")
         super().__init__(num_layers, embed_dim, num_heads, hidden, cross=True, **options)
 
     @names_checked
@@ -287,20 +287,20 @@ class Decoder(_Stack):
 
         Args:
             x: (..., N, C), the targets.
-            graph: What they read of each other, one graph or a list.
-            memory: (..., M, C); or what :meth:`hold` made of it, where it is read several times.
-            memory_graph: What they read of the memory, all of it by default.
-            memory_bias: Of the memory graph's edges.
-            score_bias: Of the edges of ``graph``, as in :class:`Encoder`; so are ``edge_attr`` and ``positions``.
+            graph: The graph between targets, one graph or a list.
+            memory: (..., M, C); or the result of :meth:`hold` for several calls.
+            memory_graph: The graph from the memory to the targets, all pairs by default.
+            memory_bias: Biases of the memory graph's edges.
+            score_bias: Biases of the edges of ``graph``, as in :class:`Encoder`.
             edge_attr: Features of the edges of ``graph``.
-            positions: Of the targets.
-            caches: A cache for each layer, where ``x`` continues earlier tokens.
+            positions: Positions of the targets.
+            caches: A cache for each layer, if ``x`` continues earlier tokens.
         """
         given: dict[str, Any] = {"memory_graph": memory_graph, "memory_bias": memory_bias}
         return self._through(x, graph, caches, score_bias, memory, edge_attr, positions, **given)
 
     def hold(self, memory: Tensor) -> list[KeyValueCache]:
-        """Each layer's keys and values of a memory, made once."""
+        """Each layer's keys and values of a memory, computed once."""
         layers: Iterable[Any] = self.layers
         return [layer.cross_attention.hold(memory) for layer in layers]
 
@@ -339,11 +339,11 @@ class EncoderDecoder(nn.Module):
         """(..., N, C) from source (..., M, C) and target (..., N, C).
 
         Args:
-            source: What is read.
-            target: What reads it.
-            source_graph: Of M nodes; full in the original.
-            target_graph: Of N nodes; causal in the original.
-            memory_graph: N targets and M sources; all of them by default.
+            source: The input of the encoder.
+            target: The input of the decoder.
+            source_graph: M nodes; full in the original.
+            target_graph: N nodes; causal in the original.
+            memory_graph: N targets and M sources; all pairs by default.
             lengths: Integers (...), of sources padded at their end: padding is not read.
         """
         memory = self.encoder(source, source_graph, lengths=lengths)

@@ -25,7 +25,7 @@ from .point_transformer import PointStages
     lambda: (small_cloud(ratio=0.5),),
 )
 class StratifiedTransformer(PointStages):
-    """Pre-norm blocks on each level, whose scores and values depend on quantised offsets; an answer for each point.
+    """Pre-norm blocks on each level, whose scores and values depend on quantised offsets; an output for each point.
 
     Args:
         features: Width of the points' features.
@@ -33,13 +33,13 @@ class StratifiedTransformer(PointStages):
         widths: C of each level, the finest first.
         depths: Blocks of each level on the way down; there are none on the way up.
         num_heads: H of each level, or of all.
-        step: Of the quantised offsets on the finest level, in the units of the positions; it doubles level by level.
+        step: Step of the quantised offsets on the finest level, in the units of the positions; it doubles by level.
         reach: Steps to either side: the widest window over ``step``.
         axes: Number of axes of the positions.
-        values: True if offsets add to what is read, too.
-        signals: m, the width of ``shape.with_signals(...)``: of a Swin3D, whose tables know differences of colours and
-            normals, too. 0 for none.
-        signal_step: Of their quantised differences, on every level.
+        values: True if offsets are added to values, too.
+        signals: m, the width of ``shape.with_signals(...)``, for a Swin3D, whose tables have differences of colours and
+            normals, too; 0 for none.
+        signal_step: Step of their quantised differences, on every level.
         signal_reach: Steps to either side.
         readout: "node", or "shape", from the mean over the coarsest points.
         drop_path: The largest probability of dropping a branch; it grows with depth.
@@ -101,24 +101,22 @@ class StratifiedTransformer(PointStages):
             own.drop = DropPath(p)
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """As of every model of points; of one with ``signals`` the hierarchy has so many.
+        """The output of a model of points; with ``signals`` the hierarchy has that many.
 
         Raises:
-            GraphError: If it has others, or none.
+            GraphError: If the hierarchy has another number of signals, or none.
         """
         if self.signals and isinstance(shape, Hierarchy):
             got = shape.levels[0].signals
             if got is None or got.shape[1] != self.signals:
                 has = "none" if got is None else f"(N, {got.shape[1]})"
                 fix = f"shape.with_signals(x) of x (N, {self.signals})"
-                raise GraphError(
-                    f"shape must have the {self.signals} signals that the model reads, got {has}; pass {fix}"
-                )
+                raise GraphError(f"shape must have {self.signals} signals, got {has}; pass {fix}")
         return super().forward(x, shape)
 
 
 class OffsetBlock(nn.Module):
-    """A pre-norm block whose attention knows offsets by :class:`graphattn.nn.ContextualTable`, and relative signals."""
+    """A pre-norm block with biases of offsets by :class:`graphattn.nn.ContextualTable`, and of relative signals."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Swin: stages of blocks that read cells of a grid, by turns shifted; four nodes merge into one between them."""
+"""Swin: stages of blocks on alternately shifted cells of a grid; four nodes merge into one between them."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class Swin(nn.Module):
     """The Swin Transformer: local attention in cells, and coarser grids from stage to stage.
 
     Args:
-        embed_dim: C of the first stage; every stage has twice the one before.
+        embed_dim: C of the first stage; it doubles from stage to stage.
         depths: Blocks of each stage.
         num_heads: H of each stage.
         window: Sides of a cell, in nodes. One number: a grid no longer than that on some axis is read in cells of its
@@ -86,7 +86,7 @@ class Swin(nn.Module):
         num_heads = tuple(several(num_heads, "num_heads", "must be numbers of heads, one for each stage"))
         embed_dim, hidden_ratio = width(embed_dim, "embed_dim"), positive(hidden_ratio, "hidden_ratio")
         if len(depths) != len(num_heads) or not depths:
-            raise OptionError(f"depths and num_heads name every stage, got {depths!r} and {num_heads!r}")
+            raise OptionError(f"depths and num_heads must have one number per stage, got {depths!r} and {num_heads!r}")
         if version not in (1, 2):
             raise OptionError(f"version must be 1 or 2, got {version!r}")
         depths = tuple(width(depth, "depths") for depth in depths)
@@ -117,7 +117,7 @@ class Swin(nn.Module):
             self.head = nn.Linear(embed_dim * 2**last, width(num_classes, "num_classes"))
 
     def grids(self, size: Grid) -> list[Grid]:
-        """Nodes of each stage, (height, width), for images of ``size`` pixels; of videos (time, height, width)."""
+        """The grid of each stage, (height, width), for images of ``size`` pixels; (time, height, width) for videos."""
         grids = [self.patches.grid(size)]
         for _ in self.stages[1:]:
             pairs = zip(grids[-1], merged_sides(len(grids[-1])), strict=True)
@@ -127,7 +127,7 @@ class Swin(nn.Module):
     def graphs(self, size: Grid) -> list[AttentionGraph]:
         """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs between their nodes.
 
-        Padding is no node of it: ``graphattn.analyse.reach(graphs(size))`` says which patches the last nodes depend on.
+        Padding is not a node: ``graphattn.analyse.reach(graphs(size))`` has the patches on which the last nodes depend.
         """
         layers: list[AttentionGraph] = []
         stage: Any
@@ -138,7 +138,7 @@ class Swin(nn.Module):
         return layers
 
     def hidden(self, images: Tensor, graphs: OfStages = None) -> list[Tensor]:
-        """The nodes that enter each stage, and those that leave the last, (B, N, C) each."""
+        """The inputs of each stage, and the output of the last, (B, N, C) each."""
         x = self.patch_norm(self.patches(images))
         grids = self.grids(tuple(images.shape[-len(self.patches.patch) :]))
         each = (
@@ -147,7 +147,7 @@ class Swin(nn.Module):
             else several(graphs, "graphs", "must be those of each stage")
         )
         if len(each) != len(self.stages):
-            raise OptionError(f"graphs has one entry for each of {len(self.stages)} stages, got {len(each)}")
+            raise OptionError(f"graphs must have {len(self.stages)} entries, one for each stage, got {len(each)}")
         states = [self.dropout(x)]
         for stage, grid, of_stage in zip(self.stages, grids, each, strict=True):
             states.append(stage(states[-1], grid, of_stage))
@@ -159,7 +159,7 @@ class Swin(nn.Module):
 
     @names_checked
     def forward(self, images: Tensor, graphs: OfStages = None) -> Tensor:
-        """The head's output for the mean of all nodes, (B, num_classes); without a head the :meth:`features`.
+        """The head's output for the mean of all nodes, (B, num_classes), or without a head the :meth:`features`.
 
         Args:
             images: (B, channels, height, width), or videos (B, channels, time, height, width).
@@ -184,5 +184,5 @@ def _trained(sides: tuple[int, ...] | None, num_stages: int, num_axes: int, vers
     if sides is None:
         return [None] * num_stages
     if version == 1 or len(sides) != num_stages:
-        raise OptionError(f"pretrained_window names every stage of version 2, got {sides!r} for {num_stages} stages")
+        raise OptionError(f"pretrained_window must have {num_stages} numbers, for version 2 only, got {sides!r}")
     return [(side,) * num_axes if side else None for side in sides]

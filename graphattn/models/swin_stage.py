@@ -1,4 +1,4 @@
-"""A stage of Swin: blocks on one grid that read its cells, by turns shifted."""
+"""A stage of Swin: blocks on alternately shifted cells of one grid."""
 
 import math
 from functools import lru_cache
@@ -22,7 +22,7 @@ Window = int | Grid
 
 
 class SwinStage(nn.Module):
-    """Blocks on one grid, each with the biases of relative positions; then the merging, but for the last stage.
+    """Blocks on one grid, each with biases of relative positions, then merging except in the last stage.
 
     Args:
         embed_dim: C.
@@ -64,12 +64,12 @@ class SwinStage(nn.Module):
         self.merge = PatchMerging(embed_dim, norm_last=version == 2, num_axes=num_axes) if merge else None
 
     def graphs(self, grid: Grid) -> list[AttentionGraph]:
-        """The paper's: cells, and in every second layer the cells half a side further on."""
+        """The paper's graphs: cells, shifted by half a side in every second layer."""
         pair = [of_size(window, grid) for window in self.windows]
         return [pair[number % 2] for number in range(len(self.layers))]
 
     def forward(self, x: Tensor, grid: Grid, graphs: Layers | None = None) -> Tensor:
-        """(B, N, C) of the grid to the nodes of the next stage.
+        """Nodes (B, N, C) of the grid to the nodes of the next stage.
 
         Args:
             x: (B, N, C), row by row.
@@ -90,7 +90,7 @@ class SwinStage(nn.Module):
 
 
 def _norm_after(block: TransformerBlock) -> None:
-    """Norms at the end of the branches alone, after their dropout, and keys without a bias, as in Swin V2."""
+    """Norms only at the end of branches, after their dropout, and keys without a bias, as in Swin V2."""
     assert block.end_norm is not None
     block.attention_norm = block.feed_forward_norm = nn.Identity()
     for name, norm in list(block.end_norm.items()):
@@ -100,7 +100,7 @@ def _norm_after(block: TransformerBlock) -> None:
 
 
 def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | PerHead]:
-    """The graph of each layer, in the size of the grid.
+    """The graph of each layer, sized to the grid.
 
     Raises:
         OptionError: If there is another number of layers.
@@ -115,7 +115,7 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
             raise no_graph(graph, "graphs must be AttentionGraphs")
         if graph.num_targets != math.prod(grid):
             raise ShapeError(
-                f"a stage whose grid is {grid} has {math.prod(grid)} nodes, but its graph has {graph.num_targets} "
+                f"a stage with grid {grid} has {math.prod(grid)} nodes, but its graph has {graph.num_targets} "
                 "targets; a pattern, such as grid_neighbourhood(..., 3), has the size of every stage, and a list names "
                 "the graphs of each stage"
             )
@@ -123,7 +123,7 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
 
 
 def cell_sides(grid: Grid, window: Window) -> Grid:
-    """Sides of a cell: the window, or what of it the grid has; of a window of one side, the grid's shortest side."""
+    """Sides of a cell: the window, at most the grid; for a window of one side, at most the grid's shortest side."""
     if isinstance(window, int):
         return (min(window, *grid),) * len(grid)
     return tuple(min(side, length) for side, length in zip(window, grid, strict=True))
@@ -131,7 +131,7 @@ def cell_sides(grid: Grid, window: Window) -> Grid:
 
 @lru_cache(maxsize=64)
 def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tuple[AttentionGraph, AttentionGraph]:
-    """Swin's two graphs of a grid: cells, and cells half a side further on, where there is more than one.
+    """Swin's two graphs of a grid: cells, and cells shifted by half a side, if there is more than one.
 
     Args:
         grid: (height, width), or (time, height, width).
@@ -150,7 +150,7 @@ def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tupl
 
 @lru_cache(maxsize=64)
 def window_patterns(window: Window) -> tuple[Pattern, Pattern]:
-    """The two graphs for grids of any size; models share them, and what is made of them."""
+    """The two graphs for grids of any size, shared by models with their caches."""
     return _SWIN_CELLS(..., window), _SWIN_CELLS(..., window, shifted=True)
 
 

@@ -22,27 +22,27 @@ CAUSAL = causal(..., ...)
 
 @example(lambda new, p: new(11, 8, 2, 1, num_buckets=8, max_distance=6, dropout=p), tokens(7, 5))
 class T5(nn.Module):
-    """Tokens read and tokens written; the logits of the next token written.
+    """Source and target tokens; the logits of the next target token.
 
-    Norms by the root of the mean square before every branch, no bias in any projection, scores not divided by the root
-    of D, one :class:`graphattn.nn.T5Bias` for all layers of the encoder and one for those of the decoder, none from
-    decoder to encoder. Fresh weights are as T5's code starts them, so that the scores do not saturate softmax.
+    RMS norms before every branch, no bias in any projection, scores not divided by the root of D, one
+    :class:`graphattn.nn.T5Bias` for all layers of the encoder and one for those of the decoder, none in
+    cross-attention. Fresh weights are initialised as in T5's code, so that the scores do not saturate softmax.
 
     Args:
         vocab_size: V.
         embed_dim: C.
         num_heads: H.
-        num_layers: Blocks of the encoder.
+        num_layers: Number of blocks of the encoder.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        num_decoder_layers: Blocks of the decoder, as many by default.
+        num_decoder_layers: Number of blocks of the decoder; ``num_layers`` by default.
         head_dim: D, ``embed_dim / num_heads`` by default.
         activation: "relu" in T5, "gated_gelu_tanh" in T5 1.1.
-        tied: True if the head's weights are those of the tokens (T5); else they are its own (T5 1.1).
-        scaled: True if the head reads ``C ** -0.5`` times the decoder's output; by default exactly if tied.
+        tied: True if head and tokens share weights (T5), False if not (T5 1.1).
+        scaled: True if the head reads ``C ** -0.5`` times the decoder's output; ``tied`` by default.
         num_buckets: Rows of the tables of biases.
-        max_distance: From where on all distances have one row.
-        source_graph: What the encoder reads along if it is given none; full by default, a window in LongT5.
-        summary_block: Tokens of a block whose summary every token of the encoder reads, too (LongT5); none by default.
+        max_distance: Distance from which on all share one row.
+        source_graph: Default graph of the encoder; full, or a window in LongT5.
+        summary_block: Tokens of a block whose summary every token of the encoder also reads (LongT5); none by default.
         eps: Epsilon of the norms.
         dropout: Rate of dropout on the embeddings, in the blocks, and on the outputs of encoder and decoder.
 
@@ -111,12 +111,12 @@ class T5(nn.Module):
                 nn.init.normal_(module.weight, std=inputs**-0.5)
 
     def encode(self, source: Tensor, graph: Layers | None = None, lengths: Tensor | None = None) -> Tensor:
-        """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
+        """The memory (..., S, C) of tokens (..., S); tokens beyond the lengths are not read."""
         x, graph = self._embedded("source", source), self.source_graph if graph is None else graph
         return self.dropout(self.encoder(x, graph, score_bias=self.encoder_bias, lengths=lengths))
 
     def tie(self) -> None:
-        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
+        """Share the tokens' weights with the head; again after ``to_empty`` or ``load_state_dict(assign=True)``."""
         self.head.weight = self.embedding.weight
 
     def decode(
@@ -128,9 +128,9 @@ class T5(nn.Module):
         caches: list[KeyValueCache] | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones.
+        """Logits (..., T, V) from a memory; with a cache for each layer, for tokens that continue earlier ones.
 
-        The memory may be what ``decoder.hold(memory)`` made of it; lengths are of its examples.
+        The memory may be a result of ``decoder.hold(memory)``; lengths are those of its examples.
         """
         x, graph = self._embedded("target", target), CAUSAL if graph is None else graph
         memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
@@ -152,11 +152,11 @@ class T5(nn.Module):
         """Logits (..., T, V) of the token after each of the target's.
 
         Args:
-            source: Integers (..., S), the tokens read.
-            target: Integers (..., T), the tokens written so far, the start token (T5's is 0) first.
-            source_graph: Of S nodes; the model's own by default, which is full if it was given none.
-            target_graph: Of T nodes; causal by default.
-            memory_graph: T targets and S sources; all of them by default.
+            source: Integers (..., S), the source tokens.
+            target: Integers (..., T), the target tokens so far, the start token (0 in T5) first.
+            source_graph: S nodes; the model's own by default.
+            target_graph: T nodes; causal by default.
+            memory_graph: T targets and S sources; all pairs by default.
             lengths: Integers (...), of sources padded at their end: padding is not read.
 
         Raises:
@@ -174,12 +174,12 @@ class T5(nn.Module):
         *,
         lengths: Tensor | None = None,
     ) -> Reading:
-        """The model having read a source, as :func:`~graphattn.models.generate` takes it; the encoder runs now.
+        """The model with an encoded source, for :func:`~graphattn.models.generate`; the encoder runs at once.
 
         Args:
             source: Integers (..., S).
             source_graph: As of :meth:`forward`.
-            memory_graph: A target for each token that is to be written, start tokens included, and S sources.
+            memory_graph: A target for each token to be generated, start tokens included, and S sources.
             lengths: As of :meth:`forward`.
         """
         return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)

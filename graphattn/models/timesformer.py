@@ -1,4 +1,4 @@
-"""TimeSformer: in every block a place reads itself in all frames, then a frame reads itself."""
+"""TimeSformer: in every block patches of the same place attend over time, then patches of a frame over space."""
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,8 @@ TimeAndSpace = tuple[Graph, Graph]
 class DividedBlock(nn.Module):
     """Attention over time, attention over space, a feed-forward, each after a norm and added to what it reads.
 
-    Patches are a grid (time, places). Over time the class token takes no part. Over space every frame has a copy of it
-    in front, and the token becomes the mean of what its copies have read.
+    Patches are a grid (time, places). The class token is not part of attention over time. Over space every frame has a
+    copy of it in front, and the token becomes the mean of its copies.
 
     Args:
         embed_dim: C.
@@ -57,8 +57,8 @@ class DividedBlock(nn.Module):
         Args:
             x: The class token, then the patches of every frame.
             num_frames: T, which divides N.
-            graphs: Over time, of the N patches; and over space, of the T frames behind their copies of the class token,
-                T * (1 + N / T) nodes.
+            graphs: Over time, between the N patches; and over space, between T frames after their copies of the class
+                token, T * (1 + N / T) nodes.
         """
         token, patches = x[..., :1, :], x[..., 1:, :]
         over_time, over_space = graphs
@@ -79,7 +79,7 @@ class TimeSformer(nn.Module):
     """TimeSformer with divided space-time attention.
 
     Args:
-        size: Of the videos, (time, height, width): frames and pixels.
+        size: Size of the videos, (time, height, width): frames and pixels.
         patch: Pixels of a patch in one frame, (height, width), or one number for both.
         num_layers: Number of blocks.
         embed_dim: C.
@@ -91,7 +91,7 @@ class TimeSformer(nn.Module):
         drop_path: Rate of the last block; it grows from 0 in equal steps.
 
     Attributes:
-        grid: Patches, (time, height, width).
+        grid: Numbers of patches, (time, height, width).
         graphs: The paper's pair: patches of the same place; patches of the same frame and its copy of the class token.
 
     Source: Bertasius et al. 2021. Equal to ``TimesformerModel`` and ``TimesformerForVideoClassification`` of
@@ -146,7 +146,7 @@ class TimeSformer(nn.Module):
         x = self.patches(videos)
         grid = self.patches.grid(tuple(videos.shape[-3:]))
         if grid != self.grid:
-            raise ShapeError(f"the model has positions for a grid of {self.grid} patches; these pixels make {grid}")
+            raise ShapeError(f"videos must have a grid of {self.grid} patches, as the model's positions, got {grid}")
         where = self.space_positions[1:] + self.time_positions.unsqueeze(1)  # (time, places, C)
         token = (self.class_token + self.space_positions[0]).expand(*x.shape[:-2], 1, -1)
         return torch.cat((token, x + where.flatten(0, 1)), -2)

@@ -1,4 +1,4 @@
-"""Tokens as they come in."""
+"""Checks of tokens and lengths."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..kernels.modes import can_read_values
 
 
 def check_lengths(lengths: Any, source: Tensor) -> None:
-    """Refuse what does not say of each sequence (..., S) how many of its tokens are there."""
+    """Refuse anything but a number of valid tokens for each sequence (..., S)."""
     longest, wanted = source.shape[-1], tuple(source.shape[:-1])
     wrong = not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool
     if wrong or tuple(lengths.shape) != wanted:
@@ -22,7 +22,7 @@ def check_lengths(lengths: Any, source: Tensor) -> None:
 
 
 def check_tokens(name: str, tokens: Any, size: int) -> None:
-    """Refuse what is no integer (..., N), or outside a table of ``size`` rows."""
+    """Refuse anything but integers (..., N) within a table of ``size`` rows."""
     if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() < 1:
         raise ShapeError(f"{name} must be an int64 or int32 tensor (..., nodes), got {shown(tokens)}")
     bad = outside(tokens, size) if can_read_values(tokens) else ""

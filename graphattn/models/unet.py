@@ -27,24 +27,24 @@ POOLING = ("attention", "max", "mean")
     lambda: (small_cloud(ratio=0.5),),
 )
 class UNet(nn.Module):
-    """Blocks on each level of a hierarchy on the way down and up, and an answer for each point or each cloud.
+    """Blocks on each level of a hierarchy on the way down and up, and an output for each point or each cloud.
 
     A block reads its level's graph, with features of its edges in keys and values. A coarser point reads the finer ones
     of ``down``, and on the way up a finer point reads the coarser ones of ``up``.
 
     Args:
-        features: Width of the points' features; constants will do where their places say enough.
+        features: Width of the points' features; constants serve if positions suffice.
         out_dim: Width of the answer, from a perceptron.
         widths: C of each level, the finest first.
         num_heads: H.
         depths: Blocks of each level on the way down.
         back_depths: Blocks of each level but the coarsest on the way up.
         edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. Without "offset", "direction" and
-            anything of ``x`` that turns, an answer does not change when all points are turned.
+            equivariant features in ``x``, outputs are invariant under rotations of all points.
         edge_dim: Width of a perceptron of them, which costs as much as H times as many channels; that of the points by
             default.
         axes: Number of axes of the positions.
-        pooling: "attention", or the "max" or "mean" of what ``down`` reads, and then inverse distances on the way up.
+        pooling: "attention", or the "max" or "mean" along ``down``, and then inverse distances on the way up.
         readout: "node", or "shape", from the mean and the maximum over the coarsest points of each cloud.
         dropout: Rate of dropout in blocks and in the perceptron of the answer.
 
@@ -100,12 +100,12 @@ class UNet(nn.Module):
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for points (..., N, out), or for B clouds (..., B, out).
+        """Outputs for points (..., N, out), or for B clouds (..., B, out).
 
         Args:
             x: (..., N, features) of the finest points.
-            shape: The levels: ``ga.graphs.hierarchy(pos, batch, ratio=...)``, with ``normals`` where ``edges`` ask for
-                some.
+            shape: The levels: ``ga.graphs.hierarchy(pos, batch, ratio=...)``, with ``normals`` if ``edges`` need
+                them.
 
         Raises:
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
@@ -129,7 +129,7 @@ class Perceptron(nn.Module):
 
 
 class EdgeEncoder(nn.Module):
-    """A perceptron of what :func:`graphattn.nn.edge_geometry` tells of edges."""
+    """A perceptron of the features of :func:`graphattn.nn.edge_geometry`."""
 
     def __init__(self, words: Sequence[str], axes: int, embed_dim: int, edge_dim: int | None = None) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class EdgeEncoder(nn.Module):
         self.perceptron = Perceptron(width(size, "edges"), self.width, self.width)
 
     def forward(self, graph: AttentionGraph, sources: Level, targets: Level | None = None) -> Tensor:
-        """(E, width) of a graph on a level, or from one to another."""
+        """Encodings (E, width) of the edges on a level, or from one level to another."""
         other = {} if targets is None else {"queries": targets.pos, "queries_normals": targets.normals}
         weight = self.perceptron.first.weight
         made = edge_geometry(graph, sources.pos, features=self.words, normals=sources.normals, **other)
@@ -149,7 +149,7 @@ class EdgeEncoder(nn.Module):
 
 
 class EdgeBlock(nn.Module):
-    """A transformer block on a level's graph of that number, with the geometry of its edges."""
+    """A transformer block on one of a level's graphs, with the geometry of its edges."""
 
     def __init__(self, embed_dim: int, num_heads: int, geometry: Part, dropout: float) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class EdgeBlock(nn.Module):
 
 
 class Between(nn.Module):
-    """Attention from one level to another: ``y + attention(norm(y), norm(x))`` with ``y`` the targets' own features."""
+    """Attention from one level to another: ``y + attention(norm(y), norm(x))`` with ``y`` the targets' features."""
 
     def __init__(self, sources: int, targets: int, num_heads: int, geometry: Part) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class Between(nn.Module):
 
 
 class Descent(nn.Module):
-    """A coarser point reads finer ones, and begins with what the one in its place carries, or the mean of its cell."""
+    """A coarser point reads finer ones, starting from the features of its own finer point, or the mean of its cell."""
 
     def __init__(self, fine: int, coarse: int, num_heads: int, geometry: Part) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Descent(nn.Module):
 
 
 class Ascent(nn.Module):
-    """A finer point reads coarser ones, and begins with what it carried on the way down."""
+    """A finer point reads coarser ones, starting from its features on the way down."""
 
     def __init__(self, coarse: int, fine: int, after: int, num_heads: int, geometry: Part) -> None:
         super().__init__()

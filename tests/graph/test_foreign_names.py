@@ -108,7 +108,7 @@ def test_advice_of_padding_and_windows_is_right():
 
 
 def test_lengths_do_not_go_with_caches():
-    with pytest.raises(OptionError, match="lengths do not go with caches, whose later tokens would read the keys of"):
+    with pytest.raises(OptionError, match="lengths exclude caches, whose later tokens would read the keys of"):
         GPT(TOKENS, lengths=torch.tensor([5, 3, 2]), caches=GPT.begin(3, 5))
 
 

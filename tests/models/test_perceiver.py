@@ -51,7 +51,7 @@ def test_each_of_the_three_graphs():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4), torch.randn(2, 8)), OptionError, "built without outputs"),
+        (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4), torch.randn(2, 8)), OptionError, "require outputs"),
         (lambda: Reading(8, 6, 4), OptionError, "inner must be a multiple of num_heads, got 6 and 4"),
         (
             lambda: Reading(8, 6, 2, value_inner=7),
@@ -73,7 +73,7 @@ def test_each_of_the_three_graphs():
             OptionError,
             "no option 'heads'; did you mean 'num_heads'",
         ),
-        (lambda: Perceiver(3, 8, 4, 1, 2, final_norm=True), OptionError, "final_norm is no option"),
+        (lambda: Perceiver(3, 8, 4, 1, 2, final_norm=True), OptionError, "final_norm must be left out"),
         (
             lambda: Perceiver(3, 8, 4, 1, 2, outputs=(2, 6))(torch.randn(5, 4), torch.randn(2, 7)),
             ShapeError,

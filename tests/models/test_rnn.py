@@ -211,7 +211,7 @@ def test_luong_is_cross_attention_of_one_head():
         (lambda s, t: Seq2Seq(3, 3, embed_dim=2, hidden=7), OptionError, "hidden must be even if bidirectional, got 7"),
         (lambda s, t: model("dot")(s, t, graphs.cross(T, 4)), ShapeError, "the graph has 5 targets and 4 sources"),
         (lambda s, t: model(None)(s, t, graphs.cross(T, S)), OptionError, "built with attention=None"),
-        (lambda s, t: model(None)(s, t, return_weights=True), OptionError, "reads along no graph and has no weights"),
+        (lambda s, t: model(None)(s, t, return_weights=True), OptionError, "graph and weights require attention"),
         (lambda s, t: model("dot")(s, t, lengths=torch.tensor([7, 8, 2])), ShapeError, r"tensor of \(3,\) .* 7"),
         (lambda s, t: model("dot")(s, t, lengths=torch.ones(3) * 2.5), ShapeError, "of float32"),
         (lambda s, t: model("dot")(s, t, lengths=torch.ones(3).bool()), ShapeError, "of bool"),
@@ -231,7 +231,7 @@ def test_luong_is_cross_attention_of_one_head():
         ),
         (lambda s, t: model(None)(s, t[:, :0]), ShapeError, r"target must be a batch .* got \(3, 0\)"),
         (lambda s, t: model(None)(s[:, :0], t), ShapeError, r"source must be a batch .* got \(3, 0\)"),
-        (lambda s, t: model(None)(s, t[:2]), ShapeError, r"target must be \(3, T\), as many as sources, got \(2, 5\)"),
+        (lambda s, t: model(None)(s, t[:2]), ShapeError, r"target must be \(3, T\), one for each source, got \(2, 5\)"),
         (lambda s, t: model("dot")(s + 11, t), PositionIndexError, r"source must be in \[0, 11\)"),
     ],
 )

@@ -286,7 +286,7 @@ def test_drop_path_grows_from_block_to_block():
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2), OptionError, "top_k must be between 1 and .* 1; got 2"),
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 1, softmax_over="few"), OptionError, '"chosen" or "all"'),
         (lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]), OptionError, "2 layers need as many edge_attr, got 1"),
-        (lambda x: Encoder(2, 8, 2, drop_path=[0.1]), OptionError, "2 layers need as many rates drop_path, got 1"),
+        (lambda x: Encoder(2, 8, 2, drop_path=[0.1]), OptionError, "must have 2 rates, one for each layer, got 1"),
         (lambda x: Decoder(2, 8, 2, cross=False), OptionError, "leave out cross"),
         (
             lambda x: Encoder(2, 8, 2, num_kv_head=1),

@@ -119,5 +119,5 @@ def test_signals_are_those_of_kept_points_and_means_of_cells_and_no_others_will_
         cells.with_signals(colour / 0)
     model = models.StratifiedTransformer(3, 5, (8, 8), 1, 2, signals=3)
     for shape, got in ((cells, r"\(N, 2\)"), (hierarchy(pos, cell=0.5), "none")):
-        with pytest.raises(ga.errors.GraphError, match=f"3 signals that the model reads, got {got}"):
+        with pytest.raises(ga.errors.GraphError, match=f"shape must have 3 signals, got {got}"):
             model(pos, shape)

@@ -167,8 +167,8 @@ def test_another_graph_reads_the_same_tables():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Swin(4, (1, 1), (1,)), OptionError, "depths and num_heads name every stage"),
-        (lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), []), OptionError, "each of 1 stages, got 0"),
+        (lambda: Swin(4, (1, 1), (1,)), OptionError, "must have one number per stage"),
+        (lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), []), OptionError, "must have 1 entries"),
         (
             lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), [[graphs.full(9)]]),
             OptionError,

@@ -127,7 +127,7 @@ def test_a_removed_edge_between_frames_changes_its_target():
     ("make", "message"),
     [
         (lambda: Swin(4, (1,), (1,), version=3), "version must be 1 or 2, got 3"),
-        (lambda: Swin(4, (1,), (1,), pretrained_window=(3,)), "names every stage of version 2"),
+        (lambda: Swin(4, (1,), (1,), pretrained_window=(3,)), "must have 1 numbers, for version 2 only"),
         (lambda: Swin(4, (1,), (1,), window=(2, 2), patch=(1, 2, 2)), "one for each of the 3 axes of patch"),
     ],
 )

@@ -70,7 +70,7 @@ def test_graphs_for_each_layer_and_copies():
         (
             lambda: from_hf(theirs("Timesformer"))(videos(T + 1, 10, 10)),
             ShapeError,
-            r"grid of \(3, 2, 2\) patches; these .* \(4, 2, 2\)",
+            r"grid of \(3, 2, 2\) patches, .* got \(4, 2, 2\)",
         ),
         (
             lambda: from_hf(theirs("Timesformer"))(videos(), [from_hf(theirs("Timesformer")).graphs]),
