@@ -68,11 +68,11 @@ class TilesBackend(Backend):
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         way = self.way(graph, request)
-        told = {
+        messages = {
             "flex": "it runs FlexAttention, compiled at the first call",
             "varlen": "it runs FlashAttention of sequences, torch's varlen_attn",
         }
-        notes = [told[way]] if way in told else []
+        notes = [messages[way]] if way in messages else []
         if survey(graph).pairs == graph.num_edges and not request.score_bias and not notes:
             return notes
         return [*notes, "a NaN or inf in a source reaches every target in the same tile, edge or not"]

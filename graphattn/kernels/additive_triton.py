@@ -114,8 +114,8 @@ def _parts(ptr: Tensor, order: Tensor) -> tuple[Work, ...]:
 
 
 def _of(x: Tensor, groups: int, K: int, D: int, slope: float, align: int) -> dict[str, Any]:
-    """What the kernels are compiled for: a program has one group; of its edges it holds two rows at a time, and of a
-    tanh what float64 takes."""
+    """The constants of the compiled kernels: one group per program, and half as many edges at a time, since two rows of
+    each are held; a quarter for tanh, which is computed in float64."""
     constants, smooth = _constants(dtype_of_sums(x), 1, D=D), math.isnan(slope)
     edges = max(1, constants["BE"] // (4 if smooth else 2))
     return constants | {"H": groups, "K": K, "SMOOTH": smooth, "ALIGN": align, "BE": edges}

@@ -39,7 +39,7 @@ def _active(own, OTHER, other_at, Z, z_at, live, slope, SMOOTH: tl.constexpr, D:
 
 @triton.jit
 def _something(GRAD, at, live, K: tl.constexpr):
-    """Whether an edge gets anything (BE,); one that does not passes nothing, not even a NaN."""
+    """True for edges with a gradient (BE,); others pass nothing, not even a NaN."""
     some = live & (at < 0)
     for k in range(0, K):
         some = some | (tl.load(GRAD + at + k, mask=live, other=0.0) != 0)
@@ -78,7 +78,7 @@ def passed_back(
     SMOOTH: tl.constexpr, ALIGN: tl.constexpr,
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """What GRAD (B, E, G, K) passes to a row's node, H groups of it, and to its edges GZ (B, E, G, D).
+    """The gradients from GRAD (B, E, G, K) of a row's node, H groups of it, and of its edges GZ (B, E, G, D).
 
     Each of a node's groups stands for ``MEMBERS`` of G, each of which reads group ``// GROUP`` of the other end.
     """
@@ -125,7 +125,7 @@ def to_weights(
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, GROUP: tl.constexpr, SMOOTH: tl.constexpr, ALIGN: tl.constexpr,
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BK: tl.constexpr, BLOCKS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """What GRAD passes to the weights, a share of it: that of a program's rows, OUT (programs, B, G, K, D) in float64.
+    """The share of a program's rows in the gradient of the weights from GRAD, OUT (programs, B, G, K, D) in float64.
 
     An axis of the grid counts H blocks: G groups, of each ``BLOCKS`` times ``BK`` of the weights.
     """

@@ -83,9 +83,9 @@ def backward(
     ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr, BF: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
-    """What a target and its edges get: GO, GA, GL, GAO are the gradients of output, weights, lse, sums of features.
+    """Gradients of a target and its edges, from GO, GA, GL, GAO: those of output, weights, lse, sums of features.
 
-    Two passes over the row, since a score's gradient ``p (g - delta)`` wants ``delta = sum p g`` of the whole row: the
+    Two passes over the row, since a score's gradient ``p (g - delta)`` needs ``delta = sum p g`` of the whole row: the
     FIRST leaves ``g`` in SHARE (B, E, H) by place, the SECOND the gradient of each product there, and sums. For a hub's
     piece each is a launch of its own, and DELTA (B, pieces or hubs, H) goes between them; OWNER is a piece's hub. P
     lies by place, or ``BY_EDGE`` in the caller's order. G_ATTR (blocks, B, E, F) adds the program's heads alone.

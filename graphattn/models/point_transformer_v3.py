@@ -119,7 +119,7 @@ class PointTransformerV3(nn.Module):
 
         Args:
             x: (..., N, features) of the finest points.
-            shape: Of :func:`graphattn.graphs.serialized_hierarchy`, with as many levels as the model.
+            shape: Levels from :func:`graphattn.graphs.serialized_hierarchy`, as many as the model has.
 
         Raises:
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.

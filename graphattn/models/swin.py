@@ -38,8 +38,8 @@ class Swin(nn.Module):
         drop_path: Rate of the last block, on both of its branches; it grows from 0 in equal steps.
         version: 1; or 2, with cosine scores, biases that are a smooth function of the relative position, and norms at
             the end of the branches.
-        pretrained_window: Of version 2: for each stage the side of the cells that it was trained with, by which
-            positions are divided; 0 is that of ``window``, and is the default.
+        pretrained_window: For version 2: the side of the cells of each stage in training, by which positions are
+            divided; 0, the default, means that of ``window``.
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`.
 
     Source: Liu et al. 2021, "Swin Transformer", and their code; images whose sides do not divide are padded as there,

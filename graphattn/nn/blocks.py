@@ -139,9 +139,9 @@ class TransformerBlock(nn.Module):
             memory: (..., M, C), the sources of a block with ``cross``, or the result of its ``cross_attention.hold``;
                 required by such a block only.
             memory_graph: N targets and M sources; all pairs by default.
-            score_bias: Of the graph's edges, as in :func:`graphattn.attention`; ``memory_bias`` of the memory graph's.
+            score_bias: Biases of the edges, as in :func:`graphattn.attention`; ``memory_bias`` of the memory graph's.
             edge_attr: Features of the graph's edges, for a block with ``edge_dim``.
-            positions: Of the nodes, for a layer with ``rotary``.
+            positions: Positions of the nodes, for a layer with ``rotary``.
             cache: Keys and values of earlier tokens.
             sources: A function from the normed ``x`` to the sources, if these are other nodes: a padded or pooled grid.
 

@@ -54,7 +54,7 @@ def test_on_the_command_line(tmp_path):
 
 
 def test_refusals(tmp_path):
-    with pytest.raises(LoaderError, match="there is no /nowhere; expected a folder with a config"):
+    with pytest.raises(LoaderError, match="/nowhere does not exist; pass a folder with a config"):
         ga.hf.audit_config("/nowhere")
     with pytest.raises(LoaderError, match="expected a configuration of transformers"):
         ga.hf.audit_config(tmp_path)

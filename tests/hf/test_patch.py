@@ -238,7 +238,7 @@ def test_wrong_arguments():
         ga.patch(torch.nn.Sequential(model), WINDOW)
     with pytest.raises(GraphError, match="must not be an empty dict"):
         ga.patch(model, {})
-    with pytest.raises(LoaderError, match="there is no folder /nowhere"):
+    with pytest.raises(LoaderError, match="/nowhere is not a folder"):
         ga.hf.from_pretrained("/nowhere")
     ga.patch(model, {"encoder": ga.graphs.full(5)})
     with pytest.raises(GraphError, match=r"11 tokens.* must have at least as many nodes"):

@@ -158,7 +158,7 @@ def test_another_graph_reads_the_same_tables():
     assert not torch.allclose(natten, mine.features(x, [heads, around]))
     assert torch.equal(natten, mine.features(x, around))  # one pattern, in the size of every stage
     assert torch.equal(natten, mine.features(x, [around, around]))
-    with pytest.raises(ShapeError, match=r"grid is \(3, 5\) has 15 nodes, but its graph has 60 targets; a pattern"):
+    with pytest.raises(ShapeError, match=r"grid \(3, 5\) has 15 nodes, but its graph has 60 targets; a pattern"):
         mine.features(x, around((6, 10)))
     with pytest.raises(GraphError, match="window must be above the length of every edge"):
         mine.features(x, [around, graphs.full(15)])

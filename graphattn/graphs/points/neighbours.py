@@ -121,7 +121,7 @@ def radius(
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
         r: The distance, in the units of ``pos``.
         max_neighbours: The most sources a target may have; no limit by default.
-        overflow: What to do with a target that has more: ``"error"``, or keep the ``"nearest"`` ones.
+        overflow: Treatment of a target that has more: ``"error"``, or keep the ``"nearest"`` ones.
         queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
         queries_batch: (M,) the same for ``queries``.

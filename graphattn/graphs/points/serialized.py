@@ -169,7 +169,7 @@ def _keys(grid: Tensor, number: Tensor, margin: int = 0) -> Tensor:
 
 
 def _strides(grid: Tensor, margin: int) -> list[int]:
-    """How far apart keys of neighbours are: of clouds, then along each axis."""
+    """The distances between keys: of clouds, then of neighbours along each axis."""
     span = (grid.amax(0) + 1 + 2 * margin).tolist() if len(grid) else [1] * grid.shape[1]
     return [math.prod(span[axis:]) for axis in range(len(span) + 1)]
 
