@@ -67,7 +67,7 @@ def brute_knn(points, k, include_self=False):
 
 
 @pytest.mark.parametrize("name", CLOUDS)
-@pytest.mark.parametrize("k", [1, 3, 6])
+@pytest.mark.parametrize("k", [1, 6])
 def test_knn_is_brute_force(name, k):
     points = cloud(name)
     assert torch.equal(graphs.knn(points, k).edge_index, brute_knn(points, k))
@@ -81,7 +81,7 @@ def test_knn_is_brute_force(name, k):
 
 
 @pytest.mark.parametrize("name", CLOUDS)
-@pytest.mark.parametrize("k", [1, 2, 7])
+@pytest.mark.parametrize("k", [1, 7])
 def test_every_search_finds_the_same_neighbours(name, k):
     """The searches of the GPU, run on the CPU: the same bits of distance, so the same edges."""
     points = cloud(name)
@@ -92,7 +92,7 @@ def test_every_search_finds_the_same_neighbours(name, k):
 
 
 @pytest.mark.parametrize("name", CLOUDS)
-@pytest.mark.parametrize("quantile", [0.0, 0.02, 0.3, 1.0])
+@pytest.mark.parametrize("quantile", [0.0, 0.3, 1.0])
 def test_every_search_finds_the_same_balls(name, quantile, monkeypatch):
     points = cloud(name)
     queries = torch.cat([points, points[:5] + 0.01, points[:1] * -1e3])
@@ -127,7 +127,7 @@ def test_cpu_and_cuda_give_the_same_edges(name):
 
 
 @pytest.mark.parametrize("name", CLOUDS)
-@pytest.mark.parametrize("quantile", [0.0, 0.05, 0.4])
+@pytest.mark.parametrize("quantile", [0.0, 0.4])
 def test_radius_is_brute_force(name, quantile):
     points = cloud(name)
     r = float(table(points, points).quantile(quantile).sqrt())
