@@ -27,7 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
     report = study.run(
         {"neighbours": ga.graphs.sliding_window(12, 3, causal=False)},
         data,
-        model=study.Own(Net, layers=1),
+        model=study.CustomModel(Net, layers=1),
         budgets=study.Budget(steps=250),
         training=study.Training(rate=5e-2),
         controls=("full", "rewired"),

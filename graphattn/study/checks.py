@@ -108,7 +108,7 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
             if bool(wrong.any()):
                 raise ControlError(
                     f"the module reads more than its graphs: node {int(wrong.nonzero()[0])} depends on node {node} of "
-                    f"sample 0, that {L} do not reach; give Own the layers that it has, or mend the module"
+                    f"sample 0, that {L} do not reach; give CustomModel the layers that it has, or mend the module"
                 )
             others = reads & (nodes != node)
             readers += int(others.sum())

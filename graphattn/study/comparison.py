@@ -25,7 +25,7 @@ from .records import as_json
 METRICS = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 EQUAL = ("steps", "operations", "time")
 OWN_POSITIONS = "the module's"
-"""Positions of :class:`Own`: what its module makes of the places, if anything, is not known."""
+"""Positions of :class:`CustomModel`: what its module makes of the places, if anything, is not known."""
 _CODE = ("data.py", "network.py", "own.py", "trial.py")  # what a result depends on beside versions
 _PACKAGES = ("graphattn", "torch", "numba")
 
@@ -179,11 +179,13 @@ class Comparison:
     def _check_model(self) -> None:
         if not isinstance(self.model, Model | Own):
             raise OptionError(
-                f"model must be study.Model(...), or study.Own(make, layers=L) for a module of your own; got "
+                f"model must be study.Model(...), or study.CustomModel(make, layers=L) for a module of your own; got "
                 f"{shown(self.model)}"
             )
         if isinstance(self.model, Own) and self.positions != ("none",):
-            raise OptionError(f"positions must be 'none' with study.Own, which is given places; got {self.positions}")
+            raise OptionError(
+                f"positions must be 'none' with study.CustomModel, which is given places; got {self.positions}"
+            )
         for name, given in (("distance", "pos"), ("pairs", "pairs")):
             if name in self.positions and getattr(self.data, given) is None:
                 raise OptionError(f"positions {name!r} have nothing to go by: give data.{given}")
@@ -194,7 +196,7 @@ class Comparison:
         if len(set(self.budgets)) != len(self.budgets):
             raise OptionError(f"budgets must differ, got {self.budgets}")
         if isinstance(self.model, Own) and any(budget.equal == "operations" for budget in self.budgets):
-            raise OptionError("equal operations are counted of study.Model; of study.Own give equal='time'")
+            raise OptionError("equal operations are counted of study.Model; of study.CustomModel give equal='time'")
         least = min(len(self.data.split(0, budget.examples)[0]) for budget in self.budgets)
         if len(self.training.rates) > 1 and least == 1:
             raise OptionError(

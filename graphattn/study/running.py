@@ -67,7 +67,7 @@ def run(
         budgets: :class:`Budget`, or several: training examples, and steps, operations or time.
         seeds: How often everything is done, paired: 6 or more for a verdict on one claim, 9 or more on ten.
         out: Folder of the results; that of another study is refused.
-        model: Sizes of the encoder, the same for all arms; or :class:`Own` for a module of your own.
+        model: Sizes of the encoder, the same for all arms; or :class:`CustomModel` for a module of your own.
         training: How all arms are trained.
         claims: What is predicted of the arms; judged in the report.
         options: ``positions`` ("none", "learned", "relative", "rotary", "distance", "pairs": one or several),

@@ -46,4 +46,4 @@ def test_a_module_of_ones_own_may_take_other_floats():
             return super().forward(inputs)
 
     data = tiny_data(inputs=GREYS.double(), test=HELD)
-    assert Comparison("c", {"full": ga.graphs.full(N)}, data, model=study.Own(Double)).graphs
+    assert Comparison("c", {"full": ga.graphs.full(N)}, data, model=study.CustomModel(Double)).graphs

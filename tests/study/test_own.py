@@ -37,7 +37,7 @@ class Summing(nn.Module):
 
 def compared(make=Summing, data=None, layers=2, **changes):
     arms = {"window": WINDOW, "each": lambda sample: WINDOW, "full": ga.graphs.full(N)}
-    given = {"model": study.Own(make, layers), "controls": ("full", "self"), **changes}
+    given = {"model": study.CustomModel(make, layers), "controls": ("full", "self"), **changes}
     return Comparison("c", arms, tiny_data() if data is None else data, **given)
 
 
@@ -55,7 +55,12 @@ def test_a_module_is_read_out_as_ours_and_given_graphs_either_way(readout):
 
 
 def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
-    given = {"model": study.Own(Summing, 2), "controls": ("full",), "seeds": 1, "budgets": study.Budget(None, 3)}
+    given = {
+        "model": study.CustomModel(Summing, 2),
+        "controls": ("full",),
+        "seeds": 1,
+        "budgets": study.Budget(None, 3),
+    }
     first = tiny_run(tmp_path, **given)
     lines = (tmp_path / "trials.jsonl").read_text()
     assert {row.positions for row in first.rows} == {"the module's"}  # it embeds places, or may
@@ -66,7 +71,7 @@ def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
     tiny_run(tmp_path, **given)
     assert (tmp_path / "trials.jsonl").read_text() == lines
     with pytest.raises(OptionError, match="another readout, model or training"):
-        tiny_run(tmp_path, **{**given, "model": study.Own(lambda data: Summing(data, 8), 2)})
+        tiny_run(tmp_path, **{**given, "model": study.CustomModel(lambda data: Summing(data, 8), 2)})
 
 
 def test_a_module_that_looks_past_its_graph_is_refused():
@@ -139,8 +144,8 @@ WRONG = {
     "make must be a function of the data": {"make": 3},
     "layers must be": {"layers": 0},
     "model must be study.Model": {"model": Summing},
-    "positions must be 'none' with study.Own": {"positions": ("learned",)},
-    "of study.Own give equal='time'": {"budgets": [study.Budget(equal="operations")]},
+    "positions must be 'none' with study.CustomModel": {"positions": ("learned",)},
+    "of study.CustomModel give equal='time'": {"budgets": [study.Budget(equal="operations")]},
 }
 
 
@@ -153,7 +158,7 @@ def test_wrong_modules_are_refused(words):
 
 def test_a_module_that_others_cannot_import_trains_here_or_is_refused(tmp_path):
     local = {
-        "model": study.Own(lambda data: Summing(data)),
+        "model": study.CustomModel(lambda data: Summing(data)),
         "budgets": study.Budget(None, 1),
         "seeds": 1,
         "controls": (),
@@ -165,7 +170,7 @@ def test_a_module_that_others_cannot_import_trains_here_or_is_refused(tmp_path):
     scope = {}
     exec(source, scope)
     with pytest.raises(OptionError, match="the source of make cannot be read"):
-        study.Own(scope["make"]).described(tiny_data())
+        study.CustomModel(scope["make"]).described(tiny_data())
 
 
 def test_classes_of_pairs_are_a_table_that_reads_either_way():

@@ -66,7 +66,7 @@ def test_a_readout_out_of_reach_is_warned_of_before_training(tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_a_trial_beyond_the_memory_fails_and_the_others_go_on(tmp_path):
-    given = {"model": ga.study.Own(greedy), "controls": (), "seeds": 2, "budgets": comparison.Budget(None, 1)}
+    given = {"model": ga.study.CustomModel(greedy), "controls": (), "seeds": 2, "budgets": comparison.Budget(None, 1)}
     found = tiny_run(tmp_path, processes=1, **given)
     assert found.counts["failed"] == 1
     assert "memory" in next(found.failures)
