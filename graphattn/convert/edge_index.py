@@ -74,10 +74,10 @@ def _sizes(num_sources: int | None, num_targets: int | None, num_nodes: int | No
 
 
 def _joined(given: tuple[Any, Any], carried: tuple[Any, Any]) -> tuple[Any, Any]:
-    for side, mine, theirs in zip(_SIDES, given, carried, strict=True):
-        if mine is not None and theirs is not None and mine != theirs:
-            raise GraphError(f"{side} is {mine}, but the EdgeIndex has sparse_size {carried}; leave {side} out")
-    return tuple(theirs if mine is None else mine for mine, theirs in zip(given, carried, strict=True))
+    for side, size, known in zip(_SIDES, given, carried, strict=True):
+        if size is not None and known is not None and size != known:
+            raise GraphError(f"{side} is {size}, but the EdgeIndex has sparse_size {carried}; leave {side} out")
+    return tuple(known if size is None else size for size, known in zip(given, carried, strict=True))
 
 
 def _no_sizes(edge_index: Any, given: tuple[Any, Any]) -> str:

@@ -160,9 +160,9 @@ def _advice(values: Tensor) -> str:
             (values < 0, "a negative number", "pass (mask > 0) or (mask != 0), whichever means an edge"),
         ]
     )
-    for suspect, what, then in [(values.isnan(), "NaN", "replace it before making a mask"), *signs]:
+    for suspect, what, remedy in [(values.isnan(), "NaN", "replace it before making a mask"), *signs]:
         where = torch.nonzero(suspect)
         if where.numel():
             t, s = where[0].tolist()
-            return f" with {what} at [{t}, {s}]; {then}"
+            return f" with {what} at [{t}, {s}]; {remedy}"
     return "; pass (mask != 0) if all numbers but 0 are edges; weights belong to score_bias"

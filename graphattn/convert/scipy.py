@@ -53,7 +53,7 @@ def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = Non
 def _check_entries(entries: Any) -> None:
     data = entries.data
     if data.dtype == bool:
-        bad, what, then = ~data, "a stored False", "matrix.eliminate_zeros() if such an entry is not an edge"
+        bad, what, remedy = ~data, "a stored False", "matrix.eliminate_zeros() if such an entry is not an edge"
     elif data.dtype.kind not in "iuf":
         raise GraphError(f"matrix must hold bool or whole numbers >= 1, got {data.dtype}; pass (matrix != 0)")
     else:
@@ -61,14 +61,14 @@ def _check_entries(entries: Any) -> None:
             bad = ~((data >= 1) & (data == np.floor(data)) & np.isfinite(data))
         first = data[bad][0] if bad.any() else None
         if first == 0:
-            what, then = "a stored 0", "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
+            what, remedy = "a stored 0", "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
         else:
-            what, then = str(first), "(matrix != 0) for the edges alone; weights belong to score_bias"
+            what, remedy = str(first), "(matrix != 0) for the edges alone; weights belong to score_bias"
     if bad.any():
         at = int(np.argmax(bad))
         raise GraphError(
             f"an entry of matrix counts edges and must be True or a whole number >= 1, got {what} at "
-            f"[{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); pass {then}"
+            f"[{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); pass {remedy}"
         )
 
 

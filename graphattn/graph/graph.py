@@ -236,9 +236,9 @@ class AttentionGraph(Immutable):
             return self.num_edges == 0 or self.edges.diagonals == other.edges.diagonals
         if not self.is_rule and not other.is_rule:
             return (self - other).num_edges == 0
-        mine, others = self.edges.stored(), other.edges.stored()
-        if mine is not None and others is not None:
-            return all(torch.equal(a, b) for a, b in zip(mine, others, strict=True))
+        own_runs, other_runs = self.edges.stored(), other.edges.stored()
+        if own_runs is not None and other_runs is not None:
+            return all(torch.equal(a, b) for a, b in zip(own_runs, other_runs, strict=True))
         return (self - other).num_edges == 0
 
     def to(self, device: torch.device | str) -> "AttentionGraph":

@@ -69,10 +69,10 @@ class PerHead(Immutable):
                 advice = " (for patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
                 advice = advice if type(graph).__name__ == "Pattern" else ""
                 raise no_graph(graph, f"PerHead holds AttentionGraphs{advice}")
-            mine, first = (graph.num_targets, graph.num_sources), (graphs[0].num_targets, graphs[0].num_sources)
-            if mine != first:
+            sizes, first = (graph.num_targets, graph.num_sources), (graphs[0].num_targets, graphs[0].num_sources)
+            if sizes != first:
                 raise GraphError(
-                    f"PerHead needs the same nodes for all heads, got (targets, sources) {first} and {mine}"
+                    f"PerHead needs the same nodes for all heads, got (targets, sources) {first} and {sizes}"
                 )
             if graph.has_repeated_edges:
                 raise GraphError(

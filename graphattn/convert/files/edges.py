@@ -130,9 +130,9 @@ def _check_range(blob: Blob, name: str, index: np.ndarray, size: int | None, lin
 def _sizes(blob: Blob, file: Sizes, caller: Sizes) -> Sizes:
     """The sizes from the file or the caller, which must agree."""
     out = []
-    for name, mine, yours in zip(("num_sources", "num_targets"), file, caller, strict=True):
-        if yours is not None and (yours < 0 or (mine is not None and mine != yours)):
-            expected = f"{name} from 0" if mine is None else f"{name}={mine}, as in the file"
-            raise blob.fault(expected, f"{name}={yours}", f"leave {name} out")
-        out.append(mine if yours is None else yours)
+    for name, from_file, from_caller in zip(("num_sources", "num_targets"), file, caller, strict=True):
+        if from_caller is not None and (from_caller < 0 or (from_file is not None and from_file != from_caller)):
+            expected = f"{name} from 0" if from_file is None else f"{name}={from_file}, as in the file"
+            raise blob.fault(expected, f"{name}={from_caller}", f"leave {name} out")
+        out.append(from_file if from_caller is None else from_caller)
     return out[0], out[1]

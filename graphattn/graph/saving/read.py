@@ -112,8 +112,8 @@ class _Reader:
         if not int(count.sum()) == lo.numel() == hi.numel():
             raise self.fault(f"{int(count.sum()):,} runs", f"{lo.numel():,} and {hi.numel():,} ends")
         row = torch.repeat_interleave(count)
-        apart = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])
-        if not bool(((lo >= 0) & (lo < hi) & (hi <= S)).all() and apart.all()):
+        disjoint = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])
+        if not bool(((lo >= 0) & (lo < hi) & (hi <= S)).all() and disjoint.all()):
             raise self.fault(f"runs that ascend within [0, {S}) and do not touch", "other runs")
         return Runs(row, lo, hi)
 
