@@ -186,12 +186,10 @@ class Padding(Expression):
     @property
     def nodes(self) -> str:
         """The nodes that are padding: ``sources 20 to 23``."""
-        targets, sources = (torch.nonzero(number).flatten().tolist() for number in self.args)
-        nodes = sources or targets
-        alone = nodes[-1] - nodes[0] + 1 == len(nodes) > 1
-        more = ", ..." if len(nodes) > _NAMED else ""
-        named = f"{nodes[0]} to {nodes[-1]}" if alone else ", ".join(map(str, nodes[:_NAMED])) + more
-        return f"{'sources' if sources else 'targets'} {named}"
+        nodes = torch.nonzero(self.args[1]).flatten().tolist()
+        if len(nodes) > 1 and nodes[-1] - nodes[0] + 1 == len(nodes):
+            return f"sources {nodes[0]} to {nodes[-1]}"
+        return f"sources {', '.join(map(str, nodes[:_NAMED]))}{', ...' if len(nodes) > _NAMED else ''}"
 
 
 def _recognised(node: Node) -> Node:

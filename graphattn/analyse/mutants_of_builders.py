@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from ..errors import GraphAttnError
+from ..errors import GraphAttnError, GraphError
 from ..graph import AttentionGraph
 from ..graph.expression import SIGNS, Expression
 from ..graph.simple import band_of
@@ -34,6 +34,7 @@ from .mutants_of_grids import of_grid
 from .walks import tree_depth
 
 _MOVED = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (-1, -1))
+_LEVELLED = 512  # nodes of a tree whose levels, which are scattered, are compared
 _BLOCKS = 17  # all below, and powers of two
 Change = Callable[["Call"], AttentionGraph | None]
 """The graph that is made instead; ``None`` where these arguments leave nothing to mistake."""
@@ -98,6 +99,8 @@ class Call(SimpleNamespace):
 
     @property
     def depth(self) -> Tensor:
+        if self.n > _LEVELLED:
+            raise GraphError(f"levels of {self.n:,} nodes are too many intervals (limit {_LEVELLED:,} nodes)")
         return tree_depth(torch.where(self.parent < 0, torch.arange(self.n), self.parent.long()))
 
     def levels(self, number: int) -> AttentionGraph:
