@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .arguments import check_flags, device_named, whole
 from .arguments import dtype as checked_dtype
-from .backends.check import check
+from .backends.check import FLOATS, check
 from .backends.choose import Explanation, HeadsExplanation, explained
 from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
@@ -144,8 +144,9 @@ def explain(
         dtype: Dtype of query, key and value.
         device: Their device.
         options: Other arguments of the call, by the same names: ``score_bias``, ``softcap``, ``dropout_p``,
-            ``return_weights``, ``return_lse``; and ``edge_attr``, ``score``, ``normalize`` of a layer. ``True`` stands
-            for any tensor, number or function; ``score`` and ``normalize`` may be those of the layer, or their names.
+            ``return_weights``, ``return_lse``; of a layer ``edge_attr``, ``score``, ``normalize``, ``cap_bias``.
+            ``True`` stands for any tensor, number or function; ``score`` and ``normalize`` may be the layer's, or their
+            names.
 
     Returns:
         An :class:`Explanation`, or one for each group of heads, to be printed.
@@ -166,7 +167,8 @@ def explain(
             known = f"; one of {', '.join(NAMES[option])}" if option in NAMES else ""
             raise OptionError(f"{option} must be True, or an argument of the call{known}; got {options[option]!r}")
     flags = {_FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value) for option, value in options.items()}
-    checked_dtype(dtype, floating=True)
+    if checked_dtype(dtype, floating=True) not in FLOATS:
+        raise OptionError(f"dtype must be float16, bfloat16, float32 or float64, as attention takes it, got {dtype}")
     value_dim = head_dim if value_dim is None else value_dim
     kv_heads = heads if kv_heads is None else kv_heads
     sizes = {"head_dim": head_dim, "value_dim": value_dim, "batch": batch}
@@ -177,6 +179,7 @@ def explain(
     score, normalize = options.get("score"), options.get("normalize")
     flags["score"] = flags.get("score", False) and not is_product(score)
     flags["normalize"] = flags.get("normalize", False) and not is_softmax(normalize)
+    flags["cap_bias"] = flags.get("cap_bias", False) and flags.get("softcap", False) and flags.get("score_bias", False)
     flags["of_rows"] = of_rows(normalize) is not None or (isinstance(normalize, str) and normalize in ROWS)
     request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, device_named(device), **flags)
     if isinstance(graph, PerHead):

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph, of_other_size
+from ..plans.cache import known
 from ..plans.edge_tensors import EdgeTensors
 from .request import Inputs
 
@@ -19,7 +20,6 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LARGEST = sys.float_info.max
 _GRAPHS = (AttentionGraph, PerHead, EdgeTensors)
 _NUMBERS = frozenset((float, int, type(None)))
-_KNOWN = 256  # kinds of calls cached on a graph
 
 
 def check(
@@ -67,14 +67,7 @@ def _checked(
     facts = _facts(query, key, value, *numbers)
     if facts is None:
         return _check_all(query, key, value, graph, *numbers)
-    known: dict[Any, Any] = graph._memo.setdefault("checked", {})
-    result = known.get(facts)
-    if result is None:
-        result = _check_all(query, key, value, graph, *numbers)
-        if len(known) >= _KNOWN:
-            known.clear()
-        known[facts] = result
-    return result
+    return known(graph, "checked calls", facts, lambda: _check_all(query, key, value, graph, *numbers))
 
 
 def _facts(query: Tensor, key: Tensor, value: Tensor, *numbers: Any) -> tuple[Any, ...] | None:

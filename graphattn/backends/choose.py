@@ -7,7 +7,8 @@ from typing import Any
 from ..arguments import shown
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
-from ..plans.cache import cached
+from ..graph.modes import without_modes
+from ..plans.cache import known
 from .base import BACKENDS, Backend
 from .heads import heads_read
 from .rates import measured, version
@@ -146,7 +147,8 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         if reasons:
             raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
         return backend
-    chosen = cached(graph, (version(), *BACKENDS.values(), request), lambda: _cheapest(graph, request))
+    key = (version(), *BACKENDS.values(), request)
+    chosen = known(graph, "chosen backends", key, lambda: without_modes(lambda: _cheapest(graph, request)))
     if chosen is None:
         explanation = explained(graph, request)
         reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]

@@ -86,7 +86,8 @@ class EdgesBackend(Backend):
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast(inputs.query.device.type):
-            if inputs.normalize is None and inputs.score is None and not inputs.request().cap_bias:
+            unprojected = inputs.edge_attr is not None and inputs.edge_weight is None
+            if inputs.normalize is None and inputs.score is None and not (unprojected or inputs.request().cap_bias):
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
                 from .message_passing import attend  # imported late: the order of imports is that of backends

@@ -16,6 +16,9 @@ def split(graph: PerHead, inputs: Inputs) -> Iterator[tuple[AttentionGraph, Inpu
     heads, kv_heads, weight = inputs.query.shape[-2], inputs.key.shape[-2], inputs.edge_weight
     for number, part, first, last in graph.groups(heads):
         chosen = heads_read(first, last, heads, kv_heads)
+        attr = _of_edges(graph, number, inputs.edge_attr, slice(None))
+        if attr is not None and weight is None:  # added to the value as it is: H * D numbers, head after head
+            attr = attr.unflatten(-1, (heads, -1))[..., first:last, :].flatten(-2)
         yield (
             part,
             replace(
@@ -24,7 +27,7 @@ def split(graph: PerHead, inputs: Inputs) -> Iterator[tuple[AttentionGraph, Inpu
                 key=inputs.key[..., chosen, :],
                 value=inputs.value[..., chosen, :],
                 score_bias=_of_edges(graph, number, inputs.score_bias, slice(first, last)),
-                edge_attr=_of_edges(graph, number, inputs.edge_attr, slice(None)),
+                edge_attr=attr,
                 edge_weight=None if weight is None else weight[chosen],
             ),
         )

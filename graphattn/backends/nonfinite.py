@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerHead
+from ..graph.advice import no_graph
 from .check import check
+from .heads import as_bias
 from .request import Inputs
 
 _EDGES_AT_ONCE = 1 << 14
@@ -37,7 +39,7 @@ def find_nonfinite(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph,
+    graph: AttentionGraph | PerHead,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -61,7 +63,11 @@ def find_nonfinite(
         >>> print(*find_nonfinite(x, x, value, ga.graphs.causal(3)))
         value of source 1 is nan: read by 2 targets
     """
+    if not isinstance(graph, AttentionGraph | PerHead):
+        raise no_graph(graph, "graph must be an AttentionGraph or a PerHead")
     inputs = check(query, key, value, graph, score_bias, scale, softcap)
+    if isinstance(graph, PerHead):
+        inputs, graph = as_bias(graph, inputs), graph.union()
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
     result = []
     for what, x, readers in (*sides, ("value", value, graph.out_degree)):

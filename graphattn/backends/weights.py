@@ -107,7 +107,7 @@ class EdgeWeights:
         (or the largest weight, if it is above 1).
         """
         T, S = self.graph.num_targets, self.graph.num_sources
-        if T * S == 0:
+        if self.graph.num_edges == 0:
             return page(repr(self), None)
         side = -(-max(T, S) // MOST_CELLS)
         rows, columns = -(-T // side), -(-S // side)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import dtype as checked_dtype
 from ..arguments import one_of, table
 from ..errors import GraphError
 from ..graph import AttentionGraph
@@ -94,8 +95,8 @@ def to_mask(graph: AttentionGraph, kind: str = "bool", dtype: torch.dtype = torc
     if kind != "additive":
         _no_copies(graph, "a bool mask", 'to_mask(graph, "additive") holds the logarithm of the number of copies')
         return ~graph.mask() if kind == "mha" else graph.mask()
-    if not dtype.is_floating_point:
-        raise GraphError(f"dtype must be floating point, got {str(dtype).removeprefix('torch.')}")
+    if checked_dtype(dtype, floating=True).itemsize < 2:
+        raise GraphError(f"dtype must have at least 16 bits, got {str(dtype).removeprefix('torch.')}")
     T, S = graph.num_targets, graph.num_sources
     refuse_over(8 * T * S, f"an additive mask of {T:,} x {S:,}", "use a bool mask, or keep the edges")
     if not graph.has_repeated_edges:

@@ -252,7 +252,7 @@ class Edges:
             axes=tuple(axis.flip() for axis in self.axes),
             count=self._count,
         )
-        back._reverse = self
+        back._reverse = self  # one way only: a cycle of references would keep large graphs until Python looks for it
         if self.diagonals:
             back.diagonals = range(-self.diagonals[-1], 1 - self.diagonals[0], self.diagonals.step)
         return back

@@ -236,7 +236,8 @@ def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False)
     """An operand of an operator, in parentheses where precedence needs them."""
     text = shown(value, held)
     value = getattr(value, "expression", None) or value
-    if not isinstance(value, Expression) or value.function not in SIGNS or text.startswith("_"):
+    is_held = held is not None and text == f"_{len(held) - 1}"
+    if not isinstance(value, Expression) or value.function not in SIGNS or is_held:
         return text
     fits = value.function == sign and (first or sign in "|&@")
     tight = value.function == "~" and sign in SIGNS

@@ -58,7 +58,8 @@ class OfSize:
 
     def with_tokens(self, call: Expression) -> "OfSize":
         """Evaluation of the operand of ``with_global_tokens``: a size counts the new nodes, too."""
-        size, num_sources, number = self.size, self.num_sources, call.args[1]
+        size, num_sources = self.size, self.num_sources
+        number = call.args[1] if len(call.args) > 1 else call.options.get("number", 1)
         if not isinstance(size, int):
             return self
         if size < number or num_sources not in (None, size):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError
-from .expression import SIGNS, Expression, NotPlain, copied, expression_of, frozen
+from .expression import SIGNS, Expression, NotPlain, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open
 from .graph import AttentionGraph
 from .modes import not_compiled
@@ -129,6 +129,8 @@ class Pattern(Immutable):
         no_places(by_place)
         if size is None or (isinstance(num_sources, Tensor) and num_sources.ndim):
             raise GraphError(f"{self} takes a size, pattern(64), or positions, pattern(pos, batch)")
+        if isinstance(size, str) or isinstance(num_sources, str):  # a text and its number have one cache key
+            raise GraphError(f"{self} takes a size, pattern(64), got a text")
         if hasattr(size, "pos"):
             raise GraphError(f"{self} takes positions, not a shape: pattern(shape.pos, shape.batch)")
         shape: Any = tuple(size) if isinstance(size, list | tuple) else size
@@ -191,7 +193,7 @@ def _called(function: str, *args: Any, **options: Any) -> Pattern:
 
 def _held(value: Any) -> Any:
     if isinstance(value, AttentionGraph):
-        return expression_of(value) if value.is_rule else value
+        return value
     try:
         return frozen(copied(value))
     except NotPlain:

@@ -45,38 +45,45 @@ class Reader:
     def _none(self, reason: str = "") -> OptionError:
         return OptionError(f"{short(self.text)!r} is not an expression: {short(reason or 'it is nested too deeply')}")
 
-    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], source: str) -> Any:
+    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Any:
         """The value of a call of a builder, an operator, or a method, whose first argument is its graph."""
         return Expression(function, args, options)
 
     def value(self, node: ast.AST) -> Any:
         """The value of a part."""
-        source = self.source(node)
         match node:
             case ast.Constant(value=literal) if isinstance(literal, _LITERALS):
+                if isinstance(literal, int) and literal >= 1 << 63:
+                    raise OptionError(
+                        f"{self.source(node)} must be below 2**63, got a number of {literal.bit_length()} bits"
+                    )
                 return literal
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 return tuple(map(self.value, parts))
             case ast.UnaryOp(op=ast.Invert(), operand=part):
-                return self.call("~", (self.value(part),), {}, source)
+                return self.call("~", (self.value(part),), {}, node)
             case ast.UnaryOp(op=ast.USub(), operand=part):
                 number = self.value(part)
                 if isinstance(number, int | float):
                     return -number
-                raise OptionError(f"{source}: ~ is for graphs, - for numbers")
+                raise OptionError(f"{self.source(node)}: ~ is for graphs, - for numbers")
             case ast.BinOp(op=sign, left=left, right=right) if type(sign) in _JOINS:
-                return self.call(_JOINS[type(sign)], (self.value(left), self.value(right)), {}, source)
+                return self.call(_JOINS[type(sign)], (self.value(left), self.value(right)), {}, node)
+            case ast.Call(func=ast.Name(id=name)) if name in METHODS:
+                raise OptionError(f"{self.source(node)}: {name} is a method of a graph, graph.{name}(...)")
             case ast.Call(func=ast.Name(id=name)):
-                return self.call(name, *self.arguments(node), source)
+                return self.call(name, *self.arguments(node), node)
             case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in METHODS:
                 args, options = self.arguments(node)
-                return self.call(name, (self.value(owner), *args), options, source)
+                return self.call(name, (self.value(owner), *args), options, node)
             case ast.Call(func=function):
                 raise OptionError(f"{self.source(function)} is neither a builder nor a method ({', '.join(METHODS)})")
             case ast.Name(id=name) if name in self.names:
                 return self.names[name]
         quotes = "; words and names of files stand in quotes" if isinstance(node, ast.Name | ast.Attribute) else ""
-        raise OptionError(f"{source} does not belong in an expression of builders, such as {_EXAMPLE}{quotes}")
+        raise OptionError(
+            f"{self.source(node)} does not belong in an expression of builders, such as {_EXAMPLE}{quotes}"
+        )
 
     def arguments(self, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and the keyword arguments of a call."""

@@ -1,6 +1,7 @@
 """Expressions of builders as text: ``sliding_window(64, 9) | global_tokens(64, (0,))``; names are looked up, and no
 code is executed."""
 
+import ast
 import difflib
 import inspect
 from abc import ABC, abstractmethod
@@ -80,42 +81,40 @@ class _Builder(Reader):
         super().__init__(text, {name: getattr(inputs, name) for name in inputs.__all__})
         self.functions = functions
 
-    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], source: str) -> Any:
+    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Any:
         if function in METHODS:
-            return self._method(_settled(args[0]), function, args[1:], options, source)
+            return self._method(_settled(args[0]), function, args[1:], options, node)
         if function in SIGNS:
             graphs = tuple(map(_settled, args))
             for graph in graphs:
                 if not isinstance(graph, AttentionGraph | Pattern):
-                    raise OptionError(f"{source}: {function} joins graphs, got {short(repr(graph))}")
+                    raise OptionError(f"{self.source(node)}: {function} joins graphs, got {short(repr(graph))}")
             return SIGNS[function](*graphs)
         if function not in self.functions:
             raise OptionError(f"no builder is called {short(function)}; {_meant(function, self.functions)}")
-        return _called(self.functions[function], function, args, options, source)
+        return self._called(self.functions[function], function, args, options, node)
 
-    @staticmethod
-    def _method(owner: Any, name: str, args: tuple[Any, ...], options: dict[str, Any], source: str) -> Any:
+    def _method(self, owner: Any, name: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Any:
         if not hasattr(owner, name) or not isinstance(owner, AttentionGraph | Pattern):
-            raise OptionError(f"{source}: only a graph has {name}")
-        return _called(getattr(owner, name), name, args, options, source)
+            raise OptionError(f"{self.source(node)}: only a graph has {name}")
+        return self._called(getattr(owner, name), name, args, options, node)
 
-
-def _called(
-    function: Callable[..., Any], name: str, args: tuple[Any, ...], options: dict[str, Any], source: str
-) -> Any:
-    try:
-        bound = inspect.signature(function).bind(*args, **options)
-    except TypeError as error:
-        raise GraphError(f"{source}: {error}; the call is {name}{signature_of(function)}") from None
-    try:
-        if any(isinstance(value, Deferred) for value in bound.arguments.values()):
-            _settle(bound, function)
-            return function(*bound.args, **bound.kwargs)
-        return function(*map(_settled, args), **options)  # as it was written
-    except GraphAttnError:
-        raise
-    except (TypeError, ValueError, AttributeError) as error:
-        raise GraphError(f"{source}: {error}") from error
+    def _called(
+        self, function: Callable[..., Any], name: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+    ) -> Any:
+        try:
+            bound = inspect.signature(function).bind(*args, **options)
+        except TypeError as error:
+            raise GraphError(f"{self.source(node)}: {error}; the call is {name}{signature_of(function)}") from None
+        try:
+            if any(isinstance(value, Deferred) for value in bound.arguments.values()):
+                _settle(bound, function)
+                return function(*bound.args, **bound.kwargs)
+            return function(*map(_settled, args), **options)  # as it was written
+        except GraphAttnError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise GraphError(f"{self.source(node)}: {error}") from error
 
 
 def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:

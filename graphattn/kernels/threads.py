@@ -95,14 +95,14 @@ def _in_team(parallel: Callable[..., None], threads: int, drain: Callable[[], No
         except BaseException as error:  # no exception crosses frames of C: it waits for the team
             errors.append(error)
 
-    with _late_interrupts(errors):
+    with _late_interrupts(body, errors):
         parallel(_BODY(body), None, threads, 0)
     if errors:
         raise errors[0]
 
 
 @contextmanager
-def _late_interrupts(errors: list[BaseException]) -> Iterator[None]:
+def _late_interrupts(body: Callable[..., None], errors: list[BaseException]) -> Iterator[None]:
     """Add what a signal raises in the main thread as a callback begins or ends, which Python would only print."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -110,7 +110,8 @@ def _late_interrupts(errors: list[BaseException]) -> Iterator[None]:
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
-        if "ctypes callback" in (unraisable.err_msg or "") and unraisable.exc_value is not None:
+        is_of_body = unraisable.object is body or repr(body) in (unraisable.err_msg or "")  # Python 3.13 names it there
+        if is_of_body and unraisable.exc_value is not None:
             errors.append(unraisable.exc_value)
         else:
             before(unraisable)

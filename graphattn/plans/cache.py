@@ -10,12 +10,25 @@ from ..graph import AttentionGraph
 T = TypeVar("T")
 
 CPU = torch.device("cpu")
+_MOST_KNOWN = 256
 
 
 def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, cached for this graph under ``key``."""
     kept: T = graph._remember(key, make)
     return kept
+
+
+def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
+    """``make()``, cached for this graph among its last keys of a kind, such as shapes of calls."""
+    results: dict[Hashable, T] = graph._memo.setdefault(kind, {})
+    if key not in results:
+        result = make()
+        if len(results) >= _MOST_KNOWN:
+            results.clear()
+        results[key] = result
+        return result
+    return results[key]
 
 
 def moved(plan: Any, device: torch.device) -> Any:

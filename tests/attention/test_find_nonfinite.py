@@ -4,12 +4,13 @@ import math
 import sys
 
 import pytest
+import torch
 from attention_formula import biases, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.backends.nonfinite import find_nonfinite
-from graphattn.errors import ShapeError
+from graphattn.errors import GraphError, ShapeError
 
 INF, NAN = math.inf, math.nan
 
@@ -100,3 +101,15 @@ def test_arguments_are_checked():
     graph, (q, k, v), _ = case()
     with pytest.raises(ShapeError, match="query has 12 nodes"):
         find_nonfinite(q[:, 1:], k, v, graph)
+
+
+def test_graphs_of_heads_are_searched_each_for_its_own_heads_and_edge_tensors_refused():
+    graph = ga.PerHead((ga.graphs.self_loops(4), ga.graphs.causal(4)))
+    x, bias = torch.ones(4, 2, 3), torch.zeros(graph.num_edges, 2)
+    assert find_nonfinite(x, x, x, graph, bias) == []
+    x[1, 0, 0] = torch.nan
+    assert {(found.what, found.number) for found in find_nonfinite(x, x, x, graph)} == {
+        ("query", 1), ("key", 1), ("value", 1)
+    }  # fmt: skip
+    with pytest.raises(GraphError, match="graph must be an AttentionGraph or a PerHead"):
+        find_nonfinite(x, x, x, ga.nn.EdgeTensors(ga.graphs.causal(4)))

@@ -8,10 +8,10 @@ from attention_formula import assert_near
 import graphattn as ga
 from graphattn import graphs
 from graphattn.backends import rates
-from graphattn.backends.check import _KNOWN
 from graphattn.backends.choose import choose
 from graphattn.backends.request import Request
 from graphattn.errors import GraphAttnError, OptionError, ShapeError
+from graphattn.plans.cache import _MOST_KNOWN
 
 T, S, H, D, V = 5, 7, 6, 3, 2
 
@@ -81,9 +81,12 @@ def test_what_surrounds_a_call_is_no_part_of_what_is_remembered():
 
 def test_a_graph_remembers_so_many_kinds_of_calls_and_no_more():
     graph, (query, key, value) = graphs.cross(T, S), tensors()
-    for number in range(_KNOWN + 3):
+    for number in range(_MOST_KNOWN + 3):
         ga.attention(query, key, value, graph, scale=number / 7)
-    assert len(graph._memo["checked"]) <= _KNOWN
+    assert len(graph._memo["checked calls"]) <= _MOST_KNOWN
+    for batch in range(_MOST_KNOWN + 3):
+        choose(graph, Request(batch=batch))
+    assert len(graph._memo["chosen backends"]) <= _MOST_KNOWN
 
 
 def test_a_choice_is_made_anew_for_new_rates(tmp_path, monkeypatch):

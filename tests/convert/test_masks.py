@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from graphattn import audit, graphs
 from graphattn.convert import from_edge_index, from_mask, to_mask
-from graphattn.errors import GraphError
+from graphattn.errors import GraphError, OptionError
 
 ALL_SIMPLE = pytest.mark.parametrize("name", SIMPLE)
 ALL_PAIRED = pytest.mark.parametrize("name", PAIRED)
@@ -200,8 +200,10 @@ def test_additive_dtype():
     graph, _ = TABLE["causal"]
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         assert to_mask(graph, "additive", dtype).dtype == dtype
-    with pytest.raises(GraphError, match="dtype must be floating point, got bool"):
+    with pytest.raises(OptionError, match="dtype must be floating point"):
         to_mask(graph, "additive", torch.bool)
+    with pytest.raises(GraphError, match="at least 16 bits, got float8_e5m2"):
+        to_mask(graph, "additive", torch.float8_e5m2)
     twice = from_edge_index([[0, 0], [0, 0]], num_nodes=1, duplicates="keep")
     assert to_mask(twice, "additive", torch.float64).item() == math.log(2)
 

@@ -97,6 +97,9 @@ def test_a_list_of_layers_comes_back(tmp_path):
 PATTERNS = {
     "longformer": ga.graphs.sliding_window(..., 3, causal=False) | ga.graphs.global_tokens(..., (0,)),
     "of two sizes": ga.graphs.causal(..., ..., align="start"),
+    "a list, then joined": (LISTED | ga.graphs.causal(...)) & ga.graphs.sliding_window(..., 2),
+    "not a list": ~(LISTED | ga.graphs.causal(...)),
+    "a list, then a method": (LISTED | ga.graphs.causal(...)).reverse(),
     "beside a graph": (ga.graphs.causal(...) | LISTED) - WINDOW,
     "graph first": LISTED @ ga.graphs.causal(...),
     "methods": (~ga.graphs.causal(...)).reverse().with_self_loops().k_hop(k=2).without_self_loops(),

@@ -13,6 +13,7 @@ from graphattn import PerHead, graphs
 from graphattn.analyse import reach
 from graphattn.errors import GraphAttnError, GraphError
 from graphattn.graph.layers import layers_of, sized_layers
+from graphattn.graph.text import Reader
 from graphattn.graphs import Pattern, Relations
 
 LONGFORMER = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
@@ -207,3 +208,16 @@ def test_another_thread_may_make_other_sizes_between_any_two_lines():
         sys.settrace(before)
     assert found == [3, 20]
     assert len(vars(pattern.made)) == 8
+
+
+def test_a_text_is_no_size_even_beside_its_number():
+    pattern = graphs.causal(...)
+    assert pattern(5).num_nodes == 5
+    for size in (("5",), (5, "5")):
+        with pytest.raises(GraphError, match="takes a size"):
+            pattern(*size)
+
+
+def test_global_tokens_of_a_pattern_are_one_by_default():
+    written = Reader("causal(...).with_global_tokens()", {}).read()
+    assert Pattern(written)(5).equals(graphs.causal(4).with_global_tokens())

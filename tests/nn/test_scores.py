@@ -77,6 +77,37 @@ def test_a_score_may_be_any_function_and_kappa_const_over_degree_is_mean_aggrega
     torch.testing.assert_close(layer(x, GRAPH), layer.out_proj(mean @ layer.v_proj(x)), rtol=0, atol=1e-12)
 
 
+class Encoded(Score):
+    """A dot product, with an encoder of edge features that are added to the value as they come out."""
+
+    def __init__(self):
+        super().__init__()
+        self.edge_dim, self.delta = 3, nn.Sequential(nn.Linear(3, 8), nn.Tanh())
+
+    def forward(self, query, key, edge_attr=None):
+        return (query * key).sum(-1)
+
+    def as_dot(self, query, key):
+        return query, key
+
+
+@pytest.mark.parametrize("graph", [GRAPH, ga.PerHead((GRAPH, graphs.causal(9)))], ids=["one", "per head"])
+@pytest.mark.parametrize("backend", ["auto", "edges", "message_passing"])
+def test_features_that_a_score_encodes_join_the_value_on_every_backend(graph, backend):
+    layer = made(edge_dim=3, edge_to="value", score=Encoded(), backend=backend)
+    x, attr = torch.randn(9, 8, dtype=torch.float64), torch.randn(graph.num_edges, 3, dtype=torch.float64)
+    query, key, value = (p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+    union = graph.union() if isinstance(graph, ga.PerHead) else graph
+    source, target = union.edge_index
+    parts = list(graph.graphs) if isinstance(graph, ga.PerHead) else [graph, graph]
+    there = torch.stack([part.contains(target, source) for part in parts], -1)
+    score = (query[target] * key[source]).sum(-1).masked_fill(~there, -torch.inf)
+    alpha, _ = edge_softmax(score, target, 9)
+    read = value[source] + layer.score.delta(attr).unflatten(-1, (2, 4))
+    expected = torch.zeros(9, 2, 4, dtype=torch.float64).index_add(0, target, alpha[..., None] * read)
+    torch.testing.assert_close(layer(x, graph, edge_attr=attr), layer.out_proj(expected.flatten(1)), rtol=0, atol=1e-12)
+
+
 def test_a_score_whose_delta_has_another_shape_is_refused():
     score = Subtraction(2, 4, edge_dim=3)
     score.delta = nn.Linear(3, 7)

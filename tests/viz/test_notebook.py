@@ -66,3 +66,5 @@ def test_weights_are_darker_the_larger_they_are():
     one = picture(ga.EdgeWeights(graph, torch.full((graph.num_edges, 1), 1.0)))
     assert even.min() > one.min() + 50  # a head that reads evenly does not look like one that reads one source
     assert "<img" not in ga.EdgeWeights(ga.graphs.full(0), torch.zeros(0, 2))._repr_html_()
+    without = ga.graphs.full(5) - ga.graphs.full(5)
+    assert "<img" not in ga.EdgeWeights(without, torch.zeros(0, 2))._repr_html_()

@@ -1,5 +1,6 @@
 """Graphs from untrusted plain data: edges are checked, text is parsed, and no builder is called."""
 
+import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from ...arguments import whole
 from ...errors import GraphAttnError, GraphError, LoaderError, OptionError
-from ..expression import MOST_CALLS, Expression, function_of
+from ..expression import METHODS, MOST_CALLS, SIGNS, Expression, function_of
 from ..forms import of_runs
 from ..graph import AttentionGraph
 from ..listed import INTEGERS, check_pairs, checked
@@ -18,10 +19,9 @@ from ..relations import Relations
 from ..runs import Runs
 from ..text import Reader, short
 from .tensors import fault, tensor_from_plain
-from .write import FORMAT, LONGEST_TEXT, VERSION
+from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
 
 _MOST_GRAPHS = 1 << 16
-_LONGEST_NAME = 1 << 12  # characters
 _KINDS: tuple[tuple[set[str], set[str]], ...] = (  # kinds of graphs: required keys, and allowed keys
     ({"edges", "sizes", "name"}, set()),
     ({"runs", "sizes", "name"}, {"written", "device"}),
@@ -84,8 +84,8 @@ class _Reader:
         sizes, name = plain["sizes"], plain["name"]
         if not isinstance(sizes, list) or len(sizes) != 2:
             raise self.fault("sizes to be a list of two, targets and sources", sizes)
-        if not isinstance(name, str) or len(name) > _LONGEST_NAME or not name.isprintable():
-            raise self.fault(f"a name of up to {_LONGEST_NAME} printable characters", name)
+        if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
+            raise self.fault(f"a name of up to {LONGEST_NAME} printable characters", name)
         T, S = self._made("sizes", lambda: [whole(size, "size", 0, GraphError) for size in sizes])
         if "edges" in plain:
             index = self._tensor(plain["edges"])
@@ -93,7 +93,7 @@ class _Reader:
             return AttentionGraph(edges, name, index.device)
         runs = self._runs(plain["runs"], T, S)
         expression = self._expression(plain["written"]) if "written" in plain else None
-        if expression is not None and expression.is_open:
+        if expression is not None and self._made("expression", lambda: expression.is_open):
             raise self.fault("the expression of a graph to have no open size", plain["written"])
         device = self._tensor(plain["device"]).device if "device" in plain else torch.device("cpu")
         graph = AttentionGraph(of_runs(runs, T, S), name, expression=expression)
@@ -131,8 +131,8 @@ class _Reader:
             raise self.fault("a list of the expression's values", held)
         names = {f"_{place}": self._held(one) for place, one in enumerate(held)}
         expression = self._made("expression", lambda: _Known(text, names).read())
-        if not isinstance(expression, Expression) or expression.num_calls > MOST_CALLS:
-            raise self.fault(f"an expression of 1 to {MOST_CALLS} calls", text)
+        if not isinstance(expression, Expression):
+            raise self.fault("an expression of at least one call", text)
         return expression
 
     def _held(self, plain: Any) -> Any:
@@ -195,9 +195,18 @@ class _Reader:
 class _Known(Reader):
     """An expression of builders, methods and operators."""
 
-    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], source: str) -> Expression:
+    num_calls = 0
+
+    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Expression:
+        self.num_calls += 1
+        if self.num_calls > MOST_CALLS:
+            raise OptionError(f"an expression has at most {MOST_CALLS} calls, got more")
+        operands = args if function in SIGNS else args[:1] if function in METHODS else ()
+        if not all(isinstance(operand, Expression | AttentionGraph) for operand in operands):
+            raise OptionError(f"{self.source(node)}: {function} takes graphs")
         try:
             function_of(function)
         except KeyError:
-            raise OptionError(f"{source}: no builder is called {short(function)}. Try: upgrade graphattn.") from None
-        return super().call(function, args, options, source)
+            name = short(function)
+            raise OptionError(f"{self.source(node)}: no builder is called {name}. Try: upgrade graphattn.") from None
+        return Expression(function, args, options)

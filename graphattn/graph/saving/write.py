@@ -17,7 +17,7 @@ from ..relations import Relations
 from .tensors import tensor_to_plain
 
 FORMAT, VERSION = "graphattn", 2
-LONGEST_TEXT = 1 << 16  # characters of an expression
+LONGEST_TEXT, LONGEST_NAME = 1 << 16, 1 << 12  # characters of an expression, of a name
 Savable = AttentionGraph | Pattern | PerHead | Relations | list[Layer] | tuple[Layer, ...]
 
 
@@ -73,8 +73,9 @@ class _Writer:
     def _graph(self, graph: AttentionGraph) -> dict[str, Any]:
         T, S = sizes = [graph.num_targets, graph.num_sources]
         dtype = next(d for d in (torch.int16, torch.int32, torch.int64) if max(T, S) <= torch.iinfo(d).max)
+        name = "".join(c if c.isprintable() else " " for c in graph.name[:LONGEST_NAME])
         if not graph.is_rule:
-            return {"edges": self._tensor(graph._listed().edge_index.to(dtype)), "sizes": sizes, "name": graph.name}
+            return {"edges": self._tensor(graph._listed().edge_index.to(dtype)), "sizes": sizes, "name": name}
         stored = graph.edges.stored()
         if stored is None:
             raise GraphError(
@@ -82,7 +83,7 @@ class _Writer:
                 "graph.materialise(), or a pattern such as causal(...)"
             )
         runs = [self._tensor(part.to(dtype)) for part in (stored.ptr.diff(), stored.lo, stored.hi)]
-        plain: dict[str, Any] = {"runs": runs, "sizes": sizes, "name": graph.name}
+        plain: dict[str, Any] = {"runs": runs, "sizes": sizes, "name": name}
         if graph.expression is not None and (written := self._expression(graph.expression)) is not None:
             plain["written"] = written
         if self.keep_device and graph.device.type != "cpu":
@@ -111,7 +112,7 @@ class _Writer:
         if isinstance(value, Tensor):
             return {"tensor": self._tensor(value)}
         try:
-            return {"array": self._tensor(torch.from_numpy(np.ascontiguousarray(value)))}
+            return {"array": self._tensor(torch.from_numpy(np.array(value, order="C")))}
         except TypeError as error:
             raise GraphError(f"an array of {value.dtype} cannot be saved: {error}") from None
 
