@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .edges import Edges
+from .modes import without_modes
 
 if TYPE_CHECKING:
     from .graph import AttentionGraph
@@ -168,7 +169,10 @@ def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]
     @wraps(make)
     def build(*args: P.args, **options: P.kwargs) -> "AttentionGraph":
         args, options = tuple(map(copied, args)), {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
-        graph = make(*args, **options)
+        if any(isinstance(value, Tensor) for value in (*args, *options.values())):
+            graph = make(*args, **options)
+        else:  # a rule of numbers is on the CPU, and real, whatever the mode that it is made in
+            graph = without_modes(lambda: make(*args, **options))
         return graph.written_as(written(graph.edges, name, *args, **options))
 
     _BUILDERS[name] = build

@@ -59,16 +59,17 @@ class Records:
 
     Args:
         folder: Where they are.
+        fault: The reason why a line is none of these, or ""; of trials by default.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fault: Callable[[Any], str] | None = None) -> None:
         self.path = folder / TRIALS
         self.of_key: dict[str, dict[str, Any]] = {}
         self.failures = 0
         self.chain = list[str]()  # the hash of each line
         self.broken, self.notes = list[int](), list[int]()  # numbers of lines
         for number, line in enumerate(_lines(self.path), 1):
-            reason, record = _parsed(line)
+            reason, record = _parsed(line, fault or fault_of)
             if reason:
                 raise LoaderError(
                     f"{self.path}: line {number} is {reason}; it was written by something else. Try: another folder, "
@@ -138,21 +139,21 @@ def _lines(path: Path) -> list[bytes]:
     return [line for line in path.read_bytes().split(b"\n")[:-1] if line.strip()] if path.exists() else []
 
 
-def _parsed(line: bytes) -> tuple[str, dict[str, Any]]:
+def _parsed(line: bytes, fault: Callable[[Any], str]) -> tuple[str, dict[str, Any]]:
     """Why a line is no trial and no note of one, or an empty reason; and what it holds."""
     record: Any = None
     with suppress(ValueError, RecursionError):
         record = plain(line)
     if record is None:
         return "no JSON", {}
-    return "" if isinstance(record, dict) and _TAKEN_OUT in record else fault_of(record), record
+    return "" if isinstance(record, dict) and _TAKEN_OUT in record else fault(record), record
 
 
 def take_out_refused(folder: Path) -> None:
     """Put a note in the place of each line that is no trial; the chain of hashes goes on behind it."""
     lines, last, refused = _lines(folder / TRIALS), "", False
     for number, line in enumerate(lines):
-        reason, record = _parsed(line)
+        reason, record = _parsed(line, fault_of)
         if reason:
             note = {_TAKEN_OUT: line[:_MOST_KEPT].decode(errors="replace"), "because": reason}
             record = {**note, _HASH: _hash(last, note)}

@@ -69,7 +69,8 @@ def sized(name, argument):
 SIZED = {
     f"{name}, {argument}": sized(name, argument)
     for name, make in G.BUILDERS.items()
-    for argument in SIZES & set(inspect.signature(make).parameters)
+    for argument in inspect.signature(make).parameters
+    if argument in SIZES
     if (name, argument) != ("documents", "lengths")
 } | {name: [make] for name, make in ALGEBRA.items()}
 
