@@ -65,6 +65,8 @@ def imported_rooms(path: Path) -> set[str]:
 
 def test_every_file_is_in_a_known_room():
     assert {room_of(path) for path in FILES} <= set(ROOMS)
+    table = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", (PACKAGE.parent / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert table == ROOMS[:-1]
 
 
 def test_imports_point_one_way():
