@@ -366,7 +366,72 @@ def geodesic(
         save(points, Path(folder) / part / f"{index:03}.ply", face=torch.tensor(faces.T.copy()), **more)
 
 
-FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic)}
+UP = np.array([0, 0, 1.0])
+SCENE = ("ground", "tree", "building", "car", "pole", "fence")
+
+
+def scene(r: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points (n, 3) in metres, classes and reflected intensities (n,) of a scan from 1.8 m above a slope."""
+    tilt, phase = r.uniform(-0.04, 0.04, 2), r.uniform(0, TURN, 2)
+
+    def ground(xy: np.ndarray) -> np.ndarray:
+        return xy @ tilt + 0.4 * np.sin(xy[:, 0] / 9 + phase[0]) * np.sin(xy[:, 1] / 11 + phase[1])
+
+    far = 45 * np.sqrt(r.random(260_000))
+    clouds = [(polar(far, r.random(len(far)) * TURN, 0.0), 0)]
+    for kind, fewest, most in ((1, 6, 14), (2, 2, 4), (3, 3, 7), (4, 3, 7), (5, 2, 4)):
+        for _ in range(int(r.integers(fewest, most + 1))):
+            turn, at = r.uniform(0, TURN), polar(r.uniform(5 if kind > 2 else 9, 38), r.uniform(0, TURN, 1), 0.0)[0]
+            if kind == 1:
+                h, w = r.uniform(4, 9), r.uniform(1.2, 2.4)
+                crown = on_sphere(9000, r) * r.uniform(0.6, 1, (9000, 1)) * [w, w, h / 3] + 0.66 * h * UP
+                made = np.r_[crown, cylinder(2000, r, 0.18, h * 0.7, caps=False) + 0.35 * h * UP]
+            elif kind == 2:
+                size = np.array([r.uniform(8, 16), r.uniform(6, 12), r.uniform(3, 8)])
+                made = box(40_000, r, size) + size[2] / 2 * UP
+            elif kind == 3:
+                body = box(5000, r, np.array([4.2, 1.8, 0.8])) + 0.75 * UP
+                made = np.r_[body, box(2500, r, np.array([2.2, 1.6, 0.6])) + np.array([-0.2, 0, 1.4])]
+            elif kind == 4:
+                h = r.uniform(3, 8)
+                made = cylinder(3500, r, r.uniform(0.06, 0.15), h, caps=False) + h / 2 * UP
+            else:
+                long, high = r.uniform(6, 18), r.uniform(0.9, 1.6)
+                made = r.random((8000, 3)) * [long, 0.06, high] - [long / 2, 0.03, 0]
+            c, s = np.cos(turn), np.sin(turn)
+            clouds.append((made @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1.0]]) + at, kind))
+    points, label = (
+        np.concatenate([p for p, _ in clouds]),
+        np.repeat([k for _, k in clouds], [len(p) for p, _ in clouds]),
+    )
+    points[:, 2] += ground(points[:, :2])
+    ray = points - [0, 0, 1.8 + float(ground(np.zeros((1, 2)))[0])]
+    distance = np.linalg.norm(ray, axis=1)
+    turn = np.floor(np.arctan2(ray[:, 1], ray[:, 0]) / np.deg2rad(0.8)).astype(int)
+    ring = np.floor(np.arcsin(ray[:, 2] / distance) / np.deg2rad(0.8)).astype(int)
+    order = np.lexsort((distance, ring, turn))  # the nearest point along each ray is seen
+    first = np.r_[True, (np.diff(turn[order]) != 0) | (np.diff(ring[order]) != 0)]
+    seen = order[first & (distance[order] < 45) & (distance[order] > 1.5)]
+    seen = seen[r.random(len(seen)) < 0.9]
+    usual = np.array([0.35, 0.45, 0.55, 0.5, 0.6, 0.4])[label[seen]]
+    return (
+        points[seen] + 0.02 * r.normal(size=(len(seen), 3)),
+        label[seen],
+        (usual + 0.12 * r.normal(size=len(seen))).clip(0, 1),
+    )
+
+
+def scenes(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) -> None:
+    """Simulated LiDAR scans of 12 to 21 thousand points; ``label`` numbers the words of ``SCENE``."""
+    draw = default_rng((seed, 101))
+    for index in range(each + test):
+        points, label, intensity = scene(draw)
+        part = "" if not test else "train" if index < each else "test"
+        more = {"label": torch.tensor(label, dtype=torch.int32), "intensity": torch.tensor(intensity).float()}
+        save(points, Path(folder) / part / f"{index:03}.ply", **more)
+
+
+FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic, scenes)}
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,6 +155,15 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda part: None
     finally:
         timer.cancel()
+
+
+@contextmanager
+def warnings_in_lines() -> Iterator[None]:
+    """Python's warnings on stderr, a line each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
+        yield
 
 
 def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:

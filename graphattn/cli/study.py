@@ -2,16 +2,13 @@
 
 import shlex
 import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, Optional
 
 import typer
 
 from ..errors import OptionError
 from .options import Debug, Json, number
-from .output import document, one_line, rendered, say, table
+from .output import document, one_line, rendered, say, table, warnings_in_lines
 
 
 def study(
@@ -51,7 +48,7 @@ def study(
     if file == "report":
         if folder is None:
             raise OptionError("study report needs the folder of a study: graphattn study report DIR")
-        with _warnings_in_lines():
+        with warnings_in_lines():
             found = report(folder)
         document(found.to_dict()) if json else say(str(found))
         return
@@ -63,7 +60,7 @@ def study(
     words = ["graphattn", "study", file, *(["--quick"] if quick else [])]
     words += [word for flag, value in options.items() if value is not None for word in (flag, str(value))]
     names = [arm.strip() for arm in arms.split(",")] if arms is not None else None
-    with _warnings_in_lines():
+    with warnings_in_lines():
         try:
             command = shlex.join([*words, "--out", out])
             found = run_file(file, out, quick=quick, seeds=seeds, arms=names, processes=processes, command=command)
@@ -72,10 +69,3 @@ def study(
             raise
     document(found.to_dict()) if json else say(str(found))
     say(f"report.md, report.json, figure.pdf and figure.svg are in {one_line(out)}", sys.stderr)
-
-
-@contextmanager
-def _warnings_in_lines() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
-        yield

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import OptionError
 from .options import Debug, Json, number
-from .output import document, encodable, one_line, say
+from .output import document, encodable, one_line, say, warnings_in_lines
 
 
 def train(
@@ -77,6 +77,10 @@ def train(
         ),
     ] = None,
     no_control: Annotated[bool, typer.Option("--no-control", help="Train nothing beside it.")] = False,
+    balance: Annotated[
+        Optional[bool],
+        typer.Option("--balance/--no-balance", help="Weight rare classes more; by default where they are unequal."),
+    ] = None,
     device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
     json: Json = False,
     debug: Debug = False,
@@ -138,13 +142,12 @@ def evaluate(
     """
     from .. import training
 
-    result = training.evaluate(run, folder)
+    with warnings_in_lines():
+        result = training.evaluate(run, folder)
     if json:
         document({"command": "evaluate", "run": run, **result.to_dict()})
         return
     say(str(result))
-    for name, value in (result.scores.get("iou") or {}).items():
-        say(f"  {one_line(name)}: {'not there' if value is None else f'{value:.3f}'}")
 
 
 def predict(
@@ -161,7 +164,8 @@ def predict(
     """
     from .. import training
 
-    lines = training.predict(run, files, out)
+    with warnings_in_lines():
+        lines = training.predict(run, files, out)
     if json:
         document({"command": "predict", "run": run, "files": lines})
         return

@@ -17,9 +17,13 @@ from .loop import Schedule
 from .models import MODELS
 from .tasks import TASKS, Task
 
+_UNEQUAL = 5.0  # the most frequent class over the rarest, from which classes are weighted
 
-def task_of(name: str, shapes: ShapeFolder, numbers: list[int], elements: str = "") -> Task:
-    """The task that the labels of those shapes define.
+
+def task_of(
+    name: str, shapes: ShapeFolder, numbers: list[int], elements: str = "", balance: bool | None = None
+) -> Task:
+    """The task that the labels of those shapes define; ``balance`` weights classes by their frequency.
 
     Raises:
         LoaderError: If points have labels in another number than there are points.
@@ -29,10 +33,28 @@ def task_of(name: str, shapes: ShapeFolder, numbers: list[int], elements: str = 
     readout = "shape" if shape_wise else "node"
     check_labels(shapes, readout, elements)
     if name != "regress":
-        return TASKS[name](readout, shapes.classes)
+        count = torch.bincount(torch.cat([label[label >= 0] for label in labels]), minlength=len(shapes.classes))
+        unequal = name == "segment" and float(count.max()) > _UNEQUAL * float(count[count > 0].min())
+        weights = weights_of(count) if balance or (balance is None and unequal) else ()
+        return TASKS[name](readout, shapes.classes, weights=weights)
+    if balance:
+        raise OptionError("balance is for classes, got a task of numbers")
     values = torch.cat(labels).double()
     deviation = float(values.std(correction=0))
     return TASKS[name](readout, (), float(values.mean()), deviation if deviation > 0 else 1.0)
+
+
+def weights_of(count: Tensor) -> tuple[float, ...]:
+    """1 over the root of the share of each class, with a mean of 1 over all labels; of a class without any, 1.
+
+    Example:
+        >>> weights_of(torch.tensor([90, 10, 0]))
+        (0.79057, 2.37171, 1.0)
+    """
+    share = count.double() / count.sum().clamp(min=1)
+    weight = torch.where(count > 0, share.clamp(min=1e-30).rsqrt(), 0.0)
+    weight = weight / (weight * share).sum()
+    return tuple(round(each, 5) or 1.0 for each in weight.tolist())
 
 
 def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:

@@ -13,6 +13,8 @@ from .chosen import check_labels, labelled
 from .data import Prepared, digests, same_files
 from .difference import Difference, difference
 from .loop import answers_of
+from .notes import notes
+from .ranges import load_ranges, unlike, warn_of
 from .run import MODEL, SAID, Run
 from .tasks import Task
 
@@ -30,6 +32,7 @@ class Evaluation:
         answers: Of each shape: probabilities or numbers, of its points or its own.
         labels: Of each shape.
         controls: Of what was trained beside the model, by name.
+        notes: What a reader of the scores should know: classes that are never found, a model that reads too little.
     """
 
     task: Task
@@ -40,6 +43,7 @@ class Evaluation:
     answers: list[Tensor] = field(repr=False)
     labels: list[Tensor] = field(repr=False)
     controls: dict[str, "Evaluation"] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def over(self, control: str) -> Difference:
         """Difference of the model's scores and a control's, shape by shape."""
@@ -57,7 +61,7 @@ class Evaluation:
         beside = {
             name: {"scores": one.scores, "difference": self.over(name)._asdict()} for name, one in self.controls.items()
         }
-        return told | {"classes": list(self.task.classes), "controls": beside}
+        return told | {"classes": list(self.task.classes), "controls": beside, "notes": self.notes}
 
     def __str__(self) -> str:
         where = {"test": "held out", "val": "validation", "train": "the shapes it was trained on", "all": "all shapes"}
@@ -65,7 +69,8 @@ class Evaluation:
         for name, one in self.controls.items():
             lines.append(f"{SAID[name]}, on the same split: {self.task.said(one.scores)}")
             lines.append(f"  the model scores {self.over(name).said}, {self.task.per_shape}")
-        return "\n".join(lines)
+        lines[1:1] = [f"  {line}" for line in self.task.by_class(self.scores)]
+        return "\n".join(lines + [f"note: {note}" for note in self.notes])
 
 
 def evaluated(model: nn.Module, run: Run, data: Prepared, part: str) -> Evaluation:
@@ -100,10 +105,15 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
     if digests(shapes) == made.files:
         part = next(name for name in ("test", "val", "train") if made.split[name])
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
+    else:
+        ranges, data = load_ranges(made.path), Prepared(shapes, numbers, made.inputs)
+        odd = {data.name(i): unlike(ranges, made.inputs, data.static(i)) for i in range(len(numbers))}
+        warn_of({name: words for name, words in odd.items() if words})
     beside = {name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()}
     result, *others = (
         evaluated(one.trained_model().to(made.schedule.device), one, Prepared(shapes, numbers, one.inputs), part)
         for one in (made, *(Run.load(path).here() for path in beside.values()))
     )
     result.controls.update(zip(beside, others, strict=True))
+    result.notes.extend(notes(made, result))
     return result

@@ -8,7 +8,9 @@ from .controls import control_of
 from .data import Prepared, joined
 from .evaluate import Evaluation, evaluated
 from .loop import Progress, Tell, Training
+from .notes import notes, reads
 from .page import save_report
+from .ranges import RANGES, save_ranges
 from .run import CHECKPOINT, MODEL, REPORT, RESULT, SAID, Run
 from .schema import written
 from .standard import measure
@@ -16,7 +18,7 @@ from .standard import measure
 
 def fit(run: Run, shapes: ShapeFolder, tell: Tell) -> Evaluation:
     """Train what is not trained yet, and measure it on the shapes held out."""
-    tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}"))
+    tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}\n{reads(run, shapes)}"))
     result, history = _trained(run, shapes, "training", tell)
     for name in run.control:
         tell(Progress("begin", 0.0, f"control: {SAID[name]}"))
@@ -24,6 +26,7 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell) -> Evaluation:
         if not (control.path / "run.json").exists():
             control.save()
         result.controls[name], _ = _trained(control, shapes, f"control {name}", tell)
+    result.notes.extend(notes(run, result))
     save_page(run.path / RESULT, written(result.to_dict(), indent=1))
     save_report(run.path / REPORT, run, history, result)
     tell(Progress("end", 1.0, f"{result}\n{run.path / REPORT}"))
@@ -38,6 +41,8 @@ def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> tuple[Eva
     still = {name: Prepared(shapes, part, run.inputs, like=train) for name, part in parts.items()}
     _prepare(list(still.values()), tell)
     run.check(train.static(0), train.name(0))
+    if not (run.path / RANGES).is_file():
+        save_ranges(run.path, still["train"])
     training = Training(run.new_model(), run.task, run.schedule, train, still["val"], phase)
     size = sum(p.numel() for p in training.model.parameters())
     tell(Progress("begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"))

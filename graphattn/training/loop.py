@@ -185,6 +185,7 @@ class Training:
             answers, loss = answers_of(self.model, self.task, self.val, self.schedule, loss=True)
             scores = self.task.scores(self.task.predictions(torch.cat(answers)), torch.cat(self.val.labels()))
             line |= {"val_loss": self._finite(loss, epoch), f"val_{self.task.metric}": scores[self.task.metric]}
+            line |= {f"val_{key}": scores[key] for key in ("iou",) if key in scores}  # by class
         least = min((old["val_loss"] for old in self.history if "val_loss" in old), default=math.inf)
         line["best"] = line.get("val_loss", -math.inf) < least
         if line["best"]:

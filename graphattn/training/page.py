@@ -15,6 +15,7 @@ from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
 from .gallery import chosen, gallery, isolated
+from .notes import left_out
 from .run import SAID
 
 if TYPE_CHECKING:
@@ -70,16 +71,16 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
         "title": escape(f"{isolated(run.folder.name)}: {len(result.names):,} {part} shapes {verb}"),
         "subtitle": escape(run.said),
         "scores": scores,
-        "beside": beside,
+        "beside": beside + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
         "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
         "what": what[task.name],
         "about": f"Those with the largest error first{about[task.readout == 'node', bool(task.classes)]}.",
         "legend": legend,
-        "facts": "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in _facts(run).items()),
+        "facts": "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in _facts(run, result).items()),
     }
 
 
-def _facts(run: "Run") -> dict[str, str]:
+def _facts(run: "Run", result: "Evaluation") -> dict[str, str]:
     how, inputs = run.schedule, run.inputs
     graphs = " ; ".join(inputs.graph) or "none"
     levels = f", levels that keep {' and '.join(f'{r:g}' for r in inputs.ratio)} of the points" * bool(inputs.ratio)
@@ -87,6 +88,7 @@ def _facts(run: "Run") -> dict[str, str]:
     return {
         "model": f"{run.model}, {size:,} parameters {run.options or ''}",
         "reads": f"{', '.join(inputs.features)} of each {TOKEN[inputs.elements]}",
+        "not read": ", ".join(left_out(run, result.data.folder)) or "nothing else in the files",
         "graphs": graphs + levels,
         "trained": f"at most {how.epochs} epochs in batches of {how.points:,} points, seed {how.seed}",
         "changed in training": ", ".join(run.augment) or "nothing",

@@ -19,6 +19,7 @@ from ..shapes import Shape, load, save
 from .colours import of_classes, of_numbers
 from .data import joined
 from .elements import coloured_tokens
+from .ranges import Ranges, load_ranges, unlike, warn_of
 from .run import Run, make_folder
 from .tasks import Task
 
@@ -37,7 +38,8 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
         out: The folder that is written to.
 
     Returns:
-        Of each file its name, what was written, and the prediction with its probability.
+        Of each file its name, what was written, how it is unlike those of training (such a file is warned of: it may
+        be in other units), and the prediction with its probability.
 
     Raises:
         LoaderError: With the file that cannot be read or does not fit the model; those before it are written.
@@ -53,13 +55,15 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
     model = made.trained_model().to(made.schedule.device)
     make_folder(folder)
     lines: list[dict[str, Any]] = []
+    ranges = load_ranges(made.path)
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
-        answers = _answers(made, model, shape, str(path))
+        answers, odd = _answers(made, model, shape, str(path), ranges)
+        warn_of({str(path): odd} if odd else {})
         target = folder / f"{name}.ply"
         target.parent.mkdir(parents=True, exist_ok=True)
         save(coloured(shape, made.task, answers, made.inputs.elements), target)
-        told: dict[str, Any] = {"file": str(path), "ply": str(target)}
+        told: dict[str, Any] = {"file": str(path), "ply": str(target), "unlike": odd}
         if made.task.readout == "shape":
             told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
         else:
@@ -83,14 +87,15 @@ def _names(paths: list[Path]) -> list[str]:
 
 
 @torch.no_grad()
-def _answers(made: Run, model: torch.nn.Module, shape: Any, name: str) -> Tensor:
-    """(1, ...) of a shape or (N, ...) of its points."""
+def _answers(made: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges) -> tuple[Tensor, str]:
+    """(1, ...) of a shape or (N, ...) of its points, and how it is unlike those of training."""
     tensors: dict[str, Any] = {key: _float(value) for key, value in shape.items() if key != "y"}
     data = made.inputs(Shape(tensors), name)
     made.check(data, name)
+    odd = unlike(ranges, made.inputs, data)
     data.levels = [data.levels]
     x, levels, _ = joined(data, made.schedule.device)
-    return made.task.answers(model(x, levels).cpu())
+    return made.task.answers(model(x, levels).cpu()), odd
 
 
 def _float(value: Tensor) -> Tensor:

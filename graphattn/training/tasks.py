@@ -18,13 +18,15 @@ _CLASSES = 1 << 10  # whose confusion matrix is written
 class Task(ABC):
     """A task on labels; ``readout`` says whether each point or each shape has one.
 
-    ``classes`` are their names; ``mean`` and ``deviation`` are those of the numbers to learn, in training.
+    ``classes`` are their names, ``weights`` what each counts for in the loss, all alike if there are none; ``mean`` and
+    ``deviation`` are those of the numbers to learn, in training.
     """
 
     readout: str
     classes: tuple[str, ...] = ()
     mean: float = 0.0
     deviation: float = 1.0
+    weights: tuple[float, ...] = ()
 
     name = ""
     readouts: ClassVar[tuple[str, ...]] = ("shape", "node")
@@ -39,6 +41,10 @@ class Task(ABC):
             raise OptionError(f"classes must be at most {_CLASSES:,}, got {len(self.classes):,}; {fix}")
         if bool(self.classes) != (self.name != "regress") or len(set(self.classes)) < len(self.classes):
             raise OptionError(f"classes must be different names to {self.name}, got {shown(self.classes)}")
+        for weight in self.weights:
+            positive(weight, "weights")
+        if self.weights and len(self.weights) != len(self.classes):
+            raise OptionError(f"weights must be one for each of {len(self.classes)} classes, got {len(self.weights)}")
         real(self.mean, "mean")
         positive(self.deviation, "deviation")
 
@@ -71,6 +77,10 @@ class Task(ABC):
         """The score of each shape by itself, (shapes,): what runs are compared by, in pairs."""
         return torch.tensor([self.scores(*pair)[self.metric] for pair in zip(predictions, labels, strict=True)])
 
+    def by_class(self, scores: dict[str, Any]) -> list[str]:
+        """A line for each class, where each has a score."""
+        return []
+
     @abstractmethod
     def said(self, scores: dict[str, Any]) -> str:
         """The scores in a few words."""
@@ -86,6 +96,10 @@ class _Classes(Task):
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         return ((prediction != y) & (y >= 0)).float()
 
+    def weight(self, output: Tensor) -> Tensor | None:
+        """Of each class in the loss."""
+        return output.new_tensor(self.weights) if self.weights else None
+
     def confusion(self, prediction: Tensor, y: Tensor) -> Tensor:
         """(K, K): rows are the labels, columns the predictions."""
         K, known = len(self.classes), y >= 0
@@ -99,7 +113,7 @@ class Classify(_Classes):
     readouts = ("shape",)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(output, y, label_smoothing=0.05)
+        return cross_entropy(output, y, self.weight(output), label_smoothing=0.05)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         from scipy.stats import binomtest
@@ -119,14 +133,14 @@ class Classify(_Classes):
 
 
 class Segment(_Classes):
-    """A class for each point: cross-entropy, without the points whose label is -1."""
+    """A class for each point: cross-entropy, weighted by class or not, without the points whose label is -1."""
 
     name, metric, per_shape = "segment", "miou", "the mean IoU of a shape"
     readouts = ("node",)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         known = (y >= 0).sum().clamp(min=1)
-        return cross_entropy(output, y, ignore_index=-1, reduction="sum") / known
+        return cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum") / known
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         table = self.confusion(prediction, y)
@@ -135,7 +149,16 @@ class Segment(_Classes):
         there = [each for each in iou if each is not None]
         named = dict(zip(self.classes, iou, strict=True))
         share = float(right.sum()) / max(1, int(table.sum()))
-        return {"miou": sum(there) / max(1, len(there)), "accuracy": share, "points": int(table.sum()), "iou": named}
+        many = dict(zip(self.classes, table.sum(1).tolist(), strict=True))
+        mean = sum(there) / max(1, len(there))
+        return {"miou": mean, "accuracy": share, "points": int(table.sum()), "iou": named, "labels": many}
+
+    def by_class(self, scores: dict[str, Any]) -> list[str]:
+        lines = []
+        for name, iou in scores["iou"].items():
+            share = scores["labels"][name] / max(1, scores["points"])
+            lines.append(f"{name}: " + ("not there" if iou is None else f"IoU {iou:.3f}, {share:.1%} of labels"))
+        return lines
 
     def said(self, scores: dict[str, Any]) -> str:
         return f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} labels right"

@@ -41,6 +41,7 @@ def train(
     val: float = 0.1,
     test: float = 0.2,
     control: bool | Sequence[str] = True,
+    balance: bool | None = None,
     tell: Tell | None = None,
     **schedule: Any,
 ) -> Evaluation:
@@ -68,6 +69,8 @@ def train(
         control: What is trained beside the model on the same split for as many epochs, and compared with it shape by
             shape: "perceptron" (without edges) and "random" (the same model on graphs drawn with the same in-degrees);
             ``True`` is the perceptron.
+        balance: Weight each class by 1 over the root of its share of the labels; by default where points have classes
+            and one is five times as frequent as another.
         tell: Called with a :class:`Progress` after every batch.
         **schedule: More fields of :class:`Schedule`: ``points`` of a batch, ``lr``, ``patience``, ``device``, ...
 
@@ -101,7 +104,7 @@ def train(
         raise LoaderError(f"{folder}: expected labels in the part to train, got none but -1. Try: another seed.")
     without = len(shapes) - sum(map(len, known.values()))
     tokens = elements_of(elements, shapes)
-    learned = task_of(kind, shapes, known["train"], tokens)
+    learned = task_of(kind, shapes, known["train"], tokens, balance)
     numbers = "face" in shapes[0] and kind == "regress" and learned.readout == "node"
     usual = "mesh" if numbers or elements or tokens else "unet"
     name = one_of(usual if model is None else model, "model", tuple(MODELS))

@@ -319,3 +319,10 @@ def test_semicolons_separate_and_commas_between_them_are_decimal(text, write):
 
 def test_a_row_of_names_may_have_numbers_beside_x_y_z(write):
     assert load(write("s.csv", "x,y,z,0,nan\n1,2,3,4,5\n6,7,8,9,10\n"))["nan"].tolist() == [5, 10]
+
+
+@pytest.mark.parametrize(("name", "shape"), [("face", (7, 3)), ("faces", (3, 7))])
+def test_faces_of_an_npz_on_their_side_are_told_as_they_are(name, shape, tmp_path):
+    np.savez(tmp_path / "mesh.npz", pos=np.zeros((9, 3)), **{name: np.zeros(shape, int)})
+    with pytest.raises(LoaderError, match=rf"got shape \({shape[0]}, {shape[1]}\) of int64. Try: {name}.T"):
+        load(tmp_path / "mesh.npz")

@@ -29,10 +29,13 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         got = f"shape {pos.shape} of {pos.dtype}" if where else f"the arrays {names[:8]}"[:200]
         raise blob.fault("an array pos of shape (N, 3)", got, "numpy.savez(path, pos=..., face=..., y=...)")
     named = next((name for name in _FACES if name in arrays), "")
-    faces = arrays.pop(named).T if named == "face" else arrays.pop(named, np.zeros((0, 3), np.int64))
+    given = arrays.pop(named, np.zeros((0, 3), np.int64))
+    faces = given.T if named == "face" else given
     if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "iu":
         expected = f"{named} of integers, of shape {'(3, F)' if named == 'face' else '(F, 3)'}"
-        raise blob.fault(expected, f"shape {faces.shape} of {faces.dtype}", "save face as (3, F), faces as (F, 3)")
+        flipped = given.ndim == 2 and given.shape[named == "face"] == 3 and given.dtype.kind in "iu"
+        fix = f"{named}.T" if flipped else "save face as (3, F), faces as (F, 3)"
+        raise blob.fault(expected, f"shape {given.shape} of {given.dtype}", fix)
     words = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
     if words:
         raise blob.fault("arrays of numbers", f"{words[0]} of {arrays[words[0]].dtype}", "leave it out")

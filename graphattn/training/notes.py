@@ -1,0 +1,58 @@
+"""What a reader of a run should know: properties that are not read, classes that are never found, a short reach."""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..shapes import ShapeFolder
+from .run import Run
+
+if TYPE_CHECKING:
+    from .evaluate import Evaluation
+
+_LOW = 0.5  # R2 below which a model of short reach may be the reason
+_OWN = ("pos", "y", "face", "face_y")
+
+
+def left_out(run: Run, shapes: ShapeFolder) -> list[str]:
+    """Properties with a row for each token of a shape that the model does not read."""
+    shape, inputs = shapes[0], run.inputs
+    signals = [{"normals": "normal"}.get(word, word) for word in inputs.signals]
+    known = {*_OWN, *inputs.features, *signals}
+    if inputs.normals in ("normal", "faces"):
+        known.add("normal")
+    sizes = [len(shape.pos), shape.face.shape[1] if "face" in shape else -1]
+    rows = [name for name, value in shape.items() if isinstance(value, Tensor) and value.ndim and len(value) in sizes]
+    return [name for name in rows if name not in known]
+
+
+def reads(run: Run, shapes: ShapeFolder) -> str:
+    """The inputs of a run in words, and the properties of the files that are none."""
+    words = f"reads {', '.join(dict.fromkeys((*run.inputs.features, *run.inputs.signals)))}"
+    left = left_out(run, shapes)
+    if left:
+        names = ", ".join(map(repr, left[:12])) + (", ..." if len(left) > 12 else "")
+        words += f"; not read: {names} (--features {','.join((*run.inputs.features, 'NAME'))} reads one)"
+    if run.task.weights:
+        pairs = sorted(zip(run.task.weights, run.task.classes, strict=True))
+        weights = ", ".join(f"{name} {weight:.2g}" for weight, name in (pairs if len(pairs) < 9 else pairs[-8:]))
+        words += f"\nclasses are weighted, rare ones more (--no-balance for none): {weights}"
+    return words
+
+
+def notes(run: Run, result: "Evaluation") -> list[str]:
+    """Lines for the terminal and the page."""
+    task, scores = result.task, result.scores
+    lines: list[str] = []
+    iou: dict[str, Any] = scores.get("iou", {})
+    for name, value in iou.items():
+        if value == 0 and scores["labels"][name]:
+            share = scores["labels"][name] / scores["points"]
+            lines.append(f"no point of {name!r} is found: IoU 0.000, {share:.2%} of the labels")
+    if run.model == "mesh" and task.name == "regress" and task.readout == "node" and scores["r2"] < _LOW:
+        layers = run.options.get("num_layers", 2)
+        lines.append(
+            f"the model reads {layers} rings of a mesh; where the numbers depend on what is farther, "
+            "--model encode-process-decode reads the whole shape"
+        )
+    return lines

@@ -1,0 +1,97 @@
+"""Ranges of what a model was trained on, and the files that lie far outside of them: other units, other sensors."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from ..convert.files._guard import read
+from ..convert.files._replace import save_page
+from ..errors import LoaderError
+from .data import Prepared
+from .inputs import Inputs
+from .schema import parsed, typed, written
+
+RANGES = "ranges.json"
+_SPACING = "spacing of points"
+_MOST = 8  # files that are warned of
+Ranges = dict[str, tuple[float, ...]]
+
+
+def save_ranges(path: Path, shapes: Prepared) -> None:
+    """Write the lowest and highest value of each feature in training, and the narrowest and widest spread of a file."""
+    rows = [_of_file(shapes.inputs, shapes.static(index)) for index in range(len(shapes))]
+    ranges = {
+        name: [
+            min(row[name][0] for row in rows),
+            max(row[name][2] for row in rows),
+            min(row[name][2] - row[name][0] for row in rows),
+            max(row[name][2] - row[name][0] for row in rows),
+        ]
+        for name in rows[0]
+    }
+    save_page(path / RANGES, written(ranges, indent=1))
+
+
+def load_ranges(path: Path) -> Ranges:
+    """Those of a run; none of one that was made before they were kept."""
+    file = path / RANGES
+    if not file.is_file():
+        return {}
+    try:
+        ranges: Ranges = typed(parsed(bytes(read(file).data)), dict[str, tuple[float, ...]], "ranges")
+        if any(len(each) != 4 for each in ranges.values()):
+            raise LoaderError("four numbers are needed of each feature")
+        return ranges
+    except LoaderError as error:
+        raise LoaderError(f"{file}: expected what graphattn train writes: {error}. Try: the run's own file.") from None
+
+
+def unlike(ranges: Ranges, inputs: Inputs, data: Any) -> str:
+    """How a file differs from those of training, by the name of each feature; "" if it does not."""
+    words = []
+    for name, (low, middle, high) in _of_file(inputs, data).items():
+        if name not in ranges:
+            continue
+        least, most, narrow, wide = ranges[name]
+        room = 2 * max(most - least, 1e-3 * max(abs(least), abs(most)))
+        if name == _SPACING:
+            far = most > 0 and not least / 4 <= middle <= 4 * most
+        else:
+            moved = not least - room <= middle <= most + room
+            far = moved or high - low > 10 * max(wide, room / 2) or 20 * (high - low) < narrow
+        if far:
+            got = f"{middle:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+            words.append(f"{name} {got} (in training {least:.3g} to {most:.3g})")
+    return "; ".join(words)
+
+
+def warn_of(odd: dict[str, str]) -> None:
+    """Warn of files by what :func:`unlike` says of them."""
+    for name, words in list(odd.items())[:_MOST]:
+        warnings.warn(f"{name} is unlike the shapes of training, in other units perhaps: {words}", stacklevel=3)
+    if len(odd) > _MOST:
+        warnings.warn(f"{len(odd) - _MOST:,} more files are unlike the shapes of training", stacklevel=3)
+
+
+def _of_file(inputs: Inputs, data: Any) -> dict[str, tuple[float, float, float]]:
+    """Of each word of the inputs, and of the distance to the nearest point, 5 %, 50 % and 95 % of its values."""
+    parts = data.x.double().split(data.widths, 1)
+    found = {}
+    for word, values in zip(inputs.features, parts, strict=True):
+        step = max(1, len(values) // 10_000)  # of large clouds, some points
+        found[word] = _spread(values[::step].flatten())
+    pos = data.levels.levels[0].pos.double().numpy()
+    if len(pos) > 1:
+        far = cKDTree(pos).query(pos[:: max(1, len(pos) // 1000)], 2)[0][:, 1]
+        found[_SPACING] = (float(np.median(far)) * (inputs.scale or 1.0),) * 3
+    return found
+
+
+def _spread(values: Tensor) -> tuple[float, float, float]:
+    low, middle, high = torch.quantile(values, torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
+    return low, middle, high

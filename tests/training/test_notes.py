@@ -1,0 +1,105 @@
+"""Words for what a run's scores hide: files in other units, properties not read, classes never found, a short reach."""
+
+import json
+
+import pytest
+import torch
+from shape_folders import labelled_points, measured_meshes
+
+import graphattn as ga
+
+PLAIN = {"model": "perceptron", "epochs": 2, "control": False}
+
+
+@pytest.fixture
+def measured(tmp_path, no_page):
+    """Points with an intensity from 0 to 1 and a property more, and a run that reads the intensity."""
+    folder = labelled_points(tmp_path / "scans")
+    for path in folder.iterdir():
+        shape = ga.load(path)
+        more = {"intensity": torch.rand(len(shape.pos)), "pulse": torch.rand(len(shape.pos))}
+        ga.save(ga.shapes.Shape(pos=shape.pos, label=shape.y, **more), path)
+    said = []
+    tell = lambda progress: said.append(progress.words)  # noqa: E731
+    ga.training.train(folder, tmp_path / "run", features=("position", "intensity"), tell=tell, **PLAIN)
+    return folder, "\n".join(said)
+
+
+def test_a_property_that_is_not_read_is_named(measured):
+    assert "reads position, intensity; not read: 'pulse' (--features position,intensity,NAME reads one)" in measured[1]
+
+
+def test_a_file_in_other_units_is_warned_of_by_the_name_of_the_feature(measured, tmp_path, recwarn):
+    shape = ga.load(measured[0] / "3.ply")
+    lines = ga.training.predict(tmp_path / "run", [measured[0] / "3.ply"], tmp_path / "same")
+    assert not [each for each in recwarn if issubclass(each.category, UserWarning) and "unlike" in str(each.message)]
+    assert lines[0]["unlike"] == ""
+    shape.intensity = shape.intensity * 65535
+    ga.save(shape, tmp_path / "scan.ply")
+    with pytest.warns(UserWarning, match=r"scan.ply is unlike .*: intensity .* \(in training 0.0\S+ to 0.9\S+\)"):
+        (line,) = ga.training.predict(tmp_path / "run", [tmp_path / "scan.ply"], tmp_path / "out")
+    assert line["unlike"].startswith("intensity ")
+    (tmp_path / "other").mkdir()
+    for number in range(2):
+        shape.intensity = torch.rand(len(shape.pos)) * 1e-3
+        ga.save(shape, tmp_path / "other" / f"{number}.ply")
+    with pytest.warns(UserWarning, match=r"0.ply is unlike .*: intensity"):
+        ga.training.evaluate(tmp_path / "run", tmp_path / "other")
+
+
+def test_points_of_another_spacing_are_warned_of(tmp_path, no_page):
+    folder = measured_meshes(tmp_path / "meshes")
+    ga.training.train(folder, tmp_path / "run", **PLAIN)
+    shape = ga.load(folder / "0.ply")
+    shape.pos = shape.pos * 1000
+    ga.save(shape, tmp_path / "millimetres.ply")
+    with pytest.warns(UserWarning, match=r"millimetres.ply is unlike .*spacing of points"):
+        ga.training.predict(tmp_path / "run", [tmp_path / "millimetres.ply"], tmp_path / "out")
+
+
+def test_a_class_that_is_never_found_is_said_in_the_terminal_and_on_the_page(tmp_path):
+    folder = labelled_points(tmp_path / "parts")
+    for path in folder.iterdir():
+        shape = ga.load(path)
+        label = torch.zeros(len(shape.pos), dtype=torch.int32)
+        label[:2] = 1
+        ga.save(ga.shapes.Shape(pos=torch.rand(len(label), 3), label=label), path)
+    result = ga.training.train(folder, tmp_path / "run", balance=False, **PLAIN)
+    assert "no point of '1' is found: IoU 0.000" in str(result)
+    assert "\n  0: IoU 0.9" in str(result)
+    assert "is found: IoU 0.000" in (tmp_path / "run" / "report.html").read_text()
+    assert result.to_dict()["notes"] == result.notes == ga.training.evaluate(tmp_path / "run").notes
+
+
+def test_a_model_of_short_reach_names_one_that_reads_the_whole_shape(tmp_path, no_page):
+    folder = measured_meshes(tmp_path / "meshes")
+    result = ga.training.train(folder, tmp_path / "run", epochs=1, control=False, model="mesh")
+    assert "reads 2 rings of a mesh" in str(result)
+    assert "--model encode-process-decode reads the whole shape" in str(result)
+
+
+def test_damaged_ranges_are_named(measured, tmp_path):
+    (tmp_path / "run" / "ranges.json").write_text('{"position": [1]}')
+    with pytest.raises(ga.errors.LoaderError, match=r"ranges.json: .*four numbers"):
+        ga.training.predict(tmp_path / "run", [measured[0] / "3.ply"], tmp_path / "out")
+
+
+def test_unequal_classes_are_weighted_and_that_is_said(tmp_path, no_page):
+    folder = labelled_points(tmp_path / "parts")
+    for path in folder.iterdir():
+        shape = ga.load(path)
+        label = torch.zeros(len(shape.pos), dtype=torch.int32)
+        label[::10] = 1
+        ga.save(ga.shapes.Shape(pos=shape.pos + label[:, None], label=label), path)
+    said = []
+    tell = lambda progress: said.append(progress.words)  # noqa: E731
+    result = ga.training.train(folder, tmp_path / "run", tell=tell, **PLAIN)
+    rare = float(result.task.weights[1])
+    assert rare > 2 > 1 > result.task.weights[0]
+    assert f"classes are weighted, rare ones more (--no-balance for none): 0 0.83, 1 {rare:.2g}" in "\n".join(said)
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert set(log[-1]["val_iou"]) == {"0", "1"}
+    loss = result.task.loss(torch.zeros(2, 2), torch.tensor([0, 1]))
+    assert float(loss) == pytest.approx(0.6931 * sum(result.task.weights) / 2, abs=1e-3)
+    alike = ga.training.train(folder, tmp_path / "alike", balance=False, **PLAIN)
+    assert alike.task.weights == ()
