@@ -1,6 +1,7 @@
 """Tensors as arrays of the edge kernels."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,9 +58,12 @@ def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
     return (flat.view(_HALVES[x.dtype]) if x.dtype in _HALVES else flat).numpy(), batch, node, head
 
 
-def width(x: Tensor) -> tuple[int, ...]:
-    """The padded width of rows of nodes in the kernels."""
-    return (0,) * eights(x.shape[-1])
+def width(x: Tensor, index: np.ndarray) -> Any:
+    """The :class:`graphattn.kernels.widths.Width` of rows of nodes that edges ``index``."""
+    from .widths import code_of_width
+
+    held, sums = _absent(_HALVES.get(x.dtype, x.dtype), 1), _absent(dtype_of_sums(x), 1)
+    return code_of_width(eights(x.shape[-1]), held.dtype, sums.dtype, index.dtype)
 
 
 def results(like: Tensor, *shape: int) -> Tensor:

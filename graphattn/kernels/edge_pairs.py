@@ -35,16 +35,16 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
 
     B, _, H, _ = x.shape
     out = x.new_empty(B, layout[2].numel(), H)
-    flat, wide, sizes = out.view(-1).numpy(), width(x), (H, H // max(1, y.shape[2]))
     rows, others = nodes(x), nodes(y)
     p, i, e, o = (a.numpy() for a in layout[:4])
+    flat, wide, sizes = out.view(-1).numpy(), width(x, i), (H, H // max(1, y.shape[2]))
 
     def run(lo: int, hi: int, buf: np.ndarray) -> None:
         for b in range(B):
             edges_numba.edge_products(wide, sizes, b, rows, others, p, lo, hi, o, i, e, flat, buf)
 
     if out.numel():
-        work = out.numel() * 8 * len(wide)
+        work = out.numel() * 8 * wide.eights
         share(chunks(p, work), work, run, lambda: (np.empty(H * (widest(p) + 8), flat.dtype),))
     return out
 
@@ -74,7 +74,7 @@ def edge_sum(
     B, _, H = weight.shape
     p, i, e, o = (a.numpy() for a in (layout[4:] if to_sources else layout[:4]))
     out = results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
-    wide, sizes = width(x), (H, H // max(1, groups))
+    wide, sizes = width(x, i), (H, H // max(1, groups))
     flat, gone = weight.contiguous().view(-1).numpy(), array(removed, torch.bool)
     rows, written = nodes(x), nodes(out)
     summed = True if to_sources else None
@@ -86,7 +86,7 @@ def edge_sum(
     if H == 0 or x.shape[1] == 0:
         out.zero_()
     elif out.numel():
-        work = weight.numel() * 8 * len(wide)
+        work = weight.numel() * 8 * wide.eights
         share(
             chunks(p, work),
             work,

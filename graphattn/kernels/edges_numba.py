@@ -3,8 +3,8 @@
 Every function works on a range of rows, releases the GIL and is called from several threads at once
 (:mod:`graphattn.kernels.threads`). Nodes q (B, T, H, D), k (B, S, H_kv, D), v (B, S, H_kv, D_v) and their gradients are
 tuples: all numbers of a tensor, and its strides of batch, node and head; a row of D numbers is contiguous. ``wide`` and
-``wide_v`` are tuples of ``D / 8`` and ``D_v / 8`` zeros, so that Numba compiles one kernel for each width; ``sizes`` is
-(H, H / H_kv). Everything else is in the dtype of the sums, float32 or float64.
+``wide_v`` are the :class:`graphattn.kernels.widths.Width` of D and D_v, and no width is in a type: one compilation
+serves all of a dtype. ``sizes`` is (H, H / H_kv). Everything else is in the dtype of the sums, float32 or float64.
 
 ``ptr`` (T + 1,) and ``index`` (E,) are the edges grouped by target, row ``r`` for target ``order[r]``; ``edge`` (E,)
 says where each stands in the caller's order, which is the order of biases and weights. A row of ``n`` edges takes
@@ -25,21 +25,19 @@ import numpy as np
 from numba.core.caching import FunctionCache
 
 from .lanes import (
+    FAST,
     UNWRAPPED,
     fetched,
     from_edges,
     inner64,
     padded,
-    products,
     scaled,
     slopes,
     softmax,
     stored,
     to_edges,
-    weighted_sum,
 )
-
-_FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
+from .widths import products, weighted_sum
 
 
 def _has_folder() -> bool:
@@ -51,7 +49,7 @@ def _has_folder() -> bool:
     return True
 
 
-_INNER: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "error_model": "numpy", **UNWRAPPED}
+_INNER: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", **UNWRAPPED}
 _JIT = _INNER | {"cache": _has_folder(), "no_cpython_wrapper": False}
 PIECE = 512  # edges summed before the sum joins the row's total
 SPACE = 1 << 18  # numbers of a block of rows, of all heads
@@ -98,7 +96,7 @@ def _products_of_rows(wide, sizes, x, b, lo, hi, order, rows, ptr, index, scale,
     (x_data, x_batch, x_node, x_head), (data, batch, node, head) = x, rows
     for r in range(lo, hi):
         n = ptr[r + 1] - ptr[r]
-        _ask_for_row(x, b, order, r, H, 8 * len(wide))
+        _ask_for_row(x, b, order, r, H, 8 * wide.eights)
         products(
             wide, x_data, b * x_batch + order[r] * x_node, x_head, data, b * batch, node, head, H, group,
             index, ptr[r], n, len(index) - 1, buf, at, scale, spare,
@@ -114,7 +112,7 @@ def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, hea
     """
     H, group = sizes
     data, batch, node, rows_head = rows
-    count = (H if summed is None else H // group) * 8 * len(wide)
+    count = (H if summed is None else H // group) * 8 * wide.eights
     for i in range(0, max(n, 1), PIECE):
         into = count if add or i > 0 else 0
         weighted_sum(
@@ -128,7 +126,7 @@ def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, hea
 @numba.njit(inline="always", **_INNER)
 def _store_row(wide, heads, sums, out, b, row):
     data, batch, node, _ = out
-    stored(sums, heads * 8 * len(wide), data, b * batch + row * node)
+    stored(sums, heads * 8 * wide.eights, data, b * batch + row * node)
 
 
 @numba.njit(**_INNER)
@@ -138,7 +136,7 @@ def _sums_of_rows(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out,
     for r in range(lo, hi):
         n = ptr[r + 1] - ptr[r]
         _add_row(wide, sizes, rows, b, index, ptr[r], n, buf, None, at, 1, padded(n), None, sums, False)
-        _ask_for_row(out, b, order, r, H, 8 * len(wide))
+        _ask_for_row(out, b, order, r, H, 8 * wide.eights)
         _store_row(wide, H, sums, out, b, order[r])
         at += H * padded(n)
 
@@ -402,7 +400,7 @@ def edge_sums(wide, sizes, weights, b, rows, ptr, lo, hi, order, index, place, r
         heads = H if summed is None else H // group
         if removed.shape[0] == 0:
             _add_row(wide, sizes, rows, b, index, first, n, weights, place, b * E * H, H, 1, summed, sums, False)
-            _ask_for_row(out, b, order, r, heads, 8 * len(wide))
+            _ask_for_row(out, b, order, r, heads, 8 * wide.eights)
             _store_row(wide, heads, sums, out, b, s)
             continue
         for h in range(H):
@@ -485,5 +483,5 @@ def workspace(wide, wide_v, sizes, edges, widest, rows, dtype, indices):
 
 def row_space(wide, wide_v, sizes, widest, dtype, indices):
     """For a row of at most ``widest`` edges: those kept, their weights, and two sums."""
-    sums = np.empty(2 * sizes[0] * 8 * max(len(wide), len(wide_v)), dtype)
+    sums = np.empty(2 * sizes[0] * 8 * max(wide.eights, wide_v.eights), dtype)
     return np.empty(widest, indices), np.empty(widest, dtype), sums

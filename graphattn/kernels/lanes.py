@@ -22,10 +22,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
 ROW = 8  # places of a row come in vectors of as many
-FOUR = 4  # edges whose products are taken at once
-BYTES = 64  # of a vector, where the width allows it
-AT_ONCE = 8  # vectors of a row of nodes that are held in registers
+FOUR = 4  # numbers of a short vector
 AHEAD = 24  # edges between asking for a row of nodes and reading it
+FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
 UNWRAPPED: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}  # what Python never calls
 intrinsic: Any = _intrinsic  # called without its first argument, which a type checker would miss
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
@@ -45,8 +44,10 @@ class Code:
         self.halves: dict[Any, str] = {}
 
     def pointer(self, i: int) -> Any:
-        """Where the data of the array that is argument ``i`` starts."""
-        data = self.context.make_array(self.types[i])(self.context, self.builder, self.arguments[i]).data
+        """Where the data of the array that is argument ``i`` starts, or the pointer that it is."""
+        data = self.arguments[i]
+        if isinstance(self.types[i], types.Array):
+            data = self.context.make_array(self.types[i])(self.context, self.builder, data).data
         self.halves[data] = "float16" if self.types[i].dtype == types.uint16 else "bfloat16"
         return data
 
@@ -185,152 +186,6 @@ def _int(x: int) -> Any:
 def _first(loop: Any) -> Iterator[Any]:
     with loop as (i, _):
         yield i
-
-
-def _shape(wide: Any, kind: Any) -> tuple[int, int, int]:
-    """Numbers of a vector, vectors of a row of one head, and heads whose vectors fit into the registers together."""
-    lanes = BYTES // (8 if isinstance(kind, ir.DoubleType) else 4)
-    lanes = lanes if 8 * wide.count % lanes == 0 else 8
-    pieces = 8 * wide.count // lanes
-    return lanes, pieces, next((heads for heads in (4, 2) if heads * pieces <= AT_ONCE), 1)
-
-
-def _blocks(code: Code, heads: Any, group: Any, adjacent: Any, most: int, body: Any) -> None:
-    """``body(h, g, count)`` for all heads, ``count`` at once from head ``h`` on; ``g`` is the group of ``h``.
-
-    As many as ``most`` where each has a group of its own, and these are ``adjacent``; otherwise one by one.
-    """
-    b, start = code.builder, _int(0)
-    if most > 1:
-        together = b.and_(b.icmp_signed("==", group, _int(1)), adjacent)
-        start = b.select(together, b.and_(heads, _int(-most)), _int(0))
-        with code.loop(_int(0), start, most) as h:
-            body(h, h, most)
-    with code.loop(start, heads) as h:
-        body(h, b.sdiv(h, group), 1)
-
-
-@intrinsic
-def products(
-    typingctx, wide, x, x_at, x_head, rows, rows_at, rows_node, rows_head, heads, group, index, first, n, last,
-    out, out_at, scale, spare,
-):  # fmt: skip
-    """``out[h * m + i] = scale * <x[h], rows[index[first + i], h // group]>`` for ``i < n``, ``m = padded(n)``.
-
-    The places to spare get ``spare``; ``last`` is the last edge there is.
-    """
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, b = Code(context, builder, signature, arguments), builder
-        _, _, x_at, x_head, _, rows_at, rows_node, rows_head, heads, group = arguments[:10]
-        _, first, n, last, _, out_at, scale, spare = arguments[10:]
-        x, rows, index, out = (code.pointer(i) for i in (1, 4, 10, 14))
-        kind = code.float_type(14)
-        lanes, pieces, most = _shape(wide, kind)
-        width = lanes * pieces
-        factor, spares = code.splat(scale, FOUR), code.splat(spare, FOUR)
-        lane = ir.Constant(ir.VectorType(_I64, FOUR), list(range(FOUR)))
-        m, final = code.padded(n), b.add(first, b.sub(n, _int(1)))
-
-        def block(h: Any, g: Any, count: int) -> None:
-            own = [b.add(x_at, b.mul(b.add(h, _int(k)), x_head)) for k in range(count)]
-            mine = [[code.read(x, b.add(at, _int(c * lanes)), lanes, kind) for c in range(pieces)] for at in own]
-            start = b.add(rows_at, b.mul(g, rows_head))
-            to = [b.add(out_at, b.mul(b.add(h, _int(k)), m)) for k in range(count)]
-            with code.loop(_int(0), n, FOUR) as i:
-                sums: list[list[Any]] = [[] for _ in range(count)]
-                for j in range(FOUR):
-                    here = b.add(first, b.add(i, _int(j)))
-                    at = b.add(start, b.mul(code.number(index, code.least(here, final)), rows_node))
-                    there = code.least(b.add(here, _int(AHEAD)), last)
-                    code.prefetch(rows, b.add(start, b.mul(code.number(index, there), rows_node)), count * width)
-                    for k in range(count):
-                        total = None
-                        for c in range(pieces):
-                            row = code.read(rows, b.add(at, _int(k * width + c * lanes)), lanes, kind)
-                            total = code.mul(mine[k][c], row) if total is None else code.fma(mine[k][c], row, total)
-                        sums[k].append(total)
-                used = b.icmp_signed("<", lane, code.splat(b.sub(n, i), FOUR))
-                for k in range(count):
-                    result = b.select(used, code.mul(code.sum_of_each(sums[k]), factor), spares)
-                    code.store(result, out, b.add(to[k], i))
-            whole = b.and_(b.add(n, _int(FOUR - 1)), _int(-FOUR))
-            with b.if_then(b.icmp_signed("<", whole, m)):
-                for k in range(count):
-                    code.store(spares, out, b.add(to[k], whole))
-
-        _blocks(code, heads, group, b.icmp_signed("==", rows_head, _int(width)), most, block)
-        return context.get_dummy_value()
-
-    i = types.int64
-    return types.void(wide, x, i, i, rows, i, i, i, i, i, index, i, i, i, out, i, out.dtype, out.dtype), make
-
-
-@intrinsic
-def weighted_sum(
-    typingctx, wide, rows, rows_at, rows_node, rows_head, heads, group, index, first, n, last,
-    weight, place, weight_at, weight_edge, weight_head, summed, total, total_at,
-):  # fmt: skip
-    """``total[h] = sum_i weight(i, h) * rows[index[first + i], h // group]``, with ``total`` (heads, width).
-
-    If ``summed`` is anything but None the sum is over a group, too: ``total[h // group] = ... * rows[index[first + i],
-    h]``. A weight stands at ``weight_at + i * weight_edge + h * weight_head``, with ``place[first + i]`` for ``i`` if
-    there is one.
-    """
-    far, over_groups = (not isinstance(x, types.NoneType) for x in (place, summed))
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, b = Code(context, builder, signature, arguments), builder
-        _, _, rows_at, rows_node, rows_head, heads, group, _, first, n, last = arguments[:11]
-        _, _, weight_at, weight_edge, weight_head, _, _, total_at = arguments[11:]
-        rows, index, weight, total = (code.pointer(i) for i in (1, 7, 11, 17))
-        where = code.pointer(12) if far else None
-        kind = code.float_type(17)
-        lanes, pieces, most = _shape(wide, kind)
-        width, vector = lanes * pieces, ir.VectorType(kind, lanes)
-
-        def block(h: Any, g: Any, count: int) -> None:
-            start = b.add(rows_at, b.mul(h if over_groups else g, rows_head))
-            to = b.add(total_at, b.mul(g if over_groups else h, _int(width)))
-            weights = b.add(weight_at, b.mul(h, weight_head))
-            more = b.icmp_signed("<", b.mul(g, group), h)  # not the first of its group
-            at_once = next(c for c in range(min(AT_ONCE, count * pieces), 0, -1) if count * pieces % c == 0)
-            for lowest in range(0, count * pieces, at_once):
-                slots = [cgutils.alloca_once(b, vector) for _ in range(at_once)]
-                for slot in slots:
-                    b.store(code.constant(0.0, vector), slot)
-
-                def edge(i: Any, lowest: int, slots: list[Any]) -> None:
-                    here = b.add(first, i)
-                    there = code.least(b.add(here, _int(AHEAD)), last)
-                    at, soon = (b.add(start, b.mul(code.number(index, e), rows_node)) for e in (here, there))
-                    code.prefetch(rows, b.add(soon, _int(lowest * lanes)), len(slots) * lanes)
-                    own = b.add(weights, b.mul(code.number(where, here) if far else i, weight_edge))
-                    if far and lowest == 0:
-                        next_weight = b.add(weights, b.mul(code.number(where, there), weight_edge))
-                        code.prefetch(weight, next_weight, 1)
-                    factors: dict[int, Any] = {}
-                    for c, slot in enumerate(slots, lowest):
-                        k = c // pieces
-                        if k not in factors:
-                            factors[k] = code.splat(code.number(weight, b.add(own, b.mul(weight_head, _int(k)))), lanes)
-                        row = code.read(rows, b.add(at, _int(c * lanes)), lanes, kind)
-                        b.store(code.fma(factors[k], row, b.load(slot)), slot)
-
-                with code.loop(_int(0), n) as i:
-                    edge(i, lowest, slots)
-                for c, slot in enumerate(slots, lowest):
-                    place, result = b.add(to, _int(c * lanes)), b.load(slot)
-                    if over_groups:
-                        before = code.load(total, place, lanes)
-                        result = b.select(more, code.add(before, result), result)
-                    code.store(result, total, place)
-
-        _blocks(code, heads, group, b.icmp_signed("==", rows_head, _int(width)), most, block)
-        return context.get_dummy_value()
-
-    i = types.int64
-    return types.void(wide, rows, i, i, i, i, i, index, i, i, i, weight, place, i, i, i, summed, total, i), make
 
 
 @intrinsic

@@ -16,6 +16,7 @@ from graphattn.kernels import edges_numba, edges_op
 from graphattn.kernels import threads as kernel_threads
 from graphattn.kernels.edges_op import dropout_factors, edge_attention, plain
 from graphattn.kernels.threads import LARGE, SMALL, chunks, share
+from graphattn.kernels.widths import code_of_width
 from graphattn.plans.grouped import by_source, by_target
 
 GRAPH = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
@@ -181,8 +182,10 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
         outputs = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *rest)
         return [*outputs, *torch.autograd.grad([outputs[0].sin().sum(), outputs[1].cos().sum()], leaves)]
 
+    wide = code_of_width(1, *(np.dtype(x) for x in ("f8", "f8", "i4")))
+
     def places():
-        return edges_numba.workspace((0,), (0,), (6, 3), GRAPH.num_edges, 61, 61, "f8", "i4")[0].size // 6
+        return edges_numba.workspace(wide, wide, (6, 3), GRAPH.num_edges, 61, 61, "f8", "i4")[0].size // 6
 
     wanted, before = found(), places()
     monkeypatch.setattr(edges_numba, "SPACE", 1)
@@ -398,3 +401,20 @@ def test_gradients_of_one_target_or_of_none(targets, sources):
     for mine, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(mine, theirs)
         assert bool(mine.any()) == bool(targets)
+
+
+def test_a_new_width_compiles_rows_of_nodes_alone():
+    """Numba's kernels serve every width of a dtype; what depends on the width takes LLVM tenths of a second."""
+
+    def gradients(width):
+        q, k, v = (torch.randn(61, 2, width, dtype=torch.float64, requires_grad=True) for _ in range(3))
+        torch.autograd.grad(ga.attention(q, k, v, GRAPH, backend="edges").sum(), (q, k, v))
+
+    gradients(8)
+    kernels = (edges_numba.forward, edges_numba.backward_targets, edges_numba.edge_sums)
+    before = [len(kernel.signatures) for kernel in kernels]
+    gradients(136)
+    assert [len(kernel.signatures) for kernel in kernels] == before
+    key = 17, *(np.dtype(x) for x in ("f8", "f8", "i4"))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(lambda _: code_of_width(*key), range(8)))) == 1
