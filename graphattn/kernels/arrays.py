@@ -58,8 +58,9 @@ def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
     return (flat.view(_HALVES[x.dtype]) if x.dtype in _HALVES else flat).numpy(), batch, node, head
 
 
-def width(x: Tensor, index: np.ndarray) -> Any:
-    """The :class:`graphattn.kernels.widths.Width` of rows of nodes that edges ``index``."""
+def width(x: Tensor, index: np.ndarray, edge: np.ndarray) -> Any:
+    """The :class:`graphattn.kernels.widths.Width` of rows of nodes, for indices of nodes and edges of one dtype."""
+    assert index.dtype == edge.dtype, (index.dtype, edge.dtype)  # addresses have no types
     from .widths import code_of_width
 
     held, sums = _absent(_HALVES.get(x.dtype, x.dtype), 1), _absent(dtype_of_sums(x), 1)

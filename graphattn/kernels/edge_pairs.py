@@ -37,7 +37,7 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     out = x.new_empty(B, layout[2].numel(), H)
     rows, others = nodes(x), nodes(y)
     p, i, e, o = (a.numpy() for a in layout[:4])
-    flat, wide, sizes = out.view(-1).numpy(), width(x, i), (H, H // max(1, y.shape[2]))
+    flat, wide, sizes = out.view(-1).numpy(), width(x, i, e), (H, H // max(1, y.shape[2]))
 
     def run(lo: int, hi: int, buf: np.ndarray) -> None:
         for b in range(B):
@@ -74,7 +74,7 @@ def edge_sum(
     B, _, H = weight.shape
     p, i, e, o = (a.numpy() for a in (layout[4:] if to_sources else layout[:4]))
     out = results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
-    wide, sizes = width(x, i), (H, H // max(1, groups))
+    wide, sizes = width(x, i, e), (H, H // max(1, groups))
     flat, gone = weight.contiguous().view(-1).numpy(), array(removed, torch.bool)
     rows, written = nodes(x), nodes(out)
     summed = True if to_sources else None

@@ -53,7 +53,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     q, k, v, out = (nodes(x) for x in (query, key, value, output))
     b, a, aq = (array(x, wide, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
     p, i, e, rows = (x.numpy() for x in (ptr, index, edge, order))
-    sizes = _sizes(query, key, value, i)
+    sizes = _sizes(query, key, value, i, e)
     written = (out, *(x.numpy() for x in (levels, alpha, kept.flatten(), attr_output)))
     given, options, word = (rows, q, k, v, a, aq, b, p, i, e), (scale, softcap, dropout_p), _word(seed)
 
@@ -87,9 +87,9 @@ def _forward_where_it_is(*arguments: Any) -> tuple[Tensor, ...]:
     return (_on_gpu if arguments[0].is_cuda else _forward)(*arguments)
 
 
-def _sizes(query: Tensor, key: Tensor, value: Tensor, index: np.ndarray) -> tuple[Any, Any, tuple[int, int]]:
+def _sizes(query: Tensor, key: Tensor, value: Tensor, *indices: np.ndarray) -> tuple[Any, Any, tuple[int, int]]:
     """The padded widths of keys and of values; heads, and the number that share a key."""
-    return width(query, index), width(value, index), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
+    return width(query, *indices), width(value, *indices), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
 
 
 def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softcap: float) -> bool:
@@ -136,7 +136,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     sp, t, where, source_rows = (x.numpy() for x in (source_ptr, target, place, source_order))
     as_kept = kept.numel() > 0 and dropout_p == 0  # then the kept weights are those of the sums
     products, weights = (empty(wide, size) for size in (math.prod(edges), 0 if as_kept else math.prod(edges)))
-    sizes, options, word = _sizes(query, key, value, i), (scale, softcap, dropout_p), _word(seed)
+    sizes, options, word = _sizes(query, key, value, t, where), (scale, softcap, dropout_p), _word(seed)
     given = (rows, q, k, v, a, aq, b, p, i, e, options, word, kept.flatten().numpy(), go, ga, gl, gao)
     written = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query, products, weights)))
     shares = products.numpy(), (kept.flatten() if as_kept else weights).numpy()

@@ -57,8 +57,9 @@ def _by_target(graph: AttentionGraph, device: torch.device) -> ByTarget:
     else:
         source = graph.source.cpu()
         ptr, edge = offsets(graph.in_degree.cpu()), torch.arange(source.numel())
-    order = _as_they_are(graph.num_targets, device)
-    return ByTarget(ptr, source.to(_small(graph.num_sources)), edge.to(_small(edge.numel())), order)
+    small = _index_dtype(graph)
+    order = torch.arange(graph.num_targets, dtype=small, device=device)
+    return ByTarget(ptr, source.to(small), edge.to(small), order)
 
 
 def _by_source(graph: AttentionGraph, device: torch.device) -> BySource:
@@ -66,13 +67,12 @@ def _by_source(graph: AttentionGraph, device: torch.device) -> BySource:
         return moved(by_source(graph), device)
     ptr, source = by_target(graph, device)[:2]
     ptr, target, place = transposed(Sorted(ptr, source, source), graph.num_sources)
-    order = _as_they_are(graph.num_sources, device)
-    return BySource(ptr, target.to(_small(graph.num_targets)), place.to(_small(place.numel())), order)
+    small = _index_dtype(graph)
+    order = torch.arange(graph.num_sources, dtype=small, device=device)
+    return BySource(ptr, target.to(small), place.to(small), order)
 
 
-def _as_they_are(size: int, device: torch.device) -> Tensor:
-    return torch.arange(size, dtype=_small(size), device=device)
-
-
-def _small(size: int) -> torch.dtype:
-    return torch.int32 if size <= 2**31 - 1 else torch.int64
+def _index_dtype(graph: AttentionGraph) -> torch.dtype:
+    """One for nodes and edges: the kernels are compiled for one."""
+    largest = max(graph.num_targets, graph.num_sources, graph.num_edges)
+    return torch.int32 if largest <= 2**31 - 1 else torch.int64

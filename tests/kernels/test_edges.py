@@ -418,3 +418,16 @@ def test_a_new_width_compiles_rows_of_nodes_alone():
     key = 17, *(np.dtype(x) for x in ("f8", "f8", "i4"))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(lambda _: code_of_width(*key), range(8)))) == 1
+
+
+def test_indices_of_64_bits_have_code_of_their_own():
+    """A graph of 2**31 edges has them; here a small one whose indices are made so."""
+    q, k, v = (torch.randn(1, 61, 2, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+
+    def found(cast):
+        layout = [cast(x) for x in (*by_target(GRAPH), *by_source(GRAPH))]
+        out = edge_attention(q, k, v, None, None, None, *layout, 0.4, 0.0, 0.0, None, False, False)[0]
+        return [out, *torch.autograd.grad(out.sin().sum(), (q, k, v))]
+
+    for x, y in zip(found(torch.Tensor.long), found(lambda x: x), strict=True):
+        assert torch.equal(x, y)

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.plans.cache import cached
-from graphattn.plans.grouped import _small, by_source, by_target
+from graphattn.plans.grouped import _index_dtype, by_source, by_target
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -30,14 +31,10 @@ def test_both_groupings_name_every_edge_once(name):
 def test_offsets_are_int64_and_indices_int32_only_where_they_fit():
     assert by_target(ga.graphs.causal(5)).ptr.dtype == torch.int64
     assert by_source(ga.graphs.causal(5)).ptr.dtype == torch.int64
-    assert (_small(2**31 - 1), _small(2**31)) == (torch.int32, torch.int64)
-
-
-def test_each_index_is_as_wide_as_what_it_counts(monkeypatch):
-    graph, seen = ga.graphs.cross(3, 5), []
-    monkeypatch.setattr("graphattn.plans.grouped._small", lambda size: (seen.append(size), torch.int32)[1])
-    by_source(graph)
-    assert seen == [3, 5, 15, 5, 3, 15]  # rows, sources and edges by target; rows, targets and edges by source
+    wide = SimpleNamespace(num_targets=3, num_sources=5, num_edges=2**31)  # one dtype for nodes and edges
+    assert _index_dtype(wide) == torch.int64
+    wide.num_edges -= 1
+    assert _index_dtype(wide) == torch.int32
 
 
 def test_many_edges_are_grouped_as_few_are(monkeypatch):
