@@ -29,6 +29,8 @@ from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
 from .points.hierarchy import hierarchy as hierarchy
 from .points.interpolation import inverse_distance_bias as inverse_distance_bias
 from .points.serialized import serialized_hierarchy as serialized_hierarchy
+from .points.voxels import GridSample as GridSample
+from .points.voxels import grid_sample as grid_sample
 from .points.voxels import voxel_ids as voxel_ids
 from .sequence import *
 

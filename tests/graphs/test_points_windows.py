@@ -166,3 +166,24 @@ def test_dilated_knn_needs_points_as_far_as_its_last():
 def test_a_sampled_point_that_is_not_there():
     with pytest.raises(GraphIndexError, match=r"sampled: 5 is outside \[0, 5\)"):
         graphs.stratified_windows(torch.rand(5, 3), 1.0, torch.tensor([0, 5]))
+
+
+@pytest.mark.parametrize("side", [0.13, 0.7, 50.0])
+def test_what_a_grid_keeps_is_what_a_serialized_hierarchy_takes(side):
+    draw = torch.Generator().manual_seed(5)
+    pos = torch.rand(400, 3, generator=draw, dtype=torch.float64) * 3 + torch.tensor([6e6, -0.4, 5e5])
+    batch = torch.arange(400) // 150
+    sample = graphs.grid_sample(pos, side, batch)
+    assert torch.equal(sample.cell[sample.kept], torch.arange(len(sample.kept)))
+    ids = graphs.voxel_ids(pos, side, batch=batch)
+    assert torch.equal(ids[sample.kept][sample.cell], ids)  # the way back stays in the cell
+    assert torch.equal(sample.batch, batch[sample.kept])
+    centre = (pos / side).floor() + 0.5
+    far = (pos / side - centre).square().sum(1)
+    assert bool((far[sample.kept][sample.cell] <= far).all())
+    shape = graphs.serialized_hierarchy(pos[sample.kept], sample.batch, cell=side, levels=2, patch=8)
+    assert len(shape.levels[0].pos) == len(ids.unique())
+    with pytest.raises(GraphError, match=r"two points share a cell; keep one in each, grid_sample\(pos, cell\).kept"):
+        graphs.serialized_hierarchy(pos, batch, cell=side, levels=2)
+    with pytest.raises(GraphError, match="cell must be"):
+        graphs.grid_sample(pos, 0.0)

@@ -43,10 +43,10 @@ def serialized_hierarchy(
     the cells around each, 3 along each axis; for the finest level 5 as well.
 
     Args:
-        pos: (N, 3) positions, one in each cell: sample the cloud on the grid first.
+        pos: (N, 3) positions, one in each cell: ``pos[grid_sample(pos, cell).kept]``.
         batch: (N,) the cloud of every point, sorted.
-        cell: Side of the finest level's cells in the units of ``pos``, counted from the smallest coordinates of each
-            cloud.
+        cell: Side of the finest level's cells in the units of ``pos``. Cells are those of
+            :func:`~graphattn.graphs.voxel_ids`, counted from the lowest that each cloud has a point in.
         cells: The cells instead of ``cell``: int64 (N, 3), at least 0, Pointcept's ``grid_coord``.
         levels: Number of levels, the finest included.
         stride: Ratio of the sides of cells of consecutive levels, a power of 2.
@@ -78,7 +78,9 @@ def serialized_hierarchy(
     number = torch.repeat_interleave(lengths(grid, batch))
     keys = _keys(grid, number)
     if torch.unique(keys).numel() < len(grid):
-        raise GraphError("two points share a cell; sample the cloud on the grid first, or pass a smaller cell")
+        raise GraphError(
+            "two points share a cell; keep one in each, grid_sample(pos, cell).kept, or pass a smaller cell"
+        )
     made = [Level(pos, batch, (), near=(neighbours(grid, number, 3), neighbours(grid, number, 5)))]
     grids = [grid]
     for _ in range(levels - 1):
@@ -138,7 +140,7 @@ def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
     if cells is None:
         side = length(cell, "cell")
         own = place.split(lengths(place, batch).tolist())
-        grid = torch.cat([((x - x.amin(0)) / side).floor() for x in own] or [place])
+        grid = torch.cat([x - x.amin(0) for x in ((x / side).floor() for x in own)] or [place])
         if grid.numel() and float(grid.max()) >= 2**31:
             raise GraphError(f"cell={side:g} cuts the cloud too finely: {float(grid.max()):g} cells along an axis")
         return grid.long()

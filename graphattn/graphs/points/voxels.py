@@ -1,5 +1,7 @@
 """Windows in space: points that share a cube."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -44,6 +46,48 @@ def voxel_ids(
         cell, number = torch.unique(((points[:, axis] - start) / side).floor(), return_inverse=True)
         label = torch.unique(label * cell.numel() + number, return_inverse=True)[1]  # stays below N
     return label.to(device_of(pos))
+
+
+class GridSample(NamedTuple):
+    """One point of each cell of a grid.
+
+    Attributes:
+        kept: int64 (M,), the points kept, ascending: of each cell the nearest to its centre.
+        cell: int64 (N,), the cell of every point as a row of ``kept``: ``y[cell]`` brings values of the kept points
+            back to all.
+        batch: int64 (M,), the cloud of each kept point, or ``None``.
+    """
+
+    kept: Tensor
+    cell: Tensor
+    batch: Tensor | None
+
+
+def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = None) -> GridSample:
+    """Thin clouds to one point in each cell of a grid, and keep the way back.
+
+    Args:
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
+        cell: Side of a cell in the units of ``pos``, or one side for each axis. Cells are those of :func:`voxel_ids`,
+            so that they do not move with the points that are kept: :func:`serialized_hierarchy` finds one in each.
+        batch: (N,) cloud of every point, sorted; clouds share no cell.
+    Raises:
+        GraphError: If ``cell`` is not above 0, a coordinate is not finite, or ``batch`` is not sorted.
+    Example:
+        >>> sample = grid_sample(torch.tensor([[0.1, 0.2], [0.4, 0.6], [1.7, 0.2], [1.6, 0.4]]), 1.0)
+        >>> sample.kept.tolist(), sample.cell.tolist()
+        ([1, 3], [0, 0, 1, 1])
+    """
+    points = coordinates(pos, "pos")
+    cells = points / points.new_tensor(_per_axis(cell, points.shape[1], "cell", positive=True))
+    ids = voxel_ids(pos, cell, batch=batch)
+    order = torch.argsort((cells - cells.floor() - 0.5).square().sum(1).to(ids.device), stable=True)
+    order = order[torch.argsort(ids[order], stable=True)]  # by cell, then by distance from its centre
+    sizes = torch.bincount(ids)
+    kept, place = order[sizes.cumsum(0) - sizes].sort()
+    row = torch.empty_like(place)
+    row[place] = torch.arange(len(place), device=place.device)
+    return GridSample(kept, row[ids], None if batch is None else batch.to(kept.device)[kept])
 
 
 @sizable
