@@ -24,6 +24,14 @@ def train(
     task: Annotated[
         Optional[str], typer.Option(help="classify, segment or regress; by default what the labels are for.")
     ] = None,
+    label: Annotated[
+        Optional[str], typer.Option(metavar="NAME", help="The property that is the label; label, or classification.")
+    ] = None,
+    ignore: Annotated[Optional[str], typer.Option(metavar="VALUE,..", help="Values of it that are no label.")] = None,
+    names: Annotated[
+        Optional[str],
+        typer.Option(metavar="NAME,..", help="Of the classes of points, or a file with a value and a name a line."),
+    ] = None,
     model: Annotated[
         Optional[str],
         typer.Option(
@@ -117,6 +125,10 @@ def train(
         for name in ("features", "augment", "control"):
             if name in chosen:
                 chosen[name] = tuple(word for word in chosen[name].split(",") if word)
+        if "ignore" in chosen:
+            chosen["ignore"] = _values(chosen["ignore"])
+        if "names" in chosen:
+            chosen["names"] = _names(chosen["names"], chosen.get("ignore", ()))
         if "model_options" in chosen:
             chosen["model_options"] = _object(chosen["model_options"])
         with _told(json) as tell:
@@ -159,8 +171,8 @@ def predict(
 ) -> None:
     """Predict classes or numbers of files.
 
-    DIR gets a coloured .ply of each with the property prediction, and predictions.csv with the probability of each
-    class; where points have classes, a .csv of them beside each .ply.
+    DIR gets each file with a field more, prediction, as .ply (coloured, if it had no colours) or as .las, and
+    predictions.csv with the probability of each class; where points have classes, a .csv of them beside each .ply.
     """
     from .. import training
 
@@ -173,7 +185,28 @@ def predict(
         many = [f"{line[token]:,} {token}" for token in ("points", "faces", "edges") if token in line]
         what = many[0] if many else one_line(str(line["prediction"]))
         share = f" ({line['probability']:.0%})" if "probability" in line else ""
-        say(f"{one_line(line['file'])}: {what}{share} -> {one_line(line['ply'])}")
+        say(f"{one_line(line['file'])}: {what}{share} -> {one_line(line.get('ply') or line['las'])}")
+
+
+def _values(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() for word in words):
+        raise OptionError(f"--ignore must be whole numbers from 0 with commas between them, got {text!r}")
+    return tuple(map(int, words))
+
+
+def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
+    """Of the values that are not ignored: words with commas between them, or lines of a file, ``2 ground``."""
+    if not os.path.isfile(text):
+        return tuple(word.strip() for word in text.split(",") if word.strip())
+    with open(text, encoding="utf-8-sig") as file:
+        lines = [line.replace(",", " ", 1).split(maxsplit=1) for line in file if line.strip()]
+    if not all(len(line) == 2 and line[0].isdecimal() for line in lines):
+        return tuple(" ".join(line) for line in lines)
+    named = {int(value): name.strip() for value, name in lines}
+    if max(named, default=0) >= 1 << 16:
+        raise OptionError(f"--names: {text} must have values below {1 << 16:,}, got {max(named):,}")
+    return tuple(named.get(value, str(value)) for value in range(max(named, default=-1) + 1) if value not in ignore)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..arguments import function, one_of, whole
+from ..arguments import function, one_of, several, whole
 from ..errors import LoaderError
 from .files.words import narrow
 from .layouts import Item, items_of
@@ -19,6 +19,12 @@ from .seeded import seeded
 from .shape import Shape
 from .splits import Splits, drawn
 
+#: Of the classification of LAS.
+_LAS = (
+    *("never classified", "unclassified", "ground", "low vegetation", "medium vegetation", "high vegetation"),
+    *("building", "noise", "key point", "water", "rail", "road", "overlap", "wire guard", "wire", "tower"),
+    *("wire connector", "bridge", "high noise"),
+)
 _KEPT = 1 << 30  # bytes of shapes that stay in memory
 
 
@@ -40,12 +46,16 @@ class ShapeFolder(Dataset):
               whole number are what to regress, whole numbers alone are classes;
             * those of ShapeNetPart (with normals), S3DIS, ScanNet and FAUST;
             * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it;
-            * files with a property ``label`` of each point or face (``y`` in a .npz, or of the shape).
+            * files with a property ``label`` of each point or face (``y`` in a .npz, or of the shape), or else
+              ``classification``, as LAS has it. Files of several endings may differ in their properties: those that
+              all have are read.
         transform: Called with each shape; PyG's are as good as :mod:`~graphattn.shapes.augment`'s.
         num_classes: Labels must be below it; by default there are as many as the largest label says.
         task: What the labels must be for: numbers that could be classes are what to regress, if it says so.
         classes: Names that labels are numbered by, such as those a model knows, where a class may have one shape or
-            none; by default those of the folder.
+            none; by default those of the folder, and those of LAS for its ``classification``.
+        label: The property of each point or face that is the label; by default as above.
+        ignore: Values of it that are no label; the other values are then numbered from 0, as ``values`` lists them.
 
     Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
     "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
@@ -80,10 +90,17 @@ class ShapeFolder(Dataset):
         num_classes: int | None = None,
         task: str | None = None,
         classes: Sequence[str] | None = None,
+        label: str | None = None,
+        ignore: Sequence[int] = (),
     ) -> None:
         self._wanted = None if task is None else one_of(task, "task", ("classify", "segment", "regress"))
         self.root, self.transform = Path(root), None if transform is None else function(transform, "transform", "shape")
         self.layout, self.items = items_of(root)
+        self.label = label
+        self.ignore = tuple(sorted({whole(value, "ignore", 0) for value in several(ignore, "ignore", "whole numbers")}))
+        if label is not None:
+            self.layout, self.items = f"label: {label}", [replace(item, label=None) for item in self.items]
+        self._names: dict[int, str] = {}
         if self._wanted == "regress":
             self.items = [replace(item, label=_number(item)) for item in self.items]
         named = [item.label for item in self.items if isinstance(item.label, str)]
@@ -93,8 +110,12 @@ class ShapeFolder(Dataset):
         self._room, self._coarse = _KEPT, False
         self._seen: list[_Seen] = []
         self.labels: list[torch.Tensor] = []
+        self._peers: dict[str, int] = {}  # the first file of each ending
         for number, item in enumerate(self.items):
             self._read_first(number, item)
+        every = [self._seen[number].properties for number in self._peers.values()]
+        self._common = {name for name in every[0] if all(name in each for each in every)}
+        self.left = sorted({name for each in every for name in each} - self._common)  # that not all endings have
         self.sizes = torch.tensor([seen.points for seen in self._seen])
         self.task = self._task(num_classes if num_classes is None else whole(num_classes, "num_classes", 1))
 
@@ -130,19 +151,57 @@ class ShapeFolder(Dataset):
         if "face" in shape:
             properties["face"] = ()
         self._seen.append(_Seen(stamp, len(shape.pos), properties))
-        first = self._seen[0].properties
-        if properties != first:
-            odd = sorted(name for name in {*first, *properties} if first.get(name) != properties.get(name))
-            has = {True: "has", False: "has no"}
-            got = f"{has[odd[0] in properties]} {odd[0]}, which {self.name(0)} {has[odd[0] in first]}"
-            raise LoaderError(
-                f"{item.path}: expected the properties of {self.name(0)}, got others: it {got}. Try: leave it out."
-            )
+        self._alike(item, properties, self._peers.setdefault(item.path.suffix.lower(), number))
+        self._alike(item, properties, 0)
         self.labels.append(shape.y)
         size = sum(value.numel() * value.element_size() for value in shape.values())
         if size <= self._room:
             self._kept[number] = shape
             self._room -= size
+
+    def _alike(self, item: Item, properties: dict[str, tuple[int, ...]], number: int) -> None:
+        """Refuse a file whose properties differ from those of another; of another ending, those that both have."""
+        first, same = self._seen[number].properties, self.items[number].path.suffix.lower() == item.path.suffix.lower()
+        odd = sorted(name for name in {*first, *properties} if first.get(name) != properties.get(name))
+        odd = [name for name in odd if same or name == "face" or (name in first and name in properties)]
+        if odd:
+            has = {True: "has", False: "has no"}
+            got = f"{has[odd[0] in properties]} {odd[0]}, which {self.name(number)} {has[odd[0] in first]}"
+            raise LoaderError(
+                f"{item.path}: expected the properties of {self.name(number)}, got others: it {got}. Try: leave it out."
+            )
+
+    def _labelled(self, item: Item, shape: Shape) -> None:
+        """Give a shape its ``y`` from the property that is the label, without the values that are none."""
+        names = ("y", "face_y", "classification") if self.label is None else (self.label,)
+        found = next((name for name in names if name in shape), "")
+        if not found:
+            seen = ", ".join(name for name, _ in shape.items() if name not in ("pos", "face")) or "none"
+            fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"
+            fix = f"label='NAME' (--label NAME), {fix}" if self.label is None else "one of these"
+            what = "labels" if self.label is None else f"the property {self.label}"
+            raise LoaderError(f"{item.path}: expected {what}, got none; its properties: {seen}. Try: {fix}.")
+        if found != "y":
+            shape.y = shape[found]
+            del shape[found]
+        named = self.label is not None and self._wanted != "regress"  # CloudCompare has whole numbers as floats
+        if named and shape.y.is_floating_point() and torch.equal(shape.y, shape.y.round()):
+            shape.y = shape.y.long()
+        if found == "classification" and self._wanted != "regress":
+            self._names = dict(enumerate(_LAS))
+        if self.ignore:
+            if shape.y.is_floating_point():
+                fix = "leave ignore out"
+                raise LoaderError(f"{item.path}: expected whole numbers, got labels {shape.y.dtype}. Try: {fix}.")
+            y = shape.y.long()
+            below = (y.unsqueeze(-1) > torch.tensor(self.ignore)).sum(-1)
+            shape.y = torch.where(torch.isin(y, torch.tensor(self.ignore)), -1, y - below)
+
+    @property
+    def values(self) -> list[int]:
+        """The label of each class in the files."""
+        every = range(len(self.classes) + len(self.ignore))
+        return [value for value in every if value not in self.ignore][: len(self.classes)]
 
     def _load(self, item: Item) -> Shape:
         shape = item.load()
@@ -150,11 +209,8 @@ class ShapeFolder(Dataset):
             shape.y = torch.tensor([self._number_of(item) if isinstance(item.label, str) else item.label])
         for name, value in item.also.items():
             shape[name] = torch.tensor([value])
-        if "y" not in shape and "face_y" in shape:
-            shape.y = shape.face_y
-        if "y" not in shape:
-            fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"
-            raise LoaderError(f"{item.path}: expected labels, got none. Try: {fix}.")
+        if item.label is None:
+            self._labelled(item, shape)
         whole_ = not shape.y.dtype.is_floating_point
         shape.y = shape.y.long() if whole_ else shape.y.float()
         if not torch.isfinite(shape.y).all() or (whole_ and int(shape.y.min()) < -1):
@@ -181,6 +237,9 @@ class ShapeFolder(Dataset):
         return self._typed(self._load(item))
 
     def _typed(self, shape: Shape) -> Shape:
+        for name in self.left:
+            if name in shape:
+                del shape[name]
         for name, value in shape.items():
             if value.dtype.is_floating_point and not (name == "pos" and self._coarse):
                 shape[name] = value.float()
@@ -204,13 +263,16 @@ class ShapeFolder(Dataset):
             if int(label.max()) >= most:
                 got = f"{int(label.max())}"
                 raise LoaderError(
-                    f"{self.items[number].path}: expected labels 0 to {most - 1}, got {got}. Try: num_classes."
+                    f"{self.items[number].path}: expected labels 0 to {most - 1}, got {got}. Try: "
+                    + ("num_classes." if num_classes or not self._few else "a name for each class, or ignore.")
                 )
         if not all(len(label) == 1 for label in self.labels):
             largest = max(int(label.max()) for label in self.labels)
             if largest < 0:
                 raise LoaderError(f"{self.root}: expected labels from 0, got none but -1. Try: label some points.")
-            self.classes = self.classes or tuple(map(str, range(num_classes or largest + 1)))
+            if not self.classes:
+                self.classes = tuple(map(str, range(num_classes or largest + 1)))
+                self.classes = tuple(self._names.get(value, str(value)) for value in self.values)
             return self._as_wanted("segment")
         for number, label in enumerate(self.labels):
             if int(label) < 0:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ..convert.files._guard import PathLike
-from ..shapes import ShapeFolder
 from .chosen import check_labels, labelled
 from .data import Prepared, digests, same_files
 from .difference import Difference, difference
@@ -97,7 +96,7 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
     """
     made = Run.load(run).here()
     root = made.folder if folder is None else Path(folder)
-    shapes = ShapeFolder(root, task=made.task.name, classes=made.task.classes or None)
+    shapes = made.shapes(root)
     check_labels(shapes, made.task.readout, made.inputs.elements)
     if folder is None:
         same_files(shapes, made.files)

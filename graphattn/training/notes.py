@@ -28,7 +28,10 @@ def left_out(run: Run, shapes: ShapeFolder) -> list[str]:
 
 def reads(run: Run, shapes: ShapeFolder) -> str:
     """The inputs of a run in words, and the properties of the files that are none."""
-    words = f"reads {', '.join(dict.fromkeys((*run.inputs.features, *run.inputs.signals)))}"
+    words = ""
+    if shapes.left:
+        words = f"left out, as not all files have them: {', '.join(shapes.left[:12])}\n"
+    words += f"reads {', '.join(dict.fromkeys((*run.inputs.features, *run.inputs.signals)))}"
     left = left_out(run, shapes)
     if left:
         names = ", ".join(map(repr, left[:12])) + (", ..." if len(left) > 12 else "")

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from ..convert.files._guard import PathLike
 from ..convert.files._replace import save_page
 from ..errors import OptionError
 from ..shapes import Shape, load, save
+from ..shapes.files.las import add_fields
 from .colours import of_classes, of_numbers
 from .data import joined
 from .elements import coloured_tokens
@@ -25,12 +27,13 @@ from .tasks import Task
 
 
 def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dict[str, Any]]:
-    """Write a coloured .ply of each file with the property ``prediction``, and ``predictions.csv``.
+    """Write each file with a property more, ``prediction``, and ``predictions.csv``.
 
-    Where shapes have answers, the table has a line for each file: its class and the probability of each class, or its
-    number. Where points have them, a table ``NAME.csv`` beside each .ply has a line for each point. A class is its
-    number in the .ply, as ``classes`` of ``run.json`` lists them. Files of the same name keep the
-    folders that tell them apart.
+    A .las or .laz stays one, with every dimension, and ``probability`` besides. Other files become .ply with every
+    property of points and faces; those without colours get those of the prediction. A class is the value that its label
+    has in the files of training. Where shapes have answers, the table has a line for each file: its class and the
+    probability of each class, or its number. Where points have them, a table ``NAME.csv`` beside each .ply has a line
+    for each point. Files of the same name keep the folders that tell them apart.
 
     Args:
         run: The folder of the run.
@@ -60,17 +63,23 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
         shape = load(path)
         answers, odd = _answers(made, model, shape, str(path), ranges)
         warn_of({str(path): odd} if odd else {})
-        target = folder / f"{name}.ply"
+        las = path.suffix.lower() in (".las", ".laz")
+        target = folder / f"{name}{path.suffix if las else '.ply'}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        save(coloured(shape, made.task, answers, made.inputs.elements), target)
-        told: dict[str, Any] = {"file": str(path), "ply": str(target), "unlike": odd}
+        if las:
+            add_fields(path, target, _fields(made, answers, len(shape.pos)))
+        else:
+            save(coloured(shape, made, answers), target, lossy=True)
+        told: dict[str, Any] = {"file": str(path), "las" if las else "ply": str(target), "unlike": odd}
         if made.task.readout == "shape":
             told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
         else:
-            save_page(folder / f"{name}.csv", _table(_columns(made.task), [_row(made.task, a) for a in answers]))
+            if not las:
+                save_page(folder / f"{name}.csv", _table(_columns(made.task), [_row(made.task, a) for a in answers]))
             told[made.inputs.elements or "points"] = len(answers)
         lines.append(told)
-        save_page(folder / "predictions.csv", _table(list(lines[0]), [list(line.values()) for line in lines]))
+        columns = ["written" if name in ("ply", "las") else name for name in lines[0]]
+        save_page(folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines]))
     return lines
 
 
@@ -102,21 +111,37 @@ def _float(value: Tensor) -> Tensor:
     return value.float() if value.dtype == torch.float16 else value
 
 
-def coloured(shape: Any, task: Task, answers: Tensor, elements: str = "") -> Shape:
-    """The shape with ``prediction`` of each point, and its colour: of the class, or of the number from low to high."""
+def _values(made: Run, answers: Tensor) -> Tensor:
+    """Predictions as labels of the files have them: values of classes, or numbers."""
+    prediction = made.task.predictions(answers)
+    return torch.tensor(made.values)[prediction].int() if made.task.classes else prediction.float()
+
+
+def _fields(made: Run, answers: Tensor, size: int) -> dict[str, np.ndarray]:
+    """Of each point the prediction, and its probability."""
+    value = _values(made, answers).expand(size) if made.task.readout == "shape" else _values(made, answers)
+    if not made.task.classes:
+        return {"prediction": value.numpy()}
+    kind = np.uint8 if max(made.values) < 256 else np.uint16
+    return {"prediction": value.numpy().astype(kind), "probability": answers.amax(-1).float().expand(size).numpy()}
+
+
+def coloured(shape: Any, made: Run, answers: Tensor) -> Shape:
+    """The shape with ``prediction`` of each point; if it has no colours, that of the class, or of the number."""
+    task, value = made.task, _values(made, answers)
     prediction = task.predictions(answers)
-    if task.readout == "shape":
-        prediction = prediction.expand(len(shape.pos))
     if task.classes:
-        few = of_classes(torch.arange(len(task.classes)))
-        colour, value = few[prediction], prediction.int()
+        colour = of_classes(torch.arange(len(task.classes)))[prediction]
     else:
-        colour, value = of_numbers(prediction, task.mean, task.deviation), prediction.float()
+        colour = of_numbers(prediction, task.mean, task.deviation)
     colour = (colour * 255).round().to(torch.uint8).float() / 255
-    if elements and task.readout == "node":
-        return coloured_tokens(shape, elements, colour, value.contiguous())
-    carried = {name: shape[name] for name in ("pos", "normal", "face") if name in shape}
-    return Shape(carried, color=colour, prediction=value.contiguous())
+    if made.inputs.elements and task.readout == "node":
+        return coloured_tokens(shape, made.inputs.elements, colour, value.contiguous())
+    if task.readout == "shape":
+        value, colour = value.expand(len(shape.pos)), colour.expand(len(shape.pos), 3)
+    rows = {name: x for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == len(shape.pos)}
+    rows |= {name: x for name, x in shape.items() if name == "face" or name.startswith("face_")}
+    return Shape({"color": colour} | rows | {"prediction": value.contiguous()})
 
 
 def _columns(task: Task) -> list[str]:

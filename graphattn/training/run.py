@@ -14,6 +14,7 @@ from ..arguments import device, one_of, whole
 from ..convert.files._guard import PathLike, read
 from ..convert.files._replace import remove_unfinished, save_page
 from ..errors import GraphAttnError, LoaderError, OptionError
+from ..shapes import ShapeFolder
 from ..shapes.seeded import seeded
 from ..versions import version_of
 from .checkpoint import fill, load_state, part, save_state
@@ -54,6 +55,8 @@ class Run:
         split: Names of the files of each part.
         said: How the parts were made.
         files: What every file held, in 16 letters each.
+        label: The property that is the label, "" for the usual one.
+        ignore: Values of it that are no label.
     """
 
     path: Path
@@ -69,8 +72,12 @@ class Run:
     split: dict[str, list[str]]
     said: str
     files: dict[str, str]
+    label: str = ""
+    ignore: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        for value in self.ignore:
+            whole(value, "ignore", 0)
         for word in self.augment:
             one_of(word, "augment", (*RIGID, *OTHERS))
         one_of(self.model, "model", tuple(MODELS))
@@ -85,6 +92,18 @@ class Run:
         odd = [name for name in names if name not in self.files]
         if odd:
             raise OptionError(f"split must name files of the run, got {odd[0][:80]!r}")
+
+    def shapes(self, folder: PathLike) -> ShapeFolder:
+        """A folder whose labels are read as those of the run."""
+        task = self.task
+        label, classes = self.label or None, task.classes or None
+        return ShapeFolder(folder, task=task.name, classes=classes, label=label, ignore=self.ignore)
+
+    @property
+    def values(self) -> list[int]:
+        """The label of each class in the files."""
+        every = range(len(self.task.classes) + len(self.ignore))
+        return [value for value in every if value not in self.ignore][: len(self.task.classes)]
 
     @property
     def key(self) -> str:
@@ -222,4 +241,6 @@ class _Record:
     split: dict[str, list[str]]
     said: str
     files: dict[str, str]
+    label: str
+    ignore: tuple[int, ...]
     versions: dict[str, str]

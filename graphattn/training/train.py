@@ -29,6 +29,9 @@ def train(
     out: PathLike,
     *,
     task: str | None = None,
+    label: str | None = None,
+    ignore: Sequence[int] = (),
+    names: Sequence[str] | None = None,
     model: str | None = None,
     graph: str | None = None,
     features: tuple[str, ...] | None = None,
@@ -51,6 +54,10 @@ def train(
         folder: As :class:`graphattn.shapes.ShapeFolder` reads it.
         out: A new folder for the run.
         task: "classify", "segment" or "regress"; by default what the labels are for.
+        label: The property of each point or face that is the label; by default ``label``, or else the
+            ``classification`` of LAS.
+        ignore: Values of it that are no label: (0,) for points that were never classified.
+        names: Of the classes of points, in the order of their values without those ignored.
         model: A name of the table; by default "unet", or "mesh" to regress a number for each vertex of meshes.
         graph: An expression of a recipe, such as ``"radius(..., 0.2)"``, for all levels of the hierarchy, or one for
             each with ``;`` between them; by default the model's.
@@ -96,7 +103,9 @@ def train(
     safetensors()
     _in_one_process()
     whole(seed, "seed", 0)
-    shapes = ShapeFolder(folder, task=task)
+    shapes = ShapeFolder(folder, task=task, classes=names, label=label, ignore=ignore)
+    if names is not None and shapes.task != "segment":
+        raise OptionError(f"names are for classes of points, got a folder to {shapes.task}")
     kind = one_of(task if task is not None else shapes.task, "task", tuple(TASKS))
     parts = shapes.split(val=val, test=test, seed=seed)
     known = {name: labelled(shapes, part.indices) for name, part in parts.items()}
@@ -132,6 +141,8 @@ def train(
         split={name: [shapes.name(i) for i in numbers] for name, numbers in known.items()},
         said=f"{parts}; {without:,} without labels left out" if without else str(parts),
         files=digests(shapes),
+        label=label or "",
+        ignore=shapes.ignore,
     )
     run.new_model()  # refuses wrong options before anything is written
     with run.alone():
@@ -166,7 +177,7 @@ def resume(
         run = replace(run, schedule=replace(run.schedule, device=device))
     device_here(run.schedule.device, numbers=True)
     root = run.folder if folder is None else folder
-    shapes = ShapeFolder(root, task=run.task.name, classes=run.task.classes or None)
+    shapes = run.shapes(root)
     same_files(shapes, run.files)
     check_labels(shapes, run.task.readout, run.inputs.elements)
     with run.alone():

@@ -59,3 +59,20 @@ def test_resume_takes_what_the_run_says(shell, tmp_path):
     assert "expected the folder of a run" in shell.error(f"evaluate {tmp_path}")
     again = shell.json(f"train --resume {run}")
     assert again["scores"] == shell.json(f"evaluate {run}")["scores"]
+
+
+def test_labels_and_names_are_said_on_the_line(shell, tmp_path):
+    folder = labelled_points(tmp_path / "scans")
+    for path in folder.iterdir():
+        shape = ga.load(path)
+        ga.save(ga.shapes.Shape(pos=shape.pos, kind=shape.y + 1), path)
+    (tmp_path / "names.txt").write_text("2, upper part\n1 lower\n")
+    small = "--label kind --ignore 0 --model perceptron --epochs 1 --no-control"
+    for number, names in enumerate((tmp_path / "names.txt", "'lower,upper part'")):
+        told = shell.json(f"train {folder} --out {tmp_path / str(number)} {small} --names {names}")
+        assert told["classes"] == ["lower", "upper part"]
+    assert "--label NAME" in shell.error(f"train {folder} --out {tmp_path / 'no'}")
+    assert "--ignore must be whole numbers" in shell.error(f"train {folder} --out {tmp_path / 'no'} --ignore -1")
+    done = shell(f"predict {tmp_path / '1'} {folder / '0.ply'} --out {tmp_path / 'out'}")
+    assert done.stdout.endswith(f"-> {tmp_path / 'out' / '0.ply'}\n")
+    assert "upper part" in (tmp_path / "out" / "0.csv").read_text()

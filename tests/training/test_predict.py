@@ -101,3 +101,39 @@ def test_labels_of_another_folder_are_matched_by_name(classes, tmp_path):
     assert whole.part == "test"
     assert tall.scores["confusion"][0] == [0, 0]
     assert sum(tall.scores["confusion"][1]) == 10
+
+
+def test_a_las_stays_one_with_every_dimension_and_a_prediction(tmp_path, no_page):
+    laspy = pytest.importorskip("laspy")
+    (tmp_path / "scans").mkdir()
+    for number in range(8):
+        pos = torch.rand(30, 3, generator=torch.Generator().manual_seed(number)).double() + 6e6
+        kind = 2 + 3 * (pos[:, 2] > 6e6 + 0.5).to(torch.uint8)
+        shape = ga.shapes.Shape(pos=pos, classification=kind, gps_time=pos[:, 0], user=pos[:, 1].float())
+        ga.save(shape, tmp_path / "scans" / f"{number}.laz")
+    how = {"ignore": (0, 1), "names": ("ground", "low", "middle", "high")}
+    result = ga.training.train(
+        tmp_path / "scans", tmp_path / "run", **how, model="perceptron", epochs=2, control=False, features=("position",)
+    )
+    assert list(result.scores["iou"]) == ["ground", "low", "middle", "high"]
+    (line,) = ga.training.predict(tmp_path / "run", [tmp_path / "scans" / "1.laz"], tmp_path / "out")
+    given, made = (laspy.read(path) for path in (tmp_path / "scans" / "1.laz", line["las"]))
+    for name in given.point_format.dimension_names:
+        assert (given[name] == made[name]).all(), name
+    assert (given.xyz == made.xyz).all()
+    assert set(made["prediction"]) <= {2, 3, 4, 5}
+    assert float(made["probability"].min()) > 0.25
+    (again,) = ga.training.predict(tmp_path / "run", [line["las"]], tmp_path / "again")
+    assert (laspy.read(again["las"])["prediction"] == made["prediction"]).all()
+    assert ga.training.evaluate(tmp_path / "run").scores == result.scores
+
+
+def test_a_ply_keeps_every_property(parts, tmp_path):
+    shape = ga.load(parts / "1.ply")
+    more = {"color": torch.eye(3)[torch.arange(len(shape.pos)) % 3], "pulse": torch.arange(len(shape.pos)).int()}
+    ga.training.train(parts, tmp_path / "run", model="perceptron", epochs=1, control=False)
+    ga.save(ga.shapes.Shape(pos=shape.pos, label=shape.y, **more), tmp_path / "scan.ply")
+    (line,) = ga.training.predict(tmp_path / "run", [tmp_path / "scan.ply"], tmp_path / "out")
+    made = ga.load(line["ply"])
+    assert torch.equal(made.y, shape.y)
+    assert all(torch.equal(made[name], value) for name, value in more.items())

@@ -1,11 +1,13 @@
 """LAS and LAZ, by laspy: every dimension under its name, coordinates in float64."""
 
 import io
+import os
 from typing import BinaryIO
 
 import numpy as np
 
 from ...convert.files._guard import Blob, PathLike, read
+from ...convert.files._replace import replace_file
 from ...errors import LoaderError, need_extra
 from .parts import NUMBERS, Parts
 from .raw import Raw, reads, writes
@@ -65,6 +67,21 @@ def _plausible(blob: Blob, need: int, packed: bool) -> None:
     most = 256 * len(blob.data) if packed else len(blob.data)
     if need > most:
         raise blob.fault(f"points of at most {most} bytes", f"{need}, as its header says", "get the whole file")
+
+
+def add_fields(source: PathLike, target: PathLike, fields: dict[str, np.ndarray]) -> None:
+    """Write a copy of a file with more dimensions, (N,) each, in the place of those of the same names."""
+    import laspy
+
+    las = laspy.read(os.fspath(source))
+    for name, values in fields.items():
+        if name in las.point_format.extra_dimension_names:
+            las.remove_extra_dim(name)
+        las.add_extra_dim(laspy.ExtraBytesParams(name, values.dtype.str[1:]))
+        las[name] = values
+    buffer = io.BytesIO()
+    las.write(buffer, do_compress=os.fspath(target).lower().endswith(".laz"))
+    replace_file(target, lambda file: file.write(buffer.getvalue()))
 
 
 @writes(".las", ".laz")

@@ -1,0 +1,69 @@
+"""Labels of points under any name, and files of several endings in one folder."""
+
+import numpy as np
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.errors import LoaderError
+from graphattn.shapes import Shape, ShapeFolder
+
+
+def scan(folder, name, label, **more):
+    """A file of seven points."""
+    folder.mkdir(exist_ok=True)
+    pos = torch.rand(7, 3, generator=torch.Generator().manual_seed(len(list(folder.iterdir()))))
+    ga.save(
+        Shape(pos=pos.double(), **{label: torch.tensor([2, 2, 5, 5, 6, 0, 2], dtype=torch.uint8)}, **more),
+        folder / name,
+    )
+
+
+def test_the_error_lists_the_properties_that_were_seen(tmp_path):
+    scan(tmp_path / "a", "0.ply", "kind", intensity=torch.rand(7))
+    with pytest.raises(LoaderError, match=r"expected labels, got none; its properties: kind, intensity.*--label NAME"):
+        ShapeFolder(tmp_path / "a")
+    with pytest.raises(LoaderError, match=r"expected the property sort, got none; its properties: kind, intensity"):
+        ShapeFolder(tmp_path / "a", label="sort")
+
+
+def test_any_property_is_the_label_and_ignored_values_are_none(tmp_path):
+    for number in range(3):
+        scan(tmp_path / "a", f"{number}.ply", "kind", scalar_Class=torch.tensor([1.0, 2, 0, 1, 1, 1, 1]))
+    folder = ShapeFolder(tmp_path / "a", label="kind", ignore=(0, 3))
+    assert folder.task == "segment"
+    assert folder.values == [1, 2, 4, 5, 6]
+    assert folder[0].y.tolist() == [1, 1, 3, 3, 4, -1, 1]
+    assert folder.classes == ("1", "2", "4", "5", "6")
+    assert "kind" not in folder[0]
+    named = ShapeFolder(tmp_path / "a", label="kind", ignore=(0, 3), classes=tuple("abcde"))
+    assert named.classes == tuple("abcde")
+    with pytest.raises(LoaderError, match=r"expected labels 0 to 1, got 4. Try: a name for each class, or ignore"):
+        ShapeFolder(tmp_path / "a", label="kind", ignore=(0, 3), classes=("a", "b"))
+    assert ShapeFolder(tmp_path / "a", label="scalar_Class").task == "segment"  # CloudCompare saves floats
+    assert ShapeFolder(tmp_path / "a", label="scalar_Class", task="regress").task == "regress"
+
+
+def test_las_has_its_labels_and_their_names(tmp_path):
+    pytest.importorskip("laspy")
+    for number in range(2):
+        scan(tmp_path / "a", f"{number}.las", "classification")
+    folder = ShapeFolder(tmp_path / "a", ignore=(0,))
+    assert folder.classes[:2] == ("unclassified", "ground")
+    assert folder.classes[-1] == "building"
+    assert folder[1].y.tolist() == [1, 1, 4, 4, 5, -1, 1]
+
+
+def test_files_of_several_endings_have_what_all_have(tmp_path):
+    pytest.importorskip("laspy")
+    root = tmp_path / "a"
+    scan(root, "0.las", "classification", intensity=torch.arange(7).to(torch.uint16))
+    scan(root, "1.ply", "label", intensity=torch.rand(7))
+    pos = np.random.default_rng(0).random((7, 3))
+    np.savez(root / "2.npz", pos=pos, y=np.arange(7) % 3, intensity=pos[:, 0], heat=pos)
+    folder = ShapeFolder(root)
+    assert {tuple(sorted(name for name, _ in folder[i].items())) for i in range(3)} == {("intensity", "pos", "y")}
+    assert {"gps_time", "heat"} <= set(folder.left)
+    scan(root, "3.ply", "label")  # of one ending all have the same
+    with pytest.raises(LoaderError, match=r"3.ply: expected the properties of 1.ply, got others: it has no intensity"):
+        ShapeFolder(root)
