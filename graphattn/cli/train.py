@@ -64,6 +64,15 @@ def train(
     sample: Annotated[
         Optional[int], number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0)
     ] = None,
+    up: Annotated[
+        Optional[str], typer.Option(help="Axis that points up: x, y, z or none; by default z of scenes.")
+    ] = None,
+    grid: Annotated[
+        Optional[float], typer.Option(help="Side of the cells that scenes are thinned to; 0 for none.")
+    ] = None,
+    block: Annotated[
+        Optional[float], typer.Option(help="Side of the blocks that large scenes are cut into; 0 for none.")
+    ] = None,
     elements: Annotated[
         Optional[str], typer.Option(help="Of meshes: vertices, faces or edges; by default what has labels.")
     ] = None,
@@ -137,6 +146,7 @@ def train(
         document({"command": "train", "run": resume or out, **result.to_dict()})
 
 
+Votes = Annotated[int, number("Grids over which answers of thinned scans are averaged.")]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote.")]
 
 
@@ -145,6 +155,7 @@ def evaluate(
     folder: Annotated[
         Optional[str], typer.Argument(metavar="FOLDER", help="Of shapes with labels; the run's own by default.")
     ] = None,
+    votes: Votes = 1,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -155,7 +166,7 @@ def evaluate(
     from .. import training
 
     with warnings_in_lines():
-        result = training.evaluate(run, folder)
+        result = training.evaluate(run, folder, votes=votes)
     if json:
         document({"command": "evaluate", "run": run, **result.to_dict()})
         return
@@ -166,6 +177,7 @@ def predict(
     run: RunFolder,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Point clouds or meshes.")],
     out: Annotated[str, typer.Option(metavar="DIR", help="A folder for what is written.")],
+    votes: Votes = 1,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -177,7 +189,7 @@ def predict(
     from .. import training
 
     with warnings_in_lines():
-        lines = training.predict(run, files, out)
+        lines = training.predict(run, files, out, votes=votes)
     if json:
         document({"command": "predict", "run": run, "files": lines})
         return

@@ -8,15 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import whole
+from ..arguments import one_of, positive, whole
 from ..errors import LoaderError, OptionError
 from ..shapes import ShapeFolder
 from .elements import TOKEN, count_of
 from .inputs import Inputs
 from .loop import Schedule
 from .models import MODELS
+from .scenes import AXES, MANY, block_of, grid_of
 from .tasks import TASKS, Task
 
+_LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
+_SCENE = {"widths": [32, 32, 64, 64], "depths": [1, 1, 1, 1], "edges": ["offset", "distance", "alignment"]}
+NEAR = "knn(..., 12, include_self=True, clamp=True)"
 _UNEQUAL = 5.0  # the most frequent class over the rarest, from which classes are weighted
 
 
@@ -89,7 +93,8 @@ def inputs_of(
     base = preset.of_shape if task.readout == "shape" else preset.of_nodes
     if elements:
         base = _of_elements(base, elements, name)
-    words = base.features + ("color",) * ("color" in first and not elements) if features is None else tuple(features)
+    own = [] if elements else [word for word in ("color", "intensity") if word in first]
+    words = (*base.features, *own) if features is None else tuple(features)
     normals = base.normals
     signals = tuple(
         word for word, own in (("color", "color"), ("normals", "normal")) if preset.signals and own in first
@@ -118,6 +123,51 @@ def inputs_of(
         draw = whole(sample, "sample", 0)
     draw = 0 if elements and sample is None else draw
     return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw, signals=signals)
+
+
+def scene_of(
+    name: str,
+    task: Task,
+    shapes: ShapeFolder,
+    numbers: list[int],
+    inputs: Inputs,
+    given: tuple[str | None, float | None, float | None],
+    features: Any,
+    graph: str | None,
+) -> tuple[Inputs, dict[str, Any]]:
+    """The inputs of scenes, whose axis up, cells and blocks are ``given`` or chosen, and options of their model."""
+    up, grid, block = given
+    clouds = task.name == "segment" and "face" not in shapes[0]
+    large = clouds and float(shapes.sizes.double().mean()) >= MANY
+    if up is None:
+        up = "z" if large or grid else "none"
+    one_of(up, "up", (*AXES, "none"))
+    if (grid or block) and not clouds:
+        raise OptionError(f"grid and block are for clouds whose points have classes, got a task to {task.name}")
+    if not clouds or grid == 0 or (up == "none" and not grid):
+        return (inputs if up == "none" else replace(inputs, upward=up)), {}
+    axis = "" if up == "none" else up
+    side = positive(grid, "grid") if grid else grid_of(shapes, numbers)
+    scene = replace(inputs, upward=axis, grid=side)
+    scene = replace(scene, block=block_of(shapes, numbers, scene) if block is None else float(block))
+    if name == "perceptron":
+        return scene, {}
+    words, options = scene.features, {}
+    own = tuple(word for word in words if word not in MODELS[name].of_nodes.features)
+    if name == "unet":
+        words = ("upright", "spread", *own) if axis else ("spread", *own)
+        levels = len(_LEVELS) + 1
+        scene = replace(scene, scale=side, ratio=(), cell=_LEVELS, graph=scene.graph if graph else (NEAR,) * levels)
+        options = dict(_SCENE)
+    elif scene.cell:
+        scene = replace(scene, scale=side, cell=tuple(10 * each for each in scene.cell))
+    words = ("above_ground", *words) if axis else words
+    return replace(scene, features=words if features is None else tuple(features)), options
+
+
+def augment_of(usual: tuple[str, ...], inputs: Inputs) -> tuple[str, ...]:
+    """Scenes are turned about the axis up and mirrored."""
+    return (*usual, *(word for word in ("rotation", "mirror") if word not in usual)) if inputs.grid else usual
 
 
 def _of_elements(base: Inputs, elements: str, name: str) -> Inputs:

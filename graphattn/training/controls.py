@@ -6,10 +6,10 @@ from dataclasses import replace
 from ..arguments import one_of, several
 from ..errors import OptionError
 from ..shapes import ShapeFolder
-from .data import Prepared
 from .inputs import Inputs
 from .models import MODELS
 from .run import SAID, Run
+from .scenes import prepared
 
 
 def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
     preset, read = MODELS["perceptron"], run.inputs
     own = tuple(word for word in read.features if word in shapes[0])
     words = (*preset.of_nodes.features, *own)
-    inputs = Inputs(tuple(dict.fromkeys(words)), scale=read.scale, sample=read.sample, elements=read.elements)
-    width = Prepared(shapes, [0], inputs)[0].x.shape[1]
+    kept = {name: getattr(read, name) for name in ("scale", "sample", "elements", "upward", "grid", "block")}
+    inputs = Inputs(tuple(dict.fromkeys(words)), **kept)
     new = replace(beside, model="perceptron", options={}, inputs=inputs, augment=preset.augment)
-    return replace(new, features=width)
+    return replace(new, features=prepared(new, shapes, [0])[0].x.shape[1])

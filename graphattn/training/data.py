@@ -50,8 +50,12 @@ class Prepared(Dataset):
     ) -> None:
         self.folder, self.numbers, self.inputs = folder, numbers, inputs
         fixed = () if inputs.patch else tuple(RIGID)  # cells of a grid are others when a shape is turned
-        self.rigid = [RIGID[word]() for word in augment if word in fixed]
-        self.others = Compose([(RIGID | OTHERS)[word]() for word in augment if word not in fixed])
+        made = RIGID | OTHERS
+        if inputs.upward:  # which stays where it is
+            axis = "xyz".index(inputs.upward)
+            made |= {"rotation": lambda: RandomRotation(axis), "mirror": lambda: RandomMirror((axis + 1) % 3)}
+        self.rigid = [made[word]() for word in augment if word in fixed]
+        self.others = Compose([made[word]() for word in augment if word not in fixed])
         self._kept: dict[int, Data] = {} if like is None else like._kept
         self._room: list[int] = [_KEPT] if like is None else like._room
         own = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import whole
 from ..convert.files._guard import PathLike
+from ..shapes import ShapeFolder
 from .chosen import check_labels, labelled
 from .data import Prepared, digests, same_files
 from .difference import Difference, difference
@@ -15,6 +17,7 @@ from .loop import answers_of
 from .notes import notes
 from .ranges import load_ranges, unlike, warn_of
 from .run import MODEL, SAID, Run
+from .scenes import Scenes, prepared
 from .tasks import Task
 
 
@@ -72,23 +75,47 @@ class Evaluation:
         return "\n".join(lines + [f"note: {note}" for note in self.notes])
 
 
-def evaluated(model: nn.Module, run: Run, data: Prepared, part: str) -> Evaluation:
-    """The scores of a run's model on shapes."""
+def evaluated(
+    model: nn.Module,
+    run: Run,
+    shapes: ShapeFolder,
+    numbers: list[int],
+    part: str,
+    *,
+    votes: int = 1,
+    like: Prepared | None = None,
+) -> Evaluation:
+    """The scores of a run's model on some shapes of a folder."""
     task = run.task
-    run.check(data.static(0), data.name(0))
-    answers = answers_of(model, task, data, run.schedule)[0]
-    labels = data.labels()
+    answers = votes_of(model, run, shapes, numbers, votes, like)
+    labels = [shapes.labels[number] for number in numbers]
     scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
-    names = [data.name(index) for index in range(len(data))]
-    return Evaluation(task, part, scores, names, data, answers, labels)
+    names = [shapes.name(number) for number in numbers]
+    return Evaluation(task, part, scores, names, Prepared(shapes, numbers, run.inputs), answers, labels)
 
 
-def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
+def votes_of(
+    model: nn.Module, run: Run, folder: Any, numbers: list[int], votes: int = 1, like: Prepared | None = None
+) -> list[Tensor]:
+    """Answers of a model for some shapes, of all their points; of scenes the mean over votes."""
+    total: list[Tensor] = []
+    for vote in range(whole(votes, "votes", 1) if run.inputs.grid else 1):
+        data = prepared(run, folder, numbers, like=like, vote=vote)
+        run.check(data.static(0), data.name(0))
+        answers = answers_of(model, run.task, data, run.schedule)[0]
+        if isinstance(data.folder, Scenes):
+            answers = data.folder.stitched(answers)
+        total = answers if not total else [one + more for one, more in zip(total, answers, strict=True)]
+    return [one / votes for one in total] if votes > 1 and run.inputs.grid else total
+
+
+def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -> Evaluation:
     """The scores of a run's model on a folder: on the held-out part of the one that it was trained on, else on all.
 
     Args:
         run: The folder of the run.
         folder: Of shapes with labels of the same names; by default that of the run.
+        votes: Of scans that are thinned, the number of grids over which answers are averaged.
 
     Raises:
         LoaderError: If a class of the folder is none of the run's, or a file does not fit; if the run's own folder has
@@ -105,12 +132,12 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
         part = next(name for name in ("test", "val", "train") if made.split[name])
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
     else:
-        ranges, data = load_ranges(made.path), Prepared(shapes, numbers, made.inputs)
-        odd = {data.name(i): unlike(ranges, made.inputs, data.static(i)) for i in range(len(numbers))}
+        ranges, data = load_ranges(made.path), prepared(made, shapes, numbers)
+        odd = {data.name(i): unlike(ranges, made.inputs, data.static(i)) for i in range(len(data))}
         warn_of({name: words for name, words in odd.items() if words})
     beside = {name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()}
     result, *others = (
-        evaluated(one.trained_model().to(made.schedule.device), one, Prepared(shapes, numbers, one.inputs), part)
+        evaluated(one.trained_model().to(made.schedule.device), one, shapes, numbers, part, votes=votes)
         for one in (made, *(Run.load(path).here() for path in beside.values()))
     )
     result.controls.update(zip(beside, others, strict=True))

@@ -4,6 +4,7 @@ from typing import Any
 
 from ..convert.files._replace import save_page
 from ..shapes import ShapeFolder
+from .budget import foretold
 from .controls import control_of
 from .data import Prepared, joined
 from .evaluate import Evaluation, evaluated
@@ -12,6 +13,7 @@ from .notes import notes, reads
 from .page import save_report
 from .ranges import RANGES, save_ranges
 from .run import CHECKPOINT, MODEL, REPORT, RESULT, SAID, Run
+from .scenes import prepared
 from .schema import written
 from .standard import measure
 
@@ -37,8 +39,8 @@ def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> tuple[Eva
     """Trained to the end, from where it was left; with its log."""
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
-    train = Prepared(shapes, parts["train"], run.inputs, run.augment)
-    still = {name: Prepared(shapes, part, run.inputs, like=train) for name, part in parts.items()}
+    train = prepared(run, shapes, parts["train"], run.augment)
+    still = {name: prepared(run, shapes, part, like=train) for name, part in parts.items()}
     _prepare(list(still.values()), tell)
     run.check(train.static(0), train.name(0))
     if not (run.path / RANGES).is_file():
@@ -49,14 +51,16 @@ def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> tuple[Eva
     if (run.path / CHECKPOINT).is_file():
         training.load(*run.state(run.path / CHECKPOINT), run.path / CHECKPOINT)
     else:
-        few = Prepared(shapes, parts["train"][:: max(1, len(parts["train"]) // 16)], run.inputs, like=train)
+        few = prepared(run, shapes, parts["train"][:: max(1, len(parts["train"]) // 16)], like=train)
         x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)
         measure(training.model, x, levels)
+    if phase == "training" and not training.history:
+        tell(Progress("begin", 0.0, foretold(training)))
     training.run(run.path, tell, run.key)
     if not (run.path / MODEL).is_file():
         run.save_model(training.model)
     where = next(name for name in ("test", "val", "train") if parts[name])
-    return evaluated(training.model, run, still[where], where), training.history
+    return evaluated(training.model, run, shapes, parts[where], where, like=train), training.history
 
 
 def _prepare(parts: list[Prepared], tell: Tell) -> None:

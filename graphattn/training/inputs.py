@@ -38,6 +38,8 @@ class Inputs:
     ``"outward"``   1     :math:`|\cos|` of the angle between that direction and the normal
     ``"spread"``    6     standard deviations of the 20 and of the 10 nearest points along their principal axes
     ``"normals"``   3     unit normals
+    ``"above_ground"``  1  height above the local ground along ``upward``, of a scan that is thinned by ``grid``
+    ``"upright"``   2     :math:`|\cos|` of the angles of ``upward`` to the normals of the 20 and the 10 nearest points
     ``"element"``   4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
                           ratios: :func:`graphattn.nn.mesh_elements`
     a property      any   of the files, by its name: ``"color"``
@@ -62,6 +64,9 @@ class Inputs:
         signals: What levels carry for relative signals: "color" and "normals", from -1 to 1.
         redrawn: Seed of random graphs with the same in-degrees in the place of all of these, drawn for each shape;
             ``None`` keeps them.
+        upward: "x", "y" or "z", the axis that points up; "" is none. Shapes are then turned about it alone in training.
+        grid: Side of the cells that scans are thinned to, a point for each, in their own units; 0 for none.
+        block: Side of the blocks that they are cut into, likewise.
     """
 
     features: tuple[str, ...]
@@ -77,12 +82,22 @@ class Inputs:
     elements: str = ""
     signals: tuple[str, ...] = ()
     redrawn: int | None = None
+    upward: str = ""
+    grid: float = 0.0
+    block: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.features:
             raise OptionError("features must name at least one, such as position, got none")
         one_of(self.normals, "normals", NORMALS)
         number(self.scale, "scale", "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        one_of(self.upward, "upward", ("", "x", "y", "z"))
+        for name in ("grid", "block"):
+            number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        if self.block and not self.block >= 4 * self.grid > 0:
+            raise OptionError(f"block must be 4 cells of the grid or more, got {self.block} and grid={self.grid}")
+        if self.grid and (self.sample or self.elements):
+            raise OptionError("grid is for points that have labels each, without sample and elements")
         if whole(self.sample, "sample", 0) == 1:
             raise OptionError("sample must be 0 for all points, or at least 2, got 1")
         for ratio in self.ratio:
@@ -153,7 +168,7 @@ class Inputs:
 
     @property
     def _is_local(self) -> bool:
-        return self.normals == "pca" or "spread" in self.features
+        return self.normals == "pca" or "spread" in self.features or "upright" in self.features
 
     def _normals(self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]], name: str) -> Tensor | None:
         if self.normals == "none":
@@ -184,6 +199,8 @@ class Inputs:
             return pos.norm(dim=1, keepdim=True)
         if word == "spread":
             return torch.cat([spread for _, spread in local], 1)
+        if word == "upright" and self.upward:
+            return torch.stack([normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1)
         if word in ("outward", "normals"):
             if normals is None:
                 raise OptionError(f"features={word!r} needs normals, got none; say normals='pca'")

@@ -21,12 +21,14 @@ from ..shapes.files.las import add_fields
 from .colours import of_classes, of_numbers
 from .data import joined
 from .elements import coloured_tokens
+from .evaluate import votes_of
 from .ranges import Ranges, load_ranges, unlike, warn_of
 from .run import Run, make_folder
+from .scenes import prepared
 from .tasks import Task
 
 
-def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dict[str, Any]]:
+def predict(run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: int = 1) -> list[dict[str, Any]]:
     """Write each file with a property more, ``prediction``, and ``predictions.csv``.
 
     A .las or .laz stays one, with every dimension, and ``probability`` besides. Other files become .ply with every
@@ -39,6 +41,7 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
         run: The folder of the run.
         files: Of shapes, as :func:`graphattn.load` reads them.
         out: The folder that is written to.
+        votes: Of scans that are thinned, the number of grids over which answers are averaged.
 
     Returns:
         Of each file its name, what was written, how it is unlike those of training (such a file is warned of: it may
@@ -61,7 +64,7 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
     ranges = load_ranges(made.path)
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
-        answers, odd = _answers(made, model, shape, str(path), ranges)
+        answers, odd = _answers(made, model, shape, str(path), ranges, votes)
         warn_of({str(path): odd} if odd else {})
         las = path.suffix.lower() in (".las", ".laz")
         target = folder / f"{name}{path.suffix if las else '.ply'}"
@@ -95,11 +98,32 @@ def _names(paths: list[Path]) -> list[str]:
     return names
 
 
+class _Single:
+    """One shape in the place of a folder."""
+
+    def __init__(self, shape: Shape, name: str) -> None:
+        self._shape, self._name = shape, name
+        self.sizes, self.labels = [len(shape.pos)], [torch.full((len(shape.pos),), -1)]
+
+    def __getitem__(self, index: int) -> Shape:
+        return self._shape
+
+    def name(self, index: int) -> str:
+        return self._name
+
+
 @torch.no_grad()
-def _answers(made: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges) -> tuple[Tensor, str]:
+def _answers(
+    made: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges, votes: int
+) -> tuple[Tensor, str]:
     """(1, ...) of a shape or (N, ...) of its points, and how it is unlike those of training."""
-    tensors: dict[str, Any] = {key: _float(value) for key, value in shape.items() if key != "y"}
-    data = made.inputs(Shape(tensors), name)
+    own = Shape({key: _float(value) for key, value in shape.items() if key != "y"})
+    if made.inputs.grid:
+        one = _Single(own, name)
+        data = prepared(made, one, [0])
+        odd = unlike(ranges, made.inputs, data.static(int(data.sizes.argmax())))
+        return votes_of(model, made, one, [0], votes)[0], odd
+    data = made.inputs(own, name)
     made.check(data, name)
     odd = unlike(ranges, made.inputs, data)
     data.levels = [data.levels]

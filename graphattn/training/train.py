@@ -12,15 +12,16 @@ from ..convert.files._guard import PathLike
 from ..errors import LoaderError, OptionError
 from ..shapes import ShapeFolder
 from .checkpoint import safetensors
-from .chosen import check_labels, inputs_of, labelled, schedule_of, task_of
+from .chosen import augment_of, check_labels, inputs_of, labelled, scene_of, schedule_of, task_of
 from .controls import controls_named
-from .data import OTHERS, RIGID, Prepared, digests, same_files
+from .data import OTHERS, RIGID, digests, same_files
 from .elements import elements_of
 from .evaluate import Evaluation
 from .fit import fit
 from .loop import Tell
 from .models import MODELS
 from .run import Run
+from .scenes import prepared
 from .tasks import TASKS
 
 
@@ -40,6 +41,9 @@ def train(
     epochs: int | None = None,
     seed: int = 0,
     sample: int | None = None,
+    up: str | None = None,
+    grid: float | None = None,
+    block: float | None = None,
     elements: str | None = None,
     val: float = 0.1,
     test: float = 0.2,
@@ -68,6 +72,13 @@ def train(
         seed: Of everything that is drawn: the split, parameters, orders, changes, dropout.
         sample: Points that are drawn of each shape if it has more, on its faces if it has some; 0 takes all. By
             default 512 for an answer for each shape, else all.
+        up: The axis that points up, "x", "y" or "z", or "none". Clouds whose points have classes, of 4,096 points or
+            more in the mean, are scenes with "z" up by default: heights above the local ground are read, a scene keeps
+            its own scale, and it is turned about that axis alone.
+        grid: Side of the cells that scenes are thinned to, a point for each, in the units of the files; 0 for none.
+            By default some three times the distance of neighbouring points. All points are predicted as their cells.
+        block: Side of the overlapping blocks that scenes are cut into, likewise. By default those of some 8,192 points
+            where a thinned scan has more than 32,768. Answers are averaged where blocks overlap.
         elements: What a token of a mesh is for the model "mesh": "vertices", "faces" or "edges"; by default what has
             labels. Those of faces are the property ``label`` of a .ply's faces; of edges (in the order of
             :func:`graphattn.graphs.mesh_edge_ends`) and of faces also ``y`` of a .npz.
@@ -118,15 +129,13 @@ def train(
     usual = "mesh" if numbers or elements or tokens else "unet"
     name = one_of(usual if model is None else model, "model", tuple(MODELS))
     inputs = inputs_of(name, learned, shapes, features, graph, sample, tokens)
-    augment = tuple(MODELS[name].augment if augment is None else augment)
+    inputs, usual_options = scene_of(name, learned, shapes, known["train"], inputs, (up, grid, block), features, graph)
+    augment = tuple(augment_of(MODELS[name].augment, inputs) if augment is None else augment)
     for word in augment:
         one_of(word, "augment", (*RIGID, *OTHERS))
     if "drop" in augment and tokens:
         raise OptionError(f"augment must leave faces and edges where they have labels, got {', '.join(augment)}")
-    every = Prepared(shapes, list(range(len(shapes))), inputs)
-    how = schedule_of(every.sizes, len(known["train"]), epochs, {"seed": seed, **schedule})
-    device_here(how.device, numbers=True)
-    options = {"signals": 3 * len(inputs.signals)} if inputs.signals else {}
+    options = usual_options | ({"signals": 3 * len(inputs.signals)} if inputs.signals else {})
     run = Run(
         path=Path(out),
         folder=Path(folder),
@@ -135,8 +144,8 @@ def train(
         augment=augment,
         model=name,
         options=options | dict(model_options or {}),
-        features=every[0].x.shape[1],
-        schedule=how,
+        features=1,
+        schedule=schedule_of(shapes.sizes, len(known["train"]), epochs, {"seed": seed, **schedule}),
         control=controls_named(control, name),
         split={name: [shapes.name(i) for i in numbers] for name, numbers in known.items()},
         said=f"{parts}; {without:,} without labels left out" if without else str(parts),
@@ -144,6 +153,11 @@ def train(
         label=label or "",
         ignore=shapes.ignore,
     )
+    device_here(run.schedule.device, numbers=True)
+    data = prepared(run, shapes, known["train"] if inputs.grid else list(range(len(shapes))))
+    many = len(data) if inputs.grid else len(known["train"])
+    how = schedule_of(data.sizes, many, epochs, {"seed": seed, **schedule})
+    run = replace(run, features=data[0].x.shape[1], schedule=how)
     run.new_model()  # refuses wrong options before anything is written
     with run.alone():
         run.save()

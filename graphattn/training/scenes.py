@@ -1,0 +1,213 @@
+"""Scenes: large scans that are thinned to a grid and cut into blocks to be read, and stitched together again.
+
+A scene has an axis that points up and a scale of its own: positions are in units of the grid's cells, heights are above
+the local ground.
+"""
+
+import math
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import ndimage
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from ..errors import LoaderError
+from ..graphs import grid_sample
+from ..shapes import Shape
+from .data import Prepared
+from .inputs import Inputs
+from .run import Run
+
+AXES = ("x", "y", "z")
+MANY = 4096  # mean number of points from which clouds are scenes, if nothing else is said
+_THIN = 8192  # points that a scan is thinned to, if 3 spacings are enough for that; points of a block
+_LARGE = 1 << 15  # points of a thinned scan from which it is cut
+_MARGIN = 0.125  # of a block's side, on each side, that it shares with the next ones
+_FEW = 32  # points that a block has at least
+_WINDOW = 21  # cells of the ground: what is narrower stands on it
+
+
+class Scenes:
+    """The blocks of some shapes of a folder, each a shape, in the place of the folder.
+
+    Args:
+        folder: Shapes by number, each with a ``name``.
+        numbers: Which of them.
+        inputs: Of the model: ``grid``, ``block``, ``upward``.
+        vote: Grids and blocks of another vote start elsewhere.
+    """
+
+    def __init__(self, folder: Any, numbers: list[int], inputs: Inputs, vote: int = 0) -> None:
+        self.folder, self.numbers, self.up = folder, numbers, inputs.upward
+        self._above: dict[int, Tensor] = {}
+        self._cell: dict[int, Tensor] = {}
+        self._rows: list[tuple[int, Tensor]] = []  # number of the file and rows of each block
+        self.labels: list[Tensor] = []
+        shift = torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64) * vote % 1  # Roberts' sequence
+        for number in numbers:
+            shape, name = folder[number], folder.name(number)
+            pos = _checked(shape, name)
+            sample = grid_sample(pos + shift * inputs.grid, inputs.grid)
+            kept = sample.kept
+            if len(kept) < 2:
+                fix = "a smaller grid, in the units of the files"
+                raise LoaderError(f"{name}: expected points in two cells or more, got grid={inputs.grid}. Try: {fix}.")
+            self._cell[number] = sample.cell
+            if inputs.upward:
+                self._above[number] = above_ground(pos, inputs.upward, 2 * inputs.grid)
+            for rows in _blocks(pos[kept], inputs, shift) if inputs.block else [torch.arange(len(kept))]:
+                self._rows.append((number, kept[rows]))
+                self.labels.append(shape.y[kept[rows]] if "y" in shape else torch.full((len(rows),), -1))
+        self.sizes = torch.tensor([len(rows) for _, rows in self._rows])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Shape:
+        number, rows = self._rows[index]
+        shape = self.folder[number]
+        size = len(shape.pos)
+        own = {name: x[rows] for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+        if self.up:
+            own["above_ground"] = self._above[number][rows]
+        return Shape(own)
+
+    def name(self, index: int) -> str:
+        """The file, and the number of the block if there are several."""
+        number, _ = self._rows[index]
+        before = sum(own == number for own, _ in self._rows[:index])
+        many = before or (index + 1 < len(self._rows) and self._rows[index + 1][0] == number)
+        return f"{self.folder.name(number)}, block {before + 1}" if many else str(self.folder.name(number))
+
+    def stitched(self, answers: list[Tensor]) -> list[Tensor]:
+        """Answers for every point of each file: those of its cell, the mean over the blocks that have it."""
+        found = []
+        for number in self.numbers:
+            size = len(self._cell[number])
+            total, many = answers[0].new_zeros(size, *answers[0].shape[1:]), torch.zeros(size)
+            for (own, rows), answer in zip(self._rows, answers, strict=True):
+                if own == number:
+                    total[rows] += answer
+                    many[rows] += 1
+            kept = many.nonzero().flatten()
+            mean = total[kept] / many[kept].view(-1, *[1] * (total.ndim - 1)).to(total.dtype)
+            found.append(mean[self._cell[number]])
+        return found
+
+
+def prepared(
+    run: Run,
+    folder: Any,
+    numbers: list[int],
+    augment: tuple[str, ...] = (),
+    like: Prepared | None = None,
+    vote: int = 0,
+) -> Prepared:
+    """Some shapes of a folder as a run's model reads them, whole or in blocks."""
+    if not run.inputs.grid:
+        return Prepared(folder, numbers, run.inputs, augment, like)
+    scenes = Scenes(folder, numbers, run.inputs, vote)
+    return Prepared(scenes, list(range(len(scenes))), run.inputs, augment)
+
+
+def _checked(shape: Any, name: str) -> Tensor:
+    pos: Tensor = shape.pos.double()
+    if pos.shape[1:] != (3,) or not len(pos) or not torch.isfinite(pos).all():
+        got = f"{tuple(pos.shape)}" if torch.isfinite(pos).all() else "NaN or infinity"
+        raise LoaderError(f"{name}: expected finite positions (N, 3), N > 0, got {got}. Try: repair it.")
+    return pos
+
+
+def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
+    """Heights (N,) above the local ground, float32.
+
+    The ground is the lowest point of each cell of that side, without what is narrower than 21 cells (a morphological
+    opening of what lies above or below their common plane), and linear between the cells.
+
+    Source: Zhang et al. 2003, "A progressive morphological filter", with one window.
+    """
+    axis = AXES.index(up)
+    z = pos[:, axis].double().numpy()
+    plane = np.delete(pos.double().numpy(), axis, 1)
+    plane = plane - plane.min(0)
+    side = max(side, float(plane.max()) / 4000)
+    cell = np.floor(plane / side).astype(int)
+    low = np.full(cell.max(0) + 1, np.inf)
+    np.minimum.at(low, tuple(cell.T), z)
+    known = np.isfinite(low)
+    tilted = (
+        np.stack((*np.indices(low.shape), np.ones(low.shape)), -1)
+        @ np.linalg.lstsq(np.c_[np.argwhere(known), np.ones(known.sum())], low[known])[0]
+    )
+    ground = ndimage.minimum_filter(low - tilted, _WINDOW, mode="constant", cval=np.inf)
+    ground[np.isinf(ground)] = -np.inf
+    ground = ndimage.maximum_filter(ground, _WINDOW, mode="constant", cval=-np.inf)
+    under = ndimage.map_coordinates(ground + tilted, plane.T / side - 0.5, order=1, mode="nearest")
+    return torch.from_numpy(z - under).float()
+
+
+def _blocks(pos: Tensor, inputs: Inputs, shift: Tensor) -> list[Tensor]:
+    """Rows of overlapping blocks, squares across ``upward`` or cubes; every point is in one at least."""
+    axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
+    place = (pos[:, axes] - pos[:, axes].amin(0)) / inputs.block + shift[axes]
+    rows, column = [], torch.arange(len(pos))
+    near = None
+    for cell in place.floor().unique(dim=0):
+        own = ((place >= cell - _MARGIN) & (place < cell + 1 + _MARGIN)).all(1)
+        found = column[own]
+        if len(found) < _FEW:
+            near = cKDTree(pos.numpy()) if near is None else near
+            found = torch.from_numpy(near.query(pos[found].mean(0).numpy(), min(_FEW, len(pos)))[1]).flatten().sort()[0]
+            found = torch.cat((found, column[own])).unique()
+        rows.append(found)
+    return rows
+
+
+def grid_of(folder: Any, numbers: list[int]) -> float:
+    """Side of the cells that scans are thinned to: three times the distance of neighbours, less for small scans."""
+    sides = []
+    for number in numbers[:: max(1, len(numbers) // 8)]:
+        pos = _checked(folder[number], folder.name(number)).numpy()
+        far = cKDTree(pos).query(pos[:: max(1, len(pos) // 2000)], 2)[0][:, 1] if len(pos) > 1 else np.zeros(1)
+        side = 3 * float(np.median(far[far > 0])) if (far > 0).any() else 0.0
+        least = min(_THIN // 2, 0.9 * len(pos))
+        while side and len(pos) < 16 * _THIN and len(grid_sample(torch.from_numpy(pos), side).kept) < least:
+            side /= 2
+        sides.append(side)
+    side = median(sides)
+    if not side > 0:
+        raise LoaderError(
+            f"{folder.name(numbers[0])}: expected points at different places, got all at one. Try: grid=0."
+        )
+    return nice(side)
+
+
+def block_of(folder: Any, numbers: list[int], inputs: Inputs) -> float:
+    """Side of blocks of some 8,192 points, for scans that are large after they were thinned; else 0."""
+    sides = []
+    for number in numbers:
+        pos = _checked(folder[number], folder.name(number))
+        if len(pos) <= _LARGE:
+            continue
+        kept = pos[grid_sample(pos, inputs.grid).kept]
+        if len(kept) > _LARGE:
+            axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
+            wide = 8 * inputs.grid
+            occupied = len((kept[:, axes] / wide).floor().unique(dim=0))
+            sides.append(wide * (_THIN * occupied / len(kept)) ** (1 / len(axes)))
+    return nice(min(sides)) if sides else 0.0
+
+
+def nice(side: float) -> float:
+    """The nearest of 1, 2 and 5 times a power of ten.
+
+    Example:
+        >>> nice(0.39), nice(13.0)
+        (0.5, 10.0)
+    """
+    power = 10.0 ** math.floor(math.log10(side))
+    best = min((1, 2, 5, 10), key=lambda step: abs(math.log(step * power / side)))
+    return float(f"{best * power:.3g}")

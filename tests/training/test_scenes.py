@@ -1,0 +1,147 @@
+"""Scenes: heights above the ground, thinned and cut scans that are stitched, and what a run will take."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.errors import LoaderError, OptionError
+from graphattn.shapes import Shape
+from graphattn.training import Run, budget
+from graphattn.training.data import Prepared
+from graphattn.training.inputs import Inputs
+from graphattn.training.scenes import Scenes, above_ground, block_of, grid_of
+
+PLAIN = {"epochs": 2, "control": False, "model_options": {"widths": [8] * 4, "num_heads": 2}}
+
+
+class Listed(list):
+    """Shapes in the place of a folder."""
+
+    def name(self, number):
+        return f"scan {number}"
+
+
+def slope(size, side, seed=0, lift=0.0):
+    """Points of a slope of 10 %, and above some of them a roof at 5."""
+    draw = torch.Generator().manual_seed(seed)
+    xy = torch.rand(size, 2, generator=draw, dtype=torch.float64) * side
+    ground = 0.1 * xy[:, 0]
+    roof = (xy - side / 2).abs().amax(1) < side / 10
+    z = ground + 5 * roof
+    return torch.cat((xy, z[:, None] + lift), 1), roof.long()
+
+
+def scans(folder, many=8, size=900, side=30.0):
+    folder.mkdir()
+    for number in range(many):
+        pos, roof = slope(size, side, number)
+        ga.save(Shape(pos=pos.float(), label=roof.int(), intensity=torch.rand(size)), folder / f"{number}.ply")
+    return folder
+
+
+@pytest.mark.parametrize("up", ["x", "y", "z"])
+def test_heights_are_above_the_local_ground_whatever_is_up(up):
+    pos, roof = slope(20_000, 60.0, lift=6e6)
+    pos = pos.roll(-2 + "xyz".index(up), 1)
+    height = above_ground(pos, up, 1.0)
+    assert float((height - 5 * roof).abs().max()) < 0.5  # a cell's slope, and the roof of 12 m is no ground
+    assert float((height - 5 * roof).abs().median()) < 0.15
+
+
+@pytest.mark.parametrize(("block", "up"), [(0.0, "z"), (8.0, "z"), (8.0, "")])
+def test_every_point_gets_the_answer_of_its_cell_over_all_blocks(block, up):
+    shapes = Listed(Shape(pos=slope(700, 30.0, seed)[0], y=slope(700, 30.0, seed)[1]) for seed in range(2))
+    cut = Scenes(shapes, [0, 1], Inputs(("constant",), upward=up, grid=2.0, block=block))
+    assert (len(cut) > 12) is bool(block)
+    assert cut.name(0) == ("scan 0, block 1" if block else "scan 0")
+    for index in range(len(cut)):
+        assert len(cut[index].pos) == len(cut.labels[index]) == cut.sizes[index] >= min(32, 700)
+        assert torch.equal(cut[index].y, cut.labels[index])
+        assert ("above_ground" in cut[index]) is bool(up)
+    for shape, answer in zip(shapes, cut.stitched([cut[index].pos for index in range(len(cut))]), strict=True):
+        assert torch.equal((answer / 2).floor(), (shape.pos / 2).floor())  # a point of the same cell, at each point
+    other = Scenes(shapes, [0], Inputs(("constant",), upward=up, grid=2.0, block=block), vote=1)
+    assert not torch.equal(other[0].pos[:20], cut[0].pos[:20])
+
+
+def test_scenes_turn_about_the_axis_up_alone():
+    inputs = Inputs(("position",), upward="z", grid=1.0, scale=1.0)
+    shapes = Scenes(Listed([Shape(pos=slope(300, 9.0)[0])]), [0], inputs)
+    data = Prepared(shapes, [0], inputs, ("rotation", "mirror"))
+    still = data.static(0).x
+    turned = data[0].x
+    assert torch.equal(turned[:, 2], still[:, 2])
+    assert not torch.allclose(turned[:, :2], still[:, :2], atol=0.1)
+
+
+def test_cells_and_blocks_are_chosen_by_the_scans():
+    shapes = Listed(
+        Shape(pos=torch.rand(20_000, 3, dtype=torch.float64) * torch.tensor([40.0, 40, 1])) for _ in range(2)
+    )
+    side = grid_of(shapes, [0, 1])
+    assert side in (0.5, 1.0)
+    assert block_of(shapes, [0], Inputs(("constant",), upward="z", grid=side)) == 0.0
+    large = Listed([Shape(pos=torch.rand(90_000, 3, dtype=torch.float64) * torch.tensor([300.0, 300, 0.1]))])
+    assert block_of(large, [0], Inputs(("constant",), upward="z", grid=0.5)) == 100.0
+    with pytest.raises(LoaderError, match="got all at one"):
+        grid_of(Listed([Shape(pos=torch.ones(9, 3))]), [0])
+
+
+def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
+    folder, said = scans(tmp_path / "scans"), []
+    tell = lambda progress: said.append(progress.words)  # noqa: E731
+    result = ga.training.train(folder, tmp_path / "run", up="z", grid=1.0, block=15.0, tell=tell, **PLAIN)
+    assert "reads above_ground, upright, spread, intensity" in "\n".join(said)
+    assert re.search(
+        r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about a minute", "\n".join(said)
+    )
+    assert result.scores["points"] == 900 * len(result.names)
+    run = Run.load(tmp_path / "run")
+    assert (run.inputs.upward, run.inputs.grid, run.inputs.block, run.inputs.scale) == ("z", 1.0, 15.0, 1.0)
+    assert ga.training.evaluate(tmp_path / "run").scores == result.scores
+    assert ga.training.evaluate(tmp_path / "run", votes=3).scores["points"] == result.scores["points"]
+    one, three = (
+        ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / str(votes), votes=votes)
+        for votes in (1, 3)
+    )
+    assert one[0]["points"] == three[0]["points"] == 900
+    assert (tmp_path / "1" / "1.csv").read_text() != (tmp_path / "3" / "1.csv").read_text()
+    again = ga.training.resume(tmp_path / "run")
+    assert again.scores == result.scores
+    shape = ga.load(folder / "1.ply")
+    shape.pos = shape.pos / 1e4
+    ga.save(shape, tmp_path / "small.ply")
+    with pytest.raises(LoaderError, match=r"small.ply: expected points in two cells or more, got grid=1.0"):
+        ga.training.predict(tmp_path / "run", [tmp_path / "small.ply"], tmp_path / "out")
+
+
+def test_the_control_reads_the_same_blocks(tmp_path, no_page):
+    how = {**PLAIN, "control": ("perceptron", "random"), "epochs": 1}
+    result = ga.training.train(scans(tmp_path / "scans"), tmp_path / "run", grid=1.0, **how)
+    assert {one.scores["points"] for one in result.controls.values()} == {result.scores["points"]}
+    told = json.loads((tmp_path / "run" / "perceptron" / "run.json").read_text())
+    assert told["inputs"]["grid"] == 1.0
+    assert told["inputs"]["features"] == ["position", "distance", "intensity"]
+
+
+def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
+    folder = scans(tmp_path / "scans")
+    monkeypatch.setattr(budget, "_free", lambda device: 3_000_000)
+    with pytest.raises(OptionError, match=r"points: a batch: .* and 3 MB are free; (--points \d+|a larger --grid)"):
+        ga.training.train(folder, tmp_path / "run", grid=1.0, **PLAIN)
+
+
+def test_grids_that_cannot_be_are_refused(tmp_path):
+    folder = scans(tmp_path / "scans", 4, 60)
+    for how, words in (
+        ({"grid": -1.0}, "grid must be"),
+        ({"grid": 1.0, "block": 2.0}, "block must be 4 cells of the grid or more"),
+        ({"up": "w"}, 'up must be "x", "y", "z" or "none"'),
+    ):
+        with pytest.raises(OptionError, match=words):
+            ga.training.train(folder, tmp_path / "run", **how, **PLAIN)
+    with pytest.raises(LoaderError, match="expected points in two cells or more, got grid=10000"):
+        ga.training.train(folder, tmp_path / "run", grid=1e4, **PLAIN)
