@@ -16,7 +16,13 @@ from graphattn.cli.app import app
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "examples" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LONG = ("study", "models", "command_line")  # they train, or run every command
+LONG = (
+    "study",
+    "models",
+    "command_line",
+    "compiling_and_training",
+    "pictures",
+)  # they train, draw, or run every command
 each_page = pytest.mark.parametrize(
     "page",
     [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES],

@@ -175,7 +175,8 @@ def of_diffusion(n):
     yield graph, strict, "clean tokens do not read their own block"
 
 
-TABLE = [case for n, w in ((24, 5), (37, 9)) for case in cases(n, w)]
+#: Each mistake at one of two sizes, in turn.
+TABLE = [pair[i % 2] for i, pair in enumerate(zip(cases(24, 5), cases(37, 9), strict=True))]
 
 
 @pytest.mark.parametrize("number", range(len(TABLE)), ids=lambda i: f"{TABLE[i][0].name[:30]}: {TABLE[i][2][:30]}")
@@ -189,10 +190,14 @@ def test_a_common_mistake_is_named_first(number):
         assert "cross_documents" not in str(found)
 
 
-MEANT = list({graph.name: graph for graph, _, _ in TABLE[: len(TABLE) // 2]}.values())
+MEANT = list({graph.name.replace("37", "24"): graph for graph, _, _ in TABLE}.values())
 
 
-@pytest.mark.parametrize("expect", MEANT, ids=lambda graph: graph.name[:40])
+@pytest.mark.parametrize(
+    "expect",
+    [graph if i % 3 == 0 else pytest.param(graph, marks=pytest.mark.slow) for i, graph in enumerate(MEANT)],
+    ids=lambda graph: graph.name[:40],
+)
 def test_the_mask_itself_and_a_mask_by_chance_are_no_mistake(expect):
     assert ga.audit(expect.mask(), expect).ok
     chance = torch.rand(expect.mask().shape, generator=torch.Generator().manual_seed(0)) < 0.4

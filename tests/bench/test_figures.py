@@ -33,6 +33,7 @@ for row in figures.measure([figures.Contender(peer, problem, 1) for peer in peer
 """
 
 
+@pytest.mark.slow
 def test_commands_goals_and_shapes_belong_together():
     assert len(COMMANDS) >= 6
     words = [shlex.split(line) for line in COMMANDS]

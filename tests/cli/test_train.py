@@ -16,9 +16,8 @@ TASKS = {
 PICTURES = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
 
 
-@pytest.mark.parametrize(
-    "task", ["classify", *(pytest.param(task, marks=pytest.mark.slow) for task in ("segment", "regress"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
 def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, task):
     make, options, metric, words = TASKS[task]
     folder, run = make(tmp_path / "shapes"), tmp_path / "run"
@@ -73,6 +72,7 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path):
         assert told["classes"] == ["lower", "upper part"]
     assert "--label NAME" in shell.error(f"train {folder} --out {tmp_path / 'no'}")
     assert "--ignore must be whole numbers" in shell.error(f"train {folder} --out {tmp_path / 'no'} --ignore -1")
+    assert shell.json(f"evaluate {tmp_path / '1'} {folder}")["part"] == "test"
     done = shell(f"predict {tmp_path / '1'} {folder / '0.ply'} --out {tmp_path / 'out'}")
     assert done.stdout.endswith(f"-> {tmp_path / 'out' / '0.ply'}\n")
     assert "upper part" in (tmp_path / "out" / "0.csv").read_text()

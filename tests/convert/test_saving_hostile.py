@@ -246,7 +246,9 @@ HOSTILE_FILES = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE_FILES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "entries.json" else name for name in HOSTILE_FILES]
+)
 def test_hostile_files_are_refused_soon(name, tmp_path):
     (tmp_path / name).write_bytes(HOSTILE_FILES[name])
     start = time.process_time()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from graph_table import GRAPHS
 
-from graphattn.exactness import engine, verify
+from graphattn.exactness import engine, pieces, verify
 from graphattn.exactness.diagnose import UNEXPLAINED
 from graphattn.graph import AttentionGraph, forms
 from graphattn.graphs import global_tokens
@@ -226,14 +226,15 @@ def test_one_over_the_width_is_named_beside_what_is_as_good():
     assert "scale applied twice" not in diagnosis(with_mask(MASK, scale=1 / 5), RANDOM, scale=0.3)
 
 
-def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one():
-    graph = AttentionGraph(forms.band(307, 307, 0, 16), "window of 17")
+def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one(monkeypatch):
+    monkeypatch.setattr(pieces, "EXHAUSTIVE", 1 << 10)
+    graph = AttentionGraph(forms.band(151, 151, 0, 16), "window of 17")
     mask = graph.mask()
-    mask[211, 211 - 16] = False
+    mask[131, 131 - 16] = False
     result = diagnosis(with_mask(mask), graph, dtypes=(torch.float64,), at_most=19)
-    assert "1 of 307 targets is wrong" in result
-    assert "edge 195 -> 211 of the graph is not read" in result
+    assert "1 of 151 targets is wrong" in result
+    assert "edge 115 -> 131 of the graph is not read" in result
     assert "where 17 was meant" not in result
-    shorter = AttentionGraph(forms.band(307, 307, 0, 15), "window of 16").mask()
+    shorter = AttentionGraph(forms.band(151, 151, 0, 15), "window of 16").mask()
     result = diagnosis(with_mask(shorter), graph, dtypes=(torch.float64,), at_most=19)
     assert "one source too few in the past: window=16 where 17 was meant" in result

@@ -66,8 +66,17 @@ def test_an_output_alone_is_caught(monkeypatch, by):
     assert claims == set()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("which", ["query", "key", "value"])
+@pytest.mark.parametrize(
+    ("which", "dtype"),
+    [
+        ("query", torch.float64),
+        ("key", torch.float32),
+        ("value", torch.bfloat16),
+        ("query", torch.float16),
+        ("key", torch.bfloat16),
+        ("value", torch.float16),
+    ],
+)
 def test_a_detached_path_is_caught_in_every_dtype(monkeypatch, which, dtype):
     right = operator.attention
 
@@ -304,7 +313,7 @@ def test_a_rule_that_disagrees_with_itself_is_caught():
     assert "contains(7, 5)" in str(report)
 
 
-@pytest.mark.parametrize("name", ["q_proj.bias", "k_proj.weight", "edge_proj.weight", "skip.root.weight"])
+@pytest.mark.parametrize("name", ["k_proj.weight", "edge_proj.weight", "skip.root.weight"])
 def test_a_detached_parameter_of_a_layer_is_caught(monkeypatch, name):
     torch.manual_seed(0)
     layer = GraphAttention(12, 3, edge_dim=5, root_weight=True)

@@ -15,8 +15,8 @@ from graphattn.graph import runs as run_lists
 from graphattn.graph.edges import Edges
 from graphattn.graph.facts import is_full, is_lower_triangle
 
-MANY = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
-FEW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 
 
 def tensor(mask: np.ndarray) -> torch.Tensor:

@@ -46,6 +46,7 @@ def test_equal_time_is_measured_once_written_down_and_kept(tmp_path, monkeypatch
     assert "| window | none | time | 1.00 ms | 4 |" in str(first)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_step_is_its_own(monkeypatch):
     """By a clock that counts what torch runs: as much for each layer, whatever it takes to build the model, and the
     steps are as many although training would stop at this loss."""

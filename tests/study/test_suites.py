@@ -27,6 +27,7 @@ def audited():
     return lra_audit.study()
 
 
+@pytest.mark.slow
 def test_the_audit_of_lra_counts_what_was_read_in_its_code():
     assert audited().failed == []
     told = {part: [finding.measured for finding in findings] for part, findings in audited().parts.items()}
@@ -121,6 +122,7 @@ def test_beyond_its_reach_the_jacobian_is_zero():
     assert float(grown[31 - 6]) > 0.0
 
 
+@pytest.mark.slow
 def test_digits_are_compared_on_the_grid_and_wrong_use_is_refused(tiny, tmp_path):
     pytest.importorskip("sklearn")
     about = Comparison("digits", digits.arms(), digits.data(), model=MODEL, positions=("none", "learned"))
@@ -141,6 +143,7 @@ def test_digits_are_compared_on_the_grid_and_wrong_use_is_refused(tiny, tmp_path
         run_file(files["recall"], tmp_path / "c", arms=["window 9"])
 
 
+@pytest.mark.slow
 def test_baselines_know_what_a_count_knows():
     """Of 0 1 0 1 ... one character tells the next; the most frequent of 8 random values is right in about 3 of 8."""
     told = torch.arange(2).repeat(40, 8)
