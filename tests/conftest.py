@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["GRAPHATTN_CACHE"] = str(Path(__file__).parent / "no rates are kept here")  # whatever this machine measured
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Tests have no doctests, and looking for some takes as long as importing them."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
 @pytest.fixture
