@@ -6,7 +6,6 @@ import symtable
 import textwrap
 import tokenize
 from io import StringIO
-from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -203,81 +202,3 @@ def test_programs_that_are_odd():
         with pytest.raises(GraphError, match=words):
             program_graphs(bad)
     assert torch.equal(long.parent[:1], torch.tensor([-1]))
-
-
-MEAN = """def mean(values):
-    total = 0
-    for value in values:
-        total = total + value
-    return total / len(values)
-"""
-CODE = program_graphs(MEAN).labels
-
-
-def read_by_label(*edges):
-    """Edges (target, source) as places of labels in the program."""
-    mask = torch.zeros(len(CODE), len(CODE), dtype=torch.bool)
-    for t, s in edges:
-        mask[t, s] = True
-    return mask
-
-
-def names(text):
-    return [i for i, label in enumerate(CODE) if label.split()[-1] == text and not label.startswith("FunctionDef")]
-
-
-def syntax():
-    mask, number = read_by_label(), iter(range(1, len(CODE)))
-
-    def go_down(node, here):
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.expr_context):
-                below = next(number)
-                mask[here, below] = mask[below, here] = True
-                go_down(child, below)
-
-    go_down(ast.parse(MEAN), 0)
-    return mask
-
-
-def next_siblings():
-    up = (syntax().tril() & ~torch.eye(len(CODE), dtype=torch.bool)).long().argmax(1)
-    up[0] = -1
-    beside = [(t, s) for t, s in combinations(range(1, len(CODE)), 2) if up[s] == up[t]]
-    return read_by_label(*((t, s) for t, s in beside if not bool((up[t + 1 : s] == up[t]).any())))
-
-
-def data_flow(definition):
-    (arg, values_in, values), total = names("values"), names("total")
-    value = names("value")
-    start, grown, grows, end = total[0], total[1], total[2], total[3]
-    if definition:
-        return read_by_label((values_in, arg), (grows, start), (value[1], value[0]), (end, grown), (values, arg))
-    return read_by_label(
-        (values_in, arg), (values, values_in), (grows, start), (grown, grows), (end, grown), (value[1], value[0])
-    )
-
-
-def tokens():
-    order = ["values", "total", "0", "value", "values", "total", "total", "value", "total", "len", "values"]
-    places = {text: iter(names(text)) for text in set(order)}
-    row = [next(places[text]) for text in order]
-    return read_by_label(*pairwise(row))
-
-
-def test_relations_of_a_small_program_are_those_written_by_hand():
-    relations = program_graphs(MEAN).relations
-    assert len(relations) == 8
-    masks = {
-        "next_sibling": next_siblings(),
-        "next_token": tokens(),
-        "last_use": data_flow(False),
-        "definition": data_flow(True),
-    }
-    for name, mask in masks.items():
-        assert torch.equal(relations[name].mask(), mask), name
-    assert torch.equal(relations["parent"].mask() | relations["child"].mask(), syntax())
-    everything = syntax() | masks["last_use"] | masks["definition"]
-    for name in ("sibling", "token"):
-        everything |= masks[f"next_{name}"] | masks[f"next_{name}"].T
-    assert torch.equal(program_graphs(MEAN).typed.graph.mask(), everything)

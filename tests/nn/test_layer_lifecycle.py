@@ -1,19 +1,16 @@
-"""A layer is copied, pickled, saved, moved, and called from many threads."""
+"""A layer is copied, pickled, saved, and put into models of PyG."""
 
 import copy
 import io
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import fresh_python
 import pytest
 import torch
-from attention_formula import BACKENDS
 from graph_table import GRAPHS
 
 import graphattn as ga
 
-both = pytest.mark.parametrize("backend", BACKENDS)
 C, H = 12, 3
 
 
@@ -69,30 +66,6 @@ def test_state_dict_round_trip():
     names = ["edge_proj.weight"]
     names += [f"{p}.{n}" for p in ("k_proj", "out_proj", "q_proj", "skip.root", "v_proj") for n in ("bias", "weight")]
     assert sorted(layer.state_dict()) == sorted(names)
-
-
-@pytest.mark.slow
-@both
-def test_many_threads_share_a_layer_and_graphs(backend):
-    layer, _, _ = case(backend)
-    graphs = [GRAPHS[name]() for name in ("listed_random", "predicate", "window", "relabelled", "cells", "causal")]
-    square = [g for g in graphs if g.is_square]
-    inputs = [(torch.randn(g.num_nodes, C), g) for g in square for _ in range(3)]
-    fresh = {id(g): ga.from_mask(g.mask()) for g in square}
-    wanted = [layer(x, fresh[id(g)]).detach() for x, g in inputs]
-
-    def run(i):
-        x, g = inputs[i % len(inputs)]
-        x = x.clone().requires_grad_()
-        output, weights = layer(x, g, return_weights=True)
-        (grad,) = torch.autograd.grad(output.sum(), x)
-        return i % len(inputs), output.detach(), weights.alpha.shape[-2] == g.num_edges and bool(grad.any())
-
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(run, range(4 * len(inputs))))
-    for i, output, fine in found:
-        assert fine
-        assert torch.allclose(output, wanted[i], atol=1e-5)
 
 
 def test_it_sits_in_pyg_models():
