@@ -33,7 +33,7 @@ def results(name, graph, normalize, bias, weights=True):
 
 @pytest.mark.parametrize(
     ("normalize", "bias"),
-    [(Sigmoid(), True), (Sigmoid(), False), (Sigmoid(-0.5), False), (none, True), (none, False), (by_sum, False)],
+    [(Sigmoid(), True), (Sigmoid(-0.5), False), (none, True), (none, False), (by_sum, False)],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )
 @pytest.mark.parametrize("weights", [True, False], ids=["weights", "output"])  # "dense" refuses the first on copies

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 import graphattn as ga
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 4e-3}
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-few = settings(quick, max_examples=25)
+quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(quick, max_examples=15)
 
 
 @st.composite

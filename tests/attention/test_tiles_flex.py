@@ -83,6 +83,7 @@ def test_a_second_derivative_is_that_of_tiles(uncompiled):
         torch.testing.assert_close(ours, wanted, atol=1e-11, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_program_that_users_compile_has_it_whole():
     graph, _, nodes = problem()
     nodes = [x.detach().float() for x in nodes]

@@ -51,9 +51,11 @@ def test_causally_it_is_a_prefix_sum_the_recurrent_network_of_katharopoulos():
     torch.testing.assert_close(made(x, graphs.causal(131)), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+LAYERS = [{}, {"normalize": "none", "feature_map": "identity"}, {"num_kv_heads": 1, "feature_map": "softmax"}]
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"normalize": "none", "feature_map": "identity"}, {"num_kv_heads": 1, "feature_map": "softmax"}]
+    ("name", "options"), [(name, LAYERS[(i + j) % 3]) for i, name in enumerate(GRAPHS) for j in (0, 1)]
 )
 def test_running_sums_are_message_passing_with_every_gradient(name, options):
     mine, theirs = layer(**options), layer("message_passing", **options)

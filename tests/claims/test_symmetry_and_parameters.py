@@ -11,7 +11,7 @@ from graphattn.models import Encoder
 from graphattn.nn import GraphAttention, LearnedPosition, SinusoidalPosition, TransformerBlock
 
 ORDER = torch.tensor([3, 0, 6, 4, 1, 2, 5])
-few = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+few = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 
 
 def wild(module, seed=0):

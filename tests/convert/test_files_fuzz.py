@@ -30,17 +30,16 @@ def test_every_seed_is_a_good_file(tmp_path):
         assert not wrong
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_only_loader_error_escapes(seed, tmp_path):
+def test_only_loader_error_escapes(tmp_path):
     taken = 0
-    for number in range(8 * len(SEEDS)):
-        ending, data = mutated(seed, number)
+    for number in range(4 * len(SEEDS)):
+        ending, data = mutated(0, number)
         path = tmp_path / f"fuzz{ending}"
         path.write_bytes(data)
         loaders, wrong = attempt(path)
-        assert not wrong, f"fuzz_files.py --seed {seed} --only {number}"
+        assert not wrong, f"fuzz_files.py --seed 0 --only {number}"
         taken += bool(loaders)
-    assert taken > 30, "mutations that leave a good file reach further"
+    assert taken > 15, "mutations that leave a good file reach further"
 
 
 def test_a_name_of_a_megabyte_does_not_fill_the_message(tmp_path):
@@ -94,7 +93,7 @@ def test_the_fuzzer_sees_a_fault(what, monkeypatch):
 def test_bytes_at_random(kind, tmp_path):
     path = tmp_path / f"fuzz{kind}"
 
-    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.binary(max_size=300) | st.text(alphabet="0123456789.eE+-/ \n\t,#nanifvOF", max_size=300).map(str.encode))
     def fuzz(data):
         path.write_bytes(data)

@@ -268,6 +268,9 @@ def test_it_draws_nothing_from_the_global_generator():
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(7)
     assert verify(CAUSAL, backends=("dense",)) == first
+    layer, drawn = GraphAttention(8, 2, dropout=0.5), torch.get_rng_state()
+    assert verify(layer, CAUSAL, dtypes=(torch.float64,), backends=("dense",)).ok
+    assert torch.equal(torch.get_rng_state(), drawn)
     assert verify(CAUSAL, backends=("dense",), seed=1) != first
 
 
@@ -306,30 +309,6 @@ def test_the_report_prints_narrowly_and_completely():
     assert len({line.index(verdict) for line, verdict in zip(rows, ("ok", "WRONG"), strict=True)}) == 1
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_report_prints_the_worst_of_several_errors(dtype):
-    """The worst against its own bound, wherever it stands: the largest error of those beside the output is not it."""
-    rows = [
-        Row("dense", dtype, "plain", "output", 1e-16, 1e-12),
-        Row("dense", dtype, "capped", "output", 4e-9, 1e-12),
-        Row("dense", dtype, "biased", "output", 2e-15, 1e-12),
-        Row("dense", dtype, "plain", "grad query", 3e-14, 1e-12),
-        Row("dense", dtype, "plain", "lse", 7e-3, 1e-2),
-        Row("dense", dtype, "scaled", "grad value", 6e-8, 1e-12),
-        Row("dense", dtype, "plain", "grad key", 5e-13, 1e-12),
-    ]
-    for order in (rows, rows[::-1], rows[3:] + rows[:3]):
-        report = some_report(rows=tuple(order))
-        (line,) = (line for line in str(report).splitlines() if line.startswith("dense"))
-        assert line.split() == [
-            "dense", dtype, "WRONG", "4.0e-09", "1.0e-12", "6.0e-08", "1.0e-12", "grad", "value", "(scaled)",
-        ]  # fmt: skip
-        assert report.worst is rows[5]
-    lost = some_report(rows=(*rows, Row("dense", dtype, "plain", "second value", math.nan, 1e-12)))
-    (line,) = (line for line in str(lost).splitlines() if line.startswith("dense"))
-    assert line.endswith("nan 1.0e-12  2nd grad value (plain)")  # NaN is worse than any number
-
-
 def test_the_report_judges():
     report = some_report()
     assert not report.ok
@@ -353,23 +332,8 @@ def test_the_report_is_json():
     assert result["refusals"][0]["reasons"] == ["too large", "too wide"]
 
 
-def test_the_report_is_frozen():
-    with pytest.raises(AttributeError):
-        some_report().rows = ()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal", "repeated_edges", "union_of_rules"])
 def test_a_real_report_fits_a_hundred_columns(name):
     lines = str(verify(GRAPHS[name]())).splitlines()
     assert max(map(len, lines[2:])) <= 100
-
-
-def test_the_callers_random_numbers_stay_as_they_were():
-    before = torch.get_rng_state()
-    layer = GraphAttention(8, 2, dropout=0.5)
-    drawn = torch.get_rng_state()
-    assert not torch.equal(before, drawn)
-    causal = GRAPHS["causal"]()
-    assert verify(layer, causal, dtypes=(torch.float64,), backends=("dense",)).ok
-    assert torch.equal(torch.get_rng_state(), drawn)

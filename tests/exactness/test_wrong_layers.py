@@ -419,8 +419,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("graph", [CAUSAL, RANDOM], ids=["causal", "random"])
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize(("name", "graph"), list(zip(RIGHT, itertools.cycle((CAUSAL, RANDOM)), strict=False)))
 def test_a_right_layer_is_accused_of_nothing(name, graph):
     mask, layer = graph.mask(), RIGHT[name]
     report = verify(lambda q, k, v: layer(q, k, v, mask), graph)

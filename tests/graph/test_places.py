@@ -54,9 +54,9 @@ def cloud_batch(seed):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_has_the_edges_of_the_builder_on_100_batches(name):
+def test_a_recipe_has_the_edges_of_the_builder_on_many_batches(name):
     recipe, eager = RECIPES[name]
-    for seed in range(100 if name in ("knn", "radius", "ball_query", "voxel_windows") else 10):
+    for seed in range(30 if name in ("knn", "radius", "ball_query", "voxel_windows") else 10):
         pos, batch = cloud_batch(seed)
         graph, wanted = recipe(pos, batch), eager(pos, batch)
         same = torch.equal(graph.edge_index, wanted.edge_index)

@@ -51,7 +51,7 @@ def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     assert len(numbers["rows"]) == 11
 
 
-def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
+def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path, no_pictures):
     folder = tmp_path / "broken"
     shutil.copytree(tiny.folder, folder)
     path = folder / records.TRIALS
@@ -244,7 +244,7 @@ def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_
     assert b"CreationDate" not in found[0][0]
 
 
-def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(tmp_path):
+def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(tmp_path, no_pictures):
     found = tiny_run(tmp_path, metric="bits", controls=("full", "shuffled"), seeds=1)
     one, full, shuffled = (found.row(name) for name in ("window", "full", "shuffled labels, window"))
     assert found.differences(one, full) == [full.scores[0] - one.scores[0]]

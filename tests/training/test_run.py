@@ -49,8 +49,8 @@ def keys(told, above=()):
 def test_an_edited_run_is_refused_by_the_name_of_the_key_or_read(copy):
     text = (copy / "run.json").read_text()
     refused = []
-    for path in keys(json.loads(text)):
-        for value in WRONG:
+    for number, path in enumerate(keys(json.loads(text))):
+        for value in WRONG[number % 3 :: 3]:
             told = json.loads(text)
             inner = told
             for key in path[:-1]:
@@ -61,7 +61,7 @@ def test_an_edited_run_is_refused_by_the_name_of_the_key_or_read(copy):
                 Run.load(copy).new_model()
             except GraphAttnError as error:
                 refused.append((path, str(error)))
-    assert len(refused) > 200
+    assert len(refused) > 70
     for path, message in refused:
         names = [re.escape(key) for key in path if isinstance(key, str)]
         assert re.search("|".join([*names, "Infinity"]), message), (path, message)
