@@ -19,6 +19,7 @@ ROOMS = [
     "versions",
     "errors",
     "arguments",
+    "compiled",
     "graph",
     "graphs",
     "convert",

@@ -22,8 +22,8 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
 
+from ..compiled import has_folder
 from .lanes import (
     FAST,
     UNWRAPPED,
@@ -39,18 +39,8 @@ from .lanes import (
 )
 from .widths import products, weighted_sum
 
-
-def _has_folder() -> bool:
-    """True if compiled code has a folder; a container may have none that can be written to."""
-    try:
-        FunctionCache(_has_folder)
-    except RuntimeError:
-        return False
-    return True
-
-
 _INNER: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", **UNWRAPPED}
-_JIT = _INNER | {"cache": _has_folder(), "no_cpython_wrapper": False}
+_JIT = _INNER | {"cache": has_folder(), "no_cpython_wrapper": False}
 PIECE = 512  # edges summed before the sum joins the row's total
 SPACE = 1 << 18  # numbers of a block of rows, of all heads
 SOON = 3  # rows between asking for a node and using it

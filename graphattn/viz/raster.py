@@ -3,16 +3,13 @@
 import math
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.edges_numba import _has_folder
+from ..compiled import compiled
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-
-_compiled = numba.njit(cache=_has_folder(), nogil=True)
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def balls(centres: Array, radius: Array, size: tuple[int, int]) -> Covered:
     return Covered(row, column, item, np.stack((right, up, front), 1))
 
 
-@_compiled
+@compiled
 def _triangles(corners, height, width):
     near = np.full((height, width), -np.inf)
     item = np.full((height, width), -1)
@@ -87,7 +84,7 @@ def _triangles(corners, height, width):
     return item, inside
 
 
-@_compiled
+@compiled
 def _balls(centres, reach, height, width):
     near = np.full((height, width), -np.inf)
     item = np.full((height, width), -1)

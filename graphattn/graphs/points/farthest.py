@@ -93,43 +93,14 @@ def _one_by_one(points: Tensor, count: int, start: int) -> Tensor:
 
 
 def _by_blocks(points: Tensor, count: int, start: int) -> Tensor:
-    """The same choices; blocks of points that are all nearer to an earlier choice are skipped.
-
-    Rounding is monotonic, so no point of a box has a smaller computed distance than the box: nothing is missed.
-    """
+    """The same choices; blocks of points that are all nearer to an earlier choice are skipped."""
+    try:
+        from .farthest_blocks import choose  # numba takes half a second
+    except ModuleNotFoundError:
+        return _one_by_one(points, count, start)
     n = points.shape[0]
-    pads = -n % _BLOCK
-    order = np.pad(curve_order(points[:, :16]).numpy(), (0, pads), mode="edge")
-    place = np.ascontiguousarray(points.numpy()[order].T).reshape(points.shape[1], -1, _BLOCK)
-    low, high = place.min(2), place.max(2)
-    index = order.reshape(-1, _BLOCK)
-    least = np.full(index.shape, np.inf)
-    least.reshape(-1)[n:] = -1.0  # chosen points and padding
-    where = np.empty(n, dtype=np.int64)
-    where[order[:n]] = np.arange(n)
-    farthest, which = np.full(len(index), np.inf), index.min(1)
-    chosen = np.empty(count, dtype=np.int64)
-    current = start
-    for i in range(count):
-        chosen[i] = current
-        least.reshape(-1)[where[current]] = -1.0
-        point = points[current].tolist()
-        gaps = [np.maximum(a - x, x - b) for a, b, x in zip(low, high, point, strict=True)]
-        box = _sum_of_squares([np.maximum(gap, 0) for gap in gaps])
-        near = np.flatnonzero(box <= farthest)
-        squared = _sum_of_squares([axis[near] - x for axis, x in zip(place, point, strict=True)])
-        new = np.minimum(least[near], squared)
-        least[near] = new
-        best = new.max(1)
-        farthest[near] = best
-        which[near] = np.where(new == best[:, None], index[near], n).min(1)
-        current = int(which[farthest == farthest.max()].min())
-    return torch.from_numpy(chosen)
-
-
-def _sum_of_squares(differences: list[np.ndarray]) -> np.ndarray:
-    """The sum of squares, axis by axis, as in :func:`squared_distance`."""
-    total = differences[0] * differences[0]
-    for difference in differences[1:]:
-        total += difference * difference
-    return total
+    order = np.pad(curve_order(points[:, :16]).numpy(), (0, -n % _BLOCK), mode="edge")
+    place = np.ascontiguousarray(points.double().numpy()[order].T).reshape(points.shape[1], -1, _BLOCK)
+    row = np.empty(n, np.int64)
+    row[order[:n]] = np.arange(n)
+    return torch.from_numpy(choose(place, order.reshape(-1, _BLOCK), row, count, start))
