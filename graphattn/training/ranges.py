@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from ..convert.files._guard import read
@@ -87,6 +86,8 @@ def _of_file(inputs: Inputs, data: Any) -> dict[str, tuple[float, float, float]]
         found[word] = _spread(values[::step].flatten())
     pos = data.levels.levels[0].pos.double().numpy()
     if len(pos) > 1:
+        from scipy.spatial import cKDTree  # an extra of graphs of points
+
         far = cKDTree(pos).query(pos[:: max(1, len(pos) // 1000)], 2)[0][:, 1]
         found[_SPACING] = (float(np.median(far)) * (inputs.scale or 1.0),) * 3
     return found
