@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import ndimage
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from ..errors import LoaderError
@@ -129,6 +127,8 @@ def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
 
     Source: Zhang et al. 2003, "A progressive morphological filter", with one window.
     """
+    from scipy import ndimage  # needed for training alone
+
     axis = AXES.index(up)
     z = pos[:, axis].double().numpy()
     plane = np.delete(pos.double().numpy(), axis, 1)
@@ -151,6 +151,8 @@ def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
 
 def _blocks(pos: Tensor, inputs: Inputs, shift: Tensor) -> list[Tensor]:
     """Rows of overlapping blocks, squares across ``upward`` or cubes; every point is in one at least."""
+    from scipy.spatial import cKDTree
+
     axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
     place = (pos[:, axes] - pos[:, axes].amin(0)) / inputs.block + shift[axes]
     rows, column = [], torch.arange(len(pos))
