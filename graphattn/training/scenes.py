@@ -170,6 +170,8 @@ def _blocks(pos: Tensor, inputs: Inputs, shift: Tensor) -> list[Tensor]:
 
 def grid_of(folder: Any, numbers: list[int]) -> float:
     """Side of the cells that scans are thinned to: three times the distance of neighbours, less for small scans."""
+    from scipy.spatial import cKDTree
+
     sides = []
     for number in numbers[:: max(1, len(numbers) // 8)]:
         pos = _checked(folder[number], folder.name(number)).numpy()
