@@ -190,11 +190,11 @@ def test_compiled_code_gives_a_nan_for_a_nan_query(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("num_sources", [1, 7, 8, 9, 16, 17, 257])
 @pytest.mark.parametrize("make", [ga.graphs.full, ga.graphs.causal])
-def test_no_number_of_sources_makes_a_bad_query_a_row_of_zeros(make, num_sources, dtype):
+def test_no_number_of_sources_makes_a_bad_query_a_row_of_zeros(make, dtype):
     """SDPA's short kernels do, for fewer sources than a register holds numbers."""
-    x = torch.randn(num_sources, 1, 8, dtype=dtype)
-    query = x.clone()
-    query[-1, 0, 3] = NAN
-    assert ga.attention(query, x, x, make(num_sources))[-1].isnan().all()
+    for num_sources in (1, 7, 8, 9, 16, 17, 257):
+        x = torch.randn(num_sources, 1, 8, dtype=dtype)
+        query = x.clone()
+        query[-1, 0, 3] = NAN
+        assert ga.attention(query, x, x, make(num_sources))[-1].isnan().all(), num_sources

@@ -37,7 +37,7 @@ def test_show_of_a_graph_too_large_for_facts_says_so(shell):
     assert "200,000,000 nodes" in shown["notes"][0]
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("ending", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_show_writes_a_picture(shell, tmp_path, ending):
     out = tmp_path / f"swin.{ending}"
     done = shell(f"show 'window_partition((6, 10), (3, 5))' --out {out}")

@@ -105,10 +105,9 @@ def test_there_and_back(name):
     assert again.is_rule
     assert np.array_equal(counts_of(again), counts)
     if counts.size:
-        for block_size in ((3, 2), 128):
-            again = from_block_mask(to_block_mask(graph, block_size))
-            assert np.array_equal(counts_of(again), counts)
-        assert np.array_equal(counts_of(from_block_mask(to_block_mask(again))), counts)
+        again = from_block_mask(to_block_mask(graph, (3, 2)))
+        assert np.array_equal(counts_of(again), counts)
+        assert np.array_equal(counts_of(from_block_mask(to_block_mask(again))), counts)  # of 128
 
 
 @ALL_SIMPLE

@@ -137,14 +137,12 @@ def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
         part[path[-1]] = marker
         text = json.dumps(whole)
         part[path[-1]] = value
-        for wrong in (WRONG[count % len(WRONG)], WRONG[(count + 5) % len(WRONG)]):
-            if wrong == json.dumps(value):
-                continue
-            (tmp_path / records.PLAN).write_text(text.replace(f'"{marker}"', wrong))
-            with pytest.raises(LoaderError, match="expected a plan of a study"):
-                records.read_plan(tmp_path)
-            count += 1
-    assert count > 300
+        wrong = WRONG[count % len(WRONG)] if WRONG[count % len(WRONG)] != json.dumps(value) else "[[]]"
+        (tmp_path / records.PLAN).write_text(text.replace(f'"{marker}"', wrong))
+        with pytest.raises(LoaderError, match="expected a plan of a study"):
+            records.read_plan(tmp_path)
+        count += 1
+    assert count > 150
     content = (tiny.folder / records.PLAN).read_bytes()
     for other in (
         b"",
