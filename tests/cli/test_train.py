@@ -60,7 +60,8 @@ def test_resume_takes_what_the_run_says(shell, tmp_path):
     assert again["scores"] == shell.json(f"evaluate {run}")["scores"]
 
 
-def test_labels_and_names_are_said_on_the_line(shell, tmp_path):
+def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphattn.training.fit.save_report", lambda *args: None)  # a page takes longer than the rest
     folder = labelled_points(tmp_path / "scans")
     for path in folder.iterdir():
         shape = ga.load(path)

@@ -179,6 +179,7 @@ def test_over_squashing_asks_the_root_for_the_leaf_of_its_key():
     assert {kind for kind, _ in narrow.kinds.values()} == {"arm", "self", "full", "rewired", "shuffled"}
 
 
+@pytest.mark.slow
 def test_ways_to_the_root_foretell_its_gradient():
     """The tree's narrow ways, those of a hub, of an expander, and all pairs; no number is fitted."""
     (comparison,), graphs = over_squashing.comparisons((4,), 1, None), over_squashing.arms(4)
