@@ -71,7 +71,8 @@ def train(
         Optional[float], typer.Option(help="Side of the cells that scenes are thinned to; 0 for none.")
     ] = None,
     block: Annotated[
-        Optional[float], typer.Option(help="Side of the blocks that large scenes are cut into; 0 for none.")
+        Optional[float],
+        typer.Option(help="Side of the blocks that scenes are cut into; by default of large ones alone."),
     ] = None,
     elements: Annotated[
         Optional[str], typer.Option(help="Of meshes: vertices, faces or edges; by default what has labels.")

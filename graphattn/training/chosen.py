@@ -15,11 +15,11 @@ from .elements import TOKEN, count_of
 from .inputs import Inputs
 from .loop import Schedule
 from .models import MODELS
-from .scenes import AXES, MANY, block_of, grid_of
+from .scenes import AXES, MANY, grid_of
 from .tasks import TASKS, Task
 
 _LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
-_SCENE = {"widths": [32, 32, 64, 64], "depths": [1, 1, 1, 1], "edges": ["offset", "distance", "alignment"]}
+_SCENE = {"widths": [32, 32, 64, 64], "depths": [0, 1, 1, 1], "edges": ["offset", "distance", "alignment"]}
 NEAR = "knn(..., 12, include_self=True, clamp=True)"
 _UNEQUAL = 5.0  # the most frequent class over the rarest, from which classes are weighted
 
@@ -148,8 +148,7 @@ def scene_of(
         return (inputs if up == "none" else replace(inputs, upward=up)), {}
     axis = "" if up == "none" else up
     side = positive(grid, "grid") if grid else grid_of(shapes, numbers)
-    scene = replace(inputs, upward=axis, grid=side)
-    scene = replace(scene, block=block_of(shapes, numbers, scene) if block is None else float(block))
+    scene = replace(inputs, upward=axis, grid=side, block=float(block or 0))
     if name == "perceptron":
         return scene, {}
     words, options = scene.features, {}

@@ -100,6 +100,10 @@ class Prepared(Dataset):
                 self._room[0] -= size
         return data
 
+    def keep_nothing(self) -> None:
+        """Hold no shape in memory: each is read once."""
+        self._room = [0]
+
     def name(self, index: int) -> str:
         """The file of a shape."""
         return str(self.folder.name(self.numbers[index]))

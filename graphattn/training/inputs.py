@@ -66,7 +66,7 @@ class Inputs:
             ``None`` keeps them.
         upward: "x", "y" or "z", the axis that points up; "" is none. Shapes are then turned about it alone in training.
         grid: Side of the cells that scans are thinned to, a point for each, in their own units; 0 for none.
-        block: Side of the blocks that they are cut into, likewise.
+        block: Side of the blocks that they are cut into, likewise; 0 is that of some 8,192 points, for large scans.
     """
 
     features: tuple[str, ...]

@@ -26,12 +26,21 @@ def left_out(run: Run, shapes: ShapeFolder) -> list[str]:
     return [name for name in rows if name not in known]
 
 
+def scene_of(run: Run) -> str:
+    """How scans are read, in words."""
+    up = f"{run.inputs.upward} is up (--up), " if run.inputs.upward else ""
+    block = f", cut into blocks of {run.inputs.block:g}" if run.inputs.block else ""
+    return f"{up}thinned to cells of {run.inputs.grid:g} (--grid){block}"
+
+
 def reads(run: Run, shapes: ShapeFolder) -> str:
     """The inputs of a run in words, and the properties of the files that are none."""
     words = ""
     if shapes.left:
         words = f"left out, as not all files have them: {', '.join(shapes.left[:12])}\n"
     words += f"reads {', '.join(dict.fromkeys((*run.inputs.features, *run.inputs.signals)))}"
+    if run.inputs.grid:
+        words += f"; scenes: {scene_of(run)}"
     left = left_out(run, shapes)
     if left:
         names = ", ".join(map(repr, left[:12])) + (", ..." if len(left) > 12 else "")

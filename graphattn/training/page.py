@@ -15,7 +15,7 @@ from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
 from .gallery import chosen, gallery, isolated
-from .notes import left_out
+from .notes import left_out, scene_of
 from .run import SAID
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
 def _facts(run: "Run", result: "Evaluation") -> dict[str, str]:
     how, inputs = run.schedule, run.inputs
     graphs = " ; ".join(inputs.graph) or "none"
+    if inputs.grid:
+        graphs += f" ; {scene_of(run)}"
     levels = f", levels that keep {' and '.join(f'{r:g}' for r in inputs.ratio)} of the points" * bool(inputs.ratio)
     size = sum(p.numel() for p in run.new_model().parameters())
     return {

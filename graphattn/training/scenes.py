@@ -56,7 +56,8 @@ class Scenes:
             self._cell[number] = sample.cell
             if inputs.upward:
                 self._above[number] = above_ground(pos, inputs.upward, 2 * inputs.grid)
-            for rows in _blocks(pos[kept], inputs, shift) if inputs.block else [torch.arange(len(kept))]:
+            side = block_of(pos[kept], inputs)
+            for rows in _blocks(pos[kept], inputs.upward, side, shift) if side else [torch.arange(len(kept))]:
                 self._rows.append((number, kept[rows]))
                 self.labels.append(shape.y[kept[rows]] if "y" in shape else torch.full((len(rows),), -1))
         self.sizes = torch.tensor([len(rows) for _, rows in self._rows])
@@ -102,13 +103,16 @@ def prepared(
     numbers: list[int],
     augment: tuple[str, ...] = (),
     like: Prepared | None = None,
-    vote: int = 0,
+    vote: int | None = None,
 ) -> Prepared:
-    """Some shapes of a folder as a run's model reads them, whole or in blocks."""
+    """Some shapes of a folder as a run's model reads them, whole or in blocks; those of a vote are read once."""
     if not run.inputs.grid:
         return Prepared(folder, numbers, run.inputs, augment, like)
-    scenes = Scenes(folder, numbers, run.inputs, vote)
-    return Prepared(scenes, list(range(len(scenes))), run.inputs, augment)
+    scenes = Scenes(folder, numbers, run.inputs, vote or 0)
+    made = Prepared(scenes, list(range(len(scenes))), run.inputs, augment)
+    if vote is not None:
+        made.keep_nothing()
+    return made
 
 
 def _checked(shape: Any, name: str) -> Tensor:
@@ -149,12 +153,12 @@ def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
     return torch.from_numpy(z - under).float()
 
 
-def _blocks(pos: Tensor, inputs: Inputs, shift: Tensor) -> list[Tensor]:
-    """Rows of overlapping blocks, squares across ``upward`` or cubes; every point is in one at least."""
+def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
+    """Rows of overlapping blocks, squares across ``up`` or cubes; every point is in one at least."""
     from scipy.spatial import cKDTree
 
-    axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
-    place = (pos[:, axes] - pos[:, axes].amin(0)) / inputs.block + shift[axes]
+    axes = [axis for axis, name in enumerate(AXES) if name != up]
+    place = (pos[:, axes] - pos[:, axes].amin(0)) / side + shift[axes]
     rows, column = [], torch.arange(len(pos))
     near = None
     for cell in place.floor().unique(dim=0):
@@ -189,20 +193,14 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
     return nice(side)
 
 
-def block_of(folder: Any, numbers: list[int], inputs: Inputs) -> float:
-    """Side of blocks of some 8,192 points, for scans that are large after they were thinned; else 0."""
-    sides = []
-    for number in numbers:
-        pos = _checked(folder[number], folder.name(number))
-        if len(pos) <= _LARGE:
-            continue
-        kept = pos[grid_sample(pos, inputs.grid).kept]
-        if len(kept) > _LARGE:
-            axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
-            wide = 8 * inputs.grid
-            occupied = len((kept[:, axes] / wide).floor().unique(dim=0))
-            sides.append(wide * (_THIN * occupied / len(kept)) ** (1 / len(axes)))
-    return nice(min(sides)) if sides else 0.0
+def block_of(kept: Tensor, inputs: Inputs) -> float:
+    """Side of the blocks of a thinned scan: the run's, or of some 8,192 points where it is large; else 0."""
+    if inputs.block or len(kept) <= _LARGE:
+        return inputs.block
+    axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
+    wide = 8 * inputs.grid
+    occupied = len((kept[:, axes] / wide).floor().unique(dim=0))
+    return nice(wide * (_THIN * occupied / len(kept)) ** (1 / len(axes)))
 
 
 def nice(side: float) -> float:

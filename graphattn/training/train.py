@@ -77,8 +77,8 @@ def train(
             its own scale, and it is turned about that axis alone.
         grid: Side of the cells that scenes are thinned to, a point for each, in the units of the files; 0 for none.
             By default some three times the distance of neighbouring points. All points are predicted as their cells.
-        block: Side of the overlapping blocks that scenes are cut into, likewise. By default those of some 8,192 points
-            where a thinned scan has more than 32,768. Answers are averaged where blocks overlap.
+        block: Side of the overlapping blocks that scenes are cut into, in the units of the files; by default those of
+            some 8,192 points where a thinned scan has more than 32,768. Answers are averaged where blocks overlap.
         elements: What a token of a mesh is for the model "mesh": "vertices", "faces" or "edges"; by default what has
             labels. Those of faces are the property ``label`` of a .ply's faces; of edges (in the order of
             :func:`graphattn.graphs.mesh_edge_ends`) and of faces also ``y`` of a .npz.

@@ -83,9 +83,13 @@ def test_cells_and_blocks_are_chosen_by_the_scans():
     )
     side = grid_of(shapes, [0, 1])
     assert side in (0.5, 1.0)
-    assert block_of(shapes, [0], Inputs(("constant",), upward="z", grid=side)) == 0.0
-    large = Listed([Shape(pos=torch.rand(90_000, 3, dtype=torch.float64) * torch.tensor([300.0, 300, 0.1]))])
-    assert block_of(large, [0], Inputs(("constant",), upward="z", grid=0.5)) == 100.0
+    assert block_of(shapes[0].pos, Inputs(("constant",), upward="z", grid=side)) == 0.0
+    large = torch.rand(90_000, 3, dtype=torch.float64) * torch.tensor([300.0, 300, 0.1])
+    inputs = Inputs(("constant",), upward="z", grid=0.5)
+    assert block_of(large, inputs) == 100.0
+    cut = Scenes(Listed([Shape(pos=large)]), [0], inputs)
+    assert 9 <= len(cut) <= 16
+    assert int(cut.sizes.max()) < 15_000  # the activations of one block at a time
     with pytest.raises(LoaderError, match="got all at one"):
         grid_of(Listed([Shape(pos=torch.ones(9, 3))]), [0])
 
