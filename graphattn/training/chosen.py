@@ -19,7 +19,7 @@ from .scenes import AXES, MANY, grid_of
 from .tasks import TASKS, Task
 
 _LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
-_SCENE = {"widths": [32, 32, 64, 64], "depths": [0, 1, 1, 1], "edges": ["offset", "distance", "alignment"]}
+_SCENE = {"widths": [32, 32, 64, 64], "depths": [1, 1, 1, 1], "edges": ["offset", "distance", "alignment"]}
 NEAR = "knn(..., 12, include_self=True, clamp=True)"
 _UNEQUAL = 5.0  # the most frequent class over the rarest, from which classes are weighted
 
