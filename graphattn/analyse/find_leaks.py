@@ -132,7 +132,7 @@ def find_leaks(
     S = x.shape[axis]
     generator = torch.Generator().manual_seed(seed)
     sources = _chosen(S, at_most, generator)
-    with _left_as_it_was(module), torch.no_grad():
+    with left_as_it_was(module), torch.no_grad():
         if isinstance(module, torch.nn.Module):
             module.eval()
         changed, random = _changed(_SeededModule(module, seed), x, axis, sources, generator)
@@ -221,7 +221,7 @@ def _pairs(pairs: Tensor, sources: Tensor) -> tuple[tuple[tuple[int, int], ...],
 
 
 @contextmanager
-def _left_as_it_was(module: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def left_as_it_was(module: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Puts back torch's random state, and the modes and buffers of the modules."""
     parts = [part for known in _modules(module) for part in known.modules()]
     modes = [part.training for part in parts]
