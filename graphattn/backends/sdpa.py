@@ -1,13 +1,13 @@
 """Dense attention, heads first: torch's SDPA with any number of derivatives, and the same product written out."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..errors import BackendError
+from ..kernels.again import twice_differentiable
 from ..kernels.modes import can_read_values, plain_operations_only, without_autocast
 from .request import HALF, Request
 from .rows import Weigh
@@ -138,9 +138,17 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and raises when they are taken
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
         return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, mask.bias)):
-        return _TwiceDifferentiable.apply(query, key, value, mask.bias, mask.allowed, mask.causal, scale, dropout_p)
-    return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+
+    def run(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
+        return (_in_four_dimensions(query, key, value, Mask(allowed, bias, causal), scale, dropout_p),)
+
+    def definition(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
+        if dropout_p > 0.0:
+            raise BackendError('second derivatives through dropout need backend="message_passing"')
+        return (unfused_attention(query, key, value, Mask(allowed, bias, causal), scale).output.to(query.dtype),)
+
+    allowed, bias, causal = mask
+    return twice_differentiable(run, definition, query, key, value, bias, random=dropout_p > 0.0)[0]
 
 
 def misread(query: Tensor, bias: Tensor | None) -> bool:
@@ -183,85 +191,3 @@ def _four(x: Tensor, lead: torch.Size) -> Tensor:
     if len(lead) == 1 and x.shape[:-3] == lead:
         return x
     return x.expand(*lead, -1, -1, -1).reshape(math.prod(lead), *x.shape[-3:])
-
-
-class _Entrance(torch.autograd.Function):
-    """The root of a separate autograd graph. Not a leaf: a graph holds its leaves in memory, even in a checkpoint."""
-
-    @staticmethod
-    def forward(ctx: Any, start: Tensor, x: Tensor) -> Tensor:
-        return x.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
-        return None, None
-
-
-def _traced(
-    inputs: Sequence[Tensor | None], needed: Sequence[bool], mask: Mask, scale: float, dropout_p: float
-) -> tuple[list[Tensor | None], Tensor]:
-    """SDPA of query, key, value and bias as a separate autograd graph: its roots and its output."""
-    with torch.enable_grad():
-        start = torch.empty(0, requires_grad=True)
-        inner = [
-            _Entrance.apply(start, x) if x is not None and wanted else x
-            for x, wanted in zip(inputs, needed, strict=False)
-        ]
-        q, k, v, b = inner
-        return inner, _in_four_dimensions(q, k, v, mask._replace(bias=b), scale, dropout_p)  # type: ignore[arg-type]
-
-
-class _TwiceDifferentiable(torch.autograd.Function):
-    """SDPA with second derivatives, which its fused backward lacks: they write the product out."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        allowed: Tensor | None,
-        causal: bool,
-        scale: float,
-        dropout_p: float,
-    ) -> Tensor:
-        inputs, mask = (query, key, value, bias), Mask(allowed, bias, causal)
-        ctx.mask, ctx.scale, ctx.dropout_p = Mask(allowed, None, causal), scale, dropout_p
-        if dropout_p == 0.0 and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
-            # A checkpoint recomputes its block for each graph that unpacks it: trace SDPA in the backward.
-            ctx.save_for_backward(*inputs, *[None] * 5)
-            return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
-        inner, output = _traced(inputs, ctx.needs_input_grad, mask, scale, dropout_p)
-        # Saved tensors, so that torch frees them with its graph: the inputs, the inner copies, the output.
-        ctx.save_for_backward(*inputs, *inner, output)
-        return output.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        with without_autocast(grads[0].device.type):
-            return _TwiceDifferentiable._backward(ctx, *grads)
-
-    @staticmethod
-    def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        needed = [i for i in range(4) if ctx.needs_input_grad[i]]
-        saved = ctx.saved_tensors  # once: a checkpoint allows one access
-        outer, inside, output = saved[:4], saved[4:8], saved[8]
-        mask = ctx.mask._replace(bias=outer[3])
-        if not torch.is_grad_enabled():
-            if output is None:
-                inside, output = _traced(outer, ctx.needs_input_grad, mask, ctx.scale, 0.0)
-            inner = [inside[i] for i in needed]
-            first = torch.autograd.grad(output, inner, grads, retain_graph=True, materialize_grads=True)
-        else:
-            if ctx.dropout_p > 0.0:
-                raise BackendError('second derivatives through dropout need backend="message_passing"')
-            # Separate views: one of the inputs may have been computed from another.
-            views: list[Any] = [x if x is None else x.view_as(x) for x in outer]
-            query, key, value, bias = views
-            output = unfused_attention(query, key, value, mask._replace(bias=bias), ctx.scale).output.to(query.dtype)
-            first = torch.autograd.grad(output, [views[i] for i in needed], grads, create_graph=True)
-        results: list[Tensor | None] = [None] * 8
-        for i, grad in zip(needed, first, strict=True):
-            results[i] = grad
-        return tuple(results)

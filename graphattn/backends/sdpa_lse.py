@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.again import gradients_of_definition
 from ..kernels.modes import plain_operations_only, without_autocast
 from .sdpa import Mask, above_zero, bias_dwarfs_lse, sdpa_drops_nonfinite_rows, unfused_attention
 
@@ -28,11 +29,15 @@ def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: floa
         or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
     )
     if written or (bias is not None and bias.requires_grad):
-        output, _, lse = unfused_attention(query, key, value, mask, scale)
-        return output, lse
+        return _definition(query, key, value, mask, scale)
     if bias is None and mask.allowed is not None:
         bias = query.new_zeros(()).expand(mask.allowed.shape).masked_fill(~mask.allowed, -torch.inf)
     return _Fused.apply(query, key, value, bias, mask.causal, scale)
+
+
+def _definition(*arguments: Any) -> tuple[Tensor, Tensor]:
+    output, _, lse = unfused_attention(*arguments)
+    return output, lse
 
 
 class _Fused(torch.autograd.Function):
@@ -57,10 +62,8 @@ class _Fused(torch.autograd.Function):
     def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, output, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
-            views = [x.view_as(x) for x in (query, key, value)]  # one may have been computed from another
-            again = unfused_attention(views[0], views[1], views[2], Mask(None, bias, ctx.causal), ctx.scale)
-            first = torch.autograd.grad((again.output, again.lse), views, grads, create_graph=True)
-            return *first, None, None, None
+            rest = Mask(None, bias, ctx.causal), ctx.scale
+            return *gradients_of_definition(_definition, (query, key, value), rest, grads), None, None, None
         # The kernel subtracts <d_output, output> from each d_score; one more column adds the gradient of lse to it:
         # 1 in d_output, -d_lse in output, 0 in query, key and value.
         width = max(query.shape[-1], value.shape[-1])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
 from ..graph.modes import constant_result
-from ..kernels.again import gradients_of_definition
+from ..kernels.again import twice_differentiable
 from ..kernels.rows import take
 from ..plans.block_lists import MOST_BLOCKS, SIDE, WORD, BlockLists, Pieces, block_lists, num_blocks, ordered
 from ..plans.cache import cached
@@ -67,7 +67,7 @@ def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[.
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         return _run(plan, mask, inputs, lse, query, key, value)
 
-    output, log_sum = twice_differentiable(query, key, value, run, again)
+    output, log_sum = twice_differentiable(run, again, query, key, value, contiguous=True)
     shape = inputs.query.shape[:-1]
     return Outputs(output.reshape(*shape, value.shape[-1]), None, log_sum.reshape(shape) if lse else None)
 
@@ -174,40 +174,3 @@ def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair
         return output, more.lse
 
     return run
-
-
-def twice_differentiable(query: Tensor, key: Tensor, value: Tensor, run: Any, again: Any) -> Pair:
-    """``run`` with the second derivative of ``again``."""
-    tracked = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    if tracked and not torch.compiler.is_compiling():  # compiled code has one derivative only, and raises at the second
-        output, log_sum = _Again.apply(query, key, value, run, again)
-        return output, log_sum
-    return run(query, key, value)
-
-
-class _Again(torch.autograd.Function):
-    """Compiled code with the second derivative of the same in plain operations."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, run: Any, again: Any) -> Pair:
-        ctx.save_for_backward(query, key, value)
-        ctx.again = again
-        with torch.enable_grad():
-            leaves = [x.detach().requires_grad_(x.requires_grad) for x in (query, key, value)]
-            ctx.inner = leaves, run(*leaves)
-        output, lse = (x.detach() for x in ctx.inner[1])
-        ctx.set_materialize_grads(False)
-        return output, lse
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            return *gradients_of_definition(ctx.again, ctx.saved_tensors, (), grads), None, None
-        leaves, outputs = ctx.inner
-        keep = torch._C._autograd._get_current_graph_task_keep_graph()
-        if not keep:
-            ctx.inner = None  # frees this layer's memory before the backward of the next
-        given = [(x, g.contiguous()) for x, g in zip(outputs, grads, strict=True) if g is not None and x.requires_grad]
-        wanted = [x for x in leaves if x.requires_grad]
-        made = iter(torch.autograd.grad([x for x, _ in given], wanted, [g for _, g in given], retain_graph=keep))
-        return *(next(made) if x.requires_grad else None for x in leaves), None, None

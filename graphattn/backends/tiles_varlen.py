@@ -14,10 +14,11 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result
+from ..kernels.again import twice_differentiable
 from ..plans.sequences import Sequences, sequences
 from .request import HALF, Inputs, Outputs, Request, nodes_first
 from .sdpa import above_zero
-from .tiles_flex import Pair, twice_differentiable, without_place
+from .tiles_flex import Pair, without_place
 
 _MOST = 65_535  # limit of sequences: programs along an axis
 _BEYOND = 64  # approximate number of keys on each side of a window that are computed and masked
@@ -90,7 +91,7 @@ def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple
         output = attend(*rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window)
         return output.view_as(query), query.new_empty(0, 0, 0)
 
-    output, _ = twice_differentiable(query, key, value, run, again)
+    output, _ = twice_differentiable(run, again, query, key, value, contiguous=True)
     return Outputs(output.reshape(*inputs.query.shape[:-1], value.shape[-1]))
 
 

@@ -1,10 +1,12 @@
-"""Differentiable gradients: those of an operator's definition in plain operations."""
+"""Second derivatives of fused kernels: those of their definition in plain operations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .modes import without_autocast
 
 #: Arguments for the edges of an operator, by target and by source.
 LAYOUT = """Tensor ptr, Tensor index, Tensor edge, Tensor order, Tensor source_ptr, Tensor target, Tensor source_edge,
@@ -25,6 +27,89 @@ def gradients_of_definition(
     outputs, grad_outputs = zip(*given, strict=True)
     made = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=True, materialize_grads=True))
     return tuple(next(made) if x is not None and x.requires_grad else None for x in inner)
+
+
+def twice_differentiable(
+    run: Callable[..., tuple[Tensor, ...]],
+    definition: Callable[..., tuple[Tensor, ...]],
+    *operands: Tensor | None,
+    random: bool = False,
+    contiguous: bool = False,
+) -> tuple[Tensor, ...]:
+    """``run(*operands)`` with its own first derivative, and the second derivative of ``definition``.
+
+    Compiled code has one derivative only, and raises at the second.
+
+    Args:
+        run: Operations that autograd differentiates once.
+        definition: The same outputs in plain operations.
+        operands: Tensors of one device, the first of which is present.
+        random: True if two runs differ, as with dropout.
+        contiguous: True if the first derivative needs contiguous gradients of the outputs.
+    """
+    tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
+    if not tracked or torch.compiler.is_compiling():
+        return run(*operands)
+    outputs: tuple[Tensor, ...] = _TwiceDifferentiable.apply(run, definition, random, contiguous, *operands)
+    return outputs
+
+
+class _TwiceDifferentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, run: Any, definition: Any, random: bool, contiguous: bool, *operands: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        ctx.run, ctx.definition, ctx.contiguous = run, definition, contiguous
+        ctx.set_materialize_grads(False)
+        if not random and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            # A checkpoint recomputes its block for each graph that unpacks it: trace the run in the backward.
+            ctx.save_for_backward(*operands)
+            return run(*operands)
+        inner, outputs = _traced(run, operands, ctx.needs_input_grad[4:])
+        # Saved tensors, so that torch frees them with its graph: the operands, their inner copies, the outputs.
+        ctx.save_for_backward(*operands, *inner, *outputs)
+        return tuple(x.detach() for x in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        needed, saved = ctx.needs_input_grad[4:], ctx.saved_tensors  # once: a checkpoint allows one access
+        operands, inner, outputs = (saved[i : i + len(needed)] for i in (0, len(needed), 2 * len(needed)))
+        with without_autocast(operands[0].device.type):
+            if torch.is_grad_enabled():
+                return *(None,) * 4, *gradients_of_definition(ctx.definition, operands, (), grads)
+            if not outputs:
+                inner, outputs = _traced(ctx.run, operands, needed)
+            given = [(x, g) for x, g in zip(outputs, grads, strict=True) if g is not None and x.requires_grad]
+            made = iter(
+                torch.autograd.grad(
+                    [x for x, _ in given],
+                    [x for x, wanted in zip(inner, needed, strict=True) if wanted],
+                    [g.contiguous() if ctx.contiguous else g for _, g in given],
+                    retain_graph=torch._C._autograd._get_current_graph_task_keep_graph(),
+                    materialize_grads=True,
+                )
+            )
+        return *(None,) * 4, *(next(made) if wanted else None for wanted in needed)
+
+
+class _Entrance(torch.autograd.Function):
+    """The root of a separate autograd graph. Not a leaf: a graph holds its leaves in memory, even in a checkpoint."""
+
+    @staticmethod
+    def forward(ctx: Any, start: Tensor, x: Tensor) -> Tensor:
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+def _traced(run: Any, operands: Sequence[Tensor | None], needed: Sequence[bool]) -> tuple[list[Any], tuple[Any, ...]]:
+    """A run as a separate autograd graph: its roots and its outputs."""
+    with torch.enable_grad():
+        start = torch.empty(0, requires_grad=True)
+        inner = [_Entrance.apply(start, x) if wanted else x for x, wanted in zip(operands, needed, strict=True)]
+        return inner, run(*inner)
 
 
 def ends_in_order(ptr: Tensor, index: Tensor, edge: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
