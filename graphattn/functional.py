@@ -9,7 +9,7 @@ from torch import Tensor
 from .arguments import check_flags, device_named, whole
 from .arguments import dtype as checked_dtype
 from .backends.check import FLOATS, check
-from .backends.choose import Explanation, HeadsExplanation, explained
+from .backends.choose import Explanation, HeadsExplanation, explain_choice
 from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
@@ -184,4 +184,4 @@ def explain(
     request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, device_named(device), **flags)
     if isinstance(graph, PerHead):
         return HeadsExplanation.of(graph, request)
-    return explained(graph, request)
+    return explain_choice(graph, request)

@@ -10,9 +10,9 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.algebra import every_node
 from ..graph.edges import Edges
 from ..graph.forms import band
+from ..graph.limits import every_node
 from ..graph.need import need_graph
 from ..graph.runs import Runs
 from ..plans.cache import cached
@@ -52,7 +52,7 @@ def runs_of(edges: Edges) -> Runs | None:
     """The runs of every row of a set of edges, likewise."""
     if edges.num_runs > MOST_RUNS:
         return None
-    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.walk()]
+    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.chunks()]
     return _runs.canonical(Runs(*map(torch.cat, zip(*parts, strict=True)))) if parts else _runs.empty()
 
 

@@ -11,9 +11,9 @@ from ..arguments import check_flags, table, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.algebra import every_node
 from ..graph.facts import no_source_after_target
 from ..graph.layers import Layers
+from ..graph.limits import every_node
 from .forms import runs_of
 from .receptive_field import graphs_of
 from .walks import BUDGET, too_many

@@ -11,7 +11,7 @@ from ..graph.modes import without_modes
 from ..plans.cache import known
 from .base import BACKENDS, Backend
 from .heads import heads_read
-from .rates import measured, version
+from .rates import measured, revision
 from .request import HALF, Request
 
 
@@ -91,7 +91,7 @@ class HeadsExplanation:
         groups = []
         for _, part, first, last in graph.groups(request.heads):
             kv_heads = len(heads_read(first, last, request.heads, request.kv_heads))
-            groups.append((first, last, explained(part, request._replace(heads=last - first, kv_heads=kv_heads))))
+            groups.append((first, last, explain_choice(part, request._replace(heads=last - first, kv_heads=kv_heads))))
         return cls(graph, tuple(groups))
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,17 +147,17 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         if reasons:
             raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
         return backend
-    key = (version(), *BACKENDS.values(), request)
+    key = (revision(), *BACKENDS.values(), request)
     chosen = known(graph, "chosen backends", key, lambda: without_modes(lambda: _cheapest(graph, request)))
     if chosen is None:
-        explanation = explained(graph, request)
+        explanation = explain_choice(graph, request)
         reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]
         raise BackendError(f"no backend can run {graph!r}:", reasons)
     return chosen
 
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
-    """The choice of :func:`explained`; backends whose lower bound exceeds the best cost are skipped."""
+    """The choice of :func:`explain_choice`; backends whose lower bound exceeds the best cost are skipped."""
     device, best, least = request.device.type, None, math.inf
     for bare, backend in sorted(((_bare(each, device), each) for each in BACKENDS.values()), key=lambda pair: pair[0]):
         if bare >= least:
@@ -176,7 +176,7 @@ def _bare(backend: Backend, device: str) -> float:
     return rates["call_ms"] ** 2 * rates["training_factor"]
 
 
-def explained(graph: AttentionGraph, request: Request) -> Explanation:
+def explain_choice(graph: AttentionGraph, request: Request) -> Explanation:
     """The backend that ``"auto"`` would run, and the cost or refusal of each other one.
 
     Inference and training share one choice: that of the least geometric mean of the two times.

@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
+from ..graph.limits import MAX_BYTES
 from ..graph.modes import constant_result
 from ..kernels.modes import without_autocast
 from ..plans.cache import cached
 from .base import Backend
-from .request import Inputs, Outputs, Request, reasons_needing_edges
+from .request import Inputs, Outputs, Request, reasons_against_products
 from .rows import WORK, of_rows
-from .sdpa import Mask, fused, unfused_attention, written
+from .sdpa import Mask, fused, is_unfused, unfused_attention
 
 
 class Layout(NamedTuple):
@@ -77,13 +77,9 @@ class DenseBackend(Backend):
     halves = {"full": 0.25, "masked": 0.25}  # on tensor cores
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        reasons = reasons_needing_edges(request)
-        if request.edge_features:
-            reasons.append(
-                "edge features change a key from edge to edge, and a dense product has one key for all targets"
-            )
-        if 0 in (graph.num_targets, graph.num_sources, request.heads, request.head_dim, request.value_dim):
-            reasons.append("an axis has size 0")
+        reasons = reasons_against_products(request)
+        if 0 in (graph.num_targets, graph.num_sources):
+            reasons.append("the graph has no targets, or no sources")
         if graph.has_repeated_edges and request.of_rows:
             reasons.append("a dense product can count repeated edges under softmax alone, not under this normalisation")
         elif graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights):
@@ -104,7 +100,7 @@ class DenseBackend(Backend):
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         pairs = graph.num_targets * graph.num_sources
         wide = torch.finfo(request.statistics).bits // 8
-        if written(request) or request.lse:
+        if is_unfused(request) or request.lse:
             held = 7 if request.softcap or request.weights or request.lse else 5  # measured
             return held * request.batch * request.heads * pairs * wide
         if kind(graph) != "mask":
@@ -114,7 +110,7 @@ class DenseBackend(Backend):
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """All pairs of nodes."""
         pairs, shape = graph.num_targets * graph.num_sources, kind(graph)
-        if written(request) or request.lse:
+        if is_unfused(request) or request.lse:
             return "unfused", pairs * (WORK if request.of_rows else 1)
         if shape == "mask" or request.score_bias:
             return "masked", pairs

@@ -1,8 +1,18 @@
-"""Availability of devices, so that a missing one is refused before anything runs."""
+"""Availability of devices, of kernels on them, and of memory, so that a lack is refused before anything runs."""
+
+import re
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
 from ..errors import OptionError
+
+OLDEST = (8, 0)  # compute capability that Triton supports
+_MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+_UNKNOWN = 8 << 30  # bytes that are free, where the system does not tell
 
 
 def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on a machine with a GPU") -> str:
@@ -29,3 +39,69 @@ def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on
 def ran_out_of_memory(error: Exception) -> bool:
     """True if a device, or this machine, ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that may still be taken on a device, in bytes: of the machine, and of the control group on Linux."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        available = re.search(r"MemAvailable:\s+(\d+)", _MEMORY.read_text())
+        free = 1024 * int(available[1]) if available else _UNKNOWN
+    except OSError:
+        free = _UNKNOWN
+    for most, held in (
+        ("memory.max", "memory.current"),  # control groups, version 2 and 1
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            free = min(free, max(0, int((_GROUPS / most).read_text()) - int((_GROUPS / held).read_text())))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return free
+
+
+def without_kernels(device: torch.device) -> list[str]:
+    """Reasons why no kernel runs on a device in this process, if any."""
+    if device.type == "cuda":
+        return list(_triton_refuses(device))
+    if device.type != "cpu":
+        return [f"its kernels run on the CPU and on CUDA, and the tensors are on {device}"]
+    return without_compiler()
+
+
+@cache
+def _triton_refuses(device: torch.device) -> tuple[str, ...]:
+    """Reasons why Triton runs nothing on a device; the first call tries a kernel there."""
+    if find_spec("triton") is None:
+        return ("its kernels on CUDA need triton, which is not installed: pip install 'graphattn[gpu]'",)
+    try:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < OLDEST:
+            least, has = (".".join(map(str, x)) for x in (OLDEST, capability))
+            return (f"Triton's kernels are for compute capability {least} or later, and {device} has {has}",)
+        from ..kernels.edges_triton import probe
+
+        probe(device)
+    except Exception as error:  # from Triton, the driver, or the compiler of its launchers
+        message = next(iter(str(error).strip().splitlines()), "")
+        return (f"triton {version('triton')} runs nothing on {device}: {type(error).__name__}: {message[:200]}",)
+    return ()
+
+
+def without_compiler() -> list[str]:
+    """The reasons why no kernel can be compiled in this process, if any."""
+    if find_spec("numba") is None:
+        return ["numba is not installed"]
+    return list(_numba_refuses())
+
+
+@cache
+def _numba_refuses() -> tuple[str, ...]:
+    try:
+        import numba
+    except Exception as error:  # such as a numba that does not fit the installed NumPy
+        return (f"numba cannot be imported: {error}",)
+    if getattr(numba.config, "DISABLE_JIT", 0):
+        return ("numba compiles nothing: NUMBA_DISABLE_JIT is set",)
+    return ()

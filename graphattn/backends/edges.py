@@ -1,8 +1,5 @@
 """Fused kernels over edges: the cost of a sparse graph is that of its edges."""
 
-from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -17,15 +14,13 @@ from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target, effective_edges
 from ..plans.schedule import distance, order, rows_by_source, rows_by_target
 from .base import Backend
-from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first
+from .device import without_kernels
+from .request import Inputs, Outputs, Request, edges_too_many, flat_batch, flat_batch_of_edges
 from .scored import BLOCK, PER_NODE, scored_run
 
 SCORED = 6  # measured: time of an additive score over that of a product; other functions take more
 RELABELLED = 0.6  # measured: time of a step on relabelled nodes over reordered rows; a mesh of 40,962, 16,384 points
 NORMALIZED = 3.4  # measured: time per edge over that of softmax, forward and backward, windows of 65 to 1,024
-
-
-OLDEST = (8, 0)  # compute capability that Triton supports
 
 
 class EdgesBackend(Backend):
@@ -104,58 +99,12 @@ def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
     return Sizes(request.batch, targets, sources, edges, *nodes, number, wide, features, request.score_bias)
 
 
-def without_kernels(device: torch.device) -> list[str]:
-    """Reasons why no kernel runs on a device in this process, if any."""
-    if device.type == "cuda":
-        return list(_triton_refuses(device))
-    if device.type != "cpu":
-        return [f"its kernels run on the CPU and on CUDA, and the tensors are on {device}"]
-    return without_compiler()
-
-
-@cache
-def _triton_refuses(device: torch.device) -> tuple[str, ...]:
-    """Reasons why Triton runs nothing on a device; the first call tries a kernel there."""
-    if find_spec("triton") is None:
-        return ("its kernels on CUDA need triton, which is not installed: pip install 'graphattn[gpu]'",)
-    try:
-        capability = torch.cuda.get_device_capability(device)
-        if capability < OLDEST:
-            least, has = (".".join(map(str, x)) for x in (OLDEST, capability))
-            return (f"Triton's kernels are for compute capability {least} or later, and {device} has {has}",)
-        from ..kernels.edges_triton import probe
-
-        probe(device)
-    except Exception as error:  # from Triton, the driver, or the compiler of its launchers
-        message = next(iter(str(error).strip().splitlines()), "")
-        return (f"triton {version('triton')} runs nothing on {device}: {type(error).__name__}: {message[:200]}",)
-    return ()
-
-
-def without_compiler() -> list[str]:
-    """The reasons why no kernel can be compiled in this process, if any."""
-    if find_spec("numba") is None:
-        return ["numba is not installed"]
-    return list(_numba_refuses())
-
-
-@cache
-def _numba_refuses() -> tuple[str, ...]:
-    try:
-        import numba
-    except Exception as error:  # such as a numba that does not fit the installed NumPy
-        return (f"numba cannot be imported: {error}",)
-    if getattr(numba.config, "DISABLE_JIT", 0):
-        return ("numba compiles nothing: NUMBA_DISABLE_JIT is set",)
-    return ()
-
-
 def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     """Attention on a graph, or on edges that are inputs of a compiled program."""
     lead, request = inputs.query.shape[:-3], inputs.request()
     wide = request.statistics
-    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
-    bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
+    query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
+    bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     edge_projection = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
     edge_query = None
     if attr is not None and query.device.type == "cpu":

@@ -73,7 +73,7 @@ def measured(device: str = "cpu") -> bool:
     return bool(kept(device))
 
 
-def version() -> tuple[Hashable, ...]:
+def revision() -> tuple[Hashable, ...]:
     """A value that changes whenever the rates may have changed; much cheaper than reading them."""
     return torch.get_num_threads(), len(_written), *(kind for kinds in _tried.values() for kind in kinds.items())
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..graph import AttentionGraph, algebra
+from ..graph import AttentionGraph
+from ..graph.limits import MAX_BYTES
 from .rows import of_rows
 
 HALF = (torch.float16, torch.bfloat16)
@@ -127,21 +128,29 @@ def reasons_needing_edges(request: Request) -> list[str]:
     return reasons + ["a custom normalisation is a function of all edges of a target"] * own
 
 
+def reasons_against_products(request: Request) -> list[str]:
+    """The reasons why no product of all queries and keys, whole or in tiles, runs a call."""
+    reasons = reasons_needing_edges(request)
+    if request.edge_features:
+        reasons.append("edge features change a key from edge to edge, and a dense product has one key for all targets")
+    return reasons + ["an axis has size 0"] * (0 in (request.heads, request.head_dim, request.value_dim))
+
+
 def edges_too_many(graph: AttentionGraph) -> list[str]:
     """The reason against listing a rule's edges, if there is one."""
     needed = 16 * graph.num_edges if graph.is_rule else 0
-    reason = f"listing its {graph.num_edges:,} edges takes {needed:,} bytes (limit {algebra.MAX_BYTES:,})"
-    return [reason] * (needed > algebra.MAX_BYTES)
+    reason = f"listing its {graph.num_edges:,} edges takes {needed:,} bytes (limit {MAX_BYTES:,})"
+    return [reason] * (needed > MAX_BYTES)
 
 
-def nodes_first(x: Tensor) -> Tensor:
+def flat_batch(x: Tensor) -> Tensor:
     """(..., N, H, D) as (B, N, H, D): the leading dimensions as one."""
     if x.dim() == 3:
         return x.unsqueeze(0)
     return x if x.dim() == 4 else x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
-def edges_first(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
+def flat_batch_of_edges(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
     """(..., E, F) as (1 or B, E, F): the leading dimensions as one, which is 1 for features shared by the batch."""
     if x is None:
         return None

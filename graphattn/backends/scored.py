@@ -20,7 +20,7 @@ from ..kernels.edge_softmax import gather
 from ..plans.cache import CPU, cached
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target
-from .request import Inputs, Outputs, edges_first, nodes_first
+from .request import Inputs, Outputs, flat_batch, flat_batch_of_edges
 
 BLOCK = 1 << 17  # least edges of a block, for scores that are any function
 PER_NODE = 8  # least edges per node, too: the backward of a block writes gradients of all nodes
@@ -45,8 +45,8 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     lead, request, heads = inputs.query.shape[:-3], inputs.request(), inputs.query.shape[-2]
     wide, (target, source, *nodes) = request.statistics, _of_nodes(graph, inputs.query.device)
     edges = () if inputs.edge_attr is None else _of_edges(graph, inputs.query.device)
-    query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
-    bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
+    query, key, value = (flat_batch(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
+    bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     features = _features(attr, inputs, query) if inputs.score is None or inputs.edge_to != "key" else None
     from ..kernels.edge_pairs import edge_products, edge_sum, edge_weights  # registering operators is slow
 

@@ -25,7 +25,7 @@ class Mask(NamedTuple):
     causal: bool = False  # s <= t
 
 
-def written(request: Request) -> bool:
+def is_unfused(request: Request) -> bool:
     """True if the scores are written out: SDPA lacks an option of the call, or a fused kernel for it."""
     plain = (request.head_dim == request.value_dim or request.lse) and not (request.score_bias or request.dropout)
     return not plain or request.softcap or request.weights or request.normalize

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.algebra import MAX_BYTES
+from ..graph.limits import MAX_BYTES
 from ..graph.modes import constant_result
 from ..kernels.modes import plain_operations_only, without_autocast
 from ..kernels.rows import take
@@ -17,9 +17,10 @@ from ..plans.block_lists import block_work
 from ..plans.blocks import least_work, survey
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .base import Backend
-from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons_needing_edges
+from .device import without_kernels
+from .request import Inputs, Outputs, Request, flat_batch, flat_batch_of_edges, reasons_against_products
 from .rows import WORK, of_rows
-from .sdpa import Mask, fused, unfused_attention, written
+from .sdpa import Mask, fused, is_unfused, unfused_attention
 from .sdpa_lse import fused_lse
 from .tiles_flex import flex_bytes, flex_run, reasons_against_flex
 from .tiles_varlen import reasons_against_varlen, varlen_run, varlen_work
@@ -30,7 +31,7 @@ MOST_TARGETS = 1 << 21  # planning them takes seconds
 def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
     """Bytes that tiles of so many pairs and columns hold in the forward pass."""
     wide = torch.finfo(request.statistics).bits // 8
-    held = 4 * request.batch * request.heads * wide if written(request) else (1 + wide) * request.batch
+    held = 4 * request.batch * request.heads * wide if is_unfused(request) else (1 + wide) * request.batch
     return int(columns * request.floats_per_pair * wide + pairs * held)
 
 
@@ -45,13 +46,7 @@ class TilesBackend(Backend):
     halves = {"fused": 0.25, "flex": 0.25}  # on tensor cores
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        reasons = reasons_needing_edges(request)
-        if request.edge_features:
-            reasons.append(
-                "edge features change a key from edge to edge, and a dense product has one key for all targets"
-            )
-        if 0 in (request.heads, request.head_dim, request.value_dim):
-            reasons.append("an axis has size 0")
+        reasons = reasons_against_products(request)
         if graph.has_repeated_edges:
             reasons.append("edges are repeated, and a tile holds each pair once")
         if graph.num_targets > MOST_TARGETS:
@@ -102,13 +97,11 @@ class TilesBackend(Backend):
 
     def kind(self, request: Request) -> str:
         """The kind of work of gathered tiles: SDPA's, or that of plain operations; SDPA on CUDA returns no lse."""
-        return "unfused" if written(request) or (request.lse and request.device.type == "cuda") else "fused"
+        return "unfused" if is_unfused(request) or (request.lse and request.device.type == "cuda") else "fused"
 
     def way(self, graph: AttentionGraph, request: Request) -> str:
         """The quickest way: "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
         if it was measured; or SDPA on gathered tiles, by its :meth:`kind`."""
-        from .edges import without_kernels  # imported late: the order of imports is that of backends
-
         kind, ms = self.kind(request), {}
         if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
             ms["flex"] = self.work_ms(request, "flex", block_work(graph))
@@ -177,7 +170,7 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
     plan = constant_tiles(graph, device)
     if not plan.buckets:
         return _empty_outputs(inputs)
-    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
+    query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     rows, columns = ([getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns"))
     parts = zip(
         plan.buckets,
@@ -210,7 +203,7 @@ def _empty_outputs(inputs: Inputs) -> Outputs:
 
 def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
     """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no edge."""
-    given = edges_first(inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics)
+    given = flat_batch_of_edges(inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics)
     if given is None:
         return [None] * len(plan.buckets)
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]

@@ -18,7 +18,7 @@ from ..kernels.again import twice_differentiable
 from ..kernels.rows import take
 from ..plans.block_lists import MOST_BLOCKS, SIDE, WORD, BlockLists, Pieces, block_lists, num_blocks, ordered
 from ..plans.cache import cached
-from .request import Inputs, Outputs, Request, nodes_first
+from .request import Inputs, Outputs, Request, flat_batch
 from .sdpa import softmax_lse
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -31,7 +31,7 @@ Pair = tuple[Tensor, Tensor]
 
 def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
     """Reasons why FlexAttention does not run a call that tiles can run."""
-    reasons = without_place("FlexAttention", request)
+    reasons = reasons_against_fused("FlexAttention", request)
     if request.device.type != "cuda":
         reasons.append(f"FlexAttention is used on CUDA only, and the tensors are on {request.device}")
     if request.dtype not in DTYPES:
@@ -46,7 +46,7 @@ def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
     return reasons
 
 
-def without_place(name: str, request: Request, more: dict[str, bool] | None = None) -> list[str]:
+def reasons_against_fused(name: str, request: Request, more: dict[str, bool] | None = None) -> list[str]:
     """Reasons why a fused attention of torch does not run a call: options that all lack, and ``more`` of this one."""
     own = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
     reasons = [f"{name} does not support {what}" for what, wanted in {**own, **(more or {})}.items() if wanted]
@@ -60,7 +60,7 @@ def flex_bytes(graph: AttentionGraph) -> int:
 
 def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
     """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
-    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
+    query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     plan, tables = constant_blocks(graph, query.device)
     mask = block_mask(plan, tables)
 

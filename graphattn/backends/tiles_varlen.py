@@ -16,9 +16,9 @@ from ..graph import AttentionGraph
 from ..graph.modes import constant_result
 from ..kernels.again import twice_differentiable
 from ..plans.sequences import Sequences, sequences
-from .request import HALF, Inputs, Outputs, Request, nodes_first
+from .request import HALF, Inputs, Outputs, Request, flat_batch
 from .sdpa import above_zero
-from .tiles_flex import Pair, without_place
+from .tiles_flex import Pair, reasons_against_fused
 
 _MOST = 65_535  # limit of sequences: programs along an axis
 _BEYOND = 64  # approximate number of keys on each side of a window that are computed and masked
@@ -31,7 +31,7 @@ def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]
         "lse": request.lse,
         "grouped heads": request.heads != request.kv_heads,
     }
-    reasons = without_place("varlen_attn", request, more)
+    reasons = reasons_against_fused("varlen_attn", request, more)
     if request.device.type != "cuda":
         reasons.append(f"varlen_attn runs on CUDA, and the tensors are on {request.device}")
     if request.dtype not in HALF:
@@ -73,7 +73,7 @@ def _varlen_attn() -> Any:
 
 def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
     """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
-    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
+    query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     plan, attend = constant_sequences(graph, query.device), _varlen_attn()
     batch, nodes = query.shape[:2]
     ends = plan.ends

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..graph import AttentionGraph, PerHead
-from ..graph.algebra import refuse_over
 from ..graph.html import MOST_CELLS, page
+from ..graph.limits import refuse_over
 from ..kernels.edge_softmax import scatter_sum
 from ..plans.edge_tensors import EdgeTensors
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..backends.device import free_bytes
 from ..backends.rates import processor
 from ..versions import version_of
 
@@ -41,21 +42,10 @@ def heading(facts: dict[str, Any]) -> str:
     return line
 
 
-def memory_bytes(device: str) -> int | None:
-    """Bytes that can still be allocated; ``None`` where the system does not say."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        with open("/proc/meminfo") as lines:
-            return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return None
-
-
 def too_large(what: str, needed: int, device: str) -> list[str]:
     """The reason against ``needed`` bytes, if that is more than half of the free memory."""
-    free = memory_bytes(device)
-    if free is None or needed <= free // 2:
+    free = free_bytes(torch.device(device))
+    if needed <= free // 2:
         return []
     return [f"{what} would take about {needed / 1e9:,.1f} GB, and half of what is free is {free / 2e9:,.1f} GB"]
 
@@ -66,6 +56,6 @@ def limit_memory(device: str) -> None:
         return
     import resource
 
-    free, (soft, hard) = memory_bytes(device), resource.getrlimit(resource.RLIMIT_DATA)
-    if free is not None and soft == resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_DATA, (free * 4 // 5, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_DATA, (free_bytes(torch.device(device)) * 4 // 5, hard))

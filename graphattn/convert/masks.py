@@ -9,7 +9,7 @@ from ..arguments import dtype as checked_dtype
 from ..arguments import one_of, table
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.algebra import refuse_over
+from ..graph.limits import refuse_over
 from ..graph.listed import checked
 from ..graph.need import need_graph
 

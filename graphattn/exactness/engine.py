@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from ..arguments import check_flags, function, several, shown
+from ..backends.device import free_bytes
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.modes import without_autocast
@@ -28,7 +29,7 @@ from .bounds import EXPLAINED
 from .diagnose import diagnose
 from .invariants import check_invariants
 from .layer import LayerSubject
-from .measure import Progress, free_bytes, measure
+from .measure import Progress, measure
 from .operator import FORWARD_ONLY, CallableSubject, GraphSubject, function_subject, side_by_side, with_layout
 from .pieces import EVERYTHING, all_pieces, sample
 from .probe import threads

@@ -1,8 +1,6 @@
 """Errors of every backend, in outputs and in every gradient. It measures; ``bounds`` judges."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -22,8 +20,6 @@ Values = dict[str, Tensor]  # by name: "output", "lse", "weights", "grad query",
 NUDGES = 2  # of dense torch in half precision
 PASSES_HELD = 2  # a backward pass beside a forward one, in bytes of the forward one: 1.2 to 1.7 measured
 LISTED = 96  # bytes for each edge of a rule that is listed and grouped by target and by source, at the peak
-_UNKNOWN = 8 << 30  # bytes that are free, where the system does not tell
-_MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
 class Measures(NamedTuple):
@@ -350,23 +346,3 @@ def too_large(
         return []
     reason = f"measuring it takes about {needed:,} bytes, {allowed:,} may be taken; name it in backends= to insist"
     return [Refusal(backend, case.name, (reason,))]
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that may still be taken on a device, in bytes: of the machine, and of the control group on Linux."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        available = re.search(r"MemAvailable:\s+(\d+)", _MEMORY.read_text())
-        free = 1024 * int(available[1]) if available else _UNKNOWN
-    except OSError:
-        free = _UNKNOWN
-    for most, held in (
-        ("memory.max", "memory.current"),  # control groups, version 2 and 1
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        try:
-            free = min(free, max(0, int((_GROUPS / most).read_text()) - int((_GROUPS / held).read_text())))
-        except (OSError, ValueError):  # no such group, or "max"
-            continue
-    return free

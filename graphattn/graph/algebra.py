@@ -7,28 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
 from . import runs as _runs
 from .edges import Edges, PairTest, listed
 from .forms import product, rectangle
+from .limits import MAX_BYTES, refuse_over
 from .runs import Runs
 
-MAX_BYTES = 4 << 30  # limit of a property's memory without an explicit budget
 _JOINED_BYTES = 48  # per pair that @ joins: scipy's product, its copies and the list of edges
 _SAMPLED = 64  # targets by which the cost of a product is estimated
 _JOINED_AT_ONCE = 1 << 22  # rows of sources that @ joins together
-
-
-def refuse_over(num_bytes: int, what: str, instead: str, limit: int | None = MAX_BYTES) -> None:
-    """Raise a GraphError if ``what`` would take more than ``limit`` bytes."""
-    if limit is not None and num_bytes > limit:
-        raise GraphError(f"{what} would take {num_bytes:,} bytes (limit {limit:,}); {instead}")
-
-
-def every_node(size: int) -> Tensor:
-    """The indices of all nodes, or a GraphError if they do not fit in memory."""
-    refuse_over(8 * size, f"the numbers of {size:,} nodes", "take a smaller graph")
-    return torch.arange(size)
 
 
 # --- sets
@@ -105,12 +92,12 @@ def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
         targets.numel(),
         S,
         rows,
-        runs_per_row=min(S, base.sources_per_row),
+        runs_per_row=min(S, base.mean_degree),
         contains=lambda t, s: base.contains(targets.to(t.device)[t], sources.to(s.device)[s]),
     )
 
 
-def side_by_side(cells: list[tuple[Edges, int, int]], num_targets: int, num_sources: int) -> Edges:
+def union_of_blocks(cells: list[tuple[Edges, int, int]], num_targets: int, num_sources: int) -> Edges:
     """Sets of edges, each with its first target and its first source; those that share rows by ascending source."""
 
     def rows(target: Tensor) -> Runs:
@@ -135,7 +122,7 @@ def side_by_side(cells: list[tuple[Edges, int, int]], num_targets: int, num_sour
 def behind_tokens(base: Edges, number: int) -> Edges:
     """A set of edges preceded by ``number`` tokens that read all nodes and are read by all."""
     T, S = base.num_targets + number, base.num_sources + number
-    inner = side_by_side([(base, number, number)], T, S)
+    inner = union_of_blocks([(base, number, number)], T, S)
     return union(rectangle(T, S, ((0, number),), ((0, S),)), union(rectangle(T, S, ((0, T),), ((0, number),)), inner))
 
 
@@ -150,7 +137,7 @@ def compose(a: Edges, b: Edges, limit: int | None = MAX_BYTES) -> Edges:
             return product([compose(x, y) for x, y in sides])
     if a.is_listed and b.is_listed:
         return _product_of_lists(a, b, limit)
-    long = 1 if _intervals(b) is not None else a.sources_per_row * b.runs_per_row
+    long = 1 if _intervals(b) is not None else a.mean_degree * b.runs_per_row
 
     def rows(target: Tensor) -> Runs:
         a.stored(), b.stored()  # else a product of products computes the inner ones again for every row

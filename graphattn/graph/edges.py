@@ -130,7 +130,7 @@ class Edges:
                 f"(limits {most:,} and {MOST_OF_ONE:,}); ask contains() for the pairs you need, or a smaller size"
             )
 
-    def walk(self, multiple: int = 1) -> Iterator[tuple[int, int, Runs]]:
+    def chunks(self, multiple: int = 1) -> Iterator[tuple[int, int, Runs]]:
         """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of ``multiple``.
 
         Raises:
@@ -184,7 +184,7 @@ class Edges:
         return self.num_runs if self._lengths is None else self.num_targets
 
     @property
-    def sources_per_row(self) -> int:
+    def mean_degree(self) -> int:
         """Mean number of sources of a target, rounded up, from a few rows; S where these are long."""
         if self.is_listed:
             return -(-self.count() // max(1, self.num_targets))
@@ -206,7 +206,7 @@ class Edges:
     def pairs(self) -> tuple[Tensor, Tensor]:
         """All edges as ``(target, source)``, by target and then by source; int64 on the CPU."""
         parts = [torch.empty(2, 0, dtype=torch.int64)]
-        for first, _, chunk in self.walk():
+        for first, _, chunk in self.chunks():
             row, source = _runs.expand(chunk)
             parts.append(torch.stack((row + first, source)))
         target, source = torch.cat(parts, 1)
@@ -221,7 +221,7 @@ class Edges:
     def _degrees(self) -> Iterator[Tensor]:
         """The degrees of all rows, chunk by chunk."""
         if self._lengths is None or self._stored is not None or self.num_targets > MOST_OF_ONE:
-            yield from (_runs.row_lengths(chunk, last - first) for first, last, chunk in self.walk())
+            yield from (_runs.row_lengths(chunk, last - first) for first, last, chunk in self.chunks())
             return
         for first in range(0, self.num_targets, ROWS_BUDGET):
             yield self._lengths(torch.arange(first, min(first + ROWS_BUDGET, self.num_targets)))
@@ -230,7 +230,7 @@ class Edges:
         """Pairs in every tile of ``height`` targets x ``width`` sources, int64 on the CPU."""
         parts = [
             _runs.block_counts(chunk, -(-(last - first) // height), height, self.num_sources, width)
-            for first, last, chunk in self.walk(multiple=height)
+            for first, last, chunk in self.chunks(multiple=height)
         ]
         columns = -(-self.num_sources // width)
         return torch.cat(parts) if parts else torch.empty(0, columns, dtype=torch.int64)
@@ -381,7 +381,7 @@ def _stored(runs: Runs, num_rows: int, num_sources: int) -> Stored:
 
 
 def _stored_transpose(edges: Edges) -> Stored:
-    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.walk()]
+    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.chunks()]
     runs = Runs(*map(torch.cat, zip(*parts, strict=True))) if parts else _runs.empty()
     turned = _runs.transposed(_runs.canonical(runs), edges.num_targets, edges.num_sources)
     return _stored(turned, edges.num_sources, edges.num_targets)

@@ -34,7 +34,7 @@ def no_source_after_target(graph: AttentionGraph) -> bool:
     """True if no target reads a later source."""
     if not graph.is_rule:
         return bool((graph.source <= graph.target).all())
-    for first, _, chunk in graph.edges.walk():
+    for first, _, chunk in graph.edges.chunks():
         keep = chunk.hi > chunk.lo
         if bool((chunk.hi[keep] > chunk.row[keep] + first + 1).any()):
             return False

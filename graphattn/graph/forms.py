@@ -213,7 +213,7 @@ def product(axes: Sequence[Edges]) -> Edges:
             result = Runs(row[inner.row], base + inner.lo, base + inner.hi)
         return result
 
-    outer = math.prod(axis.sources_per_row for axis in axes[:-1]) if T else 1
+    outer = math.prod(axis.mean_degree for axis in axes[:-1]) if T else 1
     return Edges(T, S, rows, runs_per_row=outer * axes[-1].runs_per_row, contains=contains, axes=axes)
 
 

@@ -14,12 +14,12 @@ from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
 from . import runs as _runs
 from .advice import no_graph, of_other_size
-from .algebra import MAX_BYTES, every_node, refuse_over
 from .draw import draw
 from .edges import COUNTED_AT_ONCE, Edges, listed
 from .expression import JOINS, Expression, builder, written
 from .forms import band
 from .html import mask_page
+from .limits import MAX_BYTES, every_node, refuse_over
 from .modes import constant_result, not_compiled, without_modes
 from .near import near_order
 from .pickles import Immutable
@@ -149,7 +149,7 @@ class AttentionGraph(Immutable):
         if self.edges.is_listed:
             return self.edges.flip().degrees()
         total = torch.zeros(self.num_sources, dtype=torch.int64)
-        for _, _, chunk in self.edges.walk():
+        for _, _, chunk in self.edges.chunks():
             total += torch.bincount(chunk.lo, minlength=self.num_sources + 1)[:-1]
             total -= torch.bincount(chunk.hi, minlength=self.num_sources + 1)[:-1]
         return total.cumsum(0)
@@ -188,7 +188,7 @@ class AttentionGraph(Immutable):
             mask = torch.zeros(T, S, dtype=torch.bool, device=self.device)
             mask[self.target, self.source] = True
             return mask
-        parts = [_runs.to_dense(chunk, last - first, S) for first, last, chunk in self.edges.walk()]
+        parts = [_runs.to_dense(chunk, last - first, S) for first, last, chunk in self.edges.chunks()]
         return (torch.cat(parts) if parts else torch.zeros(T, S, dtype=torch.bool)).to(self.device)
 
     def block_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
@@ -549,7 +549,7 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     placed = list(zip(graphs, target_starts, source_starts, strict=False))
     if graphs and all(graph.is_rule for graph in graphs):
         cells = [(graph.edges, t, s) for graph, t, s in placed]
-        return AttentionGraph(algebra.side_by_side(cells, T, S), name, device)
+        return AttentionGraph(algebra.union_of_blocks(cells, T, S), name, device)
     moved = [graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device) for graph, t, s in placed]
     source, target = torch.cat([*moved, torch.empty(2, 0, dtype=torch.int64, device=device)], 1).unbind(0)
     edges = listed(target, source, T, S, has_repeats=any(graph.has_repeated_edges for graph in graphs))

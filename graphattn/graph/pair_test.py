@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor
 
-from .algebra import MAX_BYTES, refuse_over
 from .edges import Edges, PairTest
 from .graph import FULL, PARTIAL, AttentionGraph
+from .limits import MAX_BYTES, refuse_over
 
 _SIDES = (32, 128, 512)
 _ASKED_AT_ONCE = 1 << 22

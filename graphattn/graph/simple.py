@@ -26,7 +26,7 @@ def _band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
     if torch.unique(few.row, return_counts=True)[1].gt(1).any():
         return None  # most graphs: a row of a band is one run
     lo, hi = T, -S
-    for first, _, chunk in graph.edges.walk():
+    for first, _, chunk in graph.edges.chunks():
         row, start, end = canonical(chunk)
         if row.numel():
             lo, hi = min(lo, int((row + first - end + 1).min())), max(hi, int((row + first - start).max()))

@@ -8,7 +8,7 @@ from ..arguments import clipped
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
-from ..graph.algebra import as_list, side_by_side
+from ..graph.algebra import as_list, union_of_blocks
 from ..graph.expression import builder
 from .arguments import whole
 from .sequence.blocks import in_blocks
@@ -103,7 +103,7 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
         for j, cell in enumerate(row)
         if cell is not None
     ]
-    edges = side_by_side(cells, T, S)
+    edges = union_of_blocks(cells, T, S)
     if not any(cell.is_rule for cell in parts):
         edges = as_list(edges, None).to(device)
     shown = ", ".join(f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table)

@@ -13,7 +13,7 @@ from ..arguments import floats, function, width
 from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
-from ..graph.algebra import refuse_over
+from ..graph.limits import refuse_over
 from ..graph.modes import not_followed
 from ..kernels.modes import without_autocast
 from ..plans.cache import cached

@@ -249,7 +249,7 @@ def _twins(edges: Edges, num_targets: int) -> Tensor:
         hashes = mixed(source * factor[0] + factor[1])
         return _groups(torch.zeros(num_targets, dtype=torch.int64).index_add_(0, target, hashes))
     parts = []
-    for first, last, chunk in edges.walk():
+    for first, last, chunk in edges.chunks():
         row, lo, hi = (x[chunk.hi > chunk.lo] for x in chunk)
         total = torch.zeros(last - first, dtype=torch.int64)
         parts.append(total.index_add_(0, row, mixed(lo * factor[0] + factor[1]) - mixed(hi * factor[0] + factor[1])))

@@ -52,7 +52,7 @@ def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
     if graph.edges.num_runs > MOST:
         return None
     lows, highs = [], []
-    for first, last, (row, low, high) in graph.edges.walk():
+    for first, last, (row, low, high) in graph.edges.chunks():
         row, low, high = (x[high > low] for x in (row, low, high))
         node = torch.arange(last - first)
         if row.numel() != node.numel() or not torch.equal(row, node):

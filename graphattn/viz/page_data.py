@@ -10,8 +10,8 @@ import numpy as np
 
 from ..errors import GraphError, ShapeError
 from ..graph.advice import no_graph
-from ..graph.algebra import refuse_over
 from ..graph.graph import AttentionGraph
+from ..graph.limits import refuse_over
 from ..graphs.points.hierarchy import Hierarchy
 from .colours import Array, Colouring, colouring, error_of, plainly, values_of
 from .edge_weights import by_edge, weights_in

@@ -259,9 +259,9 @@ def test_what_explain_chooses_is_what_runs(name, monkeypatch):
 def test_small_graphs_are_not_asked_of_all_and_the_choice_is_the_same(heads, monkeypatch):
     request = choose.Request(heads=heads, kv_heads=heads, head_dim=32, value_dim=32)
     asked = []
-    known = {name: choose.explained(make(), request).chosen for name, make in GRAPHS.items()}
-    explained = choose.explained
-    monkeypatch.setattr(choose, "explained", lambda *given: asked.append(given) or explained(*given))
+    known = {name: choose.explain_choice(make(), request).chosen for name, make in GRAPHS.items()}
+    explained = choose.explain_choice
+    monkeypatch.setattr(choose, "explain_choice", lambda *given: asked.append(given) or explained(*given))
     for name, make in GRAPHS.items():
         assert choose.choose(make(), request) == known[name], name
     assert len(asked) < len(known)

@@ -7,9 +7,9 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from graphattn import from_rule, graphs
-from graphattn.backends import edges, tiles, tiles_flex
+from graphattn.backends import device, tiles, tiles_flex
 from graphattn.backends.check import check
-from graphattn.backends.choose import explained
+from graphattn.backends.choose import explain_choice
 from graphattn.backends.request import Request
 from graphattn.plans import block_lists
 
@@ -125,18 +125,18 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
 
 @pytest.mark.slow
 def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypatch):
-    monkeypatch.setattr(edges, "_triton_refuses", lambda device: ())
+    monkeypatch.setattr(device, "_triton_refuses", lambda device: ())
     window, cells = graphs.sliding_window(8192, 513, causal=False), graphs.window_partition((56, 56), (7, 7), (3, 3))
     longformer = window | graphs.global_tokens(8192, range(16))
     lengths = torch.tensor([300, 5, 700, 41, 900, 333] * 4)
     documents = graphs.documents(torch.repeat_interleave(lengths))
     for graph, flex_wins in ((window, True), (longformer, True), (documents, True), (cells, False)):
-        explanation = explained(graph, CUDA._replace(batch=8))
+        explanation = explain_choice(graph, CUDA._replace(batch=8))
         assert explanation.chosen == "tiles", graph
         assert ("it runs FlexAttention" in str(explanation)) is flex_wins, graph
         assert (tiles.TilesBackend().work(graph, CUDA)[0] == "flex") is flex_wins
     for request in (CUDA._replace(device=torch.device("cpu")), CUDA._replace(score_bias=True)):
-        assert "FlexAttention" not in str(explained(window, request))
+        assert "FlexAttention" not in str(explain_choice(window, request))
 
 
 @pytest.mark.parametrize(

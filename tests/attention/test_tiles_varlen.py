@@ -8,9 +8,9 @@ import varlen_definition
 from torch.nn.attention import varlen
 
 from graphattn import graphs
-from graphattn.backends import BACKENDS, edges, rates, tiles, tiles_varlen
+from graphattn.backends import BACKENDS, device, rates, tiles, tiles_varlen
 from graphattn.backends.check import check
-from graphattn.backends.choose import explained
+from graphattn.backends.choose import explain_choice
 from graphattn.backends.request import Request
 from graphattn.bench import calibrate
 from graphattn.functional import attention
@@ -102,12 +102,12 @@ def test_operands_in_any_strides():
 
 
 def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
-    monkeypatch.setattr(edges, "_triton_refuses", lambda device: ())
+    monkeypatch.setattr(device, "_triton_refuses", lambda device: ())
     backend, window = BACKENDS["tiles"], graphs.sliding_window(8192, 513)
     assert backend.way(window, CUDA) == "flex"
     monkeypatch.setattr(rates, "_kept", lambda *about: {"tiles": {"varlen": 1e-5}})
     assert backend.way(window, CUDA) == backend.work(window, CUDA)[0] == "varlen"
-    assert "it runs FlashAttention of sequences" in str(explained(window, CUDA))
+    assert "it runs FlashAttention of sequences" in str(explain_choice(window, CUDA))
     assert backend.bytes_needed(window, CUDA) == 4 * 8192 * 8
     hub = window | graphs.global_tokens(8192, [0])
     for graph, request in ((hub, CUDA), (window, CUDA._replace(lse=True)), (window, CUDA._replace(kv_heads=2))):

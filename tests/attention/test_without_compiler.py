@@ -9,7 +9,7 @@ import pytest
 from attention_formula import assert_near, tensors
 
 import graphattn as ga
-from graphattn.backends import edges
+from graphattn.backends import device
 from graphattn.errors import BackendError
 
 SCRIPT = """
@@ -38,20 +38,20 @@ def test_numba_that_is_told_to_compile_nothing():
 
 @pytest.fixture
 def _asked_again():
-    edges._numba_refuses.cache_clear()
+    device._numba_refuses.cache_clear()
     yield
-    edges._numba_refuses.cache_clear()
+    device._numba_refuses.cache_clear()
 
 
 @pytest.fixture(params=["compiles nothing", "does not fit NumPy", "is absent"])
 def reason(request, monkeypatch, _asked_again):
     if request.param == "is absent":
-        monkeypatch.setattr(edges, "find_spec", lambda name: None)
+        monkeypatch.setattr(device, "find_spec", lambda name: None)
         return "numba is not installed"
     if request.param == "compiles nothing":
         monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
         return "numba compiles nothing: NUMBA_DISABLE_JIT is set"
-    monkeypatch.setattr(edges, "find_spec", lambda name: "a package")
+    monkeypatch.setattr(device, "find_spec", lambda name: "a package")
     monkeypatch.setitem(sys.modules, "numba", None)
     return "numba cannot be imported: import of numba halted; None in sys.modules"
 

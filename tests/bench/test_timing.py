@@ -85,7 +85,7 @@ def test_an_error_ends_one_peer_alone():
 
 
 def test_what_does_not_fit_is_refused_with_both_sizes(monkeypatch):
-    monkeypatch.setattr(machines, "memory_bytes", lambda device: 3_000_000_000)
+    monkeypatch.setattr(machines, "free_bytes", lambda device: 3_000_000_000)
     large = Problem(graphs.sliding_window(40_000, 257))
     for name, words in (("SDPA", "40,000 x 40,000"), ("PyG", "(E, H, D)"), ("message_passing", "both passes")):
         (reason,) = all_peers()[name].reasons_against(large)
@@ -98,7 +98,7 @@ def test_sdpa_refuses_repeated_edges_and_has_no_mask_where_none_is_needed(monkey
     twice = from_edge_index([[0, 0], [1, 1]], num_nodes=2, duplicates="keep")
     (reason,) = all_peers()["SDPA"].reasons_against(Problem(twice))
     assert "repeated edges" in reason
-    monkeypatch.setattr(machines, "memory_bytes", lambda device: 1_000)
+    monkeypatch.setattr(machines, "free_bytes", lambda device: 1_000)
     assert all_peers()["SDPA"].reasons_against(Problem(graphs.causal(4_000))) == []
 
 

@@ -22,9 +22,9 @@ from graphattn.convert import (
 )
 from graphattn.errors import GraphError
 from graphattn.graph import AttentionGraph, disjoint_union
-from graphattn.graph.algebra import refuse_over
 from graphattn.graph.edges import Edges
 from graphattn.graph.forms import band, partition, product
+from graphattn.graph.limits import refuse_over
 from graphattn.graph.pair_test import _tiled, pair_test
 from graphattn.graphs.grid.axes import cell_window
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood

@@ -194,7 +194,7 @@ def _rest() -> Iterator[Case]:
 
 def _dropped(device: torch.device) -> list[dict[str, Any]]:
     """The same seed drops the same weights in the kernels of a device and of the CPU."""
-    from graphattn.backends.edges import without_kernels
+    from graphattn.backends.device import without_kernels
     from graphattn.kernels.edges_op import edge_attention
     from graphattn.plans.grouped import by_target
 

@@ -123,8 +123,8 @@ print("what a device would refuse is refused")
 OPERANDS = """
 import varlen_definition
 from gpu_cases import cases
-from graphattn.backends import edges
-edges._triton_refuses = lambda device: ()  # its operators run on the CPU in the end, as all do here
+from graphattn.backends import device
+device._triton_refuses = lambda device: ()  # its operators run on the CPU in the end, as all do here
 torch.set_num_threads(1)
 found = [case for case in cases() if not case.name.startswith(("compiled", "large"))]
 table = [case for case in found if case.name.startswith(("attention", "layer"))]

@@ -164,7 +164,7 @@ def blocks(draw) -> Case:
     for edges, mask in parts:
         cells.append((edges, t, s))
         t, s = t + mask.shape[0], s + mask.shape[1]
-    return algebra.side_by_side(cells, t, s), block_diagonal([mask for _, mask in parts])
+    return algebra.union_of_blocks(cells, t, s), block_diagonal([mask for _, mask in parts])
 
 
 def block_diagonal(parts) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 
 from graphattn import graphs
 from graphattn.errors import GraphError
-from graphattn.graph.algebra import refuse_over
+from graphattn.graph.limits import refuse_over
 
 MESHES = {
     "strip": [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)],

@@ -294,9 +294,9 @@ def test_tiny_clouds(size):
 
 
 def test_a_radius_in_the_wrong_units_is_refused(monkeypatch):
-    from graphattn.graph import algebra
+    from graphattn.graph.limits import refuse_over
 
-    monkeypatch.setattr(algebra.refuse_over, "__defaults__", (100_000,))
+    monkeypatch.setattr(refuse_over, "__defaults__", (100_000,))
     with pytest.raises(GraphError, match=r"edges of radius would take .* bytes .*; use a smaller r"):
         graphs.radius(torch.rand(101, 3), 100.0)
     assert graphs.radius(torch.rand(101, 3), 100.0, max_neighbours=5, overflow="nearest").num_edges == 505

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphattn.backends import BACKENDS, edges
-from graphattn.backends.choose import explained
+from graphattn.backends import BACKENDS, device
+from graphattn.backends.choose import explain_choice
 from graphattn.backends.request import Request
 from graphattn.graphs import full, random_sources
 from graphattn.kernels.row_work import PIECE, schedule
@@ -98,10 +98,10 @@ def test_a_device_without_triton_or_without_a_gpu_says_so(monkeypatch):
     if not torch.cuda.is_available():
         (reason,) = BACKENDS["edges"].reasons_against(full(5), request)
         assert "runs nothing on cuda:0" in reason
-    edges._triton_refuses.cache_clear()
-    monkeypatch.setattr(edges, "find_spec", lambda name: None)
+    device._triton_refuses.cache_clear()
+    monkeypatch.setattr(device, "find_spec", lambda name: None)
     (reason,) = BACKENDS["edges"].reasons_against(full(5), request)
-    edges._triton_refuses.cache_clear()
+    device._triton_refuses.cache_clear()
     assert "pip install 'graphattn[gpu]'" in reason
     (reason,) = BACKENDS["edges"].reasons_against(full(5), Request(device=torch.device("xpu")))
     assert "the tensors are on xpu" in reason
@@ -125,20 +125,20 @@ def test_a_device_that_runs_no_kernel_is_told_and_another_backend_runs(monkeypat
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(edges_triton, "probe", probe)
-    edges._triton_refuses.cache_clear()
+    device._triton_refuses.cache_clear()
     request = Request(8, 8, 64, 64, device=torch.device("cuda", 0))
     reasons, graph = BACKENDS["edges"].reasons_against(full(5), request), random_sources(9000, 8)
     assert len(reasons) == (words is not None)
     assert all(words in reason and "\n" not in reason for reason in reasons)
-    assert (explained(graph, request).chosen == "edges") is (words is None)
-    edges._triton_refuses.cache_clear()
+    assert (explain_choice(graph, request).chosen == "edges") is (words is None)
+    device._triton_refuses.cache_clear()
 
 
 def test_on_cuda_the_choice_is_by_rates_of_its_own(monkeypatch):
-    monkeypatch.setattr(edges, "_triton_refuses", lambda device: ())
+    monkeypatch.setattr(device, "_triton_refuses", lambda device: ())
 
     def chosen(graph, device):
-        return explained(graph, Request(device=torch.device(device))).chosen
+        return explain_choice(graph, Request(device=torch.device(device))).chosen
 
     sparse, dtypes = random_sources(5000, 16), (torch.float32, torch.bfloat16)
     on = [Request(8, 8, 64, 64, dtype=dtype, device=torch.device("cuda")) for dtype in dtypes]
@@ -147,4 +147,4 @@ def test_on_cuda_the_choice_is_by_rates_of_its_own(monkeypatch):
     many = random_sources(1000, 200)
     assert (chosen(many, "cpu"), chosen(many, "cuda")) == ("edges", "dense")
     assert chosen(random_sources(20_000, 8), "cuda") == "edges"
-    assert "come from a model" in str(explained(many, Request(device=torch.device("cuda"))))
+    assert "come from a model" in str(explain_choice(many, Request(device=torch.device("cuda"))))

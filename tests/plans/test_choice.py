@@ -105,7 +105,7 @@ def made(name):
 def found(name, option):
     """The backend chosen; of each, what it is expected to take and to hold; pairs and columns of the cut."""
     graph = made(name)
-    told = choose.explained(graph, Request(**MORE.get(option, {"heads": 2, "head_dim": 32, "value_dim": 32})))
+    told = choose.explain_choice(graph, Request(**MORE.get(option, {"heads": 2, "head_dim": 32, "value_dim": 32})))
     costs = {c.name: [round(c.cost_ms, 6), c.bytes_needed] for c in told.candidates if c.runs}
     return {"chosen": told.chosen, "cost": costs, "cut": list(survey(graph)[1:3])}
 
@@ -135,7 +135,7 @@ def test_what_saves_asking_the_others_does_not_change_the_choice(graph, monkeypa
     """Dense is taken at once where its products cost less than the others' bare calls: up to some 260 nodes here."""
     monkeypatch.setattr(base, "kept", lambda: {**RATES, "edges": {**RATES["edges"], "edge": 0.02}})
     request = Request(heads=4, head_dim=16, value_dim=16)
-    assert choose.choose(graph, request) == choose.explained(graph, request).chosen
+    assert choose.choose(graph, request) == choose.explain_choice(graph, request).chosen
 
 
 def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edges_are_quicker(monkeypatch):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...arguments import integers, table, whole
 from ...errors import GraphError, GraphIndexError
-from ...graph.algebra import refuse_over
+from ...graph.limits import refuse_over
 from ...graph.sort import by_row, rows_of
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.algebra import refuse_over
 from ...graph.edges import listed
 from ...graph.expression import builder
+from ...graph.limits import refuse_over
 from ...graph.pattern import sizable
 from ..arguments import call, flag
 from ..points.clouds import coordinates

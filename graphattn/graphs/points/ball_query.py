@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.algebra import refuse_over
 from ...graph.expression import builder
+from ...graph.limits import refuse_over
 from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from .balls import Pairs, within

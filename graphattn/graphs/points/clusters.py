@@ -5,9 +5,9 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.algebra import refuse_over
 from ...graph.expression import builder
 from ...graph.forms import partition
+from ...graph.limits import refuse_over
 from ..arguments import call, integers, whole
 
 

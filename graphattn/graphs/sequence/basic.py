@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
-from ...graph.algebra import complement, intersection, refuse_over, union
+from ...graph.algebra import complement, intersection, union
 from ...graph.expression import builder
 from ...graph.forms import band, partition, rectangle
+from ...graph.limits import refuse_over
 from ...graph.pattern import sizable
 from ..arguments import call, flag, integers, one_of, whole
 

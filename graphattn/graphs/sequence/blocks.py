@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.algebra import intersection, side_by_side, union
+from ...graph.algebra import intersection, union, union_of_blocks
 from ...graph.edges import Edges
 from ...graph.expression import builder
 from ...graph.forms import FAR, band, first_of_block
@@ -151,5 +151,5 @@ def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
     N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
     whole(2 * N, "2 * num_nodes, the noisy and the clean tokens,")
     own, before, until = _blocks(N, block, 0, 0), _blocks(N, block, 1, FAR), _blocks(N, block, 0, FAR)
-    edges = side_by_side([(own, 0, 0), (before, 0, N), (until, N, N)], 2 * N, 2 * N)
+    edges = union_of_blocks([(own, 0, 0), (before, 0, N), (until, N, N)], 2 * N, 2 * N)
     return AttentionGraph(edges, call("block_diffusion", N, block))

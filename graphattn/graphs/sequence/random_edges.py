@@ -8,11 +8,12 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.advice import no_graph
-from ...graph.algebra import complement, refuse_over
+from ...graph.algebra import complement
 from ...graph.edges import PairTest, check_pairs
 from ...graph.edges import listed as edges_of_list
 from ...graph.expression import builder
 from ...graph.forms import band, of_function
+from ...graph.limits import refuse_over
 from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from ..arguments import probability as checked_probability

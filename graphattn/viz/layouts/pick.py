@@ -82,7 +82,7 @@ def _reach(graph: AttentionGraph) -> tuple[int, int]:
     if not can_walk(graph):
         return graph.num_nodes, graph.num_nodes
     back = ahead = 0
-    for first, _, chunk in graph.edges.walk():
+    for first, _, chunk in graph.edges.chunks():
         row, lo, hi = (part[chunk.hi > chunk.lo] for part in chunk)
         if row.numel():
             back = max(back, int((row + first - lo).max()))
