@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..arguments import check_flags, function, several, shown
+from ..arguments import check_flags, function, several, shown, width
 from ..backends.device import free_bytes
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
@@ -84,9 +84,8 @@ def verify(
         seed: Of the inputs and the sample.
         progress: Called with what is measured next, in words.
         options: For a graph or a function: ``heads``, ``kv_heads``, ``head_dim``, ``value_dim`` as in
-            :func:`graphattn.explain` (or ``heads`` = (H, H_kv) and ``widths`` = (D, D_v)), ``scale``, ``softcap``. The
-            default is 4 heads on 2; a function that does not take grouped heads gets 3 on 3, and the report says that
-            their grouping was not tested.
+            :func:`graphattn.explain`, ``scale``, ``softcap``. The default is 4 heads on 2; a function that does not
+            take grouped heads gets 3 on 3, and the report says that their grouping was not tested.
 
     Returns:
         A :class:`Report`; print it.
@@ -222,36 +221,20 @@ def _instead(graph: Any) -> str:
 
 def _check_options(subject: Any, options: dict[str, Any]) -> dict[str, Any]:
     """The options in the words of the subjects: ``heads`` and ``widths`` as pairs."""
-    known: tuple[str, ...] = ("heads", "kv_heads", "head_dim", "value_dim", "widths", "scale", "softcap")
-    if isinstance(subject, GraphAttention):
-        known = ()
+    pairs = {"heads": ("heads", "kv_heads"), "widths": ("head_dim", "value_dim")}
+    known = () if isinstance(subject, GraphAttention) else (*pairs["heads"], *pairs["widths"], "scale", "softcap")
     for option, value in options.items():
         if option not in known:
             meant = f"takes {', '.join(known)}" if known else "of a layer has none: its sizes are its own"
             raise OptionError(f"verify {meant}; got {option}={value!r}")
     checked: dict[str, Any] = {name: options[name] for name in ("scale", "softcap") if name in options}
-    for pair, first, second in (("heads", "heads", "kv_heads"), ("widths", "head_dim", "value_dim")):
-        value = _pair(options, pair, first, second)
-        if value is not None:
-            checked[pair] = value
+    for pair, (first, second) in pairs.items():
+        if first in options:
+            one = width(options[first], first)
+            checked[pair] = one, width(options.get(second, one), second)
+        elif second in options:
+            raise OptionError(f"{second} goes with {first}; got {second}={options[second]!r} alone")
     heads = checked.get("heads")
     if heads is not None and heads[0] % heads[1]:
-        raise OptionError(f"heads must be (H, H_kv) with H a multiple of H_kv, got {heads}")
+        raise OptionError(f"heads must be a multiple of kv_heads, got {heads[0]} and {heads[1]}")
     return checked
-
-
-def _pair(options: dict[str, Any], pair: str, first: str, second: str) -> tuple[int, int] | None:
-    """Two sizes given as a pair or one by one; the second is as the first by default."""
-    one, two, both = options.get(first), options.get(second), options.get(pair)
-    if pair == first:
-        one, both = (None, one) if isinstance(one, tuple | list) else (one, None)
-    if both is not None and (one is not None or two is not None):
-        raise OptionError(f"give {pair} as a pair, or {first} and {second}, not both")
-    if both is None and one is None:
-        if two is not None:
-            raise OptionError(f"{second} goes with {first}; got {second}={two!r} alone")
-        return None
-    value = (one, one if two is None else two) if both is None else both
-    if not (isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(n, int) and n >= 1 for n in value)):
-        raise OptionError(f"{pair} must be two whole numbers >= 1, or {first} and {second} one each; got {value!r}")
-    return value[0], value[1]

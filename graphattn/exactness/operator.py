@@ -27,7 +27,7 @@ HEADS_FIRST = (
 )
 UNGROUPED = (
     "with 3 heads on 3 it is exact: head h must read key head h // (H / H_kv), as after "
-    "k.repeat_interleave(H // H_kv, 1); for a function that is not meant for grouped heads say heads=(3, 3)"
+    "k.repeat_interleave(H // H_kv, 1); for a function that is not meant for grouped heads say heads=3"
 )
 FORWARD_ONLY = "it runs where no gradient is required; verify its outputs alone with gradients=False"
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -96,8 +96,8 @@ def test_the_polarity_of_multihead_attention_is_named():
 
 def test_tiled_heads_are_named():
     function = with_mask(MASK, tile=True)
-    assert "heads grouped by tiling" in diagnosis(function, RANDOM, heads=(6, 3))
-    assert verify(function, RANDOM, heads=(3, 3)).ok
+    assert "heads grouped by tiling" in diagnosis(function, RANDOM, heads=6, kv_heads=3)
+    assert verify(function, RANDOM, heads=3).ok
 
 
 def test_a_forgotten_scale_is_named():
@@ -145,7 +145,7 @@ def test_a_right_function_gets_no_diagnosis(name):
     graph = GRAPHS[name]()
     mask = graph.mask()
     copies = torch.zeros(mask.shape).index_put((graph.target, graph.source), torch.ones(graph.num_edges), True)
-    report = verify(with_mask(mask, copies=copies.double()), graph, heads=(6, 2), widths=(5, 3))
+    report = verify(with_mask(mask, copies=copies.double()), graph, heads=6, kv_heads=2, head_dim=5, value_dim=3)
     assert report.ok, report
     assert report.diagnosis is None
     assert "diagnosis" not in str(report)

@@ -200,7 +200,7 @@ def test_a_long_rule_stays_a_rule():
         score = score.masked_fill((torch.arange(q.shape[0])[:, None] < position)[:, None], -torch.inf)
         return torch.einsum("thw,twhd->thd", torch.softmax(score, -1), v[place])
 
-    report = verify(own, graph, heads=(1, 1), widths=(2, 2), dtypes=(torch.float32,), gradients=False, at_most=31)
+    report = verify(own, graph, heads=1, head_dim=2, dtypes=(torch.float32,), gradients=False, at_most=31)
     assert report.ok, report
     assert calls[0][0] == 100_003
 
@@ -232,12 +232,11 @@ def test_free_memory_is_known():
         (OptionError, "'flash'", lambda: verify(CAUSAL, backends=("flash",))),
         (OptionError, "at_most must be at least 1", lambda: verify(CAUSAL, at_most=0)),
         (OptionError, "got head_count=3", lambda: verify(CAUSAL, head_count=3)),
-        (OptionError, "its sizes are its own", lambda: verify(GraphAttention(6, 2), CAUSAL, heads=(2, 2))),
-        (OptionError, "two whole numbers", lambda: verify(CAUSAL, heads=(3, 3, 3))),
-        (OptionError, "two whole numbers", lambda: verify(CAUSAL, widths=3)),
-        (OptionError, "not both", lambda: verify(CAUSAL, heads=(3, 3), kv_heads=3)),
+        (OptionError, "its sizes are its own", lambda: verify(GraphAttention(6, 2), CAUSAL, heads=2)),
+        (OptionError, "heads must be a whole number", lambda: verify(CAUSAL, heads=(3, 3))),
+        (OptionError, "got widths=3", lambda: verify(CAUSAL, widths=3)),
         (OptionError, "kv_heads goes with heads", lambda: verify(CAUSAL, kv_heads=3)),
-        (OptionError, "H a multiple of H_kv", lambda: verify(CAUSAL, heads=(3, 2))),
+        (OptionError, "a multiple of kv_heads, got 3 and 2", lambda: verify(CAUSAL, heads=3, kv_heads=2)),
         (ShapeError, r"\(13, 3, 5\)", lambda: verify(lambda q, k, v: v.transpose(0, 1), CAUSAL)),
         (ShapeError, "got NoneType", lambda: verify(lambda q, k, v: None, CAUSAL)),
     ],

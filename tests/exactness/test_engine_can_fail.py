@@ -294,7 +294,7 @@ def test_a_removed_edge_that_stays_is_caught(monkeypatch):
 def test_a_lost_edge_is_caught():
     """One edge among 61 is dropped by the code under test."""
     fewer = AttentionGraph(GRAPH.edges.keep(torch.arange(61) != 17), "one lost")
-    report = verify(lambda q, k, v: operator.attention(q, k, v, fewer), GRAPH, heads=(6, 3))
+    report = verify(lambda q, k, v: operator.attention(q, k, v, fewer), GRAPH, heads=6, kv_heads=3)
     assert "output" in failing(report)[0]
     assert "1 of 17 targets is wrong" in report.diagnosis
 

@@ -120,10 +120,9 @@ def test_the_invariants_try_every_pair_of_a_small_graph(gradients):
 @pytest.mark.slow
 def test_sizes_are_spelt_as_in_explain():
     graph = GRAPHS["causal"]()
-    by_name = verify(graph, heads=6, kv_heads=2, head_dim=7, value_dim=3, **FLOAT64)
-    assert by_name == verify(graph, heads=(6, 2), widths=(7, 3), **FLOAT64)
-    assert by_name.ok
-    assert "6 heads on 2, widths 7 and 3" in by_name.subject
+    report = verify(graph, heads=6, kv_heads=2, head_dim=7, value_dim=3, **FLOAT64)
+    assert report.ok
+    assert "6 heads on 2, widths 7 and 3" in report.subject
 
 
 def test_progress_is_told():

@@ -39,7 +39,7 @@ def test_heads_grouped_wrongly_are_seen_without_asking():
     assert not report.ok
     assert "heads grouped by tiling" in report.diagnosis
     assert "with 3 heads on 3 it is exact" in report.diagnosis
-    assert verify(repeated, CAUSAL, heads=(3, 3)).ok
+    assert verify(repeated, CAUSAL, heads=3).ok
 
 
 def test_the_heads_and_widths_are_printed():

@@ -226,7 +226,7 @@ BROKEN = {
 def test_a_broken_layer_is_named(name, graph):
     words, layer = BROKEN[name]
     mask = graph.mask()
-    options = {"dtypes": DOUBLE, "heads": (4, 2), "widths": (8, 6), "gradients": False}
+    options = {"dtypes": DOUBLE, "heads": 4, "kv_heads": 2, "head_dim": 8, "value_dim": 6, "gradients": False}
     report = verify(lambda q, k, v: layer(q, k, v, mask), graph, **options)
     assert not report.ok
     assert words in report.diagnosis
@@ -430,6 +430,14 @@ def test_a_right_layer_is_accused_of_nothing(name, graph):
 
 def test_a_mask_filled_with_a_number_that_no_output_shows_is_named():
     mask = CAUSAL.mask()
-    report = verify(lambda q, k, v: filled(-100.0)(q, k, v, mask), CAUSAL, dtypes=DOUBLE, heads=(4, 2), widths=(8, 6))
+    report = verify(
+        lambda q, k, v: filled(-100.0)(q, k, v, mask),
+        CAUSAL,
+        dtypes=DOUBLE,
+        heads=4,
+        kv_heads=2,
+        head_dim=8,
+        value_dim=6,
+    )
     assert not report.ok
     assert "the mask is filled with a finite number, fill with -inf" in str(report)
