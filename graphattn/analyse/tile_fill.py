@@ -13,7 +13,7 @@ from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET
 from ..graph.near import near_order
 from ..graph.need import need_graph
-from ..plans.order import grid_cells
+from ..plans.blocks import grid_cells
 from .forms import MOST_LISTED, is_listable
 
 _MOST_TILES = 1 << 28

@@ -11,8 +11,15 @@ from ..kernels.bytes_moved import Sizes, forward
 from ..kernels.modes import plain_operations_only, without_autocast
 from ..plans.cache import cached
 from ..plans.edge_tensors import EdgeTensors
-from ..plans.grouped import by_source, by_target, effective_edges
-from ..plans.schedule import distance, order, rows_by_source, rows_by_target
+from ..plans.grouped import (
+    by_source,
+    by_target,
+    distance,
+    effective_edges,
+    order,
+    rows_by_source,
+    rows_by_target,
+)
 from .base import Backend
 from .device import without_kernels
 from .request import Inputs, Outputs, Request, edges_too_many, flat_batch, flat_batch_of_edges

@@ -154,7 +154,7 @@ def _layout(graph: AttentionGraph, device: torch.device = CPU) -> tuple[Tensor, 
 
     def make() -> tuple[Tensor, ...]:
         targets, sources = by_target(graph, device), by_source(graph, device)
-        sources = sources._replace(place=targets.edge[sources.place.long()])
+        sources = sources._replace(edge=targets.edge[sources.edge.long()])
         return graph.target.to(device), graph.source.to(device), *targets, *sources
 
     return cached(graph, ("edges and their ends", device), make)

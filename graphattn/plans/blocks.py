@@ -1,5 +1,6 @@
 """Targets cut into blocks with few sources in total, and the runs of every block among its own columns."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,7 +14,6 @@ from ..graph.near import HUB, near_order
 from ..graph.runs import Runs
 from .cache import cached
 from .grouped import effective_edges
-from .order import grid_cells
 
 HEIGHTS = (32, 64, 128, 256)
 TWINS = 8  # least number of targets with the same sources that form a block of any size
@@ -175,6 +175,23 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
             yield given, cells
         if not bool(plain.any()):
             return
+
+
+def grid_cells(edges: Edges, most: int) -> Tensor | None:
+    """The cell of every node of a grid, int64 (T,), or None if the targets are not on a grid of two or more axes.
+
+    Cells are boxes of at most ``most`` nodes whose sides are as equal as the grid allows, numbered row by row.
+    """
+    grid = edges.grid
+    if len(grid) < 2:
+        return None
+    place = torch.arange(math.prod(grid))
+    cell, stride = torch.zeros_like(place), 1
+    for axis in reversed(range(len(grid))):
+        side = max(1, min(grid[axis], math.floor(most ** (1 / (axis + 1)) + 1e-9)))
+        cell += place % grid[axis] // side * stride
+        place, most, stride = place // grid[axis], most // side, stride * -(-grid[axis] // side)
+    return cell
 
 
 def _rank(place: Tensor, plain: Tensor) -> Tensor:

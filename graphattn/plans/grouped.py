@@ -1,4 +1,9 @@
-"""Edges grouped by target and by source, for the edge kernels."""
+"""Edges grouped by target and by source, for the edge kernels, and the order in which these process the rows.
+
+Neighbours that are far apart in memory leave the caches between two rows that read them. Consecutive rows in
+Cuthill-McKee order share sources; the nodes stay in place, and every sum keeps its order, so that the results are
+equal bit for bit.
+"""
 
 from typing import NamedTuple
 
@@ -6,40 +11,34 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
+from ..graph.near import near_order
 from ..graph.sort import Sorted, offsets, transposed
 from .cache import CPU, cached, moved
 
+FAR = 1 << 11  # mean distance of neighbours from which an order is computed: about a megabyte of rows
+GAIN = 4  # least factor by which the distance must fall: measured, kNN in Morton order loses a tenth by a new order
+MOST = 1 << 23  # edges of the largest graph for which an order is computed
 
-class ByTarget(NamedTuple):
-    """``ptr`` int64 (T + 1,); the ``source`` of each edge (E,) and its index ``edge`` in the caller's order (E,).
 
-    Row ``r`` holds the edges of target ``order[r]``.
+class EdgeLayout(NamedTuple):
+    """Edges grouped by one end: ``ptr`` int64 (N + 1,); the ``node`` at the other end of each edge (E,); its index
+    ``edge`` (E,), in the caller's order if they are grouped by target, in the order by target if by source.
+
+    Row ``r`` holds the edges of node ``order[r]``.
     """
 
     ptr: Tensor
-    source: Tensor
+    node: Tensor
     edge: Tensor
     order: Tensor
 
 
-class BySource(NamedTuple):
-    """``ptr`` int64 (S + 1,); the ``target`` of each edge (E,) and its index by target ``place`` (E,).
-
-    Row ``r`` holds the edges out of source ``order[r]``.
-    """
-
-    ptr: Tensor
-    target: Tensor
-    place: Tensor
-    order: Tensor
-
-
-def by_target(graph: AttentionGraph, device: torch.device = CPU) -> ByTarget:
+def by_target(graph: AttentionGraph, device: torch.device = CPU) -> EdgeLayout:
     """The edges by target, then by source; int32 where that is enough. Listed edges are sorted on the device."""
     return cached(graph, ("by_target", device), lambda: _by_target(graph, device))
 
 
-def by_source(graph: AttentionGraph, device: torch.device = CPU) -> BySource:
+def by_source(graph: AttentionGraph, device: torch.device = CPU) -> EdgeLayout:
     """The edges by source, then by target; made only for gradients."""
     return cached(graph, ("by_source", device), lambda: _by_source(graph, device))
 
@@ -49,7 +48,7 @@ def effective_edges(num_edges: float, num_targets: int) -> float:
     return num_edges + 25 * num_targets
 
 
-def _by_target(graph: AttentionGraph, device: torch.device) -> ByTarget:
+def _by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
     if graph.edges.is_listed:
         ptr, source, edge = (x.to(device) for x in graph.edges.sorted)
     elif device != CPU:
@@ -59,20 +58,72 @@ def _by_target(graph: AttentionGraph, device: torch.device) -> ByTarget:
         ptr, edge = offsets(graph.in_degree.cpu()), torch.arange(source.numel())
     small = _index_dtype(graph)
     order = torch.arange(graph.num_targets, dtype=small, device=device)
-    return ByTarget(ptr, source.to(small), edge.to(small), order)
+    return EdgeLayout(ptr, source.to(small), edge.to(small), order)
 
 
-def _by_source(graph: AttentionGraph, device: torch.device) -> BySource:
+def _by_source(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
     if device != CPU and not graph.edges.is_listed:
         return moved(by_source(graph), device)
     ptr, source = by_target(graph, device)[:2]
     ptr, target, place = transposed(Sorted(ptr, source, source), graph.num_sources)
     small = _index_dtype(graph)
     order = torch.arange(graph.num_sources, dtype=small, device=device)
-    return BySource(ptr, target.to(small), place.to(small), order)
+    return EdgeLayout(ptr, target.to(small), place.to(small), order)
 
 
 def _index_dtype(graph: AttentionGraph) -> torch.dtype:
     """One for nodes and edges: the kernels are compiled for one."""
     largest = max(graph.num_targets, graph.num_sources, graph.num_edges)
     return torch.int32 if largest <= 2**31 - 1 else torch.int64
+
+
+def rows_by_target(graph: AttentionGraph) -> EdgeLayout:
+    """:func:`by_target`, its rows in the best order."""
+    return by_target(graph) if order(graph) is None else cached(graph, "scheduled", lambda: _scheduled(graph))[0]
+
+
+def rows_by_source(graph: AttentionGraph) -> EdgeLayout:
+    """:func:`by_source`, likewise; ``edge`` is the one in :func:`rows_by_target`."""
+    return by_source(graph) if order(graph) is None else cached(graph, "scheduled", lambda: _scheduled(graph))[1]
+
+
+def order(graph: AttentionGraph) -> Tensor | None:
+    """The best order of the nodes, int64 (N,); None if the given order is good enough."""
+    return cached(graph, "row order", lambda: _order(graph))
+
+
+def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
+    """The mean number of nodes between the ends of an edge, with node ``i`` at ``position[i]``."""
+    ends = graph.target.cpu(), graph.source.cpu()
+    target, source = ends if position is None else (position[end] for end in ends)
+    return (target - source).abs().double().mean().item() if target.numel() else 0.0
+
+
+def _order(graph: AttentionGraph) -> Tensor | None:
+    if not graph.is_square or graph.num_targets <= FAR or graph.num_edges > MOST:
+        return None
+    before = distance(graph)
+    if before < FAR:
+        return None
+    nodes = near_order(graph)
+    return nodes if GAIN * distance(graph, torch.argsort(nodes)) < before else None
+
+
+def _scheduled(graph: AttentionGraph) -> tuple[EdgeLayout, EdgeLayout]:
+    """Both layouts with their rows in the new order; the edges within a row keep theirs."""
+    nodes, targets, sources = order(graph), by_target(graph), by_source(graph)
+    assert nodes is not None
+    ptr, old = _rows(targets.ptr, nodes)
+    place = torch.empty_like(targets.edge)
+    place[old] = torch.arange(old.numel(), dtype=place.dtype)
+    row = nodes.to(targets.order.dtype)
+    by_row = EdgeLayout(ptr, targets.node[old], targets.edge[old], row)
+    ptr, old = _rows(sources.ptr, nodes)
+    return by_row, EdgeLayout(ptr, sources.node[old], place[sources.edge[old].long()], row)
+
+
+def _rows(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The starts of the rows in another order, and the former index of each of their entries."""
+    count = ptr.diff()[rows]
+    new = offsets(count)
+    return new, torch.repeat_interleave(ptr[rows] - new[:-1], count) + torch.arange(int(new[-1]))

@@ -19,13 +19,13 @@ def test_both_groupings_name_every_edge_once(name):
     into, out_of = by_target(graph), by_source(graph)
     given = list(zip(graph.target.tolist(), graph.source.tolist(), strict=True))
     target = torch.repeat_interleave(torch.arange(graph.num_targets), into.ptr.diff())
-    by_t = list(zip(target.tolist(), into.source.tolist(), strict=True))
+    by_t = list(zip(target.tolist(), into.node.tolist(), strict=True))
     assert by_t == [given[e] for e in into.edge.tolist()] == sorted(given)
     source = torch.repeat_interleave(torch.arange(graph.num_sources), out_of.ptr.diff())
-    by_s = list(zip(out_of.target.tolist(), source.tolist(), strict=True))
-    assert by_s == [by_t[p] for p in out_of.place.tolist()]
+    by_s = list(zip(out_of.node.tolist(), source.tolist(), strict=True))
+    assert by_s == [by_t[p] for p in out_of.edge.tolist()]
     assert sorted(by_s, key=lambda edge: (edge[1], edge[0])) == by_s
-    assert sorted(out_of.place.tolist()) == list(range(graph.num_edges))
+    assert sorted(out_of.edge.tolist()) == list(range(graph.num_edges))
 
 
 def test_offsets_are_int64_and_indices_int32_only_where_they_fit():

@@ -6,7 +6,7 @@ import torch
 import graphattn as ga
 from graphattn.backends.edges import constant_layout
 from graphattn.errors import GraphError
-from graphattn.plans import schedule
+from graphattn.plans import grouped
 
 
 def shuffled_ring(size, seed=0):
@@ -17,21 +17,21 @@ def shuffled_ring(size, seed=0):
 
 
 def test_an_order_is_found_where_neighbours_stand_far_apart_and_can_come_near():
-    size = 2 * schedule.FAR + 5
+    size = 2 * grouped.FAR + 5
     bad = shuffled_ring(4 * size)
-    order = schedule.order(bad)
+    order = grouped.order(bad)
     assert torch.equal(order.sort().values, torch.arange(4 * size))
-    assert schedule.distance(bad) > schedule.FAR > 100 * schedule.distance(bad, order.argsort())
-    for graph in (ga.graphs.sliding_window(4 * size, 5).materialise(), shuffled_ring(schedule.FAR)):
-        assert schedule.order(graph) is None  # in order already; small enough for the caches
+    assert grouped.distance(bad) > grouped.FAR > 100 * grouped.distance(bad, order.argsort())
+    for graph in (ga.graphs.sliding_window(4 * size, 5).materialise(), shuffled_ring(grouped.FAR)):
+        assert grouped.order(graph) is None  # in order already; small enough for the caches
     step = torch.randint(4 * size, (2, 16 * size), generator=torch.Generator().manual_seed(0))
-    assert schedule.order(ga.from_edge_index(step.unique(dim=1), num_nodes=4 * size)) is None  # no order helps
+    assert grouped.order(ga.from_edge_index(step.unique(dim=1), num_nodes=4 * size)) is None  # no order helps
 
 
 def test_a_relabelled_graph_is_the_same_graph_with_neighbours_near():
     graph = shuffled_ring(300)
     near, order = graph.relabelled()
-    assert schedule.distance(near) < 5 < 50 < schedule.distance(graph)
+    assert grouped.distance(near) < 5 < 50 < grouped.distance(graph)
     assert torch.equal(order[near.edge_index], graph.edge_index)  # edge by edge, so that biases stay as they are
     bias, x = torch.randn(graph.num_edges, 2), torch.randn(300, 2, 8, dtype=torch.float64)
     there = ga.attention(*[x[order]] * 3, near, score_bias=bias)
@@ -41,7 +41,7 @@ def test_a_relabelled_graph_is_the_same_graph_with_neighbours_near():
 
 
 def test_explain_says_where_relabelling_pays(monkeypatch):
-    monkeypatch.setattr(schedule, "FAR", 100)
+    monkeypatch.setattr(grouped, "FAR", 100)
     graph = shuffled_ring(700)
     assert "after graph.relabelled()" in str(ga.explain(graph))
     assert "relabelled" not in str(ga.explain(graph.relabelled()[0]))
@@ -49,7 +49,7 @@ def test_explain_says_where_relabelling_pays(monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"score_bias": True, "softcap": 2.0}, {"dropout_p": 0.4}])
 def test_the_bits_do_not_depend_on_the_order_of_the_rows(options, monkeypatch):
-    monkeypatch.setattr(schedule, "FAR", 100)
+    monkeypatch.setattr(grouped, "FAR", 100)
     graph = shuffled_ring(700)
     leaves = [torch.randn(700, 4, 8, requires_grad=True) for _ in range(3)]
     if options.get("score_bias"):

@@ -9,8 +9,7 @@ from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.graph.near import near_order
-from graphattn.plans.blocks import survey
-from graphattn.plans.order import grid_cells
+from graphattn.plans.blocks import grid_cells, survey
 from graphattn.plans.tiles import edge_places, tiles
 
 DOCUMENTS = torch.repeat_interleave(torch.arange(40), torch.arange(1, 41))

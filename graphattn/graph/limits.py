@@ -1,0 +1,20 @@
+"""Limits of memory: a property that would take too much is refused before it is computed."""
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+
+MAX_BYTES = 4 << 30  # limit of a property's memory without an explicit budget
+
+
+def refuse_over(num_bytes: int, what: str, instead: str, limit: int | None = MAX_BYTES) -> None:
+    """Raise a GraphError if ``what`` would take more than ``limit`` bytes."""
+    if limit is not None and num_bytes > limit:
+        raise GraphError(f"{what} would take {num_bytes:,} bytes (limit {limit:,}); {instead}")
+
+
+def every_node(size: int) -> Tensor:
+    """The indices of all nodes, or a GraphError if they do not fit in memory."""
+    refuse_over(8 * size, f"the numbers of {size:,} nodes", "take a smaller graph")
+    return torch.arange(size)
