@@ -148,8 +148,8 @@ class _Rows:
         self.graph, self.degree = graph, graph.in_degree.cpu()
         self.first = self.degree.cumsum(0) - self.degree
         if graph.edges.is_listed:
-            self.order = torch.argsort(graph.edges.target.cpu(), stable=True)
-            self.source = graph.edges.source.cpu()
+            self.order = torch.argsort(graph.target.cpu(), stable=True)
+            self.source = graph.source.cpu()
 
     def into(self, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Row, source and place in the graph's edge order, by row."""

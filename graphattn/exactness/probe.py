@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.edges import listed
+from ..graph.listed import listed
 from .pieces import Piece
 from .stability import stability
 from .subject import Case, Leaf, Subject, detached, seeded

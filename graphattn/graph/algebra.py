@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from . import runs as _runs
-from .edges import Edges, PairTest, listed
+from .edges import Edges, PairTest
 from .forms import product, rectangle
 from .limits import MAX_BYTES, refuse_over
+from .listed import Listed, listed
 from .runs import Runs
 
 _JOINED_BYTES = 48  # per pair that @ joins: scipy's product, its copies and the list of edges
@@ -23,7 +24,7 @@ _JOINED_AT_ONCE = 1 << 22  # rows of sources that @ joins together
 
 def union(a: Edges, b: Edges) -> Edges:
     """Edges in either; listed edges keep the order of ``a``, then that of the new ones of ``b``."""
-    if a.is_listed and b.is_listed:
+    if isinstance(a, Listed) and isinstance(b, Listed):
         ends = torch.cat((a.target, b.target)), torch.cat((a.source, b.source))
         return listed(*ends, a.num_targets, a.num_sources).distinct()
     return _joined(a, b, _runs.union, torch.logical_or)
@@ -33,7 +34,7 @@ def intersection(a: Edges, b: Edges) -> Edges:
     """Edges in both; listed if either is, in the order of the first listed one."""
     if not a.is_listed:
         a, b = b, a
-    if not a.is_listed:
+    if not isinstance(a, Listed):
         return _joined(b, a, _runs.intersection, torch.logical_and)
     return a.keep(b.contains(a.target, a.source)).distinct()
 
@@ -135,7 +136,7 @@ def compose(a: Edges, b: Edges, limit: int | None = MAX_BYTES) -> Edges:
         sides = list(zip(a.axes, b.axes, strict=True))
         if all(x.num_sources == y.num_targets for x, y in sides):
             return product([compose(x, y) for x, y in sides])
-    if a.is_listed and b.is_listed:
+    if isinstance(a, Listed) and isinstance(b, Listed):
         return _product_of_lists(a, b, limit)
     long = 1 if _intervals(b) is not None else a.mean_degree * b.runs_per_row
 
@@ -164,7 +165,7 @@ def join_cost(a: Edges, b: Edges) -> int:
     """The approximate number of rows of sources that :func:`compose` joins, from a sample of the targets."""
     if a.axes and len(a.axes) == len(b.axes):
         return sum(join_cost(x, y) for x, y in zip(a.axes, b.axes, strict=True))
-    if a.is_listed and b.is_listed:
+    if isinstance(a, Listed) and isinstance(b, Listed):
         return int((b.degrees() * torch.bincount(a.source.cpu(), minlength=a.num_sources)).sum())
     spent: list[int] = []
     some = torch.linspace(0, a.num_targets - 1, min(_SAMPLED, a.num_targets), dtype=torch.float64).long()
@@ -264,7 +265,7 @@ def _through_rows(reached: Runs, edges: Edges) -> Runs:
     return Runs(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def _product_of_lists(a: Edges, b: Edges, limit: int | None) -> Edges:
+def _product_of_lists(a: Listed, b: Listed, limit: int | None) -> Edges:
     T, S = a.num_targets, b.num_sources
     walks = int((b.degrees() * torch.bincount(a.source.cpu(), minlength=a.num_sources)).sum())
     pairs = min(walks, T * S)
@@ -276,7 +277,7 @@ def _product_of_lists(a: Edges, b: Edges, limit: int | None) -> Edges:
     return listed(torch.from_numpy(target), torch.from_numpy(reach.indices.astype(np.int64)), T, S)
 
 
-def _adjacency(edges: Edges) -> Any:
+def _adjacency(edges: Listed) -> Any:
     from scipy.sparse import csr_matrix  # slow to import
 
     target, source = edges.target.cpu().numpy(), edges.source.cpu().numpy()
@@ -284,9 +285,9 @@ def _adjacency(edges: Edges) -> Any:
     return csr_matrix((ones, (target, source)), shape=(edges.num_targets, edges.num_sources))
 
 
-def as_list(edges: Edges, limit: int | None = MAX_BYTES) -> Edges:
+def as_list(edges: Edges, limit: int | None = MAX_BYTES) -> Listed:
     """The edges one by one, unless that takes more than ``limit`` bytes."""
-    if edges.is_listed:
+    if isinstance(edges, Listed):
         return edges
     count = edges.count()
     instead = "keep it a rule, use contains(), block_counts() or mask(), or ask for materialise(max_bytes=None)"

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -12,14 +11,12 @@ from ..errors import GraphError
 from . import runs as _runs
 from .modes import without_modes
 from .runs import Runs
-from .sort import Sorted, ascending, countable, counted, placed
 
 ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
 COUNTED_AT_ONCE = 1 << 24  # limit of the runs walked over only to print or to plan: about a second
 MOST_STORED = 1 << 24  # limit of the runs stored after a walk: 128 MiB in int32
 MOST_TRANSPOSED = 1 << 27  # limit of the runs held in memory to transpose edges
 MOST_RUNS, MOST_OF_ONE = 1 << 32, 1 << 27  # limits of a walk, minutes: runs of all rows; rows, or runs of one row
-_TOO_MANY = 2**63
 
 Rows = Callable[[Tensor], Runs]
 PairTest = Callable[[Tensor, Tensor], Tensor]  # (target, source) -> bool
@@ -63,18 +60,19 @@ class Edges:
         count: Number of edges, if a closed form gives it.
         lengths: Targets (n,) -> the number of sources of each, if that costs less than its runs.
         grid: Length of every axis of the grid of targets, if known.
-        edge_index: Listed edges, int64 (2, E), sources and targets, in the caller's order; ``listed`` makes them.
-        has_repeats: True if an edge is listed more than once.
 
     Attributes:
         function: The caller's function of (target, source) that defines the edges, if there is one.
         diagonals: The values of ``t - s``, if the edges are all pairs on these diagonals.
         remade: The call by which a pickle restores edges that a function defines.
+        is_listed: True if the edges are a list in the caller's order.
+        has_repeats: True if an edge is listed more than once.
     """
 
     function: PairTest | None = None
     diagonals: range | None = None
     remade: tuple[Callable[..., "Edges"], tuple[Any, ...]] | None = None
+    is_listed = has_repeats = False
 
     def __init__(
         self,
@@ -89,25 +87,18 @@ class Edges:
         grid: tuple[int, ...] = (),
         count: int | None = None,
         lengths: Callable[[Tensor], Tensor] | None = None,
-        edge_index: Tensor | None = None,
-        has_repeats: bool = False,
     ) -> None:
         self.num_targets, self.num_sources = num_targets, num_sources
         self.runs_per_row = max(1, runs_per_row)
         self.test, self.axes = test, axes
         self.grid = grid or tuple(axis.num_targets for axis in axes)
         self._rows, self._contains, self._lengths = rows, contains or test, lengths
-        self._index, self.has_repeats, self._count = edge_index, has_repeats, count
+        self._count = count
         self._reverse: Edges | None = None
         self._stored: Stored | None = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return super().__reduce_ex__(protocol) if self.remade is None else self.remade
-
-    @property
-    def is_listed(self) -> bool:
-        """True if the edges are a list in the caller's order."""
-        return self._index is not None
 
     # --- rows
 
@@ -115,7 +106,8 @@ class Edges:
         """The sources of each of the targets (n,), int64 on the CPU; ``row`` counts within ``target``."""
         if self._stored is not None:
             return self._stored.rows(target)
-        return self._listed_rows(target) if self._rows is None else self._rows(target)
+        assert self._rows is not None
+        return self._rows(target)
 
     @property
     def num_runs(self) -> int:
@@ -165,12 +157,6 @@ class Edges:
         """True where ``source -> target`` is an edge; int64 tensors that broadcast give bool on their device."""
         if self._contains is not None:
             return self._contains(target, source)
-        if self.is_listed:
-            wanted = (target * self.num_sources + source).to(self.key.device).contiguous()
-            if self.key.numel() == 0:
-                return torch.zeros_like(wanted, dtype=torch.bool).to(target.device)
-            place = torch.searchsorted(self.key, wanted).clamp(max=self.key.numel() - 1)
-            return (self.key[place] == wanted).to(target.device)
         distinct, row = torch.unique(target.cpu(), return_inverse=True)
         return _runs.contains(self.rows(distinct), distinct.numel(), row, source.cpu()).to(target.device)
 
@@ -179,15 +165,13 @@ class Edges:
         """The approximate number of runs that :meth:`count` walks over; 0 if the count is known."""
         if self.axes:
             return sum(axis.count_cost for axis in self.axes)
-        if self._index is not None or self._count is not None:
+        if self._count is not None:
             return 0
         return self.num_runs if self._lengths is None else self.num_targets
 
     @property
     def mean_degree(self) -> int:
         """Mean number of sources of a target, rounded up, from a few rows; S where these are long."""
-        if self.is_listed:
-            return -(-self.count() // max(1, self.num_targets))
         if self.runs_per_row > ROWS_BUDGET >> 4 or self.num_targets == 0:
             return self.num_sources
         few = torch.linspace(0, self.num_targets - 1, min(16, self.num_targets), dtype=torch.float64).long()
@@ -195,8 +179,6 @@ class Edges:
 
     def count(self) -> int:
         """Number of edges, an exact Python integer."""
-        if self._index is not None:
-            return self._index.shape[1]
         if self.axes:
             return math.prod(axis.count() for axis in self.axes)
         if self._count is None:
@@ -214,8 +196,6 @@ class Edges:
 
     def degrees(self) -> Tensor:
         """Number of sources of every target, int64 (T,) on the CPU; copies of a repeated edge count."""
-        if self.is_listed:
-            return torch.bincount(self.target, minlength=self.num_targets).cpu()
         return torch.cat([torch.empty(0, dtype=torch.int64), *self._degrees()])
 
     def _degrees(self) -> Iterator[Tensor]:
@@ -237,8 +217,6 @@ class Edges:
 
     def flip(self) -> "Edges":
         """The same edges with sources and targets exchanged; listed ones keep their order."""
-        if self.is_listed:
-            return listed(self.source, self.target, self.num_sources, self.num_targets, has_repeats=self.has_repeats)
         if self._reverse is not None:
             return self._reverse
         test = self.test
@@ -264,112 +242,13 @@ class Edges:
             self._stored = without_modes(lambda: _stored_transpose(other))
         return self._stored
 
-    # --- listed edges
-
-    @property
-    def edge_index(self) -> Tensor:
-        """int64 (2, E) of listed edges in the caller's order; public properties copy it."""
-        assert self._index is not None
-        return self._index
-
-    @property
-    def source(self) -> Tensor:
-        """int64 (E,): row 0 of :attr:`edge_index`."""
-        return self.edge_index[0]
-
-    @property
-    def target(self) -> Tensor:
-        """int64 (E,): row 1 of :attr:`edge_index`."""
-        return self.edge_index[1]
-
-    @cached_property
-    def _place(self) -> Tensor | None:
-        """``order`` by one sort, or None if counting the edges into place costs less."""
-        row, column = self.target, self.source
-        if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
-            return None
-        with torch.inference_mode(False):
-            return ascending(torch.add(column, row, alpha=self.num_sources))
-
-    @cached_property
-    def sorted(self) -> Sorted:
-        """The listed edges by target, then by source."""
-        with torch.inference_mode(False):
-            if self._place is None:
-                return counted(self.target, self.source, self.num_targets, self.num_sources)
-            return placed(self._place, self.target, self.source, self.num_targets)
-
-    @cached_property
-    def key(self) -> Tensor:
-        """int64 (E,): ``target * S + source`` of every listed edge, ascending."""
-        with torch.inference_mode(False):
-            return torch.add(self.source, self.target, alpha=self.num_sources)[self.order]
-
-    @property
-    def order(self) -> Tensor:
-        """int64 (E,): the indices of the listed edges by target, then by source."""
-        return self.sorted.place.long() if self._place is None else self._place
-
-    def is_copy(self) -> Tensor:
-        """bool (E,), in :attr:`order`: True for an edge equal to the one before it."""
-        which = self.sorted.column if self._place is None else self.key
-        same = torch.zeros_like(which, dtype=torch.bool)
-        torch.eq(which[1:], which[:-1], out=same[1:])
-        if self._place is None:  # an equal source may belong to another target
-            first = self.sorted.ptr[:-1]
-            same[first[first < same.numel()]] = False
-        return same
-
-    def _listed_rows(self, target: Tensor) -> Runs:
-        key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
-        first = torch.searchsorted(key, target * self.num_sources)
-        last = torch.searchsorted(key, (target + 1) * self.num_sources)
-        row, within = _runs.spread(last - first)
-        return _runs.from_pairs(row, key[first[row] + within] - target[row] * self.num_sources)
-
-    def keep(self, mask: Tensor) -> "Edges":
-        """The listed edges where ``mask`` (E,) is True, in the same order."""
-        repeats = None if self.has_repeats else False
-        sizes = self.num_targets, self.num_sources
-        return listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
-
     def distinct(self) -> "Edges":
-        """The first copy of every edge, in the same order; edges without copies as they are."""
-        if not self.has_repeats:
-            return self
-        first = ~self.is_copy()
-        keep = torch.zeros_like(first)
-        keep[self.order[first]] = True
-        return self.keep(keep)
+        """The edges without their copies."""
+        return self
 
     def to(self, device: torch.device) -> "Edges":
         """The same edges with their list, where there is one, on another device."""
-        if self._index is None or device == self._index.device:
-            return self
-        ends = self.target.to(device), self.source.to(device)
-        return listed(*ends, self.num_targets, self.num_sources, has_repeats=self.has_repeats)
-
-
-def listed(
-    target: Tensor, source: Tensor, num_targets: int, num_sources: int, *, has_repeats: bool | None = None
-) -> Edges:
-    """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
-    check_pairs(num_targets, num_sources)
-    with torch.inference_mode(False):  # edges made in inference mode are used in training, too
-        edge_index = torch.stack((source, target))
-    per_row = 1 + edge_index.shape[1] // max(1, num_targets)
-    edges = Edges(num_targets, num_sources, runs_per_row=per_row, edge_index=edge_index)
-    edges.has_repeats = bool(edges.is_copy().any()) if has_repeats is None else has_repeats
-    return edges
-
-
-def check_pairs(num_targets: int, num_sources: int) -> None:
-    """Refuse sizes whose pairs int64 cannot number."""
-    if num_targets * num_sources >= _TOO_MANY:
-        raise GraphError(
-            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
-            f"limited to fewer than 2**63; split the graph and join the results"
-        )
+        return self
 
 
 def _stored(runs: Runs, num_rows: int, num_sources: int) -> Stored:

@@ -15,11 +15,12 @@ from . import algebra
 from . import runs as _runs
 from .advice import no_graph, of_other_size
 from .draw import draw
-from .edges import COUNTED_AT_ONCE, Edges, listed
+from .edges import COUNTED_AT_ONCE, Edges
 from .expression import JOINS, Expression, builder, written
 from .forms import band
 from .html import mask_page
 from .limits import MAX_BYTES, every_node, refuse_over
+from .listed import Listed, listed
 from .modes import constant_result, not_compiled, without_modes
 from .near import near_order
 from .pickles import Immutable
@@ -114,7 +115,7 @@ class AttentionGraph(Immutable):
         """
         return self._listed().edge_index.clone()
 
-    def _listed(self, limit: int | None = MAX_BYTES) -> Edges:
+    def _listed(self, limit: int | None = MAX_BYTES) -> Listed:
         return self._remember("listed", lambda: algebra.as_list(self.edges, limit).to(self.device))
 
     @property
@@ -332,9 +333,9 @@ class AttentionGraph(Immutable):
         """
         self._need_square("k_hop")
         whole(k, "k", 1, GraphError)
-        edges, loops = self.edges.distinct(), self._loops().edges
         if not self.is_rule:
-            return self._made(_listed_hops(edges, k), f"{k}-hop({self.name})", "k_hop", k)
+            return self._made(_listed_hops(self._listed().distinct(), k), f"{k}-hop({self.name})", "k_hop", k)
+        edges, loops = self.edges, self._loops().edges
         reach = edges if k == 1 else algebra.compose(edges, algebra.power(algebra.union(edges, loops), k - 1))
         if k > 1 and self._num_loops() < self.num_nodes:
             reach = algebra.union(algebra.difference(reach, loops), algebra.intersection(edges, loops))
@@ -366,7 +367,7 @@ class AttentionGraph(Immutable):
         self._need_square("without_self_loops")
         name = f"{wrapped(self, '-')} - self-loops"
         if not self.is_rule:
-            return self._made(self.edges.keep(self.target != self.source), name, "without_self_loops")
+            return self._made(self._listed().keep(self.target != self.source), name, "without_self_loops")
         return self._made(algebra.difference(self.edges, self._loops().edges), name, "without_self_loops")
 
     def with_global_tokens(self, number: int = 1) -> "AttentionGraph":
@@ -511,11 +512,12 @@ def wrapped(graph: Any, sign: str) -> str:
     return f"({graph.name})" if loose else graph.name
 
 
-def _listed_hops(edges: Edges, k: int) -> Edges:
+def _listed_hops(edges: Listed, k: int) -> Listed:
     """Listed edges joined along up to ``k`` of them, until nothing new is reached; self-loops stay as they are."""
     reach = edges
     for _ in range(k - 1):
         wider = algebra.union(reach, algebra.compose(reach, edges))
+        assert isinstance(wider, Listed)
         if wider.count() == reach.count():
             break
         reach = wider

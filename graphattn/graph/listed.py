@@ -1,13 +1,150 @@
-"""Checks of a caller's edge_index, made once, when the graph is built."""
+"""Edges as a list in the caller's order, and the checks of a caller's edge_index when a graph is built."""
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ..arguments import one_of
 from ..errors import GraphError, GraphIndexError
-from .edges import Edges, check_pairs, listed
+from . import runs as _runs
+from .edges import Edges
+from .runs import Runs
+from .sort import Sorted, ascending, countable, counted, placed
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class Listed(Edges):
+    """Edges one by one, int64 (2, E), sources and targets, in the caller's order and with copies; :func:`listed` makes
+    them.
+
+    Attributes:
+        edge_index: The list; public properties copy it.
+    """
+
+    is_listed = True
+
+    def __init__(self, num_targets: int, num_sources: int, edge_index: Tensor) -> None:
+        super().__init__(num_targets, num_sources, runs_per_row=1 + edge_index.shape[1] // max(1, num_targets))
+        self.edge_index, self._count = edge_index, edge_index.shape[1]
+
+    def stored(self) -> None:
+        """No intervals: the list is the form of these edges."""
+
+    def contains(self, target: Tensor, source: Tensor) -> Tensor:
+        wanted = (target * self.num_sources + source).to(self.key.device).contiguous()
+        if self.key.numel() == 0:
+            return torch.zeros_like(wanted, dtype=torch.bool).to(target.device)
+        place = torch.searchsorted(self.key, wanted).clamp(max=self.key.numel() - 1)
+        return (self.key[place] == wanted).to(target.device)
+
+    @property
+    def mean_degree(self) -> int:
+        return -(-self.count() // max(1, self.num_targets))
+
+    def degrees(self) -> Tensor:
+        return torch.bincount(self.target, minlength=self.num_targets).cpu()
+
+    def flip(self) -> "Listed":
+        return listed(self.source, self.target, self.num_sources, self.num_targets, has_repeats=self.has_repeats)
+
+    @property
+    def source(self) -> Tensor:
+        """int64 (E,): row 0 of :attr:`edge_index`."""
+        return self.edge_index[0]
+
+    @property
+    def target(self) -> Tensor:
+        """int64 (E,): row 1 of :attr:`edge_index`."""
+        return self.edge_index[1]
+
+    @cached_property
+    def _place(self) -> Tensor | None:
+        """``order`` by one sort, or None if counting the edges into place costs less."""
+        row, column = self.target, self.source
+        if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
+            return None
+        with torch.inference_mode(False):
+            return ascending(torch.add(column, row, alpha=self.num_sources))
+
+    @cached_property
+    def sorted(self) -> Sorted:
+        """The listed edges by target, then by source."""
+        with torch.inference_mode(False):
+            if self._place is None:
+                return counted(self.target, self.source, self.num_targets, self.num_sources)
+            return placed(self._place, self.target, self.source, self.num_targets)
+
+    @cached_property
+    def key(self) -> Tensor:
+        """int64 (E,): ``target * S + source`` of every listed edge, ascending."""
+        with torch.inference_mode(False):
+            return torch.add(self.source, self.target, alpha=self.num_sources)[self.order]
+
+    @property
+    def order(self) -> Tensor:
+        """int64 (E,): the indices of the listed edges by target, then by source."""
+        return self.sorted.place.long() if self._place is None else self._place
+
+    def is_copy(self) -> Tensor:
+        """bool (E,), in :attr:`order`: True for an edge equal to the one before it."""
+        which = self.sorted.column if self._place is None else self.key
+        same = torch.zeros_like(which, dtype=torch.bool)
+        torch.eq(which[1:], which[:-1], out=same[1:])
+        if self._place is None:  # an equal source may belong to another target
+            first = self.sorted.ptr[:-1]
+            same[first[first < same.numel()]] = False
+        return same
+
+    def rows(self, target: Tensor) -> Runs:
+        key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
+        first = torch.searchsorted(key, target * self.num_sources)
+        last = torch.searchsorted(key, (target + 1) * self.num_sources)
+        row, within = _runs.spread(last - first)
+        return _runs.from_pairs(row, key[first[row] + within] - target[row] * self.num_sources)
+
+    def keep(self, mask: Tensor) -> "Listed":
+        """The edges where ``mask`` (E,) is True, in the same order."""
+        repeats = None if self.has_repeats else False
+        sizes = self.num_targets, self.num_sources
+        return listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
+
+    def distinct(self) -> "Listed":
+        """The first copy of every edge, in the same order; edges without copies as they are."""
+        if not self.has_repeats:
+            return self
+        first = ~self.is_copy()
+        keep = torch.zeros_like(first)
+        keep[self.order[first]] = True
+        return self.keep(keep)
+
+    def to(self, device: torch.device) -> "Listed":
+        if device == self.edge_index.device:
+            return self
+        ends = self.target.to(device), self.source.to(device)
+        return listed(*ends, self.num_targets, self.num_sources, has_repeats=self.has_repeats)
+
+
+def listed(
+    target: Tensor, source: Tensor, num_targets: int, num_sources: int, *, has_repeats: bool | None = None
+) -> Listed:
+    """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
+    check_pairs(num_targets, num_sources)
+    with torch.inference_mode(False):  # edges made in inference mode are used in training, too
+        edge_index = torch.stack((source, target))
+    edges = Listed(num_targets, num_sources, edge_index)
+    edges.has_repeats = bool(edges.is_copy().any()) if has_repeats is None else has_repeats
+    return edges
+
+
+def check_pairs(num_targets: int, num_sources: int) -> None:
+    """Refuse sizes whose pairs int64 cannot number."""
+    if num_targets * num_sources >= 2**63:
+        raise GraphError(
+            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
+            f"limited to fewer than 2**63; split the graph and join the results"
+        )
 
 
 def _check_layout(edge_index: object) -> Tensor:
@@ -53,7 +190,7 @@ def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor)
     )
 
 
-def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error") -> Edges:
+def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error") -> Listed:
     """Listed edges from a caller's tensor, copied and validated, on the tensor's device.
 
     Raises:

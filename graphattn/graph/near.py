@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .edges import Edges
+from .listed import Listed
 from .sort import transposed
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def near_order(graph: "AttentionGraph") -> Tensor:
     return order
 
 
-def cuthill_mckee(edges: Edges) -> Tensor:
+def cuthill_mckee(edges: Listed) -> Tensor:
     """The targets in the reverse order of Cuthill and McKee (1969): breadth first, from a node of least degree.
 
     Two targets are neighbours where they read a common source, or on a square graph where one reads the other; sources

@@ -11,6 +11,7 @@ from torch import Tensor
 from .edges import Edges, PairTest
 from .graph import FULL, PARTIAL, AttentionGraph
 from .limits import MAX_BYTES, refuse_over
+from .listed import Listed
 
 _SIDES = (32, 128, 512)
 _ASKED_AT_ONCE = 1 << 22
@@ -47,7 +48,7 @@ def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
     table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
     bits = torch.zeros(2 + len(partial), side, side // 8, dtype=torch.uint8)
     bits[1] = 255
-    if edges.is_listed:
+    if isinstance(edges, Listed):
         _set_pairs(bits, table, edges.distinct(), side)
     else:
         _ask_tiles(bits, partial, edges, side)
@@ -64,7 +65,7 @@ def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
     return total, side, classes
 
 
-def _set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
+def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
     """Set the bit of every edge in a partial tile; edges are distinct, so that adding sets bits."""
     t, s = edges.target.cpu(), edges.source.cpu()
     slot = table[t // side, s // side].long()

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET, Edges
+from ..graph.listed import Listed
 from ..graph.near import HUB, near_order
 from ..graph.runs import Runs
 from .cache import cached
@@ -261,7 +262,7 @@ def _twins(edges: Edges, num_targets: int) -> Tensor:
     Rows are compared by a hash of their sources; after a collision a block is merely less full.
     """
     factor = torch.randint(-(2**62), 2**62, (2,), generator=torch.Generator().manual_seed(0))
-    if edges.is_listed:
+    if isinstance(edges, Listed):
         source, target = edges.edge_index.cpu().unbind(0)
         hashes = mixed(source * factor[0] + factor[1])
         return _groups(torch.zeros(num_targets, dtype=torch.int64).index_add_(0, target, hashes))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
+from ..graph.listed import Listed
 from ..graph.near import near_order
 from ..graph.sort import Sorted, offsets, transposed
 from .cache import CPU, cached, moved
@@ -49,7 +50,7 @@ def effective_edges(num_edges: float, num_targets: int) -> float:
 
 
 def _by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
-    if graph.edges.is_listed:
+    if isinstance(graph.edges, Listed):
         ptr, source, edge = (x.to(device) for x in graph.edges.sorted)
     elif device != CPU:
         return moved(by_target(graph), device)

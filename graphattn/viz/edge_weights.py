@@ -9,8 +9,8 @@ from torch import Tensor
 from ..arguments import shown, table
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
-from ..graph.edges import listed
 from ..graph.graph import AttentionGraph
+from ..graph.listed import listed
 
 
 def may_be_weights(given: Any) -> bool:

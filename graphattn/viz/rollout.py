@@ -10,9 +10,9 @@ import torch
 from ..arguments import several
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
-from ..graph.edges import listed
 from ..graph.graph import AttentionGraph
 from ..graph.limits import refuse_over
+from ..graph.listed import listed
 from .choice import checked_targets
 from .edge_weights import by_edge, weights_in
 from .style import counted

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...graph import AttentionGraph
-from ...graph.edges import listed
+from ...graph.listed import listed
 
 __all__ = [
     "cells", "dag", "karate", "node_types", "octahedron_faces", "parents", "sphere", "sphere_faces",

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.edges import listed
 from ...graph.expression import builder
 from ...graph.limits import refuse_over
+from ...graph.listed import listed
 from ...graph.pattern import sizable
 from ..arguments import call, flag
 from ..points.clouds import coordinates

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.edges import listed
 from ...graph.expression import builder
+from ...graph.listed import listed
 from ...graph.pattern import sizable
 from ...graph.sort import offsets, rows_of, sorted_keys
 from ..arguments import call, flag, one_of, whole

@@ -8,9 +8,9 @@ import torch
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
-from ...graph.edges import listed
 from ...graph.expression import builder
 from ...graph.limits import refuse_over
+from ...graph.listed import listed
 from ..arguments import call, one_of, whole
 
 _ROUNDS = 10  # rounds of swaps, each of which tries nearly every edge

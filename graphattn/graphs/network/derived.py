@@ -10,11 +10,10 @@ from ... import arguments
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
-from ...graph.edges import listed
 from ...graph.expression import builder
 from ...graph.forms import rectangle, stretches
 from ...graph.limits import refuse_over
-from ...graph.listed import checked
+from ...graph.listed import checked, listed
 from ..arguments import call, flag, integers, whole
 
 

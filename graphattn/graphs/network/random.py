@@ -7,9 +7,9 @@ import torch
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.edges import listed
 from ...graph.expression import builder
 from ...graph.limits import refuse_over
+from ...graph.listed import listed
 from ...graph.pattern import sizable
 from ..arguments import call, whole
 from ..arguments import probability as checked_probability

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.edges import listed
 from ...graph.expression import builder
 from ...graph.limits import refuse_over
+from ...graph.listed import listed
 from ...graph.pattern import sizable
 from ..arguments import call, flag, number, one_of, whole
 from .balls import within

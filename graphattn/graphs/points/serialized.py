@@ -11,7 +11,7 @@ from torch import Tensor
 from ...arguments import several
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.edges import listed
+from ...graph.listed import listed
 from ...graph.places import count_of_clouds
 from ..arguments import flag, integers, stored, whole
 from .clouds import coordinates, length, lengths

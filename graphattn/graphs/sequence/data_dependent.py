@@ -8,9 +8,9 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
-from ...graph.edges import listed
 from ...graph.expression import builder
 from ...graph.limits import refuse_over
+from ...graph.listed import listed
 from ..arguments import call, flag, integers, one_of, stored, whole
 
 

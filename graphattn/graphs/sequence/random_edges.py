@@ -9,11 +9,12 @@ from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.advice import no_graph
 from ...graph.algebra import complement
-from ...graph.edges import PairTest, check_pairs
-from ...graph.edges import listed as edges_of_list
+from ...graph.edges import Edges, PairTest
 from ...graph.expression import builder
 from ...graph.forms import band, of_function
 from ...graph.limits import refuse_over
+from ...graph.listed import check_pairs
+from ...graph.listed import listed as edges_of_list
 from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from ..arguments import probability as checked_probability
@@ -143,7 +144,7 @@ def erdos_renyi(
         refuse_over(int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False")
         check_pairs(T, S)
         place = _places(T * S, probability, np.random.default_rng(seed))
-        edges = edges_of_list(place // max(1, S), place % max(1, S), T, S)
+        edges: Edges = edges_of_list(place // max(1, S), place % max(1, S), T, S)
     else:
         edges = of_function(T, S, _drawn(float(probability), seed))
     sizes = (T, probability) if seed == 0 else (T, probability, seed)
