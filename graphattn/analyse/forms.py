@@ -50,10 +50,7 @@ def all_runs(graph: AttentionGraph) -> Runs | None:
 
 def runs_of(edges: Edges) -> Runs | None:
     """The runs of every row of a set of edges, likewise."""
-    if edges.num_runs > MOST_RUNS:
-        return None
-    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.chunks()]
-    return _runs.canonical(Runs(*map(torch.cat, zip(*parts, strict=True)))) if parts else _runs.empty()
+    return None if edges.num_runs > MOST_RUNS else edges.all_runs()
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,6 +151,11 @@ class Edges:
         runs = Runs(*map(torch.cat, zip(*parts, strict=True))) if parts else _runs.empty()
         return _stored(runs, self.num_targets, self.num_sources)
 
+    def all_runs(self) -> Runs:
+        """The runs of all rows, none empty or touching, in memory at once."""
+        parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in self.chunks()]
+        return _runs.canonical(Runs(*map(torch.cat, zip(*parts, strict=True)))) if parts else _runs.empty()
+
     # --- questions
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
@@ -260,7 +265,5 @@ def _stored(runs: Runs, num_rows: int, num_sources: int) -> Stored:
 
 
 def _stored_transpose(edges: Edges) -> Stored:
-    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.chunks()]
-    runs = Runs(*map(torch.cat, zip(*parts, strict=True))) if parts else _runs.empty()
-    turned = _runs.transposed(_runs.canonical(runs), edges.num_targets, edges.num_sources)
+    turned = _runs.transposed(edges.all_runs(), edges.num_targets, edges.num_sources)
     return _stored(turned, edges.num_sources, edges.num_targets)
