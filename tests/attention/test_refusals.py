@@ -128,7 +128,7 @@ def test_edge_features_elsewhere_are_refused(elsewhere):
 
 @pytest.mark.parametrize(
     ("graph", "kind"),
-    [(GRAPH.edge_index, "Tensor"), (None, "NoneType"), (GRAPH.edges, "Edges")],
+    [(GRAPH.edge_index, "Tensor"), (None, "NoneType"), (GRAPH.edges, "Listed")],
 )
 def test_a_graph_must_be_one(graph, kind):
     with pytest.raises(GraphError, match=f"graph must be an AttentionGraph, got {kind}; wrap an edge_index with graph"):
