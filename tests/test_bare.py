@@ -45,7 +45,8 @@ except ga.GraphAttnError as error:
 def test_the_command_line_says_what_to_install(absent, words):
     status, out, told = without([absent], "from graphattn.cli import main; main()", *words)
     assert (status, out) == (2, "")
-    assert told == f"error: this needs {absent}, which is not installed: pip install {absent}\n"
+    needs = f"error: this needs {absent}, which is not installed: pip install {absent}"
+    assert told.splitlines()[-1] == needs  # a slow machine says before that it builds
 
 
 def test_doctor_tells_of_what_does_not_run_without_numba():

@@ -1,6 +1,7 @@
 """Geometry of edges between points: relative positions, and angles between surfaces."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,7 +95,7 @@ def edge_geometry(
     if not len(features):
         raise OptionError(f"features must name at least one of {', '.join(FEATURES)}, got none")
     d = relative_positions(graph, pos, queries)
-    ends = None
+    ends: Any = ()
     if any(word in _OF_NORMALS for word in features):
         if normals is None or (queries is None) != (queries_normals is None):
             raise OptionError(f"features={tuple(features)} need normals, and queries_normals exactly with queries")
@@ -102,14 +103,16 @@ def edge_geometry(
         for name, x in (("pos", pos), ("normals", normals)):
             if x.shape[-1] != 3:
                 raise ShapeError(f"{name} must have 3 axes for features of normals, got {tuple(x.shape)}")
+    if ends:
+        d, *ends = (_by_axis(x) for x in (d, *ends))
     distance = length_of(d)
     made: dict[str, Callable[[], Tensor]] = {
         "offset": lambda: d,
         "distance": lambda: distance,
         "direction": lambda: d / distance.masked_fill(distance == 0, 1.0),
-        "pair": lambda: torch.cat([distance, *_angles(d, *(ends or ()))], -1),
-        "alignment": lambda: torch.cat([angle.cos().abs() for angle in _angles(d, *(ends or ()))], -1),
-        "bend": lambda: _bends(d, *(ends or ())),
+        "pair": lambda: torch.cat([distance, *(angle_between(*pair) for pair in _pairs(d, *ends))], -1),
+        "alignment": lambda: torch.cat([_cosine(*pair).abs() for pair in _pairs(d, *ends)], -1),
+        "bend": lambda: _bends(d, *ends),
         "frame": lambda: _in_frames(graph, pos, queries, normals if queries is None else queries_normals, d),
     }
     return torch.cat([made[word]() for word in features], -1)
@@ -209,26 +212,47 @@ def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
     return scatter_sum(x, index, size, -2)
 
 
+def _by_axis(x: Tensor) -> Tensor:
+    """The same vectors, each axis contiguous in memory: what is computed of them is vectorised."""
+    return x.movedim(-1, 0).contiguous().movedim(0, -1)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Products (..., 1) of vectors, an axis at a time: torch sums rows of three numbers slowly."""
+    if a.shape[-1] > 8:
+        return (a * b).sum(-1, keepdim=True)
+    return sum(x * y for x, y in zip(a.split(1, -1), b.split(1, -1), strict=True))  # type: ignore[return-value]
+
+
 def length_of(x: Tensor) -> Tensor:
     """Lengths (..., 1), with a gradient of 0 at 0."""
-    squared = x.square().sum(-1, keepdim=True)
+    squared = _dot(x, x)
     return squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0)
 
 
 def angle_between(a: Tensor, b: Tensor) -> Tensor:
     """Angles between vectors (..., 3), in [0, pi]; 0 if one is 0."""
-    across, along = length_of(torch.linalg.cross(a, b)), (a * b).sum(-1, keepdim=True)
+    (a1, a2, a3), (b1, b2, b3) = a.split(1, -1), b.split(1, -1)
+    squared = (a2 * b3 - a3 * b2) ** 2 + (a3 * b1 - a1 * b3) ** 2 + (a1 * b2 - a2 * b1) ** 2
+    across, along = squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0), _dot(a, b)
     return torch.atan2(across, along.masked_fill((across == 0) & (along == 0), 1.0))
 
 
-def _angles(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return angle_between(of_sources, d), angle_between(of_targets, d), angle_between(of_sources, of_targets)
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Cosines (..., 1) of the angles between vectors; 1 if one is 0."""
+    lengths = length_of(a) * length_of(b)
+    nothing = lengths == 0
+    return (_dot(a, b) / lengths.masked_fill(nothing, 1.0)).masked_fill(nothing, 1.0).clamp(-1.0, 1.0)
+
+
+def _pairs(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    return (of_sources, d), (of_targets, d), (of_sources, of_targets)
 
 
 def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
-    squared = d.square().sum(-1, keepdim=True)
+    squared = _dot(d, d)
     along = 2 * d / squared.masked_fill(squared == 0, 1.0)
-    return torch.stack((-(of_sources * along).sum(-1), (of_targets * along).sum(-1)), -1)
+    return torch.cat((-_dot(of_sources, along), _dot(of_targets, along)), -1)
 
 
 def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor) -> Tensor:
