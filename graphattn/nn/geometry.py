@@ -221,7 +221,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Products (..., 1) of vectors, an axis at a time: torch sums rows of three numbers slowly."""
     if a.shape[-1] > 8:
         return (a * b).sum(-1, keepdim=True)
-    return sum(x * y for x, y in zip(a.split(1, -1), b.split(1, -1), strict=True))  # type: ignore[return-value]
+    return sum(x * y for x, y in zip(a.split(1, -1), b.split(1, -1), strict=True))
 
 
 def length_of(x: Tensor) -> Tensor:

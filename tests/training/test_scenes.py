@@ -99,9 +99,7 @@ def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     tell = lambda progress: said.append(progress.words)  # noqa: E731
     result = ga.training.train(folder, tmp_path / "run", up="z", grid=1.0, block=15.0, tell=tell, **PLAIN)
     assert "reads above_ground, upright, spread, intensity" in "\n".join(said)
-    assert re.search(
-        r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about ", "\n".join(said)
-    )
+    assert re.search(r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about ", "\n".join(said))
     assert result.scores["points"] == 900 * len(result.names)
     run = Run.load(tmp_path / "run")
     assert (run.inputs.upward, run.inputs.grid, run.inputs.block, run.inputs.scale) == ("z", 1.0, 15.0, 1.0)
