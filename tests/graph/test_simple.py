@@ -42,7 +42,7 @@ def test_a_remark_walks_no_further_than_repr_counts(monkeypatch):
     assert "not counted" in repr(big)
     walked = []
     graph = WINDOW | global_tokens(64, (0,))
-    monkeypatch.setattr(type(graph.edges), "walk", lambda self, *rest: walked.append(self) or iter(()))
+    monkeypatch.setattr(type(graph.edges), "chunks", lambda self, *rest: walked.append(self) or iter(()))
     repr(graph)
     first = len(walked)
     repr(graph)
