@@ -18,7 +18,7 @@ from .errors import GraphError, OptionError
 from .graph import AttentionGraph, Pattern, PerHead
 from .graph.advice import no_graph
 from .graph.foreign_names import names_checked
-from .graph.sizes import sized
+from .graph.pattern import sized
 from .plans.edge_tensors import EdgeTensors
 
 _FLAGS = {  # arguments of a call -> fields of a Request

@@ -6,11 +6,10 @@ from typing import Any, overload
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph import AttentionGraph, Pattern, PerHead, need_graph
 from ..graph.edges import Edges
 from ..graph.facts import is_full, is_symmetric, no_source_after_target
 from ..graph.layers import Layer, Layers, layers_of, sized_layers, unions
-from ..graph.need import need_graph
 from ..graph.simple import remark
 from .connectivity import connectivity, num_components
 from .forms import looped_axes

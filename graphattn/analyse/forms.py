@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_graph
 from ..graph import runs as _runs
 from ..graph.edges import Edges
 from ..graph.forms import band
 from ..graph.limits import every_node
-from ..graph.need import need_graph
 from ..graph.runs import Runs
 from ..plans.cache import cached
 from ..plans.grouped import by_source, by_target

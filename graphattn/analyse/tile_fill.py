@@ -8,11 +8,10 @@ from torch import Tensor
 
 from ..arguments import pair
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_graph
 from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET
 from ..graph.near import near_order
-from ..graph.need import need_graph
 from ..plans.blocks import grid_cells
 from .forms import MOST_LISTED, is_listable
 

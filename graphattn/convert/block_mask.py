@@ -8,8 +8,7 @@ from torch import Tensor
 
 from ..arguments import pair
 from ..errors import GraphError
-from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph, PerHead
-from ..graph.need import need_graph
+from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph, PerHead, need_graph
 from ..graph.per_head import Group
 from ..graphs.arguments import whole
 from ._of_pair import OfPair, of_head, of_heads, rule_of

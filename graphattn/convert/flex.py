@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerHead
-from ..graph.need import need_graph
+from ..graph import AttentionGraph, PerHead, need_graph
 from ..graph.pair_test import pair_test
 from ..graphs.arguments import whole
 from ._of_pair import MaskMod, OfPair, of_head, of_heads

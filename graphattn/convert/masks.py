@@ -8,10 +8,9 @@ from torch import Tensor
 from ..arguments import dtype as checked_dtype
 from ..arguments import one_of, table
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_graph
 from ..graph.limits import refuse_over
 from ..graph.listed import checked
-from ..graph.need import need_graph
 
 KINDS = ("bool", "additive", "mha")
 

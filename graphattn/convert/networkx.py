@@ -7,8 +7,7 @@ import torch
 
 from ..arguments import check_flags, several, shown
 from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.need import need_graph
+from ..graph import AttentionGraph, need_graph
 from .edge_index import from_edge_index
 
 if TYPE_CHECKING:

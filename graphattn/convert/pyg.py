@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..arguments import shown
 from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.need import need_graph
+from ..graph import AttentionGraph, need_graph
 from .edge_index import from_edge_index
 
 if TYPE_CHECKING:

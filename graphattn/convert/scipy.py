@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.need import need_graph
+from ..graph import AttentionGraph, need_graph
 from .edge_index import from_edge_index
 
 if TYPE_CHECKING:

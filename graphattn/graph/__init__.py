@@ -5,6 +5,7 @@ from .graph import FULL as FULL
 from .graph import PARTIAL as PARTIAL
 from .graph import AttentionGraph as AttentionGraph
 from .graph import disjoint_union as disjoint_union
+from .graph import need_graph as need_graph
 from .layers import reach as reach
 from .pattern import Pattern as Pattern
 from .per_head import PerHead as PerHead

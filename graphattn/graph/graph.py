@@ -512,6 +512,12 @@ def wrapped(graph: Any, sign: str) -> str:
     return f"({graph.name})" if loose else graph.name
 
 
+def need_graph(graph: Any, what: str) -> None:
+    """Raise a GraphError with advice unless ``graph`` is one AttentionGraph."""
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, f"{what} needs an AttentionGraph")
+
+
 def _listed_hops(edges: Listed, k: int) -> Listed:
     """Listed edges joined along up to ``k`` of them, until nothing new is reached; self-loops stay as they are."""
     reach = edges

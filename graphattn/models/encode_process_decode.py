@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from ..arguments import probability, width
 from ..errors import OptionError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_graph
 from ..graph.foreign_names import names_checked
-from ..graph.need import need_graph
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import FeedForward

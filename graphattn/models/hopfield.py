@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from ..arguments import floats, positive, real, shown
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..functional import AttentionOutput, attention
-from ..graph import AttentionGraph, Pattern
-from ..graph.need import need_graph
-from ..graph.sizes import of_size
+from ..graph import AttentionGraph, Pattern, need_graph
+from ..graph.pattern import of_size
 from ..graphs import full
 from ..graphs.arguments import whole
 from ..kernels.edge_softmax import scatter_sum

@@ -12,7 +12,7 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graph.modes import not_followed
-from ..graph.sizes import of_size
+from ..graph.pattern import of_size
 from ..graphs import global_tokens, sliding_window
 from ..graphs.arguments import integers
 from ..nn import GraphAttention, TransformerBlock

@@ -9,7 +9,7 @@ from ..arguments import width
 from ..graph import AttentionGraph, Pattern
 from ..graph.layers import Layers, layers_of
 from ..graph.modes import not_followed
-from ..graph.sizes import of_size
+from ..graph.pattern import of_size
 from ..graphs import composite, cross
 from ..nn import T5Bias
 from ..plans.cache import cached

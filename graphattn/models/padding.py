@@ -8,7 +8,7 @@ from torch import Tensor
 from ..arguments import shown
 from ..errors import ShapeError
 from ..graph import AttentionGraph, PerHead
-from ..graph.sizes import sized
+from ..graph.pattern import sized
 from ..nn import KeyValueCache
 from ..nn.blocks import EVERY, Graph
 

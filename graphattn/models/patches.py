@@ -10,8 +10,7 @@ from ..arguments import several, whole, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..graph.modes import constant_result
-from ..graph.pattern import cache_key
-from ..graph.sizes import of_size
+from ..graph.pattern import cache_key, of_size
 from ..graphs import full
 from ..nn.arguments import check_kind
 

@@ -14,7 +14,7 @@ from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
 from ..graph.modes import not_followed
-from ..graph.sizes import of_size
+from ..graph.pattern import of_size
 from ..nn import GraphAttention
 from ..nn.blocks import EVERY
 from ..plans.cache import cached

@@ -11,8 +11,7 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
 from ..graph.expression import builder
 from ..graph.layers import Layer, Layers
-from ..graph.pattern import sizable
-from ..graph.sizes import of_size
+from ..graph.pattern import of_size, sizable
 from ..graphs import window_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells

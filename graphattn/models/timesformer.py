@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from ..arguments import shown, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
-from ..graph.sizes import of_size
+from ..graph.pattern import of_size
 from ..graphs import window_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.blocks import Graph

@@ -14,7 +14,7 @@ from ..convert import from_edge_index
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import advice, of_other_size
-from ..graph.sizes import sized
+from ..graph.pattern import sized
 from ..plans.edge_tensors import EdgeTensors
 
 Pair = tuple[Tensor, Tensor]

@@ -9,8 +9,7 @@ from torch import Tensor
 from ..arguments import floats, positive, shown, stored
 from ..arguments import integers as checked_integers
 from ..errors import GraphError, ShapeError
-from ..graph import AttentionGraph
-from ..graph.need import need_graph
+from ..graph import AttentionGraph, need_graph
 from ..graphs.mesh.faces import Faces, checked_faces
 from ..kernels.edge_softmax import gather, scatter_sum
 from .geometry import angle_between, length_of

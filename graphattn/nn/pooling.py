@@ -8,8 +8,7 @@ from torch import Tensor
 from ..arguments import floats, one_of
 from ..errors import ShapeError
 from ..functional import attention
-from ..graph import AttentionGraph
-from ..graph.need import need_graph
+from ..graph import AttentionGraph, need_graph
 from .biases.constant import of_edges, sources, targets
 from .geometry import relative_positions
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..graph import FULL, PARTIAL, AttentionGraph
 from ..graph.pair_test import bitmaps
 from .blocks import mixed, starts
-from .cache import CPU, cached, moved
+from .cache import on_devices
 from .tiles import Slots, slots_of
 
 SIDE = 128  # block size of FlexAttention's kernels
@@ -43,13 +43,6 @@ class BlockLists(NamedTuple):
     unused: Tensor | None  # bool (S,): sources that no target reads
 
 
-def block_lists(graph: AttentionGraph, device: torch.device = CPU) -> BlockLists:
-    """The blocks of a graph without repeated edges, made on the CPU."""
-    if device.type != "cpu":
-        return cached(graph, ("block lists", device), lambda: moved(block_lists(graph), device))
-    return cached(graph, "block lists", lambda: _block_lists(graph))
-
-
 def num_blocks(graph: AttentionGraph) -> int:
     """The number of blocks, empty ones included, which is known without a walk over the edges."""
     return -(-graph.num_targets // SIDE) * -(-graph.num_sources // SIDE)
@@ -67,20 +60,19 @@ def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return blocks.sum(-1).to(torch.int32)[None, None], columns.to(torch.int32)[None, None]
 
 
+@on_devices
 def _kinds(graph: AttentionGraph) -> Tensor:
     """The class of each block, int8 (rows, columns); blocks that cross the border are never full."""
-
-    def make() -> Tensor:
-        kinds = graph.block_classes((SIDE, SIDE))
-        over = torch.zeros_like(kinds, dtype=torch.bool)
-        over[graph.num_targets // SIDE :] = True
-        over[:, graph.num_sources // SIDE :] = True
-        return torch.where(over & (kinds == FULL), PARTIAL, kinds).to(torch.int8)
-
-    return cached(graph, "kinds of blocks", make)
+    kinds = graph.block_classes((SIDE, SIDE))
+    over = torch.zeros_like(kinds, dtype=torch.bool)
+    over[graph.num_targets // SIDE :] = True
+    over[:, graph.num_sources // SIDE :] = True
+    return torch.where(over & (kinds == FULL), PARTIAL, kinds).to(torch.int8)
 
 
-def _block_lists(graph: AttentionGraph) -> BlockLists:
+@on_devices
+def block_lists(graph: AttentionGraph) -> BlockLists:
+    """The blocks of a graph without repeated edges."""
     kinds = _kinds(graph)
     which, bits = _bitmaps(graph, kinds)
     kinds, of_row, pieces = _cut(kinds)

@@ -13,7 +13,7 @@ from ..graph.edges import ROWS_BUDGET, Edges
 from ..graph.listed import Listed
 from ..graph.near import HUB, near_order
 from ..graph.runs import Runs
-from .cache import cached
+from .cache import on_devices
 from .grouped import effective_edges
 
 HEIGHTS = (32, 64, 128, 256)
@@ -66,11 +66,6 @@ class Blocks(NamedTuple):
 def starts(counts: Tensor) -> Tensor:
     """The start of each of consecutive slices of these lengths."""
     return torch.cumsum(counts, 0) - counts
-
-
-def survey(graph: AttentionGraph) -> Survey:
-    """The cut of a graph's targets into blocks whose tiles cost least, judged by a sample of the blocks."""
-    return cached(graph, "survey", lambda: _survey(graph))
 
 
 def blocks(graph: AttentionGraph) -> Blocks:
@@ -141,7 +136,9 @@ def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
         yield _cut(twins, (place, label), hub, degree)
 
 
-def _survey(graph: AttentionGraph) -> Survey:
+@on_devices
+def survey(graph: AttentionGraph) -> Survey:
+    """The cut of a graph's targets into blocks whose tiles cost least, judged by a sample of the blocks."""
     edges, degree = quickest(graph), graph.in_degree.cpu()
     twins = _twins(edges, graph.num_targets)
     best: Survey | None = None

@@ -1,6 +1,7 @@
 """The cache of derivations of a graph, which live as long as the graph."""
 
 from collections.abc import Callable, Hashable
+from functools import wraps
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +30,18 @@ def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
         results[key] = result
         return result
     return results[key]
+
+
+def on_devices(make: Callable[[AttentionGraph], T]) -> Callable[..., T]:
+    """A decorator: the plan of a graph is made once, on the CPU, and moved once to each device that is asked for."""
+
+    @wraps(make)
+    def plan(graph: AttentionGraph, device: torch.device = CPU) -> T:
+        if device.type != "cpu":
+            return cached(graph, (make, device), lambda: moved(plan(graph), device))
+        return cached(graph, make, lambda: make(graph))
+
+    return plan
 
 
 def moved(plan: Any, device: torch.device) -> Any:

@@ -14,7 +14,7 @@ from ..graph import AttentionGraph
 from ..graph.listed import Listed
 from ..graph.near import near_order
 from ..graph.sort import Sorted, offsets, transposed
-from .cache import CPU, cached, moved
+from .cache import CPU, cached, moved, on_devices
 
 FAR = 1 << 11  # mean distance of neighbours from which an order is computed: about a megabyte of rows
 GAIN = 4  # least factor by which the distance must fall: measured, kNN in Morton order loses a tenth by a new order
@@ -80,17 +80,12 @@ def _index_dtype(graph: AttentionGraph) -> torch.dtype:
 
 def rows_by_target(graph: AttentionGraph) -> EdgeLayout:
     """:func:`by_target`, its rows in the best order."""
-    return by_target(graph) if order(graph) is None else cached(graph, "scheduled", lambda: _scheduled(graph))[0]
+    return by_target(graph) if order(graph) is None else _scheduled(graph)[0]
 
 
 def rows_by_source(graph: AttentionGraph) -> EdgeLayout:
     """:func:`by_source`, likewise; ``edge`` is the one in :func:`rows_by_target`."""
-    return by_source(graph) if order(graph) is None else cached(graph, "scheduled", lambda: _scheduled(graph))[1]
-
-
-def order(graph: AttentionGraph) -> Tensor | None:
-    """The best order of the nodes, int64 (N,); None if the given order is good enough."""
-    return cached(graph, "row order", lambda: _order(graph))
+    return by_source(graph) if order(graph) is None else _scheduled(graph)[1]
 
 
 def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
@@ -100,7 +95,9 @@ def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
     return (target - source).abs().double().mean().item() if target.numel() else 0.0
 
 
-def _order(graph: AttentionGraph) -> Tensor | None:
+@on_devices
+def order(graph: AttentionGraph) -> Tensor | None:
+    """The best order of the nodes, int64 (N,); None if the given order is good enough."""
     if not graph.is_square or graph.num_targets <= FAR or graph.num_edges > MOST:
         return None
     before = distance(graph)
@@ -110,6 +107,7 @@ def _order(graph: AttentionGraph) -> Tensor | None:
     return nodes if GAIN * distance(graph, torch.argsort(nodes)) < before else None
 
 
+@on_devices
 def _scheduled(graph: AttentionGraph) -> tuple[EdgeLayout, EdgeLayout]:
     """Both layouts with their rows in the new order; the edges within a row keep theirs."""
     nodes, targets, sources = order(graph), by_target(graph), by_source(graph)

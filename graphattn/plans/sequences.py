@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from .cache import CPU, cached, moved
+from .cache import on_devices
 
 MOST = 1 << 26  # limit of the intervals of sources that are examined
 
@@ -20,14 +20,9 @@ class Sequences(NamedTuple):
     after: int
 
 
-def sequences(graph: AttentionGraph, device: torch.device = CPU) -> Sequences | None:
+@on_devices
+def sequences(graph: AttentionGraph) -> Sequences | None:
     """A graph without repeated edges as sequences; None if it is not a set of sequences."""
-    if device.type != "cpu":
-        return cached(graph, ("sequences", device), lambda: moved(sequences(graph), device))
-    return cached(graph, "sequences", lambda: _sequences(graph))
-
-
-def _sequences(graph: AttentionGraph) -> Sequences | None:
     ends = _ends(graph)
     if ends is None:
         return None

@@ -15,7 +15,7 @@ from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.sort import offsets
 from .blocks import TWINS, Blocks, blocks, mixed, starts
-from .cache import CPU, cached, moved
+from .cache import on_devices
 
 SIZES = 16  # most shapes of full tiles; more are padded to fewer
 
@@ -47,21 +47,9 @@ class Tiles(NamedTuple):
     buckets: tuple[Bucket, ...]
 
 
-def tiles(graph: AttentionGraph, device: torch.device = CPU) -> Tiles:
-    """The tiles of a graph, made on the CPU; copies of a repeated edge are one pair."""
-    if device.type != "cpu":
-        return cached(graph, ("tiles", device), lambda: moved(tiles(graph), device))
-    return cached(graph, "tiles", lambda: _tiles(graph))
-
-
-def edge_places(graph: AttentionGraph, device: torch.device = CPU) -> Tensor:
-    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,), in the caller's order."""
-    if device.type != "cpu":
-        return cached(graph, ("edge_places", device), lambda: edge_places(graph).to(device))
-    return cached(graph, "edge_places", lambda: _edge_places(graph))
-
-
-def _tiles(graph: AttentionGraph) -> Tiles:
+@on_devices
+def tiles(graph: AttentionGraph) -> Tiles:
+    """The tiles of a graph; copies of a repeated edge are one pair."""
     tiles = blocks(graph)
     rows, columns, made = [], [], []
     for members, height, width, shared in _buckets(tiles):
@@ -165,7 +153,9 @@ def _allowed(blocks: Blocks, members: Tensor, height: int, width: int) -> Tensor
     return allowed[torch.arange(members.numel())[:, None], last][:, None]
 
 
-def _edge_places(graph: AttentionGraph) -> Tensor:
+@on_devices
+def edge_places(graph: AttentionGraph) -> Tensor:
+    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,), in the caller's order."""
     plan = tiles(graph)
     sizes = torch.tensor([(b.blocks, b.rows, b.columns) for b in plan.buckets], dtype=torch.int64).reshape(-1, 3)
     count, rows, columns = sizes.unbind(1)
