@@ -53,7 +53,7 @@ def weights_of(count: Tensor) -> tuple[float, ...]:
 
     Example:
         >>> weights_of(torch.tensor([90, 10, 0]))
-        (0.79057, 2.37171, 1.0)
+        (0.83333, 2.5, 1.0)
     """
     share = count.double() / count.sum().clamp(min=1)
     weight = torch.where(count > 0, share.clamp(min=1e-30).rsqrt(), 0.0)

@@ -32,7 +32,7 @@ def test_doctor_says_where_compiled_code_is_kept(shell):
     assert done.exit_code == 0
     assert shown.endswith("all is well")
     assert f"{cache['functions']} functions" in shown or "nothing is kept on disk" in shown
-    assert "5 s backward for each pair of head widths" in shown
+    assert "a head width that is new 0.3 s more" in shown
 
 
 @pytest.mark.usefixtures("quick")
