@@ -139,6 +139,9 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
         return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
 
+    if not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))):
+        return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+
     def run(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
         return (_in_four_dimensions(query, key, value, Mask(allowed, bias, causal), scale, dropout_p),)
 
