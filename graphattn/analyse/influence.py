@@ -13,7 +13,7 @@ from ..graph import AttentionGraph
 from ..graph.layers import Layers
 from .find_leaks import left_as_it_was
 from .forms import csr_by_target, is_listable
-from .receptive_field import graphs_of
+from .receptive_field import graphs_and_targets
 from .walks import BUDGET, too_many
 
 _CALLS = 1 << 14  # backward passes: minutes of a small model
@@ -186,17 +186,9 @@ def _over(matrix: Any, degree: np.ndarray) -> Any:
 
 def _product(layers: Layers, targets: Any, weights: Callable[[AttentionGraph], Any], what: str, budget: int) -> Tensor:
     """Rows of the product of the layers' matrices, last layer first."""
-    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
-    last = graphs[-1]
-    chosen = last._choice(targets, last.num_targets, "targets")
-    widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)
-    if chosen.numel() * widest > budget >> 2:
-        raise GraphError(
-            f"{what} of {chosen.numel():,} targets among {widest:,} nodes is {chosen.numel() * widest:,} numbers for "
-            f"each layer (limit {budget >> 2:,}); ask about fewer targets: targets=[t]"
-        )
+    graphs, chosen = graphs_and_targets(layers, targets, what, budget)
     known: dict[AttentionGraph, Any] = {}
-    rows = np.zeros((last.num_targets, chosen.numel()))  # nodes first
+    rows = np.zeros((graphs[-1].num_targets, chosen.numel()))  # nodes first
     rows[chosen.cpu().numpy(), np.arange(chosen.numel())] = 1
     for graph in reversed(graphs):
         if not is_listable(graph):

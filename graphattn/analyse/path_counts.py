@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import check_flags, whole
+from ..arguments import check_flags
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
 from .forms import MOST_RUNS
-from .receptive_field import graphs_of
+from .receptive_field import graphs_and_targets
 from .walks import BUDGET, too_many
 
 _MOST = 2.0**62
@@ -40,16 +40,8 @@ def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, 
         tensor([[0, 1, 3, 3, 1]])
     """
     check_flags(residual=residual)
-    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
-    last = graphs[-1]
-    chosen = last._choice(targets, last.num_targets, "targets")
-    widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)
-    if chosen.numel() * widest > budget >> 2:
-        raise GraphError(
-            f"path_counts of {chosen.numel():,} targets among {widest:,} nodes is {chosen.numel() * widest:,} numbers "
-            f"for each layer (limit {budget >> 2:,}); ask about fewer targets: targets=[t]"
-        )
-    counts = torch.zeros(last.num_targets, chosen.numel(), dtype=torch.int64)  # nodes first: rows are added up
+    graphs, chosen = graphs_and_targets(layers, targets, "path_counts", budget)
+    counts = torch.zeros(graphs[-1].num_targets, chosen.numel(), dtype=torch.int64)  # nodes first: rows are added up
     counts[chosen, torch.arange(chosen.numel())] = 1
     for graph in reversed(graphs):
         through = _through(graph, counts)

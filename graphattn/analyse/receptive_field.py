@@ -150,6 +150,21 @@ def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, .
     return tuple(graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs)
 
 
+def graphs_and_targets(
+    layers: Layers, targets: Any, what: str, budget: int
+) -> tuple[tuple[AttentionGraph, ...], Tensor]:
+    """The graph of each layer and the chosen targets of the last, whose numbers for each layer are within a budget."""
+    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
+    chosen = graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
+    widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)
+    if chosen.numel() * widest > budget >> 2:
+        raise GraphError(
+            f"{what} of {chosen.numel():,} targets among {widest:,} nodes is {chosen.numel() * widest:,} numbers for "
+            f"each layer (limit {budget >> 2:,}); ask about fewer targets: targets=[t]"
+        )
+    return graphs, chosen
+
+
 def last_field(graphs: tuple[AttentionGraph, ...], budget: int) -> Tensor:
     """Number of sources that each target of the last layer depends on, int64 (T,)."""
     *_, last = _of_all(graphs, budget)

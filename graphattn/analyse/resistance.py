@@ -154,19 +154,17 @@ def _of_pairs(matrix: Any, pairs: Tensor, name: str) -> Tensor:
     pair = matrix.tocoo()
     bandwidth = int(np.abs(place[pair.row] - place[pair.col]).max())
     work = size * (bandwidth**2 + 4 * bandwidth * len(s))
-    solve = _banded(matrix, order, bandwidth) if work <= _MOST_WORK else _iterated(matrix, len(s), name)
+    solve = _banded(matrix, order, place, bandwidth) if work <= _MOST_WORK else _iterated(matrix, len(s), name)
     found = [solve(a, b) for a, b in zip(s.tolist(), t.tolist(), strict=True)]
     result[inside] = torch.tensor(found, dtype=torch.float64)
     return result
 
 
-def _banded(matrix: Any, order: np.ndarray, bandwidth: int) -> Callable[[int, int], float]:
+def _banded(matrix: Any, order: np.ndarray, place: np.ndarray, bandwidth: int) -> Callable[[int, int], float]:
     """Exact, by Cholesky's factorisation of a band; the first node of each component is grounded."""
     from scipy.linalg import cho_solve_banded, cholesky_banded
 
     size = len(order)
-    place = np.empty(size, dtype=np.int64)
-    place[order] = np.arange(size)
     lower = _laplacian(matrix[order][:, order]).tocoo()
     below = lower.row >= lower.col
     band = np.zeros((bandwidth + 1, size))
