@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import check_flags, function, one_of, positive, whole
-from ..errors import GraphError, OptionError, ShapeError
+from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
 from .find_leaks import left_as_it_was
