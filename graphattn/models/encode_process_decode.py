@@ -99,7 +99,7 @@ class EncodeProcessDecode(nn.Module):
             OptionError: If ``decode``, ``queries`` and ``targets`` are missing for a model with ``target_features``, or
                 given for one without.
         """
-        levels_checked(x, shape, 2, self.embedding.first.in_features, self.embedding.first)
+        shape = levels_checked(x, shape, 2, self.embedding.first.in_features, self.embedding.first)
         other = [part is not None for part in (decode, queries, targets)]
         if other != [self.targets is not None] * 3:
             needs = "needs decode, queries and targets" if self.targets is not None else "takes no other points"

@@ -1,6 +1,7 @@
 """Shared parts of models of points: stages of blocks on the levels of a hierarchy, pooling, unpooling and outputs."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from ..arguments import one_of, several, whole, width
 from ..errors import GraphError, OptionError, ShapeError
-from ..graph import Pattern
+from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
@@ -78,13 +79,24 @@ class Levels(nn.Module):
             skips.append(x)
         return skips
 
-    def check(self, x: Any, shape: Any, features: int, reader: nn.Module) -> None:
-        """Refuse anything but a hierarchy of these levels, and features of other points than the finest."""
-        levels_checked(x, shape, len(self.widths), features, reader)
+    def check(self, x: Any, shape: Any, features: int, reader: nn.Module) -> Hierarchy:
+        """As :func:`levels_checked`."""
+        return levels_checked(x, shape, len(self.widths), features, reader)
 
 
-def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module) -> None:
-    """Refuse anything but a hierarchy of ``num_levels``, and features of other points than the finest."""
+@dataclass(frozen=True, eq=False)
+class LevelOfCall(Level):
+    """A level during one call of a model.
+
+    Attributes:
+        geometry: Features of edges by graph, level of its targets and names, computed once for all blocks.
+    """
+
+    geometry: dict[tuple[AttentionGraph, Level | None, tuple[str, ...]], Tensor] = field(default_factory=dict)
+
+
+def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module) -> Hierarchy:
+    """The hierarchy for one call; anything but one of ``num_levels``, or features of other points, is refused."""
     if not isinstance(shape, Hierarchy):
         message = "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)"
         if isinstance(shape, Pattern):
@@ -95,6 +107,7 @@ def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: n
     check_input("x", x, features, reader)
     if x.shape[-2] != len(shape.levels[0].pos):
         raise ShapeError(f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}")
+    return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
 
 
 class Down(nn.Module):

@@ -16,7 +16,7 @@ from ..nn import GraphAttention, TransformerBlock, edge_geometry
 from ..nn.blocks import make_norm
 from ..nn.geometry import FEATURES
 from .example import example, features, small_cloud
-from .levels import Down, Levels, Part, Up, carried, heads_of, of_clouds, sizes
+from .levels import Down, LevelOfCall, Levels, Part, Up, carried, heads_of, of_clouds, sizes
 
 POOLING = ("attention", "max", "mean")
 
@@ -110,7 +110,7 @@ class UNet(nn.Module):
         Raises:
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
         """
-        self.levels.check(x, shape, self.embedding.first.in_features, self.embedding.first)
+        shape = self.levels.check(x, shape, self.embedding.first.in_features, self.embedding.first)
         x = self.norm(self.levels(self.embedding(x), shape))
         if self.levels.readout == "shape":
             x = of_clouds(x, shape, "mean", "max")
@@ -142,10 +142,14 @@ class EdgeEncoder(nn.Module):
 
     def forward(self, graph: AttentionGraph, sources: Level, targets: Level | None = None) -> Tensor:
         """Encodings (E, width) of the edges on a level, or from one level to another."""
-        other = {} if targets is None else {"queries": targets.pos, "queries_normals": targets.normals}
-        weight = self.perceptron.first.weight
-        made = edge_geometry(graph, sources.pos, features=self.words, normals=sources.normals, **other)
-        return self.perceptron(made.to(weight.dtype))
+        known = sources.geometry if isinstance(sources, LevelOfCall) else {}
+        made = known.get((graph, targets, self.words))
+        if made is None:
+            other = {} if targets is None else {"queries": targets.pos, "queries_normals": targets.normals}
+            made = edge_geometry(graph, sources.pos, features=self.words, normals=sources.normals, **other)
+            if not made.requires_grad:  # what is recomputed for gradients must save the same tensors
+                known[graph, targets, self.words] = made
+        return self.perceptron(made.to(self.perceptron.first.weight.dtype))
 
 
 class EdgeBlock(nn.Module):

@@ -94,3 +94,25 @@ def test_turned_shapes_have_the_same_answer_with_features_that_do_not_turn():
         model(x, hierarchy(pos, ratio=0.5, **NEAR))
     with pytest.raises(OptionError, match='edges must be "offset"'):
         models.UNet(1, 3, edges=("angle",))
+
+
+def test_geometry_of_a_graph_is_computed_once_a_call(monkeypatch):
+    """Of positions that need gradients each block computes its own: the answers are the same."""
+    calls = []
+    computed = models.unet.edge_geometry
+    monkeypatch.setattr(
+        models.unet, "edge_geometry", lambda graph, *a, **k: calls.append(graph) or computed(graph, *a, **k)
+    )
+    pos = torch.rand(40, 3, dtype=torch.float64)
+    x = torch.rand(40, 3, dtype=torch.float64)
+    model = models.UNet(3, 2, widths=(8, 8), num_heads=2, depths=2).double().eval()
+    shape = hierarchy(pos, ratio=0.25)
+    fine, coarse = shape.levels
+    answer = model(x, shape)
+    assert set(calls) == {fine.graph, coarse.graph, coarse.down, coarse.up}
+    assert len(calls) == 4
+    calls.clear()
+    assert torch.equal(model(x, hierarchy(pos.clone().requires_grad_(), ratio=0.25)), answer)
+    assert len(calls) == 7  # two blocks down, two in the middle, one up, and twice between the levels
+    fine.pos[0] += 1  # nothing is kept from call to call
+    assert not torch.equal(model(x, shape), answer)
