@@ -18,6 +18,7 @@ A graph says what may read what; attention runs on it, exactly::
 * ``verify``, ``assert_exact``: measure that it is right;
 * ``patch``, ``patched``, ``unpatch`` and ``hf``: models of Hugging Face on any graph;
 * ``study``: settle by experiment what a connectivity buys; ``training``: folders of shapes;
+* ``distributed``: one graph for many processes, exactly;
 * ``plot``, ``plot_shape`` and ``viz``: pictures;
 * ``save``, ``load``: graphs, clouds and meshes in files.
 """
@@ -31,6 +32,7 @@ from .versions import VERSION
 if TYPE_CHECKING:
     from . import analyse as analyse
     from . import convert as convert
+    from . import distributed as distributed
     from . import graphs as graphs
     from . import hf as hf
     from . import models as models
@@ -85,7 +87,19 @@ _HOMES = {
     "shapes.files": ("load", "save"),
     "viz": ("plot", "plot_shape"),
 }
-_NAMESPACES = ("analyse", "convert", "graphs", "hf", "models", "nn", "shapes", "study", "training", "viz")
+_NAMESPACES = (
+    "analyse",
+    "convert",
+    "distributed",
+    "graphs",
+    "hf",
+    "models",
+    "nn",
+    "shapes",
+    "study",
+    "training",
+    "viz",
+)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __version__ = VERSION
 __all__ = [*sorted(_HOME_OF), *_NAMESPACES]

@@ -52,6 +52,10 @@ class BackendError(GraphAttnError, RuntimeError):
         super().__init__("\n  - ".join((message, *self.reasons)))
 
 
+class ProcessError(GraphAttnError, RuntimeError):
+    """Processes that share a graph and do not agree, or of which one no longer answers."""
+
+
 class ExactnessError(GraphAttnError, AssertionError):
     """A measured difference above its bound; the report is the message."""
 

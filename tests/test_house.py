@@ -28,6 +28,7 @@ ROOMS = [
     "kernels",
     "backends",
     "functional",
+    "distributed",
     "nn",
     "models",
     "exactness",
@@ -136,7 +137,7 @@ def test_importing_a_room_does_not_hide_the_function_of_its_name():
     rooms = [room for room in ROOMS if (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").exists()]
     code = f"import graphattn.{', graphattn.'.join(rooms[:-1])}, graphattn as ga, types;"
     code += "print([name for name in ga.__all__ if isinstance(getattr(ga, name), types.ModuleType)])"
-    spaces = ["analyse", "convert", "graphs", "hf", "models", "nn", "shapes", "study", "training", "viz"]
+    spaces = ["analyse", "convert", "distributed", "graphs", "hf", "models", "nn", "shapes", "study", "training", "viz"]
     assert run_python(code) == str(spaces)
 
 

@@ -1,6 +1,7 @@
 """One call of attention on checked inputs: choose a backend for each graph and run it."""
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +22,7 @@ def run(
 ) -> Outputs:
     """The outputs of all heads; ``weights`` in the edge order of the graph, or of the union of the heads' graphs."""
     if isinstance(graph, EdgeTensors):
-        name = _on_tensors(backend, *inputs.request(weights, lse))
-        return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)  # type: ignore[arg-type]
+        return graph.attend(partial(_run_tensors, backend), inputs, weights, lse)
     if not isinstance(graph, PerHead):
         return _run(graph, inputs, backend, weights, lse)
     if inputs.score is not None or inputs.normalize is not None:  # these need all heads at once
@@ -43,6 +43,11 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
             with suppress(Exception):  # torch's error is raised even if the advice runs out of memory, too
                 error.add_note(out_of_memory(graph, request, name))
         raise
+
+
+def _run_tensors(backend: str, edges: EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    name = _on_tensors(backend, *inputs.request(weights, lse))
+    return BACKENDS[name].run(edges, inputs, weights=weights, lse=lse)  # type: ignore[arg-type]
 
 
 @constant_result  # Python on the graph's structure: a constant of compiled code

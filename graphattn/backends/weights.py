@@ -43,7 +43,9 @@ class EdgeWeights:
     @classmethod
     def of(cls, graph: AttentionGraph | PerHead | EdgeTensors, alpha: Tensor) -> "EdgeWeights":
         """The weights of a call on a graph, or on graphs per head."""
-        return cls(graph.union(), alpha, graph) if isinstance(graph, PerHead) else cls(graph, alpha)
+        if isinstance(graph, PerHead):
+            return cls(graph.union(), alpha, graph)
+        return cls(graph._listed() if isinstance(graph, EdgeTensors) else graph, alpha)
 
     def present(self) -> Tensor:
         """bool (E, H): True where a head has an edge; all True unless heads have different graphs."""

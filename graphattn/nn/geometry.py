@@ -192,7 +192,7 @@ def _ends(
         raise ShapeError(f"{names[0]} and {names[1]} must have the same axes on one device, got {got}")
     device = both[0].device
     if isinstance(graph, EdgeTensors):
-        index = graph.source, graph.target
+        index, both = (graph.source, graph.target), graph.ends(*both)
     else:
         index = sources(graph, device), targets(graph, device)
     return tuple(rows_of(x, i) for x, i in zip(both, index, strict=True))

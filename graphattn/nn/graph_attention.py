@@ -1,5 +1,6 @@
 """The layer: projections, attention on the graph, projection back. A PyG MessagePassing with torch's names."""
 
+import sys
 from dataclasses import replace
 from inspect import signature
 from typing import Any, Never
@@ -268,9 +269,15 @@ class GraphAttention(EdgeAttention):
             edge_attr = relative_positions(graph, of_sources, of_targets)
         query = self._query(x)
         past, apart = 0 if cache is None else cache.length, held is None and key_input is not x
+        name = "x" if key_input is x else "context"
+        if isinstance(graph, EdgeTensors) and held is None and self.rotary is None:
+            numbers = self.num_kv_heads * (self.head_dim + self.value_dim)
+            numbers = sys.maxsize if self._is_observed() else numbers  # PyG's hooks see rows of all sources
+            graph, (key_input, value_input) = graph.gathered(key_input, value_input, numbers=numbers)
+        elif isinstance(graph, EdgeTensors) and positions is None and self.rotary is not None:
+            positions = graph.positions
         of_targets, of_sources = self._positions(query, positions, past, apart, held is not None)
         query = query if self.rotary is None else self.rotary(query, of_targets)
-        name = "x" if key_input is x else "context"
         key, value = self._keys(name, key_input, value_input, of_sources) if held is None else held
         if cache is not None:
             key, value = cache.grown(key, value, self)
@@ -405,6 +412,8 @@ class GraphAttention(EdgeAttention):
 
     def _attend(self, graph: Edges, inputs: Inputs, return_weights: bool) -> tuple[Tensor, EdgeWeights | None]:
         if self._is_observed():
+            if isinstance(graph, EdgeTensors) and graph.positions is not None:
+                raise BackendError("an observed layer cannot run on a shard by heads, with rotary or held keys:", [])
             inputs, edges = (as_bias(graph, inputs), graph.union()) if isinstance(graph, PerHead) else (inputs, graph)
             edge_index = edges._listed().edge_index.to(inputs.query.device)
             outputs = self.attend(edge_index, (graph.num_sources, graph.num_targets), inputs)

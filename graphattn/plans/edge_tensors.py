@@ -1,5 +1,6 @@
 """Edges as tensors: inputs of a compiled program, of which a graph would be a constant."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -7,7 +8,8 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
-from .grouped import by_source, by_target
+from ..graph.sort import Sorted, transposed
+from .grouped import EdgeLayout, by_source, by_target
 
 
 class EdgeTensors:
@@ -42,6 +44,21 @@ class EdgeTensors:
         self._by_target = tuple(by_target(graph, graph.device))
         self._by_source = tuple(by_source(graph, graph.device))
         self._memo: dict[Any, Any] = {}
+
+    @classmethod
+    def of(cls, by_target: EdgeLayout, num_sources: int, device: torch.device) -> "EdgeTensors":
+        """Edges by target whose sources are in any order, which every sum over a target keeps."""
+        edges = cls.__new__(cls)
+        ptr, source = by_target[:2]
+        back = transposed(Sorted(ptr, source, source), num_sources)
+        by_source = EdgeLayout(back.ptr, back.column, back.place, torch.arange(num_sources))
+        small = torch.int32 if max(ptr.numel(), num_sources, source.numel()) < 2**31 else torch.int64
+        edges._by_target, edges._by_source = (
+            tuple(x.to(device, torch.int64 if n == 0 else small) for n, x in enumerate(layout))
+            for layout in (by_target, by_source)
+        )
+        edges._memo = {}
+        return edges
 
     @property
     def num_targets(self) -> int:
@@ -80,6 +97,23 @@ class EdgeTensors:
     def edge_index(self) -> Tensor:
         """int64 (2, E): row 0 sources, row 1 targets."""
         return torch.stack((self.source, self.target))
+
+    @property
+    def positions(self) -> tuple[Tensor, Tensor] | None:
+        """The numbers of targets and of sources in a larger graph, if these are some of its nodes."""
+        return None
+
+    def attend(self, run: Callable[..., Any], inputs: Any, weights: bool, lse: bool) -> Any:
+        """The outputs of ``run(edges, inputs, weights, lse)``; a shard sends rows before it, or after."""
+        return run(self, inputs, weights, lse)
+
+    def gathered(self, *rows: Tensor, numbers: int) -> tuple["EdgeTensors", tuple[Tensor, ...]]:
+        """The edges, and the rows (..., S, C) of sources, to make keys and values of; these have ``numbers`` a row."""
+        return self, rows
+
+    def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows that :attr:`source` and :attr:`target` index, from those of the nodes."""
+        return of_sources, of_targets
 
     def _listed(self) -> "EdgeTensors":
         return self

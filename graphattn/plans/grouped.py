@@ -112,16 +112,16 @@ def _scheduled(graph: AttentionGraph) -> tuple[EdgeLayout, EdgeLayout]:
     """Both layouts with their rows in the new order; the edges within a row keep theirs."""
     nodes, targets, sources = order(graph), by_target(graph), by_source(graph)
     assert nodes is not None
-    ptr, old = _rows(targets.ptr, nodes)
+    ptr, old = rows_in_order(targets.ptr, nodes)
     place = torch.empty_like(targets.edge)
     place[old] = torch.arange(old.numel(), dtype=place.dtype)
     row = nodes.to(targets.order.dtype)
     by_row = EdgeLayout(ptr, targets.node[old], targets.edge[old], row)
-    ptr, old = _rows(sources.ptr, nodes)
+    ptr, old = rows_in_order(sources.ptr, nodes)
     return by_row, EdgeLayout(ptr, sources.node[old], place[sources.edge[old].long()], row)
 
 
-def _rows(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def rows_in_order(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """The starts of the rows in another order, and the former index of each of their entries."""
     count = ptr.diff()[rows]
     new = offsets(count)

@@ -1,0 +1,6 @@
+"""One graph for many processes: each owns targets, and receives the rows of the sources that these read."""
+
+from .loss import mean as mean
+from .plans import Report as Report
+from .shard import Shard as Shard
+from .shard import shard as shard

@@ -1,0 +1,163 @@
+"""Rows of nodes sent among processes: what each asked for, or all to all; with the gradients of both."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+from torch import Tensor
+
+from ..errors import ProcessError
+from ..graph.sort import offsets
+from ..kernels.rows import take
+from ..plans.tiles import Slots
+
+
+class Processes:
+    """The processes of a group: a rank, their number, and the collectives of this package, whose errors say why.
+
+    Args:
+        group: A process group, a device mesh of one axis, or None for all processes; a single one if there are none.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        if hasattr(group, "get_group"):
+            group = group.get_group()
+        self.alone = group is None and not (dist.is_available() and dist.is_initialized())
+        self.group: Any = group if group is not None or self.alone else dist.group.WORLD
+        self.rank, self.number = (0, 1) if self.alone else (dist.get_rank(self.group), dist.get_world_size(self.group))
+        backend = "" if self.alone else str(dist.get_backend(self.group))
+        self.device = torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else torch.device("cpu")
+
+    def told(self, fact: Any) -> list[Any]:
+        """A fact of every process, by rank."""
+        facts = [fact] * self.number
+        if self.number > 1:
+            self._asked(lambda: dist.all_gather_object(facts, fact, group=self.group), "compare graphs")
+        return facts
+
+    def ids(self, ids: Tensor, splits: Sequence[int]) -> tuple[Tensor, list[int]]:
+        """All-to-all of counts, then of int64 ids: what the others ask for, by rank, and how many each."""
+        if self.number == 1:
+            return ids, list(splits)
+        counts = torch.tensor(splits, device=self.device)
+        theirs = torch.empty_like(counts)
+        self._asked(lambda: dist.all_to_all_single(theirs, counts, group=self.group), "count rows")
+        got = torch.empty(int(theirs.sum()), dtype=torch.int64, device=self.device)
+        sizes = theirs.tolist(), list(splits)
+        self._asked(lambda: dist.all_to_all_single(got, ids.to(self.device), *sizes, group=self.group), "ask for rows")
+        return got.cpu(), theirs.tolist()
+
+    def rows(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
+        """All-to-all of rows (n, W), by rank; gradients go back the same way."""
+        if self.number == 1:
+            return x
+        run = collectives.all_to_all_single_autograd
+        x = x.contiguous()
+        return self._asked(lambda: collectives.wait_tensor(run(x, received, sent, self.group)), "exchange rows")
+
+    def every_row(self, x: Tensor) -> Tensor:
+        """The rows (n, W) of every process, as many of each, (P n, W)."""
+        every = x.new_empty(self.number * x.shape[0], *x.shape[1:])
+        x = x.contiguous()
+        run = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # its name since torch 2.13
+        self._asked(lambda: run(every, x, group=self.group), "gather rows")
+        return every
+
+    def sum(self, x: Tensor) -> Tensor:
+        """The sum of a tensor over all processes; no gradient."""
+        if self.number > 1:
+            x = x.to(self.device) if x.device.type == "cpu" else x
+            self._asked(lambda: dist.all_reduce(x, group=self.group), "add up")
+        return x
+
+    def _asked(self, run: Callable[[], Any], what: str) -> Any:
+        try:
+            return run()
+        except (RuntimeError, ValueError) as error:
+            raise ProcessError(
+                f"process {self.rank} of {self.number} could not {what}: another has ended, or was later than the "
+                f"timeout of the process group; see its own error ({str(error).splitlines()[0][:200]})"
+            ) from error
+
+
+class Asked:
+    """The rows that others own and this process reads; the owners learn from the readers what to send.
+
+    Args:
+        slots: Local rows that the others read, by reader.
+        sent: Number of rows for each process; ``received``: number from each.
+    """
+
+    def __init__(self, processes: Processes, slots: Tensor, sent: list[int], received: list[int], rows: int) -> None:
+        self.processes, self.sent, self.received = processes, sent, received
+        by_row = torch.argsort(slots, stable=True)
+        self.slots = Slots(slots, offsets(torch.bincount(slots, minlength=rows)), by_row)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, W) -> (received, W). A row's gradients are summed in one order, in float32 or wider."""
+        slots = Slots(*(part.to(x.device) for part in self.slots))
+        (rows,) = take(x[None], [sum(self.sent)], slots)
+        return self.processes.rows(rows[0], self.received, self.sent)
+
+
+class Every:
+    """All rows of all processes, in one collective of parts padded to the largest.
+
+    Args:
+        processes: The processes.
+        part: The owner of each node (N,).
+
+    Attributes:
+        sizes: Number of rows of each process.
+        by_owner: The nodes by owner, then by number, int64 (N,); ``place_by_owner``, where each node stands there.
+        others: The nodes of other processes, in that order.
+    """
+
+    def __init__(self, processes: Processes, part: Tensor) -> None:
+        self.processes = processes
+        self.by_owner = torch.argsort(part, stable=True)
+        self.place_by_owner = torch.argsort(self.by_owner)
+        self.sizes = torch.bincount(part.long(), minlength=processes.number).tolist()
+        owner = part[self.by_owner].long()
+        first = offsets(torch.tensor(self.sizes))[owner]
+        self._row = owner * max(self.sizes) + torch.arange(part.numel()) - first  # in the padded parts
+        self._is_other = owner != processes.rank
+        self.others = self.by_owner[self._is_other]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Own rows (n, W) -> those of the others."""
+        return self._padded(x).index_select(0, self._row[self._is_other].to(x.device))
+
+    def ordered(self, x: Tensor) -> Tensor:
+        """Own rows (n, W) -> those of all nodes (N, W), in their order."""
+        return self._padded(x).index_select(0, self._row[self.place_by_owner].to(x.device))
+
+    def _padded(self, x: Tensor) -> Tensor:
+        if self.processes.number == 1:
+            return x
+        return _Gather.apply(torch.nn.functional.pad(x, (0, 0, 0, max(self.sizes) - x.shape[0])), self.processes)
+
+
+class _Gather(torch.autograd.Function):
+    """All rows at every process; their gradients are summed by the owner in float32 or wider, as torch's are not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, processes: Processes) -> Tensor:
+        ctx.processes = processes
+        return processes.every_row(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        number = ctx.processes.number
+        size = grads[0].shape[0] // number
+        parts = ctx.processes.rows(grads[0], [size] * number, [size] * number).unflatten(0, (number, size))
+        return parts.sum(0, dtype=torch.promote_types(parts.dtype, torch.float32)).to(parts.dtype), None
+
+
+def along(dim: int, exchange: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """An exchange of rows (n, W) -> (m, W), for a tensor whose nodes are along ``dim``."""
+    rows = x.movedim(dim, 0)
+    shape = rows.shape[1:]
+    return exchange(rows.reshape(rows.shape[0], shape.numel())).unflatten(1, shape).movedim(0, dim)

@@ -1,0 +1,60 @@
+"""A fingerprint of a graph and its partition: processes that hold others are refused, not run."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ProcessError
+from ..graph import AttentionGraph
+from ..plans.blocks import mixed
+from ..versions import VERSION
+from .exchange import Processes
+from .own import OwnEdges, edges_into
+
+
+def agree(
+    processes: Processes, graph: AttentionGraph, target_part: Tensor, own: OwnEdges, facts: dict[str, Any]
+) -> None:
+    """Refuse processes of other versions, options, partitions or edges than the others'.
+
+    A list of edges is compared whole. Of a rule every process compares its own edges with those that the process before
+    it lists, so that none lists more than twice its share.
+
+    Raises:
+        ProcessError: If they differ; it names a process that does, and in what.
+    """
+    if processes.number == 1:
+        return
+    mine: dict[str, Any] = {"version of graphattn": VERSION, "version of torch": torch.__version__, **facts}
+    sizes = graph.num_targets, graph.num_sources
+    mine["numbers of targets and sources"] = sizes
+    if graph.edges.is_listed:
+        mine["edges"] = hashed(graph.edges.edge_index.cpu().flatten())  # type: ignore[attr-defined]
+    every = processes.told(mine)
+    for fact in mine:
+        values = [told.get(fact) for told in every]
+        usual = max(values, key=values.count)
+        for rank, value in enumerate(values):
+            if value != usual:
+                raise ProcessError(
+                    f"processes must share one graph and one partition, but the {fact} of process {rank} differ from "
+                    f"those of the others: {value}, not {usual}; make the graph of one seed or file in every process"
+                )
+    if not graph.edges.is_listed:
+        after = (processes.rank + 1) % processes.number
+        theirs = edges_into(graph, torch.nonzero(target_part == after).flatten())
+        both = processes.told(tuple(hashed(torch.cat(edges)) for edges in (own, theirs)))
+        for rank in range(processes.number):
+            before = (rank - 1) % processes.number
+            if both[rank][0] != both[before][1]:
+                raise ProcessError(
+                    f"processes must share one graph, but processes {before} and {rank} list different edges into the "
+                    f"targets of process {rank}; make the graph by one call in every process"
+                )
+
+
+def hashed(words: Tensor) -> int:
+    """A hash of integers in their order."""
+    place = torch.arange(words.numel(), device=words.device)
+    return int(mixed(mixed(words.long()) + place * -0x61C8864680B583EB).sum())

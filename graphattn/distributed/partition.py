@@ -1,0 +1,71 @@
+"""Partitions of nodes among processes: equal slices, recursive coordinate bisection, or the caller's ids."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..arguments import integers, one_of, outside, table
+from ..errors import OptionError
+
+WORDS = ("contiguous", "rcb")
+
+
+def partition_of(partition: Any, num_nodes: int, processes: int, pos: Any = None, name: str = "partition") -> Tensor:
+    """The process that owns each node, int32 (N,): a partition by name, or one given as ids."""
+    if not isinstance(partition, str):
+        ids = integers(partition, name, f"({num_nodes},)")
+        if ids.shape != (num_nodes,):
+            raise OptionError(f"{name} must have shape ({num_nodes},), an owner for each node, got {tuple(ids.shape)}")
+        if bool(((ids < 0) | (ids >= processes)).any()):
+            raise OptionError(f"{name} must hold processes 0 .. {processes - 1}, got {outside(ids, processes)}")
+        return ids.cpu().to(torch.int32)
+    one_of(partition, name, WORDS, hint=", or a process for each node")
+    if partition == "contiguous":
+        return contiguous(num_nodes, processes)
+    if pos is None:
+        raise OptionError(f'{name}="rcb" bisects coordinates: pass pos=, or {name}="contiguous"')
+    points = table(pos, "pos", f"({num_nodes}, axes)").detach().cpu().double()
+    if points.dim() != 2 or points.shape[0] != num_nodes:
+        raise OptionError(f"pos must have shape ({num_nodes}, axes), got {tuple(points.shape)}")
+    return rcb(points, processes)
+
+
+def contiguous(num_nodes: int, processes: int) -> Tensor:
+    """Slices of consecutive nodes, whose sizes differ by one at most.
+
+    Example:
+        >>> contiguous(5, 2).tolist()
+        [0, 0, 0, 1, 1]
+    """
+    return (torch.arange(num_nodes) * processes // max(1, num_nodes)).to(torch.int32)
+
+
+def rcb(pos: Tensor, processes: int) -> Tensor:
+    """Recursive coordinate bisection: points (N, d) are halved across the longest side of their box.
+
+    Any number of processes; sizes differ by one for each halving at most. Points at the cut go to either side by their
+    numbers, so that every process computes the same partition.
+
+    Source: Berger and Bokhari 1987, "A Partitioning Strategy for Nonuniform Problems on Multiprocessors".
+
+    Example:
+        >>> rcb(torch.tensor([[0.0], [3.0], [1.0], [2.0]]), 2).tolist()
+        [0, 1, 0, 1]
+    """
+    x, part = pos.numpy(), np.zeros(len(pos), np.int32)
+    todo = [(np.arange(len(x)), 0, processes)]
+    while todo:
+        ids, first, many = todo.pop()
+        if many == 1 or not len(ids):
+            part[ids] = first
+            continue
+        box = x[ids]
+        along, left = box[:, np.ptp(box, 0).argmax()], many // 2
+        cut = len(ids) * left // many
+        at = np.partition(along, cut)[cut]
+        low, ties = along < at, np.flatnonzero(along == at)
+        low[ties[: cut - int(low.sum())]] = True
+        todo += [(ids[low], first, left), (ids[~low], first + left, many - left)]
+    return torch.from_numpy(part)

@@ -1,0 +1,197 @@
+"""Plans of exchange: the rows that each moves, the choice among them, and the report of both."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import dtype as checked_dtype
+from ..arguments import one_of, width
+from ..errors import OptionError
+from ..graph.limits import MAX_BYTES
+
+PLANS = ("halo", "heads", "gather")
+_COLLECTIVE = 0.8  # a gather's bytes against those of a halo: one collective of equal parts, and no rows are picked
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The width of a layer: what a row of keys and values takes.
+
+    Args:
+        heads: H, or None if it is not known; the plan ``heads`` needs it.
+        kv_heads: H_kv, the same by default.
+        head_dim: D.
+        dtype: Dtype of the rows.
+    """
+
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int = 64
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "kv_heads", "head_dim"):
+            if getattr(self, name) is not None:
+                width(getattr(self, name), name)
+        checked_dtype(self.dtype, floating=True)
+        if self.kv_heads is not None and (self.heads is None or self.heads % self.kv_heads):
+            raise OptionError(f"kv_heads must divide heads, got kv_heads={self.kv_heads} and heads={self.heads}")
+
+    @property
+    def of_kv(self) -> int:
+        """H_kv; 1 if no heads were given."""
+        return self.kv_heads or self.heads or 1
+
+    @property
+    def group(self) -> float:
+        """H / H_kv."""
+        return (self.heads or self.of_kv) / self.of_kv
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a row of keys and values; 0 if no heads were given."""
+        return 2 * self.of_kv * self.head_dim * self.dtype.itemsize if self.heads else 0
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What each process owns and reads, int64 (P,) each.
+
+    Attributes:
+        targets: Own targets.
+        sources: Own sources.
+        edges: Edges into own targets.
+        remote: Sources of others that own targets read, each once.
+        boundary: Own targets that read a remote source.
+    """
+
+    targets: Tensor
+    sources: Tensor
+    edges: Tensor
+    remote: Tensor
+    boundary: Tensor
+
+    @property
+    def processes(self) -> int:
+        """P."""
+        return self.targets.numel()
+
+    def received(self, plan: str, group: float) -> Tensor:
+        """What each process receives in a layer's forward, in rows of keys and values, float64 (P,).
+
+        Queries and outputs are H numbers of width D, ``group`` / 2 of such a row; a gather pads parts to the largest.
+        """
+        P, T, S = self.processes, self.targets, self.sources
+        if plan == "halo":
+            return self.remote.double()
+        if plan == "gather":
+            return ((P - 1) * S.max()).double().expand(P)
+        return (S.sum() - S) / P + group / 2 * (T.sum() - T + (P - 1) * T) / P
+
+
+@dataclass(frozen=True)
+class Report:
+    """What each process owns, receives and waits for, made to be printed.
+
+    Attributes:
+        plan: The plan that runs.
+        partition: The partition's name, or "ids".
+        counts: What each process owns and reads.
+        rows: The width of a layer.
+        refused: The reason against each other plan.
+    """
+
+    plan: str
+    partition: str
+    counts: Counts
+    rows: Rows
+    refused: dict[str, str]
+
+    @property
+    def bytes_per_layer(self) -> Tensor:
+        """Bytes that each process receives in a layer's forward, int64 (P,); the backward sends as many back.
+
+        Rows of keys and values, in the dtype given; 0 if no heads were given.
+        """
+        return (self.counts.received(self.plan, self.rows.group) * self.rows.bytes).round().long()
+
+    @property
+    def balance(self) -> float:
+        """Edges of the process with most, over the mean: 1.0 is even."""
+        return _over_mean(self.counts.edges)
+
+    @property
+    def interior(self) -> float:
+        """Share of targets that read nothing remote."""
+        return 1 - int(self.counts.boundary.sum()) / max(1, int(self.counts.targets.sum()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values."""
+        counts = {name: x.tolist() for name, x in vars(self.counts).items()}
+        told = {"bytes_per_layer": self.bytes_per_layer.tolist(), "balance": self.balance, "interior": self.interior}
+        return {"plan": self.plan, "partition": self.partition, **counts, **told, "refused": dict(self.refused)}
+
+    def __str__(self) -> str:
+        c = self.counts
+        lines = [
+            f"plan: {self.plan}, of {c.processes} processes, partition {self.partition}",
+            f"  own targets {_span(c.targets)}, own sources {_span(c.sources)}, remote sources {_span(c.remote)}",
+            f"  edges {_span(c.edges)}, most over mean {self.balance:.2f}; "
+            f"{self.interior:.0%} of targets read nothing remote",
+        ]
+        if self.rows.heads:
+            most = int(self.bytes_per_layer.max())
+            lines.append(f"  a layer's forward brings a process at most {most:,} bytes, and its backward takes as many")
+        lines += [f"  {plan}: refused, because {reason}" for plan, reason in self.refused.items()]
+        return "\n".join(lines)
+
+
+def choose(plan: str, counts: Counts, rows: Rows) -> tuple[str, dict[str, str]]:
+    """The plan that runs, and the reason against each other one.
+
+    A halo unless its largest takes more bytes than heads: ``h_p > (P - 1) / P * (N / P) * (1 + H / H_kv)``.
+
+    Raises:
+        OptionError: If the plan named cannot run, or none can.
+    """
+    one_of(plan, "plan", ("auto", *PLANS))
+    group = rows.group
+    against = {"heads": _against_heads(rows, counts.processes)}
+    total = int(counts.sources.sum())
+    if total * rows.bytes > MAX_BYTES:
+        against["gather"] = f"all rows are {total * rows.bytes:,} bytes (limit {MAX_BYTES:,})"
+    if plan != "auto":
+        if against.get(plan):
+            raise OptionError(f'plan="{plan}" cannot run: {against[plan]}; try plan="halo"')
+        return plan, {other: against.get(other) or f"{plan} was asked for" for other in PLANS if other != plan}
+    costs = {name: float(counts.received(name, group).max()) for name in PLANS if not against.get(name)}
+    if "gather" in costs:
+        costs["gather"] *= _COLLECTIVE
+    best = min(costs, key=lambda name: costs[name])
+    for name in costs.keys() - {best}:
+        here, there = (f"{float(counts.received(way, group).max()):,.0f}" for way in (name, best))
+        against[name] = (
+            f"a process would receive {here} rows of keys and values, or as many bytes, and {there} by {best}"
+        )
+    return best, {name: against[name] for name in PLANS if name != best}
+
+
+def _against_heads(rows: Rows, processes: int) -> str:
+    if rows.heads is None:
+        return "heads is not given"
+    if rows.of_kv % processes:
+        return f"{processes} processes do not divide {rows.of_kv} heads of key and value"
+    return ""
+
+
+def _over_mean(x: Tensor) -> float:
+    mean = float(x.double().mean()) if x.numel() else 0.0
+    return int(x.max()) / mean if mean else 1.0
+
+
+def _span(x: Tensor) -> str:
+    """The least and the largest of some counts."""
+    least, most = int(x.min()), int(x.max())
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"

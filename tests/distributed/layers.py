@@ -1,0 +1,124 @@
+"""Run by :mod:`ranks`: layers and losses on a shared graph beside one process, and refusals."""
+
+import json
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import graphattn as ga
+from graphattn.distributed import mean, shard
+from graphattn.errors import GraphAttnError
+
+RANK, WORLD = dist.get_rank(), dist.get_world_size()
+N, C = 103, 24
+POS = torch.rand(N, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+X = torch.randn(N, C, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+Y = torch.randn(N, C, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+GRAPH = ga.graphs.knn(POS, 5)
+
+
+def told(name, **facts):
+    if RANK == 0:
+        print(json.dumps({"name": name, **facts}), flush=True)
+
+
+def everywhere(*numbers):
+    """The greatest of each number among the processes."""
+    facts = torch.tensor(numbers, dtype=torch.float64)
+    dist.all_reduce(facts, op=dist.ReduceOp.MAX)
+    return facts.tolist()
+
+
+class Three(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.blocks = nn.ModuleList(ga.nn.TransformerBlock(C, 4, **options) for _ in range(3))
+
+    def forward(self, x, graph, **given):
+        for block in self.blocks:
+            x = block(x, graph, **given)
+        return x
+
+
+LAYERS = {
+    "narrow rows of x": lambda: ga.nn.GraphAttention(C, 4),
+    "keys and values, grouped": lambda: ga.nn.GraphAttention(C, 4, num_kv_heads=1),
+    "rotary": lambda: ga.nn.GraphAttention(C, 4, rotary=ga.nn.Rotary(6)),
+    "sink": lambda: ga.nn.GraphAttention(C, 4, normalize="sink"),
+    "sparsemax": lambda: ga.nn.GraphAttention(C, 4, num_kv_heads=1, normalize="sparsemax"),
+    "additive": lambda: ga.nn.GraphAttention(C, 4, num_kv_heads=1, score="additive"),
+    "subtraction": lambda: ga.nn.GraphAttention(C, 4, score="subtraction", edge_dim=3),
+    "edge features": lambda: ga.nn.GraphAttention(C, 4, num_kv_heads=2, edge_dim=3),
+    "three blocks": Three,
+    "three blocks of edge features": lambda: Three(edge_dim=3, num_kv_heads=2),
+}
+
+
+def run(layer, graph, x, y, weight, average):
+    """Output, loss and gradients; edge features are relative positions, made here or by a single layer."""
+    given, pos = {}, POS if graph is GRAPH else graph.scatter(POS)
+    if "edge_dim=3" in repr(layer):
+        is_layer = isinstance(layer, ga.nn.GraphAttention)
+        given = {"positions": pos} if is_layer else {"edge_attr": ga.nn.relative_positions(graph, pos)}
+    output = layer(x, graph, **given)
+    loss = average((output - y) ** 2, weight)
+    loss.backward()
+    return output.detach(), loss.detach(), {name: p.grad for name, p in layer.named_parameters()}
+
+
+def weighted(x, weight):
+    return (x.mean(1) * weight).sum() / weight.sum()
+
+
+def compare(name, plan):
+    torch.manual_seed(3)
+    layer = LAYERS[name]().double()
+    mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan, heads=4)
+    weight = (torch.arange(N) % 3 > 0).double()
+    output, loss, grads = run(layer, GRAPH, X, Y, weight, weighted)
+    layer.zero_grad()
+    own = [mine.scatter(x) for x in (X, Y, weight)]
+    here, average, parts = run(layer, mine, *own, lambda x, w: mean(x, mine, w))
+    for grad in parts.values():
+        if grad is not None:
+            dist.all_reduce(grad)  # as DDP does
+    moved = max(float(g.abs().max()) for g in grads.values() if g is not None)
+    errors = [float((grads[key] - g / WORLD).abs().max()) for key, g in parts.items() if g is not None]
+    apart = everywhere(float((here - mine.scatter(output)).abs().max()), float((average - loss).abs()), max(errors))
+    told(f"{name}, {plan}", output=apart[0], loss=apart[1], gradient=apart[2], moved=moved)
+
+
+def refusal(name, call):
+    try:
+        call()
+        words = "nothing was raised"
+    except (GraphAttnError, RuntimeError) as error:
+        words = f"{type(error).__name__}: {error}"
+    every = [None] * WORLD
+    dist.all_gather_object(every, words)
+    told(name, words=every)
+
+
+for name in LAYERS:
+    for plan in ("halo", "gather"):
+        compare(name, plan)
+for name in ("narrow rows of x", "rotary", "sink", "three blocks", "edge features") if WORLD < 3 else ():
+    compare(name, "heads")
+
+seed = torch.Generator().manual_seed(int(RANK == WORLD - 1))
+other = ga.graphs.knn(torch.rand(N, 3, generator=seed), 5)
+refusal("another graph", lambda: shard(other))
+refusal("another rule", lambda: shard(ga.graphs.sliding_window(N, 5 + 2 * (RANK == WORLD - 1))))
+refusal("another partition", lambda: shard(GRAPH, partition=torch.arange(N).roll(RANK) * WORLD // N))
+refusal("another plan", lambda: shard(GRAPH, plan="gather" if RANK else "halo"))
+mine = shard(GRAPH, plan="heads", heads=4)
+refusal("weights by heads", lambda: ga.attention(*[torch.randn(mine.num_targets, 4, 6)] * 3, mine, return_weights=True))
+own = shard(GRAPH, partition="rcb", pos=POS)
+given = own.scatter(X).unflatten(1, (4, 6))
+alpha = ga.attention(given, given, given, own, return_weights=True).weights.alpha
+whole = X.unflatten(1, (4, 6))
+wanted = ga.attention(whole, whole, whole, GRAPH, backend="edges", return_weights=True).weights.alpha[own.edges]
+told("weights", apart=everywhere(float((alpha - wanted).abs().max()))[0], edges=own.num_edges, report=str(own))
+if RANK == 0:
+    print(json.dumps({"done": True}), flush=True)

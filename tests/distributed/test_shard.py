@@ -1,0 +1,127 @@
+"""A graph that several processes share: the outputs of one process, bit for bit, and gradients to rounding."""
+
+import pytest
+import ranks
+import torch
+
+import graphattn as ga
+from graphattn.distributed import mean, shard
+from graphattn.distributed.partition import contiguous, rcb
+from graphattn.distributed.plans import Counts, Rows, choose
+from graphattn.errors import OptionError, ProcessError, ShapeError
+
+
+def judge(rows):
+    refusals = {name: rows.pop(name) for name in list(rows) if "words" in rows[name]}
+    weights = rows.pop("weights", None)
+    for name, row in rows.items():
+        if "bitwise" in row:
+            assert row["bitwise"], (name, row)
+            assert row["close"], (name, row)
+            assert row["gradient"] > 0.1 or name.startswith("no edges"), (name, row)
+        else:
+            assert max(row["output"], row["loss"], row["gradient"]) < 1e-12, (name, row)
+            assert row["moved"] > 1e-3, (name, row)
+    return refusals, weights
+
+
+def test_two_processes_run_as_one():
+    rows = ranks.verdicts("forward.py layers.py", 2, "some")
+    assert sum("bitwise" in row for row in rows.values()) == 24
+    assert {name.rpartition(", ")[2] for name in rows if name.startswith("three blocks,")} == {
+        "halo",
+        "heads",
+        "gather",
+    }
+    refusals, weights = judge(rows)
+    for name, what in {
+        "another graph": "but the edges of process",
+        "another rule": "list different edges into the targets of process",
+        "another partition": "but the partition of process",
+        "another plan": "but the plan and width of process",
+        "weights by heads": "weights are of a process's heads",
+    }.items():
+        assert all(what in words for words in refusals[name]["words"]), refusals[name]
+    assert weights["apart"] == 0
+    assert "plan: halo, of 2 processes, partition rcb" in weights["report"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 3, 4])
+def test_any_number_of_processes_runs_as_one(processes):
+    rows = ranks.verdicts("forward.py layers.py", processes, timeout=1500, group_timeout=300)
+    assert len(rows) > 250
+    refusals, _ = judge(rows)
+    assert all("nothing" in words for row in refusals.values() for words in row["words"]) == (processes == 1)
+
+
+def test_one_process_owns_the_whole_graph():
+    graph, x = ga.graphs.sliding_window(17, 5), torch.randn(17, 2, 3)
+    mine = shard(graph)
+    assert torch.equal(ga.attention(x, x, x, mine), ga.attention(x, x, x, graph, backend="edges"))
+    assert torch.equal(mine.edges, torch.arange(graph.num_edges))
+    assert mine.owned.tolist() == list(range(17))
+    assert mean(x[:, 0], mine) == pytest.approx(float(x[:, 0].mean()))
+    with pytest.raises(ShapeError, match="17 rows along dim 0, the whole graph's targets"):
+        mine.scatter(x[:3])
+    with pytest.raises(ShapeError, match=r"per_node must have shape \(17, ...\)"):
+        mean(x[:3], mine)
+
+
+def test_bisection_halves_the_longest_side_and_ties_go_by_number():
+    pos = torch.rand(1000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 4.0, 1.0])
+    part = rcb(pos, 2)
+    assert pos[part == 0, 1].max() <= pos[part == 1, 1].min()
+    assert torch.bincount(rcb(pos, 7)).tolist() == pytest.approx([1000 / 7] * 7, abs=3)
+    assert torch.equal(rcb(torch.zeros(10, 2), 3), rcb(torch.zeros(10, 2), 3))
+    assert torch.bincount(rcb(torch.zeros(10, 2), 3)).tolist() == [3, 3, 4]
+    assert contiguous(0, 3).tolist() == []
+    assert torch.bincount(contiguous(11, 4)).max() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"partition": "metis"}, 'partition must be "contiguous" or "rcb", or a process for each node'),
+        ({"partition": "rcb"}, "pass pos="),
+        ({"partition": [0] * 4}, r"partition must have shape \(5,\)"),
+        ({"partition": [0, 0, 1, 0, 0]}, "partition must hold processes 0 .. 0, got 0 to 1"),
+        ({"plan": "ring"}, "plan must be"),
+        ({"plan": "heads"}, 'plan="heads" cannot run: heads is not given; try plan="halo"'),
+        ({"heads": 4, "kv_heads": 3}, "kv_heads must divide heads"),
+    ],
+)
+def test_what_fits_no_graph_is_refused(options, words):
+    with pytest.raises(OptionError, match=words):
+        shard(ga.graphs.causal(5), **options)
+
+
+def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not():
+    def counts(remote):
+        P, n = 4, 100
+        each = torch.full((P,), n)
+        return Counts(each, each, 10 * each, torch.tensor([remote, 1, 1, 1]), each)
+
+    # heads bring (P - 1) / P * N / P * (1 + H / H_kv) rows: 150 with as many heads of key and value, 375 with a quarter
+    for remote, rows, wanted in [
+        (149, Rows(8), "halo"),
+        (151, Rows(8), "heads"),
+        (299, Rows(16, 4), "gather"),
+        (239, Rows(16, 4), "halo"),
+        (299, Rows(6), "gather"),
+        (151, Rows(), "halo"),
+    ]:
+        plan, refused = choose("auto", counts(remote), rows)
+        assert {plan, *refused} == {"halo", "heads", "gather"}
+        assert plan == wanted, (remote, rows, plan)
+    assert refused["heads"] == "heads is not given"
+    assert "300 rows" in refused["gather"]
+    assert "4 processes do not divide 6 heads" in choose("auto", counts(1), Rows(6))[1]["heads"]
+
+
+def test_a_group_that_fails_says_which_process_and_why(monkeypatch):
+    from graphattn.distributed.exchange import Processes
+
+    alone = Processes()
+    with pytest.raises(ProcessError, match=r"process 0 of 1 could not add up: another has ended.*\(closed by peer\)"):
+        alone._asked(lambda: (_ for _ in ()).throw(RuntimeError("closed by peer")), "add up")
