@@ -64,7 +64,7 @@ def shard(
         >>> import torch, graphattn as ga
         >>> pos = torch.rand(50, 3)
         >>> shard = ga.distributed.shard(ga.graphs.knn(pos, 4), partition="rcb", pos=pos)  # one process owns all
-        >>> layer, x = ga.nn.GraphAttention(8, 2), torch.randn(50, 8)
+        >>> layer, x = ga.nn.GraphAttention(8, 2, backend="edges"), torch.randn(50, 8)
         >>> torch.equal(shard.gather(layer(shard.scatter(x), shard)), layer(x, ga.graphs.knn(pos, 4)))
         True
     """
