@@ -2,5 +2,5 @@
 
 from .loss import mean as mean
 from .plans import Report as Report
-from .shard import Shard as Shard
-from .shard import shard as shard
+from .shards import Shard as Shard
+from .shards import shard as shard

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ..arguments import floats
 from ..errors import ShapeError
-from .shard import Shard
+from .shards import Shard
 
 
 def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor:
