@@ -17,10 +17,12 @@ class Shape(Data):
         tensors: By name; of any names.
         notes: What was done to the contents of the file: corners merged, polygons cut.
         columns: Names of the tensors whose rows are the rows of the file.
+        file: The name of the file.
         **named: More tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``, ``y``, ...
     """
 
     notes: tuple[str, ...]
+    file: str
 
     def __init__(
         self,
@@ -29,10 +31,11 @@ class Shape(Data):
         *,
         notes: tuple[str, ...] = (),
         columns: tuple[str, ...] = (),
+        file: str = "",
         **named: Any,
     ) -> None:
         super().__init__()
-        self.__dict__["notes"], self.__dict__["columns"] = notes, frozenset(columns)
+        self.__dict__.update(notes=notes, columns=frozenset(columns), file=file)
         for name, value in {**(tensors or {}), **named}.items():
             self[name] = value
 

@@ -10,7 +10,7 @@ _MOST_NAMED = 16
 
 
 def scales(figure: Any, axes: list[Any], panels: list[Colouring]) -> None:
-    """A scale below the panels that share it."""
+    """A scale beside the panels that share it."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -20,7 +20,7 @@ def scales(figure: Any, axes: list[Any], panels: list[Colouring]) -> None:
             of.setdefault(colours.scale, []).append(ax)
     for (low, high, steps), shared in of.items():
         scale = ScalarMappable(Normalize(low, high), shades(*steps))
-        bar = figure.colorbar(scale, ax=shared, location="bottom", shrink=0.6, pad=0.02, aspect=25)
+        bar = figure.colorbar(scale, ax=shared, shrink=0.7, pad=0.02, aspect=22)
         bar.ax.tick_params(labelsize=TEXT - 1)
         bar.outline.set_visible(False)
 
@@ -37,10 +37,8 @@ def handles_of(named: Iterable[tuple[str, str]]) -> list[Any]:
 
 
 def labels(ax: Any, named: Iterable[tuple[str, str]]) -> None:
-    """A legend of (name, colour) below a panel."""
+    """A legend of (name, colour) beside a panel."""
     handles = handles_of(named)
     if handles:
-        where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
-        longest = max(len(handle.get_label()) for handle in handles)
-        columns = max(1, min(len(handles), int(36 / (4 + longest))))
-        ax.legend(handles=handles, ncols=columns, fontsize=TEXT, handletextpad=0.1, columnspacing=1.0, **where)
+        where: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False}
+        ax.legend(handles=handles, fontsize=TEXT, handletextpad=0.1, **where)

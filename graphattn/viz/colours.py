@@ -1,5 +1,6 @@
 """Values of the nodes or faces of a shape as colours, with what a legend says of them."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ Array = NDArray[np.float64]
 
 PLAIN = "#c3cad3"
 MISSING = "#9aa5b1"  # NaN, or a label below 0
-WRONG = ("#dfe4e9", "#D55E00")  # where a label is right, where it is wrong
+WRONG = ("#c5cdd6", "#D55E00")  # where a label is right, where it is wrong
 # Nine steps of matplotlib's viridis (CC0): lightness rises evenly, for every kind of colour vision.
 RISING = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
 SIGNED = ("#0b4a8f", "#4f93c9", "#b5d3e8", "#f1f1f1", "#f4c29f", "#dd7b3b", "#9c3d06")  # below 0, 0, above 0
@@ -35,6 +36,7 @@ class Colouring:
         labels: The name and the colour of every label that occurs, or nothing.
         scale: (lowest, highest, colours from one to the other) of amounts, or ``None``.
         remarks: Sentences for a caption.
+        reach: How far from a node a face has its colour, in the units of the positions; beyond it is grey.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Colouring:
     labels: tuple[tuple[str, str], ...] = ()
     scale: tuple[float, float, tuple[str, ...]] | None = None
     remarks: tuple[str, ...] = field(default=())
+    reach: float = math.inf
 
     @property
     def is_smooth(self) -> bool:

@@ -87,7 +87,7 @@ def _drawn(named: Named, graph: Any) -> bytes:
 
 
 def _axes(figure: Any, box: tuple[float, float, float, float], graph: Any, place: Layout) -> None:
-    ax = figure.add_axes(box, projection="3d" if place.is_3d else None)
+    ax = figure.add_axes(box)
     draw_thumbnail(ax, graph, place)
 
 

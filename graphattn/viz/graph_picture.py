@@ -52,7 +52,7 @@ def plot(
     target: int | None = None,
     heads: int | Iterable[int] | str | None = None,
     view: str | None = None,
-    relative: bool = False,
+    relative: bool | None = None,
     queries: Any = None,
     faces: Any = None,
     color: Any = None,
@@ -91,9 +91,10 @@ def plot(
         heads: Which heads, by number, or "mean"; by default the first 12.
         view: "matrix": values as a picture, targets are rows, white where there is no edge. "lines": a list of targets
             beside a list of sources, a line for each edge, more opaque and wider with its value. "place": one target's
-            sources where they live. By default "place" where ``target``, ``pos`` or another argument of a place is
-            given, else "matrix".
-        relative: True where the largest value drawn is the darkest; by default 1 is, so that pictures compare.
+            sources where they live; as colours of a mesh or of many points, else as dots and lines. By default "place"
+            where ``target``, ``pos`` or another argument of a place is given, else "matrix".
+        relative: True where the largest value drawn is the darkest, as by default in view "place"; False where 1 is, so
+            that pictures compare.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         color: Of the sources (S,) or the faces (F,): labels or amounts, or (S, 3) red, green, blue in [0, 1], as in
@@ -138,10 +139,10 @@ def plot(
         >>> plot([ga.graphs.sliding_window(32, window=2, dilation=d) for d in (1, 2, 4)], target=31).get_suptitle()
         'target 31 depends on 8 of 32 sources through 3 layers'
     """
-    check_flags(relative=relative, caption=caption, title=title, legend=legend)
+    check_flags(relative=True if relative is None else relative, caption=caption, title=title, legend=legend)
     where = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image, "layout": layout}
     where = {name: value for name, value in where.items() if value is not None}
-    own = {"target": target, "heads": heads, "view": view, "relative": relative or None}
+    own = {"target": target, "heads": heads, "view": view, "relative": relative}
     marks = {"color": color, "highlight": highlight}
     words = Words(caption, title, legend)
     is_graph = isinstance(graph, AttentionGraph)
@@ -180,10 +181,9 @@ def _draw_graph(
     widths = [0.7, 1.3] if isinstance(place, Points) else [1, 1.25]  # a place fills a square, a sequence a row
     widths += [] if near is None else [0.85]
     panels = shown.add_gridspec(1, len(widths), width_ratios=widths, wspace=0.12 if is_narrow(shown) else None)
-    kind = "3d" if place.is_3d else None
     ordered, rows, along = _along_a_curve(graph, place, targets)
     mask = draw_mask(shown, shown.add_subplot(panels[0, 0]), ordered, rows, None if along else names) + along
-    ax = shown.add_subplot(panels[0, 1], projection=kind)
+    ax = shown.add_subplot(panels[0, 1])
     sentences = _drawing(ax, graph, place, targets, every)
     if colours is not None:
         sentences += colours.remarks
@@ -192,7 +192,7 @@ def _draw_graph(
     if words.legend and (targets or named):
         _legend(shown, ax, graph, targets, names[0], named)
     if near is not None:
-        _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
+        _close_up(shown.add_subplot(panels[0, 2]), graph, place, targets[0], near)
     words.put(shown, graph.name if is_narrow(shown) else _title(graph, place), mask + sentences + place.remarks())
     return shown
 

@@ -3,88 +3,87 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .colours import Array, Colouring
+from .colours import PLAIN, Array, Colouring, rgb_of
+from .creases import SMOOTH, Index, lit
 
 if TYPE_CHECKING:
+    from .camera import Camera
     from .raster import Covered
-
-Index = NDArray[np.int64]
 
 _PIXELS = 600  # along the shorter side of the axes
 _LIGHT = np.array([-0.38, 0.52, 0.77])  # to the right, up, towards the eye; a unit vector
-_DARKEST = 0.42  # of a colour that no light falls on
-_CREASE = 0.62  # cosine: a vertex's normal farther from its face's belongs to a corner of the shape
+_DARKEST = 0.36  # of a colour that no light falls on
+_LAMP = 0.4  # part of the light that comes from the eye: what the other does not reach keeps its form
 _FADE = 0.35  # of a farthest point's colour is white
 _SWELL = 0.45  # how much larger than the middle ones the nearest points are
 _SMALL = 0.6  # the size of points there
+_SMALLEST, _LARGEST = 1.6, 20.0  # pixels, radius of a point
+_NEIGHBOURS = 4  # in whose circle the room of a point is measured
 _PALE = 0.7  # how much of a colour the ground of a picture keeps, under what is drawn on it
 
 
-def paint(ax: Any, at: Array, colours: Colouring, faces: Index | None, gid: str, *, pale: bool = False) -> Any:
-    """Draw a cloud or a mesh into axes, whose limits and camera are set; what is drawn later is above it.
+def paint(
+    ax: Any,
+    at: Array,
+    view: "Camera | None",
+    colours: Colouring,
+    faces: Index | None,
+    gid: str,
+    *,
+    pale: bool = False,
+    smooth: float = SMOOTH,
+) -> None:
+    """Draw a cloud or a mesh into axes, whose limits are set; what is drawn later is above it.
 
     Args:
-        ax: Axes, in two dimensions or three.
-        at: (N, 2) or (N, 3), as many as the axes have dimensions.
+        ax: Axes.
+        at: (N, 2) or (N, 3).
+        view: The camera of three dimensions; ``None`` of two.
         colours: Of the N nodes; or of the F faces, if there are as many.
         faces: int64 (F, 3), or ``None`` for points.
         gid: What the image is called.
         pale: True for the ground on which something else is drawn.
+        smooth: The largest angle of an edge that is no crease, degrees.
     """
     from matplotlib.image import AxesImage
 
     from .raster import balls, triangles  # numba takes half a second
 
-    seen, turn, unit, middle = _seen(ax, at)
-    if len(seen) == 0:
-        return None
-    low, high = seen[:, :2].min(0), seen[:, :2].max(0)
-    pixel = float(min(unit)) / _PIXELS
-    side = 0.0 if faces is not None else _radius(len(at), (high - low) / pixel)
-    side *= _SMALL if pale else 1.0
-    low, high = low - (2 * side + 1) * pixel, high + (2 * side + 1) * pixel
-    width, height = (max(1, int(n)) for n in np.ceil((high - low) / pixel))
-    seen = (seen - [*low, middle]) / pixel
+    low, high = np.stack((ax.get_xlim(), ax.get_ylim()), 1)
+    pixel = float(min(high - low)) / _PIXELS
+    width, height = (max(1, int(n)) for n in np.ceil((high - low) / pixel - 1e-6))
+    seen = np.concatenate((at, np.zeros((len(at), 1))), 1) if view is None else view(at)
+    seen = (seen - [*low, 0.0]) / pixel
     if faces is not None:
         covered = triangles(seen[faces], (height, width))
-        rgb = _of_surface(covered, at, faces, colours, turn)
+        rgb = _of_surface(covered, at, faces, colours, view, smooth)
     else:
-        share = _nearness(seen[:, 2])
-        covered = balls(seen, side * (1 + _SWELL * (share - 0.5) * 2 * (at.shape[1] == 3)), (height, width))
-        rgb = colours.rgb[covered.item] if at.shape[1] == 2 else _of_points(covered, colours.rgb, share)
+        radius, share = radius_of(seen[:, :2], (width, height)) * (_SMALL if pale else 1.0), _nearness(seen[:, 2])
+        covered = balls(seen, radius * (1 + _SWELL * (2 * share - 1) * (view is not None)), (height, width))
+        rgb = colours.rgb[covered.item] if view is None else _of_points(covered, colours.rgb, share)
     image = np.zeros((height, width, 4), dtype=np.uint8)
     image[covered.row, covered.column, :3] = np.rint(255 * (1 - (_PALE if pale else 1.0) * (1 - rgb)))
     image[covered.row, covered.column, 3] = 255
     box = (low[0], low[0] + width * pixel, low[1], low[1] + height * pixel)
     drawn = AxesImage(ax, extent=box, origin="lower", interpolation="antialiased", interpolation_stage="rgba", zorder=1)
-    drawn.set(data=image, gid=gid, clip_on=False, in_layout=False)
+    drawn.set(data=image, gid=gid)
     ax.add_image(drawn)
-    return drawn
 
 
-def _seen(ax: Any, at: Array) -> tuple[Array, Array, Array, float]:
-    """Places (N, 3) in the axes' own two coordinates and nearness; rows right, up, eye; the axes' sides; a middle."""
-    if at.shape[1] == 2:
-        sides = np.abs([np.diff(ax.get_xlim())[0], np.diff(ax.get_ylim())[0]])
-        return np.concatenate((at, np.zeros((len(at), 1))), 1), np.eye(3), sides, 0.0
-    from mpl_toolkits.mplot3d.proj3d import proj_transform
+def radius_of(at: Array, size: tuple[int, int]) -> float:
+    """The radius of points (N, 2) in pixels: nearly half of the way from one to the next, where most of them are."""
+    from scipy.spatial import KDTree
 
-    x, y, z = proj_transform(*at.T, ax.get_proj())
-    e, a = np.radians((ax.elev, ax.azim))
-    turn = np.array([
-        [-np.sin(a), np.cos(a), 0],
-        [-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e)],
-        [np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)],
-    ])  # fmt: skip
-    sides = np.array([ax.viewLim.width, ax.viewLim.height])
-    return np.stack((x, y, -np.asarray(z)), 1), turn, sides, float(-np.mean(z)) if len(at) else 0.0
-
-
-def _radius(count: int, spread: Array) -> float:
-    """Pixels: about a third of the way to the next point, where they are spread evenly over the picture."""
-    return float(np.clip(0.38 * np.sqrt(max(1.0, float(np.prod(np.maximum(spread, 40.0)))) / max(1, count)), 0.6, 20.0))
+    at = at[((at >= 0) & (at < size)).all(1)]
+    cells = np.unique(at[:, 0].astype(np.int64) + size[0] * at[:, 1].astype(np.int64))
+    at = np.stack((cells % size[0], cells // size[0]), 1) if len(cells) > _PIXELS else at
+    if len(at) < 2:
+        return _LARGEST
+    k = min(_NEIGHBOURS, len(at) - 1)
+    some = at[np.linspace(0, len(at) - 1, min(len(at), 2_000)).astype(np.int64)]
+    area = np.pi * KDTree(at).query(some, k + 1)[0][:, -1] ** 2 / k  # of a point
+    return float(np.clip(0.42 * np.sqrt(np.quantile(area, 0.75)), _SMALLEST, _LARGEST))
 
 
 def _nearness(depth: Array) -> Array:
@@ -95,9 +94,9 @@ def _nearness(depth: Array) -> Array:
 
 def _shaded(rgb: Array, normal: Array) -> Array:
     """Colours under a light; ``normal`` (P, 3) to the right, up and towards the eye."""
-    light = np.clip(normal @ _LIGHT, 0, 1)[:, None]
-    lit: Array = rgb * (_DARKEST + (1.06 - _DARKEST) * light)
-    return np.clip(lit + 0.10 * light**12, 0, 1)  # a little gloss
+    light, front = np.clip(normal @ _LIGHT, 0, 1)[:, None], normal[:, 2:]
+    own: Array = rgb * (_DARKEST + (1.06 - _DARKEST) * (_LAMP * front + (1 - _LAMP) * light))
+    return np.clip(own + 0.10 * light**12, 0, 1)  # a little gloss
 
 
 def _of_points(covered: "Covered", rgb: Array, nearness: Array) -> Array:
@@ -107,52 +106,25 @@ def _of_points(covered: "Covered", rgb: Array, nearness: Array) -> Array:
     return ball + far * (1 - ball)
 
 
-def _of_surface(covered: "Covered", at: Array, faces: Index, colours: Colouring, turn: Array) -> Array:
+def _of_surface(
+    covered: "Covered", at: Array, faces: Index, colours: Colouring, view: "Camera | None", smooth: float
+) -> Array:
     corner = faces[covered.item]
     if len(colours.rgb) == len(faces) and len(faces) != len(at):
         rgb = colours.rgb[covered.item]
     elif colours.is_smooth:
-        rgb = np.einsum("pk,pkc->pc", covered.inside, colours.rgb[corner])
+        share = covered.inside
+        if np.isfinite(colours.reach):
+            away = np.einsum("pk,pkd->pd", share, at[corner])[:, None] - at[corner]
+            share = share * np.exp(-((np.linalg.norm(away, axis=2) / colours.reach) ** 4))
+        rgb = rgb_of(PLAIN) + np.einsum("pk,pkc->pc", share, colours.rgb[corner] - rgb_of(PLAIN))
     else:
         nearest = covered.inside.argmax(1)
         rgb = colours.rgb[corner[np.arange(len(corner)), nearest]]
-    if at.shape[1] == 2:
+    if view is None:
         return rgb
-    normals = corner_normals(at, faces, turn[2]) @ turn.T
-    normal = np.einsum("pk,pkc->pc", covered.inside, normals[covered.item])
+    shade = lit(at, faces, smooth)
+    normals = shade.normal @ view.turn.T
+    normal = np.einsum("pk,pkc->pc", covered.inside, normals[shade.corner[covered.item]])
     normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-12)
     return _shaded(rgb, np.where(normal[:, 2:] < 0, -normal, normal))
-
-
-def corner_normals(at: Array, faces: Index, eye: Array) -> Array:
-    """Unit normals (F, 3, 3) of the corners of faces: smooth over the surface, but not over its creases.
-
-    Faces that are not wound one way are turned towards the eye first.
-    """
-    corners = at[faces]
-    face = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    if not _is_oriented(faces, len(at)):
-        face *= np.where(face @ eye < 0, -1.0, 1.0)[:, None]
-    face = face / np.maximum(np.linalg.norm(face, axis=1, keepdims=True), 1e-300)
-    weighted = face[:, None] * _angles(corners)[:, :, None]
-    index = faces.ravel()
-    vertex: Array = np.stack([np.bincount(index, weighted[:, :, k].ravel(), len(at)) for k in range(3)], 1)
-    vertex = vertex / np.maximum(np.linalg.norm(vertex, axis=1, keepdims=True), 1e-300)
-    smooth = vertex[faces]
-    creased = (smooth * face[:, None]).sum(2, keepdims=True) < _CREASE
-    normals: Array = np.where(creased, face[:, None], smooth)
-    return normals
-
-
-def _is_oriented(faces: Index, count: int) -> bool:
-    """True if no two faces run along an edge in the same direction."""
-    ends = faces, np.roll(faces, -1, 1)
-    along = np.sort((ends[0] * count + ends[1]).ravel())
-    return bool((along[1:] != along[:-1]).all())
-
-
-def _angles(corners: Array) -> Array:
-    """Angles (F, 3) at the corners of triangles."""
-    ahead, back = np.roll(corners, -1, 1) - corners, np.roll(corners, 1, 1) - corners
-    angles: Array = np.arctan2(np.linalg.norm(np.cross(ahead, back), axis=2), (ahead * back).sum(2))
-    return angles

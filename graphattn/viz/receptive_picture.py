@@ -71,7 +71,7 @@ def _panels(
     near = place.close_up(target, reached[-1], 0.5)
     place.face(target)
     for i, layer in enumerate(shown_layers):
-        ax = shown.add_subplot(rows, columns, i + 1, projection="3d" if place.is_3d else None)
+        ax = shown.add_subplot(rows, columns, i + 1)
         remarks = place.ground(ax, near)
         if i % columns:
             ax.set_ylabel("")

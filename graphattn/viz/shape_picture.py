@@ -9,6 +9,7 @@ from ..arguments import check_flags, real, several, shown, table
 from ..errors import OptionError, ShapeError
 from .colour_legends import labels, scales
 from .colours import Colouring, colouring, error_of, plainly, values_of
+from .creases import SMOOTH, checked_smooth
 from .layouts.pick import points_of
 from .style import TEXT, counted, empty_figure, plain, titled
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _IN_A_ROW = 3
+_SIDE = 3.2  # inches, the width of a panel
+_SHAPES = (0.4, 1.25)  # of a panel: its height to its width
 
 
 def plot_shape(
@@ -25,14 +28,16 @@ def plot_shape(
     prediction: Any = None,
     names: Any = None,
     camera: tuple[float, float] | None = None,
+    smooth: float | bool = SMOOTH,
     figure: Any = None,
     caption: bool = True,
     title: str | None = None,
 ) -> "Figure":
     """A point cloud or a mesh, coloured by its own colour or by a property; with a prediction also by its error.
 
-    Hidden points and faces are hidden, surfaces are shaded smoothly, near points are larger. Whole numbers (at most 64
-    different ones) are labels; other numbers amounts on a scale, whose middle is 0 where they have both signs.
+    Hidden points and faces are hidden, surfaces are shaded smoothly but for their creases, near points are larger.
+    Whole numbers (at most 64 different ones) are labels; other numbers amounts on a scale, whose middle is 0 where they
+    have both signs.
 
     Args:
         shape: PyG's ``Data`` with ``pos`` (N, 2) or (N, 3) and, of a mesh, ``face`` (3, F), as :func:`graphattn.load`
@@ -42,10 +47,13 @@ def plot_shape(
         prediction: (N,) or (F,): drawn beside the truth, which ``color`` names, on the same scale, and beside both the
             error: where labels are wrong, or how much the prediction is too large or too small.
         names: Names of the labels, a list or a dictionary by number.
-        camera: Elevation and azimuth of the eye, degrees.
+        camera: Elevation and azimuth of the eye, degrees; by default from above and in front, of what is flat as a
+            landscape from higher up.
+        smooth: An edge is a crease where the normals of its faces differ by more than this angle, degrees; True for no
+            creases, False for flat faces.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Sentences below: what is drawn and what is left out.
-        title: A line above; by default how many points and faces there are. ``""`` for none.
+        title: A line above; by default the name of the file and how many points and faces there are. ``""`` for none.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("shape.png")`` writes it.
@@ -70,21 +78,25 @@ def plot_shape(
         if len(given) != 2:
             raise OptionError(f"camera {expected}, got {len(given)}")
         place.camera = given[0], given[1]
+    place.smooth = checked_smooth(smooth)
+    low, high = place.frame()
+    tall = _SIDE * float(np.clip((high - low)[1] / (high - low)[0], *_SHAPES))
     columns = min(len(panels), _IN_A_ROW)
     rows = -(-len(panels) // columns)
-    made = empty_figure(figure, max(4.0, 3.0 * columns + 0.4), 3.0 * rows + 0.7)
+    legends = (len(panels) > 1) + any(each.labels or each.scale for each in panels)
+    made = empty_figure(figure, _SIDE * columns + 0.4 + 0.9 * legends, tall * rows + 0.7)
     sentences: list[str] = []
     for i, colours in enumerate(panels):
-        ax = made.add_subplot(rows, columns, i + 1, projection="3d" if place.is_3d else None)
+        ax = made.add_subplot(rows, columns, i + 1)
         place.colours = colours
-        place.ground(ax)
-        sentences += colours.remarks
+        outside = [said for said in place.ground(ax) if "outside" in said]
+        sentences += [*colours.remarks, *outside]
         if colours.name:
             ax.set_title(plain(colours.name), fontsize=TEXT)
     _legends(made, panels)
     size = counted(len(at), "point") + (f", {counted(len(faces), 'face')}" if faces is not None else "")
-    room = " " if panels[0].name else None  # for the panels' names, which constrained layout forgets in space
-    titled(made, size if title is None else title or room, list(dict.fromkeys(sentences)) * caption)
+    called = ": ".join(filter(None, (getattr(shape, "file", ""), size))) if title is None else title or None
+    titled(made, called, list(dict.fromkeys(sentences)) * caption)
     return made
 
 
@@ -146,9 +158,9 @@ def _range(*values: Any) -> tuple[float, float] | None:
 
 
 def _legends(figure: Any, panels: list[Colouring]) -> None:
-    """Labels below the panels that have them, truth and prediction sharing theirs; scales of amounts likewise."""
+    """Labels and scales beside the last of the panels that share them: truth and prediction, and the error."""
+    shared = [panels[:-1], panels[-1:]] if len(panels) > 1 else [panels]
     axes = list(figure.axes)
-    for ax, colours in list(zip(axes, panels, strict=True))[-2:]:  # the truth's labels are the prediction's
-        of = panels[:-1] if len(panels) > 1 and colours is not panels[-1] else [colours]
+    for ax, of in zip(axes[-len(shared) :], shared, strict=True):
         labels(ax, [pair for each in of for pair in each.labels])
     scales(figure, axes, panels)

@@ -17,7 +17,6 @@ from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
 from .layouts import Layout, layout_of
 from .layouts.network import Network
-from .layouts.points import Points
 from .style import HIGHLIGHTS, MARKERS
 
 _MOST_ARCS, _MOST_LINES = 130, 260  # that can be distinguished in a thumbnail
@@ -50,21 +49,12 @@ def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Layout) -> None:
     targets = targets[: 1 if place.is_3d else _MOST_HIGHLIGHTS]
     if targets:
         place.face(targets[0])
-    if isinstance(place, Points) and place.is_3d:
-        place.zoom = _zoom(place.source_at)
     place.ground(ax)
     ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
     if every is not None:
         place.edges(ax, *every)
     for i, target in enumerate(targets):
         place.neighbourhood(ax, target, sources_of(graph, target), HIGHLIGHTS[i], MARKERS[i])
-
-
-def _zoom(at: np.ndarray) -> float:
-    """That fills the frame, however it is turned: a ball more than a box."""
-    low, high = at.min(0), at.max(0)
-    reach = np.linalg.norm(at - (low + high) / 2, axis=1).max() / max(float((high - low).max()) / 2, 1e-12)
-    return float(np.clip(1.75 / max(reach, 1e-12), 1.0, 1.6))
 
 
 def _values(tree: ast.AST) -> Iterator[Tensor]:

@@ -16,10 +16,12 @@ from .layouts import Layout, layout_of
 from .layouts.base import Array, Index
 from .layouts.network import Network
 from .layouts.pick import names_of
+from .layouts.points import Points
 from .mask_image import ticks
 from .style import (
     FAINT,
     GROUND,
+    HEAT,
     INK,
     LINES,
     TEXT,
@@ -93,7 +95,7 @@ def draw_values(
     view: str | None,
     target: Any,
     heads: Any,
-    relative: bool,
+    relative: bool | None,
     where: dict[str, Any],
     tokens: Any,
     figure: Any,
@@ -103,6 +105,7 @@ def draw_values(
     view = _view(view, target, where)
     graph, (names, alpha, left_out) = weights.graph, _panels(weights, heads)
     place = layout_of(graph, tokens=tokens, **where) if view == "place" else None
+    relative = place is not None if relative is None else relative
     if target is None and place is not None:
         target = _middle(graph, place)
     elif target is not None:
@@ -111,12 +114,14 @@ def draw_values(
     shown = Shown(graph, alpha, names_of(graph, tokens), target, place, own)
     rows, columns = -(-len(names) // _IN_A_ROW), min(len(names), _IN_A_ROW)
     draw, colours, width, height = _VIEWS[view]
+    if isinstance(place, Points) and place.paints(len(shown.edges[0])):
+        colours = HEAT
     size = (6.4, 4.8) if place and len(names) == 1 else (max(4.2, width * columns + 1.3), height * rows + 0.9)
     made = empty_figure(figure, *size)
     scale, on_scale = weight_scale(shown.edges[2], relative, colours)
     panels, remarks = [], []
     for i, name in enumerate(names):
-        ax = made.add_subplot(rows, columns, i + 1, projection="3d" if place is not None and place.is_3d else None)
+        ax = made.add_subplot(rows, columns, i + 1)
         ax.set_title(name, fontsize=TEXT)
         edge = (i % columns == 0, i % columns == columns - 1 or i == len(names) - 1)  # of the row of panels
         remarks += draw(ax, shown, i, scale, edge)
@@ -127,7 +132,8 @@ def draw_values(
     beside: dict[str, Any] = {"shrink": 0.8 if rows == 1 else 0.5, "pad": 0.02, "aspect": 25}
     below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
     if words.legend:
-        weight_bar(made, scale, panels, what, **below if is_narrow(made) else beside)
+        label = f"{what}, relative to the largest" if relative else what
+        weight_bar(made, scale, panels, label, **below if is_narrow(made) else beside)
     words.put(made, _title(shown, len(names)), list(dict.fromkeys(remarks)))
     if place is not None and len(names) == 1:
         _, source, values = shown.of(0)
@@ -266,6 +272,9 @@ def _place(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool
     _, source, values = shown.of(panel)
     near = place.close_up(target, shown.edges[1], 0.7)
     place.face(target)
+    painted = isinstance(place, Points) and place.paints(len(shown.edges[1]))
+    if isinstance(place, Points):
+        place.colours = place.painted(source, scale.to_rgba(values)[:, :3]) if painted else None
     sentences = [place.reads] * bool(place.reads) + place.ground(ax, near)
     if shown.alpha.shape[1] > 1:
         ax.set(xlabel="", ylabel="")
@@ -273,6 +282,12 @@ def _place(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool
     if every is not None:
         place._lines(ax, place.paths(*every), FAINT, 0.7, "edges")
     order = np.argsort(abs(values), kind="stable")  # the heaviest on top
+    if painted:
+        if len(order) <= MOST_SOURCES:
+            place.field(ax, target, source[order], scale.to_rgba(values[order]))
+        else:
+            place.mark_target(ax, target, "white", "*")
+        return sentences + ["What is grey is not read."] * (len(order) < shown.graph.num_sources)
     if place.draws_all_edges and len(order) > MOST_SOURCES:
         order = order[-MOST_SOURCES:]
         sentences.append(f"Only the {MOST_SOURCES} heaviest of {number(len(source))} sources are drawn.")

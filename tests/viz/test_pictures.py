@@ -18,6 +18,7 @@ from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 from graphattn.viz import plot
 from graphattn.viz.choice import sources_of, spread_targets
+from graphattn.viz.layouts.pick import points_of
 from graphattn.viz.style import broken
 
 pytestmark = pytest.mark.slow
@@ -139,10 +140,11 @@ def test_highlighted_sources_are_the_neighbourhood(d):
     figure = plot(graph, pos, highlight=[5, 23])
     for target in (5, 23):
         dots = artist(figure, f"sources of {target}")
-        drawn = np.stack(dots._offsets3d, 1) if d == 3 else np.asarray(dots.get_offsets())
-        wanted = pos[graph.mask()[target]].numpy()
+        place = points_of(pos, None)
+        place.frame()
+        wanted = place.flat(pos[graph.mask()[target]].numpy())
         assert len(wanted) > 0
-        np.testing.assert_allclose(drawn, wanted)
+        np.testing.assert_allclose(dots.get_offsets(), wanted)
     rows = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_gid() == "row"]
     assert rows == [5, 23]
 
@@ -398,10 +400,14 @@ def test_a_window_of_a_long_sequence_is_shown_close_up():
 def test_a_lone_target_faces_the_eye():
     pos = points(67, 3)
     for target in (int(pos[:, 0].argmin()), int(pos[:, 0].argmax())):
-        axes = plot(random_graph(67, 67, 0.5), pos, highlight=target).axes[1]
+        place = points_of(pos, None)
+        place.face(target)
+        place.frame()
+        (drawn,) = artist(plot(random_graph(67, 67, 0.5), pos, highlight=target), f"target {target}").get_offsets()
+        np.testing.assert_allclose(drawn, place.flat(pos[[target]].numpy())[0])
         out = (pos[target] - (pos.min(0).values + pos.max(0).values) / 2).numpy()
-        azim = np.radians(axes.azim)
-        assert out[:2] @ [np.cos(azim), np.sin(azim)] > 0.8 * np.hypot(*out[:2])
+        azimuth = np.radians(place.view.azimuth)
+        assert out[:2] @ [np.cos(azimuth), np.sin(azimuth)] > 0.8 * np.hypot(*out[:2])
 
 
 def test_faces_are_lit_whichever_way_round_they_are_given():

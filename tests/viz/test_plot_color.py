@@ -24,7 +24,7 @@ def test_labels_are_named_and_drawn():
 
 def test_amounts_have_a_scale_of_their_range():
     figure = ga.plot(GRAPH, POS, color=POS[:, 0])
-    low, high = figure.axes[2].get_xlim()
+    low, high = figure.axes[2].get_ylim()
     assert (low, high) == pytest.approx((float(POS[:, 0].min()), float(POS[:, 0].max())))
 
 

@@ -10,6 +10,7 @@ import torch
 import graphattn as ga
 from graphattn.errors import GraphError, GraphIndexError, OptionError, ShapeError
 from graphattn.viz import plot
+from graphattn.viz.layouts.pick import points_of
 
 
 def random_layer(num_targets: int, num_sources: int, seed: int):
@@ -86,10 +87,12 @@ def test_points_are_marked_where_they_are(d):
     graph = ga.graphs.knn(pos, k=4)
     figure = plot([graph] * 2, pos, target=5)
     dots = artist(figure, "sources of 5", 1)
-    drawn = np.stack(dots._offsets3d, 1) if d == 3 else np.asarray(dots.get_offsets())
-    wanted = pos[reached([graph.mask()] * 2, 5)].numpy()
+    place, sources = points_of(pos, None), reached([graph.mask()] * 2, 5)
+    place.face(5)
+    place.frame(place.close_up(5, sources, 0.5))
+    wanted = place.flat(pos[sources].numpy())
     assert len(wanted) > 4
-    np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(wanted, axis=0))
+    np.testing.assert_allclose(np.sort(dots.get_offsets(), axis=0), np.sort(wanted, axis=0), atol=1e-9)
 
 
 def test_a_schedule_and_its_residual():

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphattn.errors import ShapeError
+from graphattn.errors import OptionError, ShapeError
 from graphattn.viz import plot_shape, png
 from graphattn.viz.colours import LABELS, MISSING, RISING, SIGNED, colouring, error_of, rgb_of
-from graphattn.viz.object_image import corner_normals
+from graphattn.viz.creases import lit
 from graphattn.viz.raster import balls, triangles
 
 CUBE = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], dtype=float)
@@ -27,6 +27,12 @@ def pixels(figure, panel: int = 0) -> np.ndarray:
     (image,) = figure.axes[panel].images
     rgba = np.asarray(image.get_array()) / 255
     return rgba[rgba[..., 3] > 0][:, :3]
+
+
+def corner_normals(at, faces, *smooth) -> np.ndarray:
+    shade = lit(at, faces, *smooth)
+    np.testing.assert_array_equal(shade.node[shade.corner], faces)
+    return shade.normal[shade.corner]
 
 
 def test_the_nearest_triangle_covers_a_pixel_and_shared_sides_have_no_gap():
@@ -52,15 +58,34 @@ def test_a_ball_hides_what_is_behind_it_and_a_small_one_has_a_pixel():
 def test_normals_are_smooth_on_a_sphere_and_not_over_the_sides_of_a_cube():
     from graphattn.graphs.catalogue.inputs import sphere, sphere_faces
 
-    at, faces, eye = sphere.numpy(), sphere_faces.numpy(), np.array([0, 0, 1.0])
+    at, faces = sphere.numpy(), sphere_faces.numpy()
     out = np.cross(at[faces[:, 1]] - at[faces[:, 0]], at[faces[:, 2]] - at[faces[:, 0]])
     wound = np.where(((out * at[faces[:, 0]]).sum(1) > 0)[:, None], faces, faces[:, ::-1])
-    cosine = (corner_normals(at, wound, eye) * at[wound]).sum(2)
+    cosine = (corner_normals(at, wound) * at[wound]).sum(2)
     assert cosine.min() > 0.9
-    unwound = np.abs((corner_normals(at, faces, eye) * at[faces]).sum(2))[at[faces][..., 2].min(1) > 0.3]
-    assert unwound.min() > 0.9
-    sides = corner_normals(CUBE, np.array(SIDES), eye)
-    np.testing.assert_allclose(np.abs(sides).max(2), 1)
+    unwound = (corner_normals(at, faces) * at[faces]).sum(2)
+    assert max(unwound.min(), (-unwound).min()) > 0.9  # all to one side, whatever their winding
+    np.testing.assert_allclose(np.abs(corner_normals(CUBE, np.array(SIDES))).max(2), 1)
+    np.testing.assert_allclose(np.abs(corner_normals(CUBE, np.array(SIDES), 180.0)), 1 / np.sqrt(3), atol=1e-9)
+
+
+def test_a_plane_beside_a_fillet_stays_a_plane_however_thin_its_triangles_are():
+    """A long strip of needles, then an arc of 12 facets to a wall; corners apart, as in an STL file."""
+    turn = np.linspace(0, np.pi / 2, 13)
+    profile = np.concatenate(([[-50.0, 0]], np.stack((np.sin(turn), 1 - np.cos(turn)), 1), [[1, 40]]))
+    across = np.array([0.0, 20.0])
+    at = np.stack([np.repeat(profile[:, 0], 2), np.tile(across, len(profile)), np.repeat(profile[:, 1], 2)], 1)
+    first = 2 * np.arange(len(profile) - 1)
+    faces = np.concatenate((np.stack((first, first + 2, first + 1), 1), np.stack((first + 1, first + 2, first + 3), 1)))
+    normals = corner_normals(at, faces)
+    flat = (at[faces][..., 2] == 0).all(1)
+    np.testing.assert_allclose(np.abs(normals[flat][..., 2]), 1, atol=1e-5)
+    assert 0.1 < np.abs(normals[~flat][..., 2]).min(1).max() < 1  # the arc is round
+    arc = np.abs(normals[:, :, 2]) - np.abs(1 - at[faces][:, :, 2])  # cos of the angle, on a unit circle
+    assert np.abs(arc[(at[faces][..., 2] <= 1).all(1)]).max() < 0.01
+    soup = corner_normals(at[faces].reshape(-1, 3), np.arange(3 * len(faces)).reshape(-1, 3))
+    np.testing.assert_allclose(np.abs(soup), np.abs(normals), atol=1e-9)
+    np.testing.assert_allclose(corner_normals(at, faces, 0.0).std(1), 0, atol=1e-12)  # the control: facets
 
 
 @pytest.mark.parametrize(
@@ -99,7 +124,7 @@ def test_truth_prediction_and_error_are_side_by_side():
     assert words == [["leg", "seat", "back"], ["right", "wrong"]]
     assert "Wrong: 12.5%." in figure.get_supxlabel()
     amounts = plot_shape(cube(y=truth.double()), prediction=guess + 0.5)
-    assert [ax.get_xlim() for ax in amounts.axes[3:]] == [
+    assert [ax.get_ylim() for ax in amounts.axes[3:]] == [
         (0.0, 2.5),
         (-1.5, 1.5),
     ]  # one scale for both, one for the error
@@ -111,7 +136,7 @@ def test_a_colour_is_the_files_a_property_or_of_faces():
     blue_faces = torch.tensor([[0.0, 0, 1]]).expand(12, 3)
     shown = plot_shape(cube(color=red, y=torch.zeros(1)), blue_faces, title="blue", camera=(10, 20))
     assert pixels(shown)[:, 0].max() < 0.2
-    assert (shown.get_suptitle(), shown.axes[0].elev) == ("blue", 10)
+    assert shown.get_suptitle() == "blue"
     scanned = plot_shape(cube(height=torch.arange(8.0)), "height")
     assert scanned.axes[0].get_title() == "height"
     assert png(plot_shape(CUBE[:, :2])).startswith(b"\x89PNG")
@@ -139,6 +164,57 @@ def test_near_points_are_larger():
 def test_refusals(given, words):
     with pytest.raises(ShapeError, match=words):
         given()
+
+
+def test_a_cloud_fills_its_frame_and_its_dots_are_as_large_as_it_is_sparse():
+    generator = torch.Generator().manual_seed(0)
+    flat = torch.rand(3000, 3, generator=generator) * torch.tensor([40.0, 25, 0.5])
+    for pos in (flat, torch.cat((flat, torch.tensor([[900.0, 900, 0]])))):
+        figure = plot_shape(pos)
+        image = np.asarray(figure.axes[0].images[0].get_array())[..., 3] > 0
+        for axis in (0, 1):
+            drawn = np.flatnonzero(image.any(axis))
+            assert np.ptp(drawn) > 0.9 * image.shape[1 - axis]
+    assert "1 of 3,001 points are outside the picture." in figure.get_supxlabel()
+    covered = [
+        (np.asarray(plot_shape(flat[:many]).axes[0].images[0].get_array())[..., 3] > 0).mean() for many in (300, 3000)
+    ]
+    assert 0.15 < min(covered) < max(covered) < 1.6 * min(covered)
+
+
+def test_an_edge_is_a_crease_by_its_angle():
+    smooth, usual, flat = (pixels(plot_shape(cube(), smooth=smooth)) for smooth in (True, 40, False))
+    assert len(np.unique(usual.round(2), axis=0)) == len(np.unique(flat.round(2), axis=0)) == 3  # sides that are seen
+    assert len(np.unique(smooth.round(2), axis=0)) > 20
+    for wrong in (-1, 181, "yes"):
+        with pytest.raises(OptionError, match="smooth"):
+            plot_shape(cube(), smooth=wrong)
+
+
+def test_the_title_has_the_name_of_the_file(tmp_path):
+    import graphattn as ga
+
+    ga.save(cube(), tmp_path / "crate.ply")
+    assert plot_shape(ga.load(tmp_path / "crate.ply")).get_suptitle() == "crate.ply: 8 points, 12 faces"
+
+
+def test_weights_on_a_mesh_are_its_colours():
+    import graphattn as ga
+    from graphattn.graphs.catalogue.inputs import sphere, sphere_faces
+
+    graph = ga.graphs.cross(len(sphere), len(sphere))
+    heavy, seen = int(sphere[:, 2].argmax()), []
+    for weight in (0.4, 0.004):  # relative to the largest: the same picture
+        values = torch.full((graph.num_edges,), 1e-6)
+        values[graph.source == heavy] = weight
+        figure = ga.plot(graph, sphere, faces=sphere_faces, values=values, target=heavy)
+        drawn = {each.get_gid(): each for each in figure.axes[0].get_children()}
+        shades = np.asarray(drawn["surface"].get_array())[..., :3].astype(int)
+        assert (shades[..., 0] - shades[..., 2]).max() > 60  # red
+        assert f"edges of {heavy}" not in drawn
+        assert "relative to the largest" in figure.axes[1].get_ylabel()
+        seen.append(shades)
+    np.testing.assert_allclose(seen[0], seen[1], atol=2)
 
 
 def test_a_png_holds_the_picture():

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from matplotlib.collections import PathCollection  # the 3-D one sorts its colours by depth
 
 import graphattn as ga
 from graphattn.errors import GraphError, GraphIndexError, OptionError, ShapeError
@@ -14,6 +13,7 @@ from graphattn.graph.forms import product
 from graphattn.graph.graph import AttentionGraph
 from graphattn.graphs.grid.axes import cells
 from graphattn.viz import plot
+from graphattn.viz.layouts.pick import points_of
 from graphattn.viz.style import LINES, WEIGHTS, shades
 
 pytestmark = pytest.mark.slow
@@ -91,35 +91,37 @@ def test_sources_of_a_target_have_the_colours_of_their_weights(d, heads):
     pos = torch.rand(23, d, generator=torch.Generator().manual_seed(1))
     weights = weights_on(random_graph(23, 23))
     row = weights.dense()[:, 5].numpy()
+    place = points_of(pos, None)
+    place.face(5)
+    place.frame(place.close_up(5, np.arange(23), 0.7))
+    on_page = place.flat(place.source_at)
     rows = {None: row, "mean": row.mean(0, keepdims=True), 1: row[[1]]}[heads]
     for relative in (False, True):
         figure = plot(weights, pos, target=5, heads=heads, relative=relative)
         top = rows.max() if relative else 1.0
         for panel, wanted in enumerate(rows):
             dots = drawn(figure, "sources of 5", panel)
-            at = np.stack(dots._offsets3d, 1) if d == 3 else np.asarray(dots.get_offsets())
-            nodes = np.square(at[:, None] - pos.numpy()[None]).sum(2).argmin(1)
+            nodes = np.square(np.asarray(dots.get_offsets())[:, None] - on_page[None]).sum(2).argmin(1)
             colours = shades(*WEIGHTS)(wanted[nodes] / top)
-            np.testing.assert_allclose(PathCollection.get_facecolor(dots), colours, atol=0.01)
+            np.testing.assert_allclose(dots.get_facecolor(), colours, atol=0.01)
             assert set(nodes) == set(weights.graph.mask()[5].nonzero().flatten().tolist())
     titles = {None: ["head 0", "head 1", "head 2"], "mean": ["mean over 3 heads"], 1: ["head 1"]}[heads]
     assert [axes.get_title() for axes in figure.axes[: len(rows)]] == titles
 
 
-@pytest.mark.parametrize("place", ["points", "mesh", "network", "sequence"])
+@pytest.mark.parametrize("place", ["points", "network", "sequence"])
 def test_dots_and_lines_grow_with_the_weight(place):
     graph = ga.graphs.full(5)
     pos = torch.tensor([[0, 0, 1.0], [1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])
     where = {
         "points": {"pos": pos[:, :2]},
-        "mesh": {"pos": pos, "faces": torch.tensor([[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1]])},
         "network": {"layout": "network"},
         "sequence": {"tokens": list("abcde")},
     }[place]
     values = torch.zeros(25)
     values[:5] = torch.tensor([0.1, 0.2, 0.05, 0.6, 0.05])  # target 0 sees every vertex from the tip
     for sign in (1, -1):
-        figure = plot(graph, values=sign * values, target=0, **where)
+        figure = plot(graph, values=sign * values, target=0, relative=False, **where)
         heavy = np.sort(values[:5].numpy())
         areas = np.unique(np.round(drawn(figure, "sources of 0").get_sizes(), 6))
         assert len(areas) == 4
@@ -172,9 +174,11 @@ def test_what_is_left_out_is_said():
 
 def test_a_pale_picture_says_how_large_its_largest_weight_is():
     graph, even = ga.graphs.cross(1, 50), torch.full((50,), 0.02)
-    said = plot(graph, values=even, target=0).get_supxlabel().replace("\n", " ")
+    said = plot(graph, values=even, target=0, relative=False).get_supxlabel().replace("\n", " ")
     assert "The largest value is 0.02; relative=True makes it the darkest." in said
-    assert "relative=True" not in plot(graph, values=even, target=0, relative=True).get_supxlabel()
+    relative = plot(graph, values=even, target=0)
+    assert "relative=True" not in relative.get_supxlabel()
+    assert "value, relative to the largest" in [axes.get_ylabel() for axes in relative.axes]
 
 
 @pytest.mark.parametrize("view", ["matrix", "lines", "place"])
@@ -206,6 +210,7 @@ def test_values_below_zero_have_colours_of_their_own(view):
         ({"heads": []}, OptionError, 'heads must be "mean", or 1 to 12 numbers'),
         ({"heads": "max"}, OptionError, 'heads must be "mean", got'),
         ({"target": 5}, GraphIndexError, "target: target 5"),
+        ({"graph": ga.graphs.causal(5), "relative": False}, OptionError, "relative: only for edges with values"),
         ({"highlight": 3}, OptionError, "highlight: only for a graph without values"),
         ({"graph": ga.graphs.causal(5), "target": 3}, OptionError, "target: only for edges with values, values="),
         ({"graph": ga.graphs.causal(5), "values": torch.zeros(7)}, ShapeError, r"E = 15 edges, got .*\(7,\)"),
@@ -272,7 +277,7 @@ def test_a_head_that_reads_evenly_does_not_look_like_one_that_reads_one_source(v
     even, single = torch.full((1, 8, 8), 1 / 8), torch.eye(8).roll(1, 0)[None]
     if view == "place":  # outlines are dark in either
         pos = torch.rand(8, 2, generator=torch.Generator().manual_seed(0))
-        colours = [drawn(plot(w, pos, target=3), "sources of 3") for w in (even, single)]
+        colours = [drawn(plot(w, pos, target=3, relative=False), "sources of 3") for w in (even, single)]
         pale, dark = (255 * (1 - dots.get_facecolor()[-1, :3].mean()) for dots in colours)
     else:
         pale, dark = (ink_of(plot(w, view=view, caption=False), 0) for w in (even, single))

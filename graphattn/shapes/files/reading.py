@@ -1,5 +1,6 @@
 """A shape from a file."""
 
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -45,7 +46,7 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
         its own name, those of faces as ``face_...`` (texture coordinates of corners are cut like the polygons); columns
         without names are ``x``. Numbers keep the type of the file; those of a text are float32 (float64 where they lie
         further from 0 than 16 times their extent) and, if all of a column are, int64. ``shape.notes`` says what was
-        merged or cut.
+        merged or cut, ``shape.file`` is the file's name.
 
     Raises:
         LoaderError: If the file is not whole and right: the file, the line or the vertex or face, what was expected.
@@ -83,7 +84,7 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
     if raw.text:
         raw = replace(raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()})
     named = {name: tensor(values) for name, values in {**points, **raw.faces, **raw.others}.items()}
-    return Shape(tensors | named, notes=notes, columns=tuple(named))
+    return Shape(tensors | named, notes=notes, columns=tuple(named), file=os.path.basename(file_name(path)))
 
 
 def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Raw:

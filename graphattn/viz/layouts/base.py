@@ -114,17 +114,16 @@ class Layout(ABC):
         """Name a target and its sources, the first ones first, where nothing else does; needs a settled layout."""
         return
 
+    def flat(self, at: Array) -> Array:
+        """Places (n, d) on the page, (n, 2) or what a layout makes of fewer axes."""
+        return at
+
     def _dots(self, ax: Any, at: Array, gid: str, zorder: float = 8, **style: Any) -> Any:
-        if self.is_3d:
-            style |= {"depthshade": False, "clip_on": False}
-        return ax.scatter(*at.T, zorder=zorder, gid=gid, **style)
+        return ax.scatter(*self.flat(at).T, zorder=zorder, gid=gid, **style)
 
     def _lines(self, ax: Any, paths: Array, colour: Any, width: Any, gid: str, **style: Any) -> None:
         from matplotlib.collections import LineCollection
-        from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
+        flat = self.flat(paths.reshape(-1, paths.shape[2])).reshape(*paths.shape[:2], 2)
         style |= {"colors": colour, "linewidths": width, "zorder": 7, "gid": gid}
-        if self.is_3d:
-            ax.add_collection3d(Line3DCollection(list(paths), clip_on=False, **style), autolim=False)
-        else:
-            ax.add_collection(LineCollection(list(paths), **style), autolim=False)
+        ax.add_collection(LineCollection(list(flat), **style), autolim=False)

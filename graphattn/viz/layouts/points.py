@@ -5,12 +5,20 @@ from typing import Any
 
 import numpy as np
 
+from ..camera import Camera, angles_of, facing
+from ..choice import MOST_SOURCES
 from ..colours import Colouring, plainly
+from ..creases import SMOOTH
 from ..object_image import paint
 from ..style import EDGE, number, quiet
 from .base import Array, Index, Layout
 
 _MOST_CROSSES = 20_000
+_BESIDE, _ABOVE = 38.0, 55.0  # degrees: elevation of the eye, of what is flat as a landscape
+_BEYOND = 2.0  # radii of a close-up, up to which a surface is drawn: it is cut off outside the picture
+_REACH = 0.06  # of the size of a mesh: how far from a node a long face has the colour of its weight
+_MARGIN = 0.03  # of the picture
+_MANY, _STRAY, _FAR = 1_000, 0.002, 1.6  # of so many points a few strays may make a picture so much larger: left out
 _NO_FACES = np.empty((0, 3), dtype=np.int64)
 
 
@@ -23,9 +31,10 @@ class Points(Layout):
         faces: int (F, 3), a mesh drawn under the nodes, or ``None``.
     """
 
-    camera = (38.0, -62.0)  # elevation and azimuth of the eye, degrees
-    zoom = 1.3  # of a 3-D picture
+    camera: tuple[float, float] | None = None  # elevation and azimuth, degrees; by default as it is best seen
+    smooth = SMOOTH  # degrees; of the surface
     colours: Colouring | None = None  # of the nodes or faces; grey by default
+    view: Camera | None = None  # of the last ``frame`` in space
 
     def __init__(self, source_at: Array, target_at: Array | None = None, faces: Index | None = None) -> None:
         self.source_at = source_at
@@ -37,12 +46,29 @@ class Points(Layout):
         crowd = max(len(self.source_at), len(self.target_at))
         self.big, self.small = (8.0, 5.0) if crowd <= 100 else (7.0, 3.4)
 
+    def flat(self, at: Array) -> Array:
+        return at if self.view is None else self.view(at)[:, :2]
+
+    def paints(self, sources: int) -> bool:
+        """True if values of sources are colours of the surface or of the points: lines to so many hide each other."""
+        return self.faces is not None or sources > MOST_SOURCES
+
+    def painted(self, sources: Index, rgb: Array) -> Colouring:
+        """The colours (n, 3) of some sources, on the grey of the others."""
+        colours = plainly(len(self.source_at))
+        colours.rgb[sources] = rgb
+        return replace(colours, reach=_REACH * float(np.ptp(self.source_at, axis=0).max(initial=0.0)))
+
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
         quiet(ax)
-        self._frame(ax, near)
+        low, high = self.frame(near)
+        ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
         sentences = ["A projection: what is near on the page may be far apart in space."] * self.is_3d
         kept = np.arange(len(self.source_at)) if near is None else np.flatnonzero(_within(self.source_at, near))
-        self._object(ax, kept)
+        self._object(ax, kept, near)
+        outside = int((~_between(self.flat(self.source_at[kept]), low, high)).sum())
+        if outside:
+            sentences.append(f"{number(outside)} of {number(len(kept))} points are outside the picture.")
         seen = [] if self.faces is not None or len(kept) == 0 else ["grey dots are sources"]
         if self.two_sets and len(
             crosses := self.target_at if near is None else self.target_at[_within(self.target_at, near)]
@@ -57,21 +83,21 @@ class Points(Layout):
             sentences.insert(0, f"{', '.join(seen).capitalize()}.")
         return sentences
 
-    def _object(self, ax: Any, kept: Index) -> None:
+    def _object(self, ax: Any, kept: Index, near: tuple[Array, float] | None) -> None:
         """The nodes, or the faces all of whose corners are, as an image under everything else."""
         colours = self.colours or plainly(len(self.source_at))
         self.drawn_faces = _NO_FACES
         if self.faces is None:
             ground = replace(colours, rgb=colours.rgb[kept])
-            paint(ax, self.source_at[kept], ground, None, "sources", pale=self.colours is None)
+            paint(ax, self.source_at[kept], self.view, ground, None, "sources", pale=self.colours is None)
             return
         inside = np.zeros(len(self.source_at), dtype=bool)
-        inside[kept] = True
+        inside[kept if near is None else _within(self.source_at, (near[0], _BEYOND * near[1]))] = True
         shown = inside[self.faces].all(1)
         self.drawn_faces = self.faces[shown]
         if len(colours.rgb) == len(self.faces) != len(self.source_at):
             colours = replace(colours, rgb=colours.rgb[shown])
-        paint(ax, self.source_at, colours, self.drawn_faces, "surface")
+        paint(ax, self.source_at, self.view, colours, self.drawn_faces, "surface", smooth=self.smooth)
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         at = np.concatenate((self.source_at[sources], self.target_at[[target]]))
@@ -84,65 +110,41 @@ class Points(Layout):
     def face(self, target: int) -> None:
         out = self.target_at[target] - (self.source_at.min(0) + self.source_at.max(0)) / 2
         if self.is_3d and out.any():
-            elev, azim = _angles(out)
-            self.camera = float(np.clip(elev, -30, 60)), azim - 15  # not quite from the front
+            elevation, azimuth = angles_of(out)
+            self.camera = float(np.clip(elevation, -30, 60)), azimuth - 15  # not quite from the front
+
+    def frame(self, near: tuple[Array, float] | None = None) -> tuple[Array, Array]:
+        """The lower left and the upper right corner of what is seen on the page; in space the camera is set first."""
+        at = np.concatenate((self.source_at, self.target_at)) if self.two_sets else self.source_at
+        if self.is_3d:
+            self.view = Camera.around(at, *self._camera(near))
+        if near is not None:
+            within = self.source_at[_within(self.source_at, near)]
+            at = within if len(within) > 1 else np.stack((near[0] - near[1], near[0] + near[1]))
+        at = self.flat(at)
+        low, high = (at.min(0), at.max(0)) if len(at) else (np.zeros(2), np.zeros(2))
+        if self.faces is None and len(at) >= _MANY:
+            few = np.quantile(at, [_STRAY, 1 - _STRAY], axis=0)
+            if ((high - low) > _FAR * (few[1] - few[0])).any():
+                low, high = few + 0.02 * np.outer((-1, 1), few[1] - few[0])
+        pad = _MARGIN * (float((high - low).max()) or 1.0)
+        return low - pad, high + pad
 
     def _camera(self, near: tuple[Array, float] | None) -> tuple[float, float]:
         """Elevation and azimuth, degrees, of the eye."""
         seen = self.source_at[_within(self.source_at, near)] if near is not None else self.source_at[:0]
-        if len(seen) < 3:
+        if len(seen) >= 3:
+            elevation, azimuth = facing(seen, self.source_at.mean(0))
+            return min(elevation, 60.0), azimuth
+        if self.camera is not None:
             return self.camera
-        elev, azim = _view(seen, self.source_at.mean(0))
-        return min(elev, 60.0), azim
-
-    def _frame(self, ax: Any, near: tuple[Array, float] | None) -> None:
-        at = np.concatenate((self.source_at, self.target_at))
-        if near is not None:
-            at = np.stack((near[0] - near[1], near[0] + near[1]))
-        low, high = at.min(0), at.max(0)
-        pad = 0.03 * float((high - low).max() or 1.0)
-        ax.set_xlim(low[0] - pad, high[0] + pad)
-        ax.set_ylim(low[1] - pad, high[1] + pad)
-        if not self.is_3d:
-            ax.set_aspect("equal")
-            return
-        ax.set_zlim(low[2] - pad, high[2] + pad)
-        ax.set_box_aspect(high - low + 2 * pad, zoom=self.zoom if near is None else 1.45)
-        ax.computed_zorder = False  # a neighbourhood is drawn over the surface, never behind it
-        elev, azim = self._camera(near)
-        ax.view_init(elev=elev, azim=azim)
-        ax.set_axis_off()
-        if near is not None:
-            at = self.source_at[_within(self.source_at, near)]
-        if len(at):
-            room = _room(ax, at)
-            ax.set_box_aspect(high - low + 2 * pad, zoom=self.zoom * room if near is None else 1.45 * min(1.0, room))
-
-
-def _room(ax: Any, at: Array) -> float:
-    """Factor by which points may grow until the first of them is at the border of 3-D axes."""
-    from mpl_toolkits.mplot3d.proj3d import proj_transform
-
-    x, y, _ = proj_transform(*at.T, ax.get_proj())
-    view = ax.viewLim
-    out = max(
-        np.abs(x - (view.x0 + view.x1) / 2).max() / view.width, np.abs(y - (view.y0 + view.y1) / 2).max() / view.height
-    )
-    return float(np.clip(0.48 / max(out, 1e-9), 0.5, 2.0))
-
-
-def _view(at: Array, centre: Array) -> tuple[float, float]:
-    """Elevation and azimuth, degrees, that look straight at the plane nearest to some 3-D points, from outside."""
-    normal = np.linalg.svd(at - at.mean(0), full_matrices=False)[2][-1]
-    if normal @ (at.mean(0) - centre) < 0 or (abs(normal[2]) > 0.7 and normal[2] < 0):
-        normal = -normal
-    return _angles(normal)
-
-
-def _angles(out: Array) -> tuple[float, float]:
-    """Elevation and azimuth of a direction, degrees."""
-    return float(np.degrees(np.arctan2(out[2], np.hypot(*out[:2])))), float(np.degrees(np.arctan2(out[1], out[0])))
+        sides = np.ptp(self.source_at, axis=0) if len(self.source_at) else np.ones(3)
+        return (_ABOVE if sides[2] < 0.3 * min(sides[:2]) else _BESIDE), -62.0
 
 
 def _within(at: Array, near: tuple[Array, float]) -> Any:
     return (np.abs(at - near[0]) <= near[1]).all(1)
+
+
+def _between(at: Array, low: Array, high: Array) -> Any:
+    return ((low <= at) & (at <= high)).all(1)

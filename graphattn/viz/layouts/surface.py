@@ -18,18 +18,15 @@ class Surface(Points):
 
     _covered = _left_out = False  # something drawn was behind, or was not drawn as it is
 
-    def seen(self, ax: Any, at: Array) -> NDArray[np.bool_]:
-        """bool (n,): which points no drawn face hides from the eye of these axes.
+    def seen(self, at: Array) -> NDArray[np.bool_]:
+        """bool (n,): which points no drawn face hides from the eye.
 
-        In the axes' projection planes stay planes: a face hides a point within its triangle that is farther away.
+        In the projection planes stay planes: a face hides a point within its triangle that is farther away.
         """
-        from mpl_toolkits.mplot3d.proj3d import proj_transform
-
         shown = np.ones(len(at), dtype=bool)
-        if len(self.drawn_faces) == 0 or len(at) == 0:
+        if len(self.drawn_faces) == 0 or len(at) == 0 or self.view is None:
             return shown
-        matrix = ax.get_proj()
-        points, corners = (np.stack(proj_transform(*x.T, matrix), 1) for x in (at, self.source_at))
+        points, corners = self.view(at), self.view(self.source_at)
         a, b, c = (corners[self.drawn_faces[:, i]] for i in range(3))
         area = _cross(b - a, c - a)
         low, high = (bound(np.stack((a, b, c)), axis=0)[:, :2] for bound in (np.min, np.max))
@@ -43,7 +40,7 @@ class Surface(Points):
             u = _cross(q - a[face], c[face] - a[face]) / area[face]
             v = _cross(b[face] - a[face], q - a[face]) / area[face]
             depth = a[face, 2] + u * (b - a)[face, 2] + v * (c - a)[face, 2]
-            hides = (u >= -1e-9) & (v >= -1e-9) & (u + v <= 1 + 1e-9) & (depth < q[:, 2] - slack)
+            hides = (u >= -1e-9) & (v >= -1e-9) & (u + v <= 1 + 1e-9) & (depth > q[:, 2] + slack)
             shown[first + i[hides]] = False
         return shown
 
@@ -52,15 +49,15 @@ class Surface(Points):
         return left_out + [BEHIND] * self._covered
 
     def edges(self, ax: Any, source: Index, target: Index) -> None:
-        front = self.seen(ax, self.source_at[source]) & self.seen(ax, self.target_at[target])
+        front = self.seen(self.source_at[source]) & self.seen(self.target_at[target])
         self._left_out |= not front.all()
         super().edges(ax, source[front], target[front])
 
     def neighbourhood(
         self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
     ) -> None:
-        front = self.seen(ax, self.source_at[sources])
-        solid = front & self.seen(ax, self.target_at[[target]])
+        front = self.seen(self.source_at[sources])
+        solid = front & self.seen(self.target_at[[target]])
         one = isinstance(colour, str)
         if not solid.all():
             paths = self.paths(sources[~solid], np.full(int((~solid).sum()), target))
@@ -71,12 +68,12 @@ class Surface(Points):
         self.mark_target(ax, target, colour if one else "white", marker)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
-        front = self.seen(ax, self.source_at[sources])
+        front = self.seen(self.source_at[sources])
         self._hollow(ax, target, sources[~front], _HOLLOW)
         super().field(ax, target, sources[front], colours[front])
 
     def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:
-        if self.seen(ax, self.target_at[[target]])[0]:
+        if self.seen(self.target_at[[target]])[0]:
             super().mark_target(ax, target, colour, marker)
             return
         self._covered = True
