@@ -2,7 +2,8 @@
 
 Point clouds of ten families, and of others: any rotation, axes stretched by 0.8 to 1.25, noise of 1 % of the radius.
 Clouds of stacked parts, with the part of each point; meshes of bumpy balls, with the curvature at each vertex; meshes
-of other balls, in classes of local relief; bent tubes, with the distance that a walk from a marked vertex takes.
+of other balls, in classes of local relief; bent tubes, with the distance that a walk from a marked vertex takes; both
+with the heat that a marked vertex has spread; simulated LiDAR scans.
 """
 
 import argparse
@@ -366,6 +367,43 @@ def geodesic(
         save(points, Path(folder) / part / f"{index:03}.ply", face=torch.tensor(faces.T.copy()), **more)
 
 
+def heat(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 0) -> None:
+    """Bumpy balls and bent tubes in turn; ``label`` is the log of the heat that a marked vertex has spread, ``mark``.
+
+    One implicit step of (M + t L) u = mark, with cotangents and t of 25 squared edges, as a share of the largest.
+    """
+    import trimesh
+    from scipy.sparse import coo_matrix, diags
+    from scipy.sparse.linalg import spsolve
+
+    draw, ball = default_rng((seed, 102)), trimesh.creation.icosphere(subdivisions=3)
+    for index in range(each + test):
+        if index % 2:
+            points, faces = tube(30, 12, draw)
+        else:
+            faces, moved = np.array(ball.faces), ball.vertices + 0.03 * draw.normal(size=ball.vertices.shape)
+            points = bumpy(torch.tensor(moved / np.linalg.norm(moved, axis=1, keepdims=True)), draw)[0].numpy()
+        size, corners = len(points), points[faces]
+        area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2
+        mass = np.bincount(faces.ravel(), np.repeat(area / 3, 3), size)
+        apex, one, two = (np.roll(corners, -k, 1) for k in range(3))
+        weight = ((one - apex) * (two - apex)).sum(2) / (4 * area[:, None])
+        i, j = np.roll(faces, -1, 1).ravel(), np.roll(faces, -2, 1).ravel()
+        half = coo_matrix((np.maximum(weight.ravel(), 1e-3), (i, j)), (size, size))
+        pull = half + half.T
+        edge, mark = np.linalg.norm(points[i] - points[j], axis=1).mean(), np.eye(size)[draw.integers(size)]
+        system = diags(mass) + 25 * edge**2 * (diags(np.asarray(pull.sum(1)).ravel()) - pull)
+        spread = spsolve(system.tocsc(), mark)
+        rows = {"mark": torch.tensor(mark).float(), "label": torch.tensor(np.log(spread / spread.max())).float()}
+        part = "" if not test else "train" if index < each else "test"
+        save(
+            points @ rotation(draw).T,
+            Path(folder) / part / f"{index:03}.ply",
+            face=torch.tensor(faces.T.copy()),
+            **rows,
+        )
+
+
 UP = np.array([0, 0, 1.0])
 SCENE = ("ground", "tree", "building", "car", "pole", "fence")
 
@@ -431,7 +469,7 @@ def scenes(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) 
         save(points, Path(folder) / part / f"{index:03}.ply", **more)
 
 
-FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic, scenes)}
+FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic, heat, scenes)}
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 """The command line: ``graphattn show | facts | explain | audit | verify | bench | doctor``, on a name, an expression or
-a file; ``graphattn train | evaluate | predict``, on folders of shapes.
+a file; ``graphattn train | evaluate | predict | compare``, on folders of shapes.
 
 Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not load what it does not use.
 """

@@ -16,7 +16,7 @@ from .options import WHAT
 from .patterns import patterns
 from .questions import audit, facts
 from .study import study
-from .train import evaluate, predict, train
+from .train import compare, evaluate, predict, train
 from .zoo import zoo
 
 app = typer.Typer(
@@ -48,5 +48,5 @@ for _command in (show, explain, facts, audit, verify, bench):
     app.command(epilog=WHAT)(_command)
 
 
-for _other in (study, patterns, zoo, gallery, train, evaluate, predict, doctor):
+for _other in (study, patterns, zoo, gallery, train, evaluate, predict, compare, doctor):
     app.command()(_other)

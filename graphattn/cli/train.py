@@ -10,7 +10,7 @@ import typer
 
 from ..errors import OptionError
 from .options import Debug, Json, number
-from .output import document, encodable, one_line, say, warnings_in_lines
+from .output import document, encodable, one_line, rendered, say, table, warnings_in_lines
 
 
 def train(
@@ -36,8 +36,8 @@ def train(
         Optional[str],
         typer.Option(
             help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, mesh, "
-            "encode-process-decode or perceptron; by default unet, which reads nearest points; "
-            "mesh, which reads along edges, for numbers at vertices."
+            "mesh-unet, encode-process-decode or perceptron; by default unet, which reads nearest points; "
+            "mesh-unet, which reads along edges and between some vertices of all of it, for numbers at vertices."
         ),
     ] = None,
     graph: Annotated[
@@ -80,7 +80,7 @@ def train(
     points: Annotated[Optional[int], number("Points of a batch; by default those of up to 16 shapes.")] = None,
     val: Annotated[
         Optional[float],
-        typer.Option(help="Share of shapes whose loss says which epoch is kept.", show_default="0.1"),
+        typer.Option(help="Share of shapes that say which epoch is kept.", show_default="0.1"),
     ] = None,
     test: Annotated[
         Optional[float], typer.Option(help="Share of shapes that are held out.", show_default="0.2")
@@ -91,13 +91,21 @@ def train(
     control: Annotated[
         Optional[str],
         typer.Option(
-            metavar="WORD,..", help="Trained beside it: perceptron, random (graphs).", show_default="perceptron"
+            metavar="WORD,..", help="Trained beside it: perceptron, random (graphs), forest.", show_default="perceptron"
         ),
     ] = None,
     no_control: Annotated[bool, typer.Option("--no-control", help="Train nothing beside it.")] = False,
     balance: Annotated[
         Optional[bool],
         typer.Option("--balance/--no-balance", help="Weight rare classes more; by default where they are unequal."),
+    ] = None,
+    start: Annotated[
+        Optional[str],
+        typer.Option("--from", metavar="RUN", help="A run, or a state dict, to start from."),
+    ] = None,
+    amp: Annotated[Optional[bool], typer.Option("--amp", help="Steps in bfloat16, by autocast.")] = None,
+    average: Annotated[
+        Optional[float], typer.Option(help="Decay of an average of the parameters, which is kept: 0.99; 0 for none.")
     ] = None,
     device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
     json: Json = False,
@@ -124,9 +132,8 @@ def train(
     if resume is not None:
         wrong = [name for name in chosen if name != "device"] + ["out"] * (out is not None)
         if wrong:
-            raise OptionError(
-                f"--resume goes on with what the run says; --{wrong[0].replace('_', '-')} is for a new one"
-            )
+            option = {"start": "from"}.get(wrong[0], wrong[0].replace("_", "-"))
+            raise OptionError(f"--resume goes on with what the run says; --{option} is for a new one")
         with _told(json) as tell:
             result = training.resume(resume, folder, tell=tell, **chosen)
     else:
@@ -199,6 +206,30 @@ def predict(
         what = many[0] if many else one_line(str(line["prediction"]))
         share = f" ({line['probability']:.0%})" if "probability" in line else ""
         say(f"{one_line(line['file'])}: {what}{share} -> {one_line(line.get('ply') or line['las'])}")
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Folders that train wrote.")],
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Scores of several runs side by side.
+
+    With the difference from the first run over the shapes that both held out, and its 95 % interval.
+    """
+    from .. import training
+    from ..training.difference import Difference
+
+    rows = training.compare(runs)
+    if json:
+        document({"command": "compare", "runs": rows})
+        return
+    lines = [("run", "model", "epochs", rows[0]["metric"], "shapes", "less the first")]
+    for row in rows:
+        over = Difference(row["difference"], row["low"], row["high"], row["shapes"]) if "difference" in row else ""
+        cells = (one_line(row["run"]), row["model"], str(row["epochs"]), f"{row['score']:.3f}", f"{row['shapes']:,}")
+        lines.append((*cells, str(over)))
+    rendered(table(lines))
 
 
 def _values(text: str) -> tuple[int, ...]:

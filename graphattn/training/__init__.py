@@ -2,6 +2,7 @@
 
 from types import ModuleType as _Module
 
+from .compare import compare as compare
 from .evaluate import Evaluation as Evaluation
 from .evaluate import evaluate as evaluate
 from .inputs import Inputs as Inputs

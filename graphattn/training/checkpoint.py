@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..convert.files._guard import PathLike, read
@@ -54,6 +56,20 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
         got = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
         raise LoaderError(f"{path}: expected a state of training, got: {got}. Try: the file of another run.") from None
     return tensors, told
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """A state dict of a .safetensors or of torch, without code."""
+    if not path.is_file():
+        raise LoaderError(f"{path}: expected a state dict or the folder of a trained run, got no such file.")
+    try:
+        if path.suffix == ".safetensors":
+            return dict(safetensors().load_file(path))
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        return {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
+    except Exception as error:
+        got = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
+        raise LoaderError(f"{path}: expected a state dict of tensors, got: {got}. Try: safetensors.") from None
 
 
 def _digest(tensors: dict[str, Tensor], told: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Defaults of a run: its task by the labels, features, levels and epochs by the shapes."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
@@ -21,6 +22,7 @@ from .tasks import TASKS, Task
 _LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
 _SCENE = {"widths": [32, 32, 64, 64], "depths": [1, 1, 1, 1], "edges": ["offset", "distance", "alignment"]}
 NEAR = "knn(..., 12, include_self=True, clamp=True)"
+_COARSEST = 500  # vertices of the coarsest level of a mesh, which all read each other
 _UNEQUAL = 5.0  # the most frequent class over the rarest, from which classes are weighted
 
 
@@ -91,6 +93,9 @@ def inputs_of(
     """The inputs of the model of that name."""
     preset, first = MODELS[name], shapes[0]
     base = preset.of_shape if task.readout == "shape" else preset.of_nodes
+    if name == "mesh-unet":
+        steps = max(1, math.ceil(math.log(float(shapes.sizes.double().mean()) / _COARSEST, 8)))
+        base = replace(base, ratio=base.ratio * steps, graph=(base.graph[0], *[NEAR] * (steps - 1), base.graph[1]))
     if elements:
         base = _of_elements(base, elements, name)
     own = [] if elements else [word for word in ("color", "intensity") if word in first]
@@ -145,7 +150,9 @@ def scene_of(
     if (grid or block) and not clouds:
         raise OptionError(f"grid and block are for clouds whose points have classes, got a task to {task.name}")
     if not clouds or grid == 0 or (up == "none" and not grid):
-        return (inputs if up == "none" else replace(inputs, upward=up)), {}
+        levels = len(inputs.graph)
+        deep: dict[str, Any] = {"widths": [32] * levels, "depths": [1] * (levels - 1) + [2]}
+        return (inputs if up == "none" else replace(inputs, upward=up)), deep if name == "mesh-unet" else {}
     axis = "" if up == "none" else up
     side = positive(grid, "grid") if grid else grid_of(shapes, numbers)
     scene = replace(inputs, upward=axis, grid=side, block=float(block or 0))

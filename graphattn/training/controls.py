@@ -19,15 +19,16 @@ def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]
     names = several(control, "control", f"must name some of {', '.join(SAID)}")
     for name in names:
         one_of(name, "control", tuple(SAID))
-        if model == "perceptron":
-            raise OptionError(f"control={name!r} is for a model with edges, got model='perceptron'")
+        if model == "forest" or (model == "perceptron" and name != "forest"):
+            raise OptionError(f"control={name!r} is for a model with edges, got model={model!r}")
     return tuple(dict.fromkeys(names))
 
 
 def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
-    """A run in a folder of the run's: of a perceptron of each point by itself, or of the same model on other graphs.
+    """A run in a folder of the run's: a perceptron of each point, the same model on other graphs, or a random forest.
 
-    The perceptron reads what is made of no neighbours: positions, distances, and properties of the files. The random
+    The perceptron reads what is made of no neighbours: positions, distances, and properties of the files. The forest
+    reads these properties, heights, and covariances of the nearest points; of shapes histograms of them. The random
     graphs have the in-degrees of the run's, on every level and between levels, and their features of edges are those of
     the drawn pairs; the model begins with the same parameters, features of points stay as they are, and a convolution
     of cells reads drawn cells at its offsets.
@@ -35,10 +36,13 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
     beside = replace(run, path=run.path / name, control=())
     if name == "random":
         return replace(beside, inputs=replace(run.inputs, redrawn=run.schedule.seed))
-    preset, read = MODELS["perceptron"], run.inputs
-    own = tuple(word for word in read.features if word in shapes[0])
+    preset, read = MODELS[name], run.inputs
+    made = ("above_ground", "element") if name == "forest" else ()
+    own = tuple(word for word in read.features if word in shapes[0] or word in made)
     words = (*preset.of_nodes.features, *own)
+    usual = "pca" if name == "forest" else "none"
+    normals = read.normals if name == "forest" and read.normals != "none" else usual
     kept = {name: getattr(read, name) for name in ("scale", "sample", "elements", "upward", "grid", "block")}
-    inputs = Inputs(tuple(dict.fromkeys(words)), **kept)
-    new = replace(beside, model="perceptron", options={}, inputs=inputs, augment=preset.augment)
+    inputs = Inputs(tuple(dict.fromkeys(words)), normals, **kept)
+    new = replace(beside, model=name, start="", options={}, inputs=inputs, augment=preset.augment)
     return replace(new, features=prepared(new, shapes, [0])[0].x.shape[1])

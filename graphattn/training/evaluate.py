@@ -63,7 +63,8 @@ class Evaluation:
         beside = {
             name: {"scores": one.scores, "difference": self.over(name)._asdict()} for name, one in self.controls.items()
         }
-        return told | {"classes": list(self.task.classes), "controls": beside, "notes": self.notes}
+        each = dict(zip(self.names, self.task.each(self.predictions, self.labels).tolist(), strict=True))
+        return told | {"classes": list(self.task.classes), "each": each, "controls": beside, "notes": self.notes}
 
     def __str__(self) -> str:
         where = {"test": "held out", "val": "validation", "train": "the shapes it was trained on", "all": "all shapes"}

@@ -1,6 +1,6 @@
 """A run from its files to its scores: the model is trained, then its controls, and everything is written."""
 
-from typing import Any
+from typing import Any, cast
 
 from ..convert.files._replace import save_page
 from ..shapes import ShapeFolder
@@ -8,6 +8,7 @@ from .budget import foretold
 from .controls import control_of
 from .data import Prepared, joined
 from .evaluate import Evaluation, evaluated
+from .forest import Forest
 from .loop import Progress, Tell, Training
 from .notes import notes, reads
 from .page import save_report
@@ -45,22 +46,39 @@ def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> tuple[Eva
     run.check(train.static(0), train.name(0))
     if not (run.path / RANGES).is_file():
         save_ranges(run.path, still["train"])
-    training = Training(run.new_model(), run.task, run.schedule, train, still["val"], phase)
+    model, history = (_grown if run.model == "forest" else _learned)(run, shapes, train, still["val"], phase, tell)
+    if not (run.path / MODEL).is_file():
+        run.save_model(model)
+    where = next(name for name in ("test", "val", "train") if parts[name])
+    return evaluated(model, run, shapes, parts[where], where, like=train), history
+
+
+def _grown(run: Run, shapes: ShapeFolder, train: Prepared, val: Prepared, phase: str, tell: Tell) -> Any:
+    """A forest, grown at once or read."""
+    if (run.path / MODEL).is_file():
+        return run.trained_model(), []
+    return cast(Forest, run.new_model()).fit(run.task, train.batches(run.schedule.points), run.schedule.seed), []
+
+
+def _learned(run: Run, shapes: ShapeFolder, train: Prepared, val: Prepared, phase: str, tell: Tell) -> Any:
+    """A model in the parameters of its best epoch, with its log."""
+    model, started = run.first_model()
+    training = Training(model, run.task, run.schedule, train, val, phase)
     size = sum(p.numel() for p in training.model.parameters())
     tell(Progress("begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"))
+    if started:
+        tell(Progress("begin", 0.0, started))
     if (run.path / CHECKPOINT).is_file():
         training.load(*run.state(run.path / CHECKPOINT), run.path / CHECKPOINT)
-    else:
-        few = prepared(run, shapes, parts["train"][:: max(1, len(parts["train"]) // 16)], like=train)
+    elif not started:
+        some = train.numbers[:: max(1, len(train) // 16)]
+        few = Prepared(train.folder, some, run.inputs, like=train)
         x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)
         measure(training.model, x, levels)
     if phase == "training" and not training.history:
         tell(Progress("begin", 0.0, foretold(training)))
     training.run(run.path, tell, run.key)
-    if not (run.path / MODEL).is_file():
-        run.save_model(training.model)
-    where = next(name for name in ("test", "val", "train") if parts[name])
-    return evaluated(training.model, run, shapes, parts[where], where, like=train), training.history
+    return training.model, training.history
 
 
 def _prepare(parts: list[Prepared], tell: Tell) -> None:

@@ -20,6 +20,7 @@ from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_elements, mesh_normals
+from .forest import local_features
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
 
@@ -38,6 +39,8 @@ class Inputs:
     ``"outward"``   1     :math:`|\cos|` of the angle between that direction and the normal
     ``"spread"``    6     standard deviations of the 20 and of the 10 nearest points along their principal axes
     ``"normals"``   3     unit normals
+    ``"local"``     27    covariances of the 10, 30 and 100 nearest points: :mod:`graphattn.training.forest`; 36 with an
+                          axis up
     ``"above_ground"``  1  height above the local ground along ``upward``, of a scan that is thinned by ``grid``
     ``"upright"``   2     :math:`|\cos|` of the angles of ``upward`` to the normals of the 20 and the 10 nearest points
     ``"element"``   4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
@@ -199,6 +202,8 @@ class Inputs:
             return pos.norm(dim=1, keepdim=True)
         if word == "spread":
             return torch.cat([spread for _, spread in local], 1)
+        if word == "local":
+            return local_features(pos, None if self.normals == "pca" else normals, self.upward)
         if word == "upright" and self.upward:
             return torch.stack([normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1)
         if word in ("outward", "normals"):

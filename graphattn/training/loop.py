@@ -4,6 +4,8 @@ Nothing is drawn from a generator that runs on: what a step draws is seeded by t
 A state is then the parameters, the moments of the optimizer and a position.
 """
 
+import csv
+import io
 import math
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..arguments import number, positive, text, whole
 from ..convert.files._replace import save_page
@@ -35,10 +38,13 @@ class Schedule:
         seed: Of the parameters, orders, changes and dropout.
         lr: Largest rate.
         weight_decay: Of AdamW.
-        patience: Epochs without a smaller loss on the validation part, after which training stops; 0 for none.
+        patience: Epochs without a better one on the validation part, after which training stops; 0 for none.
         workers: Processes that load changed shapes.
         seconds: Between two states on the disk inside an epoch; there is one at its end, too.
         device: Where the model is.
+        amp: Steps in bfloat16 where torch's autocast has it; parameters, losses and validation stay in float32.
+        average: Decay of an exponential average of the parameters, which is validated and kept; 0 for none, 0.99 for
+            some 100 steps.
     """
 
     epochs: int
@@ -50,6 +56,8 @@ class Schedule:
     workers: int = 0
     seconds: float = 30.0
     device: str = "cpu"
+    amp: bool = False
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("points", 1), ("seed", 0), ("patience", 0), ("workers", 0)):
@@ -58,6 +66,7 @@ class Schedule:
         positive(self.lr, "lr")
         for name in ("weight_decay", "seconds"):
             number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        number(self.average, "average", "a number in [0, 1)", lambda x: 0 <= x < 1)
         text(self.device, "device")
 
     def rate(self, done: float) -> float:
@@ -98,6 +107,8 @@ class Training:
         self.model.to(how.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), how.lr, weight_decay=how.weight_decay, fused=True)
         self.batches = self.train.batches(how.points, shuffle=True, seed=how.seed, workers=how.workers)
+        average = get_ema_multi_avg_fn(how.average)
+        self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True) if how.average else None
 
     # --- states on the disk
 
@@ -107,7 +118,8 @@ class Training:
         for name, parameter in self.model.named_parameters():
             own = self.optimizer.state.get(parameter, {})
             moments |= {f"{key}.{name}": value for key, value in own.items()}
-        parts = prefixed(model=self.model.state_dict(), best=self.best, optimizer=moments)
+        average = {} if self.average is None else self.average.state_dict()
+        parts = prefixed(model=self.model.state_dict(), best=self.best, optimizer=moments, average=average)
         told = {"run": run, "history": self.history, "sums": self.sums, "batches": self.batches.state_dict()}
         save_state(path, parts, told)
 
@@ -115,6 +127,8 @@ class Training:
         """Go on from a state."""
         fill(self.model, part(tensors, "model"), path)
         self.best, moments = part(tensors, "best"), part(tensors, "optimizer")
+        if self.average is not None:
+            fill(self.average, part(tensors, "average"), path)
         for name, parameter in self.model.named_parameters():
             own = {
                 key: moments[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in moments
@@ -165,11 +179,15 @@ class Training:
         with seeded(mixed(how.seed, epoch, position, 1)):
             if x.is_cuda:
                 torch.cuda.manual_seed(mixed(how.seed, epoch, position, 1))
-            loss = self.task.loss(self.model(x, levels), y)  # type: ignore[arg-type]
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
+                output = self.model(x, levels)
+            loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
             self.optimizer.zero_grad()
             loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
         return self._finite(float(loss.detach()), epoch)
 
     def _finite(self, loss: float, epoch: int) -> float:
@@ -181,15 +199,16 @@ class Training:
     def _end_of_epoch(self, epoch: int) -> dict[str, Any]:
         line: dict[str, Any] = {"epoch": epoch + 1, "loss": self.sums[0] / max(1.0, self.sums[1])}
         self.sums = [0.0, 0.0]
+        model = self.model if self.average is None else self.average.module
         if len(self.val):
-            answers, loss = answers_of(self.model, self.task, self.val, self.schedule, loss=True)
+            answers, loss = answers_of(model, self.task, self.val, self.schedule, loss=True)
             scores = self.task.scores(self.task.predictions(torch.cat(answers)), torch.cat(self.val.labels()))
             line |= {"val_loss": self._finite(loss, epoch), f"val_{self.task.metric}": scores[self.task.metric]}
             line |= {f"val_{key}": scores[key] for key in ("iou",) if key in scores}  # by class
-        least = min((old["val_loss"] for old in self.history if "val_loss" in old), default=math.inf)
-        line["best"] = line.get("val_loss", -math.inf) < least
+        key, sign = (f"val_{self.task.metric}", 1) if self.task.kept_by_metric else ("val_loss", -1)
+        line["best"] = all(sign * (line[key] - old[key]) > 0 for old in self.history if key in line)
         if line["best"]:
-            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         self.history.append(line)
         return line
 
@@ -222,5 +241,14 @@ def said(line: dict[str, Any], task: Task) -> str:
 
 
 def _write_log(folder: Path | None, history: list[dict[str, Any]]) -> None:
-    if folder is not None:
-        save_page(folder / "log.jsonl", "".join(f"{written(line)}\n" for line in history))
+    """As lines of JSON, and as a table."""
+    if folder is None:
+        return
+    save_page(folder / "log.jsonl", "".join(f"{written(line)}\n" for line in history))
+    rows = [{name: value for name, value in line.items() if name != "val_iou"} for line in history]
+    rows = [row | line.get("val_iou", {}) for row, line in zip(rows, history, strict=True)]
+    table = io.StringIO()
+    writer = csv.DictWriter(table, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    save_page(folder / "metrics.csv", table.getvalue())

@@ -1,6 +1,7 @@
 """Models by name, with the default inputs of each."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from ..models import (
     UNet,
 )
 from ..models.levels import of_clouds
+from .forest import Forest
 from .inputs import Inputs
 from .levels import OnCells
 from .standard import standardized
@@ -85,6 +87,8 @@ _TURNED = Inputs(("position",), ratio=(0.25, 0.25), graph=(_NEAR,) * 3)
 _WHOLE = Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2)
 _CELLS = Inputs(("position",), cell=(0.1, 0.2, 0.4), patch=64)
 _RING = Inputs(("constant",), "faces", graph=("mesh_vertices(...)",))
+_RINGS = replace(_RING, ratio=(0.125,), graph=("mesh_vertices(...)", "full(...)"), down="knn(..., 12, clamp=True)")
+_BENT = ["bend", "distance", "pair"]
 _THREE: dict[str, Any] = {"widths": [32, 64, 128], "depths": [1, 1, 1]}
 _LITE: dict[str, Any] = {
     **{"widths": [36, 72, 144], "depths": [1, 1, 2], "back_widths": [36, 72], "back_depths": 0, "head_dim": 18},
@@ -138,11 +142,13 @@ MODELS = {
     ),
     "mesh": Preset(
         MeshTransformer,
-        {"embed_dim": 32, "num_layers": 3, "spectrum": 0, "edges": ["bend", "distance", "pair"]},
-        {"embed_dim": 32, "num_layers": 2, "spectrum": 0, "edges": ["bend", "distance", "pair"]},
+        {"embed_dim": 32, "num_layers": 3, "spectrum": 0, "edges": _BENT},
+        {"embed_dim": 32, "num_layers": 2, "spectrum": 0, "edges": _BENT},
         _RING,
         _RING,
     ),
+    "mesh-unet": _same(UNet, {"widths": [32, 32], "depths": [1, 2], "edges": _BENT, "edge_dim": 8}, _RINGS),
+    "forest": _same(Forest, {}, Inputs(("local",), "pca")),
     "perceptron": Preset(
         Pointwise, {}, {}, Inputs(("position", "distance")), Inputs(("position", "distance")), ("rotation",)
     ),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..shapes import ShapeFolder
-from .run import Run
+from .run import SAID, Run
 
 if TYPE_CHECKING:
     from .evaluate import Evaluation
@@ -61,10 +61,14 @@ def notes(run: Run, result: "Evaluation") -> list[str]:
         if value == 0 and scores["labels"][name]:
             share = scores["labels"][name] / scores["points"]
             lines.append(f"no point of {name!r} is found: IoU 0.000, {share:.2%} of the labels")
+    for name in result.controls:
+        over = result.over(name)
+        if over.high is not None and over.high < 0:
+            lines.append(f"{SAID[name]} scores more than {run.model}, by {over.said.removesuffix(' less')}")
     if run.model == "mesh" and task.name == "regress" and task.readout == "node" and scores["r2"] < _LOW:
         layers = run.options.get("num_layers", 2)
         lines.append(
             f"the model reads {layers} rings of a mesh; where the numbers depend on what is farther, "
-            "--model encode-process-decode reads the whole shape"
+            "--model mesh-unet reads the whole shape"
         )
     return lines

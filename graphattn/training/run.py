@@ -17,7 +17,7 @@ from ..errors import GraphAttnError, LoaderError, OptionError
 from ..shapes import ShapeFolder
 from ..shapes.seeded import seeded
 from ..versions import version_of
-from .checkpoint import fill, load_state, part, save_state
+from .checkpoint import fill, load_state, part, read_tensors, save_state
 from .data import OTHERS, RIGID
 from .inputs import Inputs
 from .loop import Schedule
@@ -34,7 +34,11 @@ CHECKPOINT, MODEL, LOG, REPORT, RESULT = (
 )
 PARTS = ("train", "val", "test")
 #: Controls by name, in words.
-SAID = {"perceptron": "a perceptron without edges", "random": "degree-matched random graphs"}
+SAID = {
+    "perceptron": "a perceptron without edges",
+    "random": "degree-matched random graphs",
+    "forest": "a random forest on local covariances",
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Run:
         files: What every file held, in 16 letters each.
         label: The property that is the label, "" for the usual one.
         ignore: Values of it that are no label.
+        start: The run or the file whose parameters it starts from; "" for none.
     """
 
     path: Path
@@ -74,6 +79,7 @@ class Run:
     files: dict[str, str]
     label: str = ""
     ignore: tuple[int, ...] = ()
+    start: str = ""
 
     def __post_init__(self) -> None:
         for value in self.ignore:
@@ -178,6 +184,21 @@ class Run:
         with seeded(self.schedule.seed):
             return build(self.model, self.options, self.features, self.task.out_dim, self.task.readout)
 
+    def first_model(self) -> tuple[nn.Module, str]:
+        """The model at its start, with the parameters of ``start`` that fit it, and in words which do."""
+        model = self.new_model()
+        if not self.start:
+            return model, ""
+        path = Path(self.start)
+        tensors = read_tensors(path / MODEL if path.is_dir() else path)
+        own = model.state_dict()
+        fit = {name: x for name, x in tensors.items() if name in own and own[name].shape == x.shape}
+        if not fit:
+            raise LoaderError(f"{path}: expected parameters of {self.model}, got none that fit. Try: its own options.")
+        model.load_state_dict(own | fit)
+        new = ", ".join(name for name in own if name not in fit)
+        return model, f"starts from {path}: {len(fit)} of {len(own)} tensors" + (f"; new: {new[:200]}" if new else "")
+
     def trained_model(self) -> nn.Module:
         """With the best parameters so far.
 
@@ -243,4 +264,5 @@ class _Record:
     files: dict[str, str]
     label: str
     ignore: tuple[int, ...]
+    start: str
     versions: dict[str, str]

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
-from ..arguments import real, shown, text, whole
+from ..arguments import flag, real, shown, text, whole
 from ..errors import LoaderError
 
-_PLAIN: dict[Any, Callable[[Any, str], Any]] = {int: whole, float: real, str: text}
+_PLAIN: dict[Any, Callable[[Any, str], Any]] = {int: whole, float: real, str: text, bool: flag}
 
 
 def parsed(content: bytes) -> Any:

@@ -31,6 +31,7 @@ class Task(ABC):
     name = ""
     readouts: ClassVar[tuple[str, ...]] = ("shape", "node")
     metric = ""  # the key of the score by which runs are compared; higher is better
+    kept_by_metric = False  # which epoch: the one with the best score, or with the least loss
     per_shape = ""  # the meaning of `each`, in words
     bounds: ClassVar[tuple[float, float] | None] = (-1.0, 1.0)  # of the difference of two of them
 
@@ -136,7 +137,7 @@ class Segment(_Classes):
     """A class for each point: cross-entropy, weighted by class or not, without the points whose label is -1."""
 
     name, metric, per_shape = "segment", "miou", "the mean IoU of a shape"
-    readouts = ("node",)
+    readouts, kept_by_metric = ("node",), True
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         known = (y >= 0).sum().clamp(min=1)

@@ -1,7 +1,7 @@
 """Train a model on a folder of shapes, and go on where a run was left."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from .data import OTHERS, RIGID, digests, same_files
 from .elements import elements_of
 from .evaluate import Evaluation
 from .fit import fit
-from .loop import Tell
+from .loop import Progress, Tell
 from .models import MODELS
 from .run import Run
 from .scenes import prepared
@@ -49,7 +49,9 @@ def train(
     test: float = 0.2,
     control: bool | Sequence[str] = True,
     balance: bool | None = None,
+    start: PathLike | None = None,
     tell: Tell | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
     **schedule: Any,
 ) -> Evaluation:
     """Train on a folder of shapes and measure on those held out; everything is written into ``out``.
@@ -62,7 +64,8 @@ def train(
             ``classification`` of LAS.
         ignore: Values of it that are no label: (0,) for points that were never classified.
         names: Of the classes of points, in the order of their values without those ignored.
-        model: A name of the table; by default "unet", or "mesh" to regress a number for each vertex of meshes.
+        model: A name of the table; by default "unet", or "mesh-unet" to regress a number for each vertex of
+            meshes: along its edges, and between some vertices of all of it.
         graph: An expression of a recipe, such as ``"radius(..., 0.2)"``, for all levels of the hierarchy, or one for
             each with ``;`` between them; by default the model's.
         features: Of the points, words of :class:`Inputs`; by default the model's, and the files' colours.
@@ -89,8 +92,13 @@ def train(
             ``True`` is the perceptron.
         balance: Weight each class by 1 over the root of its share of the labels; by default where points have classes
             and one is five times as frequent as another.
+        start: A run of the same model, or a state dict (.safetensors, .pt), to start from: tensors of the same name
+            and shape are taken, others are new.
         tell: Called with a :class:`Progress` after every batch.
-        **schedule: More fields of :class:`Schedule`: ``points`` of a batch, ``lr``, ``patience``, ``device``, ...
+        on_epoch: Called with the line of the log at the end of every epoch of the model and of its controls: ``phase``,
+            ``epoch``, ``loss``, ``val_loss``, ``val_miou``, ... The folder has them in ``metrics.csv``, too.
+        **schedule: More fields of :class:`Schedule`: ``points`` of a batch, ``lr``, ``patience``, ``amp``, ``average``,
+            ``device``, ...
 
     Returns:
         The scores on the held-out part; on the validation part, or all shapes, where there is none.
@@ -126,7 +134,7 @@ def train(
     tokens = elements_of(elements, shapes)
     learned = task_of(kind, shapes, known["train"], tokens, balance)
     numbers = "face" in shapes[0] and kind == "regress" and learned.readout == "node"
-    usual = "mesh" if numbers or elements or tokens else "unet"
+    usual = "mesh" if elements or tokens else "mesh-unet" if numbers else "unet"
     name = one_of(usual if model is None else model, "model", tuple(MODELS))
     inputs = inputs_of(name, learned, shapes, features, graph, sample, tokens)
     inputs, usual_options = scene_of(name, learned, shapes, known["train"], inputs, (up, grid, block), features, graph)
@@ -152,16 +160,27 @@ def train(
         files=digests(shapes),
         label=label or "",
         ignore=shapes.ignore,
+        start="" if start is None else str(Path(start).resolve()),
     )
     device_here(run.schedule.device, numbers=True)
     data = prepared(run, shapes, known["train"] if inputs.grid else list(range(len(shapes))))
     many = len(data) if inputs.grid else len(known["train"])
     how = schedule_of(data.sizes, many, epochs, {"seed": seed, **schedule})
     run = replace(run, features=data[0].x.shape[1], schedule=how)
-    run.new_model()  # refuses wrong options before anything is written
+    run.first_model()  # refuses wrong options before anything is written
     with run.alone():
         run.save()
-        return fit(run, shapes, tell or (lambda progress: None))
+        return fit(run, shapes, _told(tell, on_epoch))
+
+
+def _told(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | None) -> Tell:
+    def both(progress: Progress) -> None:
+        if tell is not None:
+            tell(progress)
+        if on_epoch is not None and progress.epoch is not None:
+            on_epoch({"phase": progress.phase, **progress.epoch})
+
+    return both
 
 
 def _in_one_process() -> None:
@@ -171,7 +190,12 @@ def _in_one_process() -> None:
 
 
 def resume(
-    out: PathLike, folder: PathLike | None = None, *, device: str | None = None, tell: Tell | None = None
+    out: PathLike,
+    folder: PathLike | None = None,
+    *,
+    device: str | None = None,
+    tell: Tell | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Evaluation:
     """Go on with a run that was ended in any way; on one thread its result has the bits of one that was not.
 
@@ -179,7 +203,7 @@ def resume(
         out: The folder of the run.
         folder: Where the shapes are now, if they have moved.
         device: Where the model is from now on; as before by default.
-        tell: As in :func:`train`.
+        tell, on_epoch: As in :func:`train`.
 
     Raises:
         LoaderError: If a file has changed since training began, or ``out`` holds no run.
@@ -195,4 +219,4 @@ def resume(
     same_files(shapes, run.files)
     check_labels(shapes, run.task.readout, run.inputs.elements)
     with run.alone():
-        return fit(run, shapes, tell or (lambda progress: None))
+        return fit(run, shapes, _told(tell, on_epoch))

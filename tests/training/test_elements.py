@@ -102,7 +102,7 @@ def test_what_elements_cannot_be_is_refused(parts, tmp_path):
 
 def test_labels_of_another_kind_are_not_measured(parts, tmp_path, no_page):
     numbers, one = measured_meshes(tmp_path / "numbers"), tmp_path / "one"
-    ga.training.train(numbers, tmp_path / "run", **{**SMALL, "control": False})
+    ga.training.train(numbers, tmp_path / "run", **{**SMALL, "model": "mesh", "control": False})
     one.mkdir()
     ga.save(mesh(1, y=torch.rand(1)), one / "0.npz")
     with pytest.raises(LoaderError, match=r"0.npz: expected a label for each point, got 1 for 6 points"):

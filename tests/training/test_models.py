@@ -90,4 +90,4 @@ def test_what_a_model_does_not_do_is_refused(parts, classes, tmp_path):
         with pytest.raises(OptionError, match=words):
             ga.training.train(folder, tmp_path / "run", **how)
     assert not (tmp_path / "run").exists()
-    assert {*SMALL, "unet", "mesh", "pct", "perceptron", "point-transformer"} == set(MODELS)
+    assert {*SMALL, "unet", "mesh", "mesh-unet", "pct", "forest", "perceptron", "point-transformer"} == set(MODELS)

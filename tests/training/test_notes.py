@@ -75,7 +75,7 @@ def test_a_model_of_short_reach_names_one_that_reads_the_whole_shape(tmp_path, n
     folder = measured_meshes(tmp_path / "meshes")
     result = ga.training.train(folder, tmp_path / "run", epochs=1, control=False, model="mesh")
     assert "reads 2 rings of a mesh" in str(result)
-    assert "--model encode-process-decode reads the whole shape" in str(result)
+    assert "--model mesh-unet reads the whole shape" in str(result)
 
 
 def test_damaged_ranges_are_named(measured, tmp_path):

@@ -1,0 +1,60 @@
+"""Several runs side by side: settings, scores, and differences over the shapes that all of them held out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..convert.files._guard import PathLike, read
+from ..errors import LoaderError, OptionError
+from .difference import difference
+from .run import RESULT, Run
+from .schema import parsed
+
+
+def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
+    """Of each run its model, its score and the difference from the first one, shape by shape.
+
+    Args:
+        runs: Folders of trained runs of one task.
+
+    Returns:
+        For each ``run``, ``model``, ``reads``, ``epochs``, ``metric``, ``score``, ``shapes`` that it shares with the
+        first run, and their mean ``difference`` with its 95 % interval ``low``, ``high``.
+
+    Raises:
+        OptionError: If they are fewer than two, or of different tasks.
+        LoaderError: If one has no result yet.
+    """
+    made = [Run.load(path) for path in runs]
+    if len(made) < 2:
+        raise OptionError(f"runs must be two or more, got {len(made)}")
+    first = made[0]
+    rows: list[dict[str, Any]] = []
+    told = [_result(run.path) for run in made]
+    for run, result in zip(made, told, strict=True):
+        if (run.task.name, run.task.classes) != (first.task.name, first.task.classes):
+            raise OptionError(f"runs must be of one task and its classes, got {first.path} and {run.path}")
+        metric = run.task.metric
+        row: dict[str, Any] = {"run": str(run.path), "model": run.model, "reads": ", ".join(run.inputs.features)}
+        row |= {"epochs": run.schedule.epochs, "metric": metric, "score": result["scores"][metric]}
+        names = [name for name in result["each"] if name in told[0]["each"] and run.files[name] == first.files[name]]
+        row["shapes"] = len(names)
+        if run is not first and names:
+            pairs = torch.tensor([(result["each"][name], told[0]["each"][name]) for name in names], dtype=torch.float64)
+            row |= difference(pairs[:, 0] - pairs[:, 1], run.task.bounds)._asdict() | {"shapes": len(names)}
+            row["difference"] = row.pop("mean")
+        rows.append(row)
+    return rows
+
+
+def _result(path: Path) -> dict[str, Any]:
+    if not (path / RESULT).is_file():
+        raise LoaderError(
+            f"{path}: expected a run that has ended, got none with {RESULT}. Try: graphattn train --resume."
+        )
+    told: dict[str, Any] = parsed(bytes(read(path / RESULT).data))
+    if not isinstance(told, dict) or not isinstance(told.get("each"), dict):
+        raise LoaderError(f"{path / RESULT}: expected scores of each shape, got none. Try: train anew.")
+    return told

@@ -1,0 +1,112 @@
+"""Runs beside each other, runs that start from others, averages, half precision, and the table of a log."""
+
+import csv
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from shape_folders import QUICK
+
+import graphattn as ga
+from graphattn.errors import LoaderError, OptionError
+from graphattn.training.loop import Schedule, Training
+
+
+def test_runs_are_compared_on_the_shapes_that_both_held_out(classes, parts, tmp_path):
+    results = [ga.training.train(classes, tmp_path / name, lr=lr, **QUICK) for name, lr in (("a", 1e-6), ("b", 0.01))]
+    ga.training.train(classes, tmp_path / "c", seed=1, **QUICK)
+    rows = ga.training.compare([tmp_path / name for name in "abc"])
+    scores = [result.scores["accuracy"] for result in results]
+    assert [row["score"] for row in rows[:2]] == scores
+    assert rows[1]["difference"] == pytest.approx(scores[1] - scores[0])
+    held_out = [json.loads((tmp_path / name / "result.json").read_text())["each"].keys() for name in "ac"]
+    assert rows[2]["shapes"] == len(held_out[0] & held_out[1]) < 4 == rows[1]["shapes"]
+    ga.training.train(parts, tmp_path / "d", epochs=1, control=False)
+    with pytest.raises(OptionError, match="of one task and its classes"):
+        ga.training.compare([tmp_path / "a", tmp_path / "d"])
+    (tmp_path / "b" / "result.json").unlink()
+    with pytest.raises(LoaderError, match="a run that has ended"):
+        ga.training.compare([tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_run_starts_from_another_and_says_what_is_new(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "a", **QUICK)
+    first, words = load_file(tmp_path / "a" / "model.safetensors"), []
+    torch.save({**first, "head.last.weight": torch.zeros(5, 8)}, tmp_path / "other.pt")
+    still = {**QUICK, "lr": 1e-30, "weight_decay": 0.0, "tell": lambda progress: words.append(progress.words)}
+    for name, start in (("b", tmp_path / "a"), ("c", tmp_path / "other.pt")):
+        ga.training.train(classes, tmp_path / name, start=start, **still)
+        own = load_file(tmp_path / name / "model.safetensors")
+        same = [torch.equal(own[key], first[key]) for key in own]
+        assert same.count(False) == (name == "c")
+    assert any("; new: head.last.weight" in line for line in words)
+    (tmp_path / "odd.pt").write_bytes(b"no tensors")
+    for start, match in (("none", "no such file"), ("odd.pt", "expected a state dict of tensors")):
+        with pytest.raises(LoaderError, match=match):
+            ga.training.train(classes, tmp_path / "d", start=tmp_path / start, **QUICK)
+    assert not (tmp_path / "d").exists()
+
+
+def test_epochs_are_called_back_and_are_a_table(parts, tmp_path):
+    lines = []
+    ga.training.train(parts, tmp_path / "run", epochs=2, control=("perceptron",), on_epoch=lines.append)
+    assert [(line["phase"], line["epoch"]) for line in lines] == [
+        (phase, n) for phase in ("training", "control perceptron") for n in (1, 2)
+    ]
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    assert [float(row["val_miou"]) for row in rows] == [line["val_miou"] for line in lines[:2]]
+    assert {"0", "1"} < set(rows[0])  # the IoU of each class
+
+
+def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss(parts, tmp_path, monkeypatch):
+    made = iter([(0.5, 1.0), (0.9, 3.0), (0.6, 0.5)])
+
+    def told(model, task, data, how, *, loss=False):
+        iou, value = next(made)
+        monkeypatch.setattr(type(task), "scores", lambda self, *both: {"miou": iou})
+        return [torch.zeros(len(y), 2) for y in data.labels()], value
+
+    with monkeypatch.context():
+        monkeypatch.setattr("graphattn.training.loop.answers_of", told)
+        lines = []
+        with pytest.raises(StopIteration):
+            ga.training.train(parts, tmp_path / "run", epochs=4, control=False, on_epoch=lines.append)
+    assert [line["best"] for line in lines] == [True, True, False]
+
+
+def test_an_average_of_parameters_is_kept_and_goes_on_to_the_same_bits(classes, tmp_path):
+    how = {**QUICK, "epochs": 2, "average": 0.5}
+
+    def stop(progress):
+        if progress.epoch is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ga.training.train(classes, tmp_path / "a", tell=stop, **how)
+    ga.training.resume(tmp_path / "a")
+    ga.training.train(classes, tmp_path / "b", **how)
+    ga.training.train(classes, tmp_path / "plain", **{**how, "average": 0.0})
+    a, b, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("a", "b", "plain"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["head.last.weight"], plain["head.last.weight"])
+
+
+def test_half_precision_learns_nearly_the_same(classes, tmp_path, monkeypatch):
+    dtypes, step = set(), Training._step
+
+    def watched(self, *rest):
+        hook = self.model.head.last.register_forward_hook(lambda layer, x, y: dtypes.add(y.dtype))
+        loss = step(self, *rest)
+        hook.remove()
+        return loss
+
+    monkeypatch.setattr(Training, "_step", watched)
+    losses = []
+    for amp in (True, False):
+        ga.training.train(classes, tmp_path / str(amp), amp=amp, on_epoch=losses.append, **QUICK)
+    assert dtypes == {torch.bfloat16, torch.float32}
+    assert losses[0]["loss"] == pytest.approx(losses[1]["loss"], abs=0.02)
+    assert losses[0]["loss"] != losses[1]["loss"]
+    with pytest.raises(OptionError, match=r"average must be a number in \[0, 1\)"):
+        Schedule(1, 1, average=1.0)
