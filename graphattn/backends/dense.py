@@ -8,9 +8,9 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.facts import is_full, is_lower_triangle
 from ..graph.limits import MAX_BYTES
-from ..graph.modes import constant_result
 from ..kernels.modes import without_autocast
-from ..plans.cache import cached
+from ..plans.cache import planned
+from ..plans.grouped import ends
 from .base import Backend
 from .request import Inputs, Outputs, Request, reasons_against_products
 from .rows import WORK, of_rows
@@ -32,20 +32,8 @@ def kind(graph: AttentionGraph) -> str:
     return "full" if is_full(graph) else "causal" if is_lower_triangle(graph) else "mask"
 
 
-@constant_result
-def constant_layout(graph: AttentionGraph, device: torch.device) -> Layout:
-    """The layout, a constant of compiled code, guarded by the graph's identity."""
-    return cached(graph, ("dense", device), lambda: _layout(graph, device))
-
-
-@constant_result
-def constant_edges(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Target and source of every edge (E,), in the caller's order; a constant, too."""
-    edges = graph._listed()
-    return edges.target.to(device), edges.source.to(device)
-
-
-def _layout(graph: AttentionGraph, device: torch.device) -> Layout:
+@planned
+def layout(graph: AttentionGraph, device: torch.device) -> Layout:
     if kind(graph) != "mask":
         unused = torch.arange(graph.num_sources) >= graph.num_targets  # a tall triangle reads only the first T
         late = bool(unused.any()) and kind(graph) == "causal"
@@ -123,7 +111,7 @@ class DenseBackend(Backend):
         return [(sliding_window(1024, 511, causal=False), {}), (full(1024), {}), (full(512), {"softcap": 50.0})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        plan = constant_layout(graph, inputs.query.device)
+        plan = layout(graph, inputs.query.device)
         with without_autocast(inputs.query.device.type):
             return _run(graph, plan, inputs, weights, lse)
 
@@ -153,7 +141,7 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
         log_sum = log_sum.masked_fill(blank, -torch.inf)
     edges = None
     if weights:
-        target, source = constant_edges(graph, query.device)
+        target, source = ends(graph, query.device)
         edges = alpha.movedim(-3, -1)[..., target, source, :]
     output = output.to(inputs.query.dtype).transpose(-3, -2)
     return Outputs(output, edges, log_sum.squeeze(-1).transpose(-2, -1))
@@ -166,7 +154,7 @@ def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor |
         return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(inputs.request().statistics), blank
     if inputs.score_bias is None:
         return None, blank
-    target, source = constant_edges(graph, inputs.query.device)
+    target, source = ends(graph, inputs.query.device)
     given = inputs.score_bias.to(inputs.request().statistics)
     T, S = graph.num_targets, graph.num_sources
     nothing = given.new_full((*given.shape[:-2], T * S, given.shape[-1]), -torch.inf)

@@ -15,11 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import ShapeError
 from ..graph import AttentionGraph
-from ..graph.modes import constant_result
 from ..kernels.edge_softmax import gather
-from ..plans.cache import CPU, cached
+from ..plans.cache import planned
 from ..plans.edge_tensors import EdgeTensors
-from ..plans.grouped import by_source, by_target
+from ..plans.grouped import by_source, by_target, ends
 from .request import Inputs, Outputs, flat_batch, flat_batch_of_edges
 
 BLOCK = 1 << 17  # least edges of a block, for scores that are any function
@@ -148,24 +147,17 @@ def _of_edges(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tupl
     return _as_sources(edges._by_target, edges.target)
 
 
-@constant_result
-def _layout(graph: AttentionGraph, device: torch.device = CPU) -> tuple[Tensor, ...]:
+@planned
+def _layout(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, ...]:
     from ..kernels import edge_additive, edge_pairs  # noqa: F401 (compiled code finds its operators registered)
 
-    def make() -> tuple[Tensor, ...]:
-        targets, sources = by_target(graph, device), by_source(graph, device)
-        sources = sources._replace(edge=targets.edge[sources.edge.long()])
-        return graph.target.to(device), graph.source.to(device), *targets, *sources
-
-    return cached(graph, ("edges and their ends", device), make)
+    targets, sources = by_target(graph, device), by_source(graph, device)
+    return *ends(graph, device), *targets, *sources._replace(edge=targets.edge[sources.edge.long()])
 
 
-@constant_result
+@planned
 def _edges_layout(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, ...]:
-    def make() -> tuple[Tensor, ...]:
-        return _as_sources(by_target(graph, device), graph.target.to(device))
-
-    return cached(graph, ("edges as sources", device), make)
+    return _as_sources(by_target(graph, device), ends(graph, device)[0])
 
 
 def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ...]:

@@ -130,18 +130,6 @@ class TilesBackend(Backend):
             return tiles_run(graph, inputs, weights, lse)
 
 
-@constant_result
-def constant_tiles(graph: AttentionGraph, device: torch.device) -> Tiles:
-    """The tiles of a graph; constants of compiled code, guarded by the graph's identity."""
-    return tiles(graph, device)
-
-
-@constant_result
-def constant_edge_places(graph: AttentionGraph, device: torch.device) -> Tensor:
-    """The positions of the edges in the tiles; constants, too."""
-    return edge_places(graph, device)
-
-
 @constant_result  # Python on the graph's structure: a constant of compiled code
 def _way(graph: AttentionGraph, *request: Any) -> str:
     return TilesBackend().way(graph, Request(*request))
@@ -167,7 +155,7 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
 def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     """Attention on a graph by SDPA on tiles with gathered sources."""
     device, lead = inputs.query.device, inputs.query.shape[:-3]
-    plan = constant_tiles(graph, device)
+    plan = tiles(graph, device)
     if not plan.buckets:
         return _empty_outputs(inputs)
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
@@ -183,7 +171,7 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
     output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights, lse) for part in parts), strict=True)
     return Outputs(
         _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
-        _by_edge(constant_edge_places(graph, device), alpha, lead) if weights else None,
+        _by_edge(edge_places(graph, device), alpha, lead) if weights else None,
         _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
     )
 
@@ -209,7 +197,7 @@ def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tens
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
     pairs = [math.prod(shape) for shape in shapes]
     nothing = given.new_full((given.shape[0], sum(pairs), given.shape[2]), -torch.inf)
-    bias = nothing.index_copy(1, constant_edge_places(graph, given.device), given).split(pairs, 1)
+    bias = nothing.index_copy(1, edge_places(graph, given.device), given).split(pairs, 1)
     return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(bias, shapes, strict=True)]
 
 

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
-from ..graph.modes import constant_result
 from ..kernels.again import twice_differentiable
 from ..kernels.rows import take
 from ..plans.block_lists import MOST_BLOCKS, SIDE, WORD, BlockLists, Pieces, block_lists, num_blocks, ordered
-from ..plans.cache import cached
+from ..plans.cache import planned
 from .request import Inputs, Outputs, Request, flat_batch
 from .sdpa import softmax_lse
 
@@ -61,7 +60,7 @@ def flex_bytes(graph: AttentionGraph) -> int:
 def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
     """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
-    plan, tables = constant_blocks(graph, query.device)
+    plan, tables = block_tables(graph, query.device)
     mask = block_mask(plan, tables)
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
@@ -72,18 +71,15 @@ def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[.
     return Outputs(output.reshape(*shape, value.shape[-1]), None, log_sum.reshape(shape) if lse else None)
 
 
-@constant_result
-def constant_blocks(graph: AttentionGraph, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
-    """The blocks of a graph and the tables of their ``BlockMask``; constants of compiled code."""
+@planned
+def block_tables(graph: AttentionGraph, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
+    """The blocks of a graph, and the tables of their ``BlockMask``: sizes, then counts and indices of the partial and
+    the full blocks of each row, then of each column."""
     plan = block_lists(graph, device)
-    return plan, cached(graph, ("block tables", device), lambda: tables_of(plan, graph.num_targets, graph.num_sources))
-
-
-def tables_of(plan: BlockLists, targets: int, sources: int) -> tuple[Any, ...]:
-    """Sizes, then counts and indices of the partial and the full blocks of each row, then of each column."""
-    T, S = (n if slots is None else slots.node.numel() for n, slots in ((targets, plan.target), (sources, plan.source)))
+    sides = (graph.num_targets, plan.target), (graph.num_sources, plan.source)
+    sizes = tuple(size if slots is None else slots.node.numel() for size, slots in sides)
     which = [kinds == kind for kinds in (plan.kinds, plan.kinds.T) for kind in (PARTIAL, FULL)]
-    return (T, S), *(table for one in which for table in ordered(one))
+    return plan, (sizes, *(table for one in which for table in ordered(one)))
 
 
 def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:

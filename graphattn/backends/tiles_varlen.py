@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.modes import constant_result
 from ..kernels.again import twice_differentiable
-from ..plans.sequences import Sequences, sequences
+from ..plans.sequences import sequences
 from .request import HALF, Inputs, Outputs, Request, flat_batch
 from .sdpa import above_zero
 from .tiles_flex import Pair, reasons_against_fused
@@ -74,7 +73,8 @@ def _varlen_attn() -> Any:
 def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
     """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
-    plan, attend = constant_sequences(graph, query.device), _varlen_attn()
+    plan, attend = sequences(graph, query.device), _varlen_attn()
+    assert plan is not None
     batch, nodes = query.shape[:2]
     ends = plan.ends
     if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:  # compiled code knows the batch only here
@@ -104,11 +104,3 @@ def _aligned(x: Tensor) -> bool:
         return False
     *strides, last = x.stride()
     return last == 1 and all(number % 8 == 0 for number in (*strides, x.storage_offset()))
-
-
-@constant_result
-def constant_sequences(graph: AttentionGraph, device: torch.device) -> Sequences:
-    """The sequences of a graph; a constant of compiled code."""
-    found = sequences(graph, device)
-    assert found is not None
-    return found

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..graph import AttentionGraph
+from ..graph.modes import constant_result
 
 T = TypeVar("T")
 
@@ -32,14 +33,24 @@ def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
     return results[key]
 
 
-def on_devices(make: Callable[[AttentionGraph], T]) -> Callable[..., T]:
-    """A decorator: the plan of a graph is made once, on the CPU, and moved once to each device that is asked for."""
+def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., T]:
+    """A decorator: a plan, made from a graph once for each device; under torch.compile it is a constant."""
 
+    @constant_result
     @wraps(make)
     def plan(graph: AttentionGraph, device: torch.device = CPU) -> T:
-        if device.type != "cpu":
-            return cached(graph, (make, device), lambda: moved(plan(graph), device))
-        return cached(graph, make, lambda: make(graph))
+        return cached(graph, (make, device), lambda: make(graph, device))
+
+    return plan
+
+
+def on_devices(make: Callable[[AttentionGraph], T]) -> Callable[..., T]:
+    """The same for a plan that is made on the CPU, and moved to the other devices."""
+
+    @planned
+    @wraps(make)
+    def plan(graph: AttentionGraph, device: torch.device) -> T:
+        return make(graph) if device.type == "cpu" else moved(plan(graph), device)
 
     return plan
 

@@ -14,7 +14,7 @@ from ..graph import AttentionGraph
 from ..graph.listed import Listed
 from ..graph.near import near_order
 from ..graph.sort import Sorted, offsets, transposed
-from .cache import CPU, cached, moved, on_devices
+from .cache import CPU, moved, on_devices, planned
 
 FAR = 1 << 11  # mean distance of neighbours from which an order is computed: about a megabyte of rows
 GAIN = 4  # least factor by which the distance must fall: measured, kNN in Morton order loses a tenth by a new order
@@ -34,22 +34,21 @@ class EdgeLayout(NamedTuple):
     order: Tensor
 
 
-def by_target(graph: AttentionGraph, device: torch.device = CPU) -> EdgeLayout:
-    """The edges by target, then by source; int32 where that is enough. Listed edges are sorted on the device."""
-    return cached(graph, ("by_target", device), lambda: _by_target(graph, device))
-
-
-def by_source(graph: AttentionGraph, device: torch.device = CPU) -> EdgeLayout:
-    """The edges by source, then by target; made only for gradients."""
-    return cached(graph, ("by_source", device), lambda: _by_source(graph, device))
-
-
 def effective_edges(num_edges: float, num_targets: int) -> float:
     """The cost of edges one by one, in edges; as measured, a target costs as much as 25."""
     return num_edges + 25 * num_targets
 
 
-def _by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
+@planned
+def ends(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The target and the source of every edge, int64 (E,), in the caller's order."""
+    edges = graph._listed()
+    return edges.target.to(device), edges.source.to(device)
+
+
+@planned
+def by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
+    """The edges by target, then by source; int32 where that is enough. Listed edges are sorted on the device."""
     if isinstance(graph.edges, Listed):
         ptr, source, edge = (x.to(device) for x in graph.edges.sorted)
     elif device != CPU:
@@ -62,7 +61,9 @@ def _by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
     return EdgeLayout(ptr, source.to(small), edge.to(small), order)
 
 
-def _by_source(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
+@planned
+def by_source(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
+    """The edges by source, then by target; made only for gradients."""
     if device != CPU and not graph.edges.is_listed:
         return moved(by_source(graph), device)
     ptr, source = by_target(graph, device)[:2]
@@ -90,8 +91,7 @@ def rows_by_source(graph: AttentionGraph) -> EdgeLayout:
 
 def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
     """The mean number of nodes between the ends of an edge, with node ``i`` at ``position[i]``."""
-    ends = graph.target.cpu(), graph.source.cpu()
-    target, source = ends if position is None else (position[end] for end in ends)
+    target, source = ends(graph) if position is None else (position[end] for end in ends(graph))
     return (target - source).abs().double().mean().item() if target.numel() else 0.0
 
 

@@ -62,10 +62,10 @@ def test_partial_blocks_that_look_alike_share_a_bitmap():
 def test_blocks_are_those_of_create_block_mask():
     from torch.nn.attention.flex_attention import create_block_mask
 
-    from graphattn.backends.tiles_flex import block_mask, constant_blocks
+    from graphattn.backends.tiles_flex import block_mask, block_tables
 
     graph = graphs.sliding_window(700, 200) & graphs.random_sources(700, 500)
-    ours, mask = block_mask(*constant_blocks(graph, torch.device("cpu"))), graph.mask()
+    ours, mask = block_mask(*block_tables(graph, torch.device("cpu"))), graph.mask()
     theirs = create_block_mask(lambda b, h, q, kv: mask[q, kv], None, None, 700, 700, device="cpu")
     assert torch.equal(ours.to_dense(), theirs.to_dense())
     for part in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):
