@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .memory import room
 
-_HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # stand-in dtypes of the kernels
+#: Halves in the code of a width.
+_HALVES = {torch.bfloat16: np.dtype(np.int16), torch.float16: np.dtype(np.uint16)}
 
 
 def dtype_of_sums(x: Tensor) -> torch.dtype:
@@ -30,7 +31,7 @@ def _absent(dtype: torch.dtype, dims: int) -> np.ndarray:
 
 def empty(dtype: torch.dtype, *shape: int) -> Tensor:
     """An uninitialised array for results, from cached memory."""
-    held = room(_absent(_HALVES.get(dtype, dtype), 1).dtype, *shape)
+    held = room(_absent(torch.int16 if dtype in _HALVES else dtype, 1).dtype, *shape)
     return held.view(dtype) if dtype in _HALVES else held
 
 
@@ -40,10 +41,21 @@ def eights(width: int) -> int:
 
 
 def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
-    """(B, N, H, D) for the kernels: all its numbers, and the strides of batch, node and head.
+    """(B, N, H, D) for kernels that read rows by the code of a width: its bytes, and strides of batch, node and head.
 
-    A copy is made if rows are not contiguous, or their width is not a multiple of eight.
+    Strides count numbers. A copy is made if rows are not contiguous, or their width is not a multiple of eight.
     """
+    flat, batch, node, head = _flat(x)
+    return flat.view(torch.uint8).numpy(), batch, node, head
+
+
+def numbers(x: Tensor) -> tuple[np.ndarray, int, int, int]:
+    """:func:`nodes` for kernels of one dtype, float32 or float64: the numbers in place of bytes."""
+    flat, batch, node, head = _flat(x)
+    return flat.numpy(), batch, node, head
+
+
+def _flat(x: Tensor) -> tuple[Tensor, int, int, int]:
     x, spare = x.detach(), 8 * eights(x.shape[-1]) - x.shape[-1]
     if spare:
         x = F.pad(x, (0, spare))
@@ -51,11 +63,9 @@ def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
         x = x.contiguous()
     batch, node, head, _ = x.stride()
     if x.is_contiguous():
-        flat = x.view(-1)
-    else:
-        span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-        flat = torch.as_strided(x, (span,), (1,))
-    return (flat.view(_HALVES[x.dtype]) if x.dtype in _HALVES else flat).numpy(), batch, node, head
+        return x.view(-1), batch, node, head
+    span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return torch.as_strided(x, (span,), (1,)), batch, node, head
 
 
 def width(x: Tensor, index: np.ndarray, edge: np.ndarray) -> Any:
@@ -63,8 +73,8 @@ def width(x: Tensor, index: np.ndarray, edge: np.ndarray) -> Any:
     assert index.dtype == edge.dtype, (index.dtype, edge.dtype)  # addresses have no types
     from .widths import code_of_width
 
-    held, sums = _absent(_HALVES.get(x.dtype, x.dtype), 1), _absent(dtype_of_sums(x), 1)
-    return code_of_width(eights(x.shape[-1]), held.dtype, sums.dtype, index.dtype)
+    sums = _absent(dtype_of_sums(x), 1).dtype
+    return code_of_width(eights(x.shape[-1]), _HALVES.get(x.dtype, sums), sums, index.dtype)
 
 
 def results(like: Tensor, *shape: int) -> Tensor:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .again import LAYOUT, ends_in_order, gradients_of_definition
-from .arrays import eights, narrow, nodes, results
+from .arrays import eights, narrow, numbers, results
 from .edge_softmax import gather
 from .modes import on_gpu
 from .threads import chunks, share
@@ -33,9 +33,9 @@ def _sizes(x: Tensor, y: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
 def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
     """x, y, z and weight as arrays of the kernels."""
     width = 8 * eights(weight.shape[-1])
-    of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0) if z is None else nodes(z)
+    of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0) if z is None else numbers(z)
     spare = width - weight.shape[-1]
-    return nodes(x), nodes(y), of_edges, F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy()
+    return numbers(x), numbers(y), of_edges, F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy()
 
 
 def _layout(*tensors: Tensor) -> tuple[np.ndarray, ...]:
@@ -91,7 +91,7 @@ def edge_additive_backward(
     operands, flat = _operands(x, y, z, weight), layout[8].contiguous().view(-1).numpy()
     by_target, by_source = _layout(*layout[:4]), _layout(*layout[4:8])
     grad_x, grad_y = results(x, *x.shape), results(y, *y.shape)
-    to_x, to_y, f = nodes(grad_x), nodes(grad_y), flat.dtype.type(slope)
+    to_x, to_y, f = numbers(grad_x), numbers(grad_y), flat.dtype.type(slope)
     grad_z = x.new_empty((B, layout[2].numel(), G, width) if z is not None else (0, 0, 0, 0))
     of_edges, work = None if z is None else grad_z.view(-1).numpy(), 4 * flat.size * width
     bounds = chunks(by_target[1], work)

@@ -2,9 +2,10 @@
 
 Every function works on a range of rows, releases the GIL and is called from several threads at once
 (:mod:`graphattn.kernels.threads`). Nodes q (B, T, H, D), k (B, S, H_kv, D), v (B, S, H_kv, D_v) and their gradients are
-tuples: all numbers of a tensor, and its strides of batch, node and head; a row of D numbers is contiguous. ``wide`` and
-``wide_v`` are the :class:`graphattn.kernels.widths.Width` of D and D_v, and no width is in a type: one compilation
-serves all of a dtype. ``sizes`` is (H, H / H_kv). Everything else is in the dtype of the sums, float32 or float64.
+tuples: all bytes of a tensor, and its strides of batch, node and head, in numbers; a row of D numbers is contiguous.
+``wide`` and ``wide_v`` are the :class:`graphattn.kernels.widths.Width` of D and D_v; neither width nor dtype of nodes
+is in a type: one compilation serves all whose sums have one dtype, float32 or float64, that of everything else.
+``sizes`` is (H, H / H_kv).
 
 ``ptr`` (T + 1,) and ``index`` (E,) are the edges grouped by target, row ``r`` for target ``order[r]``; ``edge`` (E,)
 says where each stands in the caller's order, which is the order of biases and weights. A row of ``n`` edges takes
@@ -34,10 +35,9 @@ from .lanes import (
     scaled,
     slopes,
     softmax,
-    stored,
     to_edges,
 )
-from .widths import products, weighted_sum
+from .widths import products, stored, weighted_sum
 
 _INNER: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", **UNWRAPPED}
 _JIT = _INNER | {"cache": has_folder(), "no_cpython_wrapper": False}
@@ -72,11 +72,12 @@ def _block(ptr, lo, hi, most):
 
 
 @numba.njit(inline="always", **_INNER)
-def _ask_for_row(x, b, order, r, heads, width):
+def _ask_for_row(wide, x, b, order, r, heads):
     """Ask for the node of a row that comes soon; where heads are not adjacent, for its first head."""
     data, batch, node, head = x
     soon = order[min(r + SOON, len(order) - 1)]
-    fetched(data, b * batch + soon * node, heads * width if head == width else width)
+    width = 8 * wide.eights
+    fetched(data, (b * batch + soon * node) * wide.size, (heads * width if head == width else width) * wide.size)
 
 
 @numba.njit(**_INNER)
@@ -86,7 +87,7 @@ def _products_of_rows(wide, sizes, x, b, lo, hi, order, rows, ptr, index, scale,
     (x_data, x_batch, x_node, x_head), (data, batch, node, head) = x, rows
     for r in range(lo, hi):
         n = ptr[r + 1] - ptr[r]
-        _ask_for_row(x, b, order, r, H, 8 * wide.eights)
+        _ask_for_row(wide, x, b, order, r, H)
         products(
             wide, x_data, b * x_batch + order[r] * x_node, x_head, data, b * batch, node, head, H, group,
             index, ptr[r], n, len(index) - 1, buf, at, scale, spare,
@@ -116,7 +117,7 @@ def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, hea
 @numba.njit(inline="always", **_INNER)
 def _store_row(wide, heads, sums, out, b, row):
     data, batch, node, _ = out
-    stored(sums, heads * 8 * wide.eights, data, b * batch + row * node)
+    stored(wide, sums, heads * 8 * wide.eights, data, b * batch + row * node)
 
 
 @numba.njit(**_INNER)
@@ -126,16 +127,16 @@ def _sums_of_rows(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out,
     for r in range(lo, hi):
         n = ptr[r + 1] - ptr[r]
         _add_row(wide, sizes, rows, b, index, ptr[r], n, buf, None, at, 1, padded(n), None, sums, False)
-        _ask_for_row(out, b, order, r, H, 8 * wide.eights)
+        _ask_for_row(wide, out, b, order, r, H)
         _store_row(wide, H, sums, out, b, order[r])
         at += H * padded(n)
 
 
 @numba.njit(**_INNER)
-def _head_of(x, h):
+def _head_of(wide, x, h):
     """The nodes' head ``h`` alone."""
     data, batch, node, head = x
-    return data[h * head :], batch, node, head
+    return data[h * head * wide.size :], batch, node, head
 
 
 @numba.njit(**_INNER)
@@ -151,9 +152,9 @@ def _sums_of_kept(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out,
                 if not removed[at + i]:
                     kept[count], weight[count] = index[first + i], buf[at + i]
                     count += 1
-            own = _head_of(rows, h // group)
+            own = _head_of(wide, rows, h // group)
             _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, None, sums, False)
-            _store_row(wide, 1, sums, _head_of(out, h), b, order[r])
+            _store_row(wide, 1, sums, _head_of(wide, out, h), b, order[r])
             at += padded(n)
 
 
@@ -390,7 +391,7 @@ def edge_sums(wide, sizes, weights, b, rows, ptr, lo, hi, order, index, place, r
         heads = H if summed is None else H // group
         if removed.shape[0] == 0:
             _add_row(wide, sizes, rows, b, index, first, n, weights, place, b * E * H, H, 1, summed, sums, False)
-            _ask_for_row(out, b, order, r, heads, 8 * wide.eights)
+            _ask_for_row(wide, out, b, order, r, heads)
             _store_row(wide, heads, sums, out, b, s)
             continue
         for h in range(H):
@@ -399,12 +400,12 @@ def edge_sums(wide, sizes, weights, b, rows, ptr, lo, hi, order, index, place, r
                 if not removed[batch, place[i], h]:
                     kept[count], weight[count] = index[i], weights[(b * E + place[i]) * H + h]
                     count += 1
-            own = _head_of(rows, h // group if summed is None else h)
+            own = _head_of(wide, rows, h // group if summed is None else h)
             to = h if summed is None else h // group
             add = summed is not None and h % group > 0
             _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, None, sums, add)
             if summed is None or h % group == group - 1:
-                _store_row(wide, 1, sums, _head_of(out, to), b, s)
+                _store_row(wide, 1, sums, _head_of(wide, out, to), b, s)
 
 
 @numba.njit(**_JIT)

@@ -203,21 +203,6 @@ def fetched(typingctx, x, at, count):
     return types.void(x, types.int64, types.int64), make
 
 
-@intrinsic
-def stored(typingctx, total, count, out, out_at):
-    """``out[out_at + i] = total[i]``, rounded to halves where ``out`` holds them; ``count`` is a multiple of eight."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code = Code(context, builder, signature, arguments)
-        _, count, _, out_at = arguments
-        total, out = code.pointer(0), code.pointer(2)
-        with code.loop(_int(0), count, 8) as i:
-            code.write(code.load(total, i, 8), out, builder.add(out_at, i))
-        return context.get_dummy_value()
-
-    return types.void(total, types.int64, out, types.int64), make
-
-
 def _transposed(code: Code, rows: list[Any]) -> list[Any]:
     """Four vectors of four lanes, columns for rows."""
     low, high = ([code.pick(a, b, lanes) for a, b in (rows[:2], rows[2:])] for lanes in ([0, 4, 1, 5], [2, 6, 3, 7]))

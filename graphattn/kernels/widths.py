@@ -1,7 +1,8 @@
-"""Products and sums of rows of nodes of one width: the only code of the edge kernels that depends on a width.
+"""Products and sums of rows of nodes: the only code of the edge kernels that depends on their width and their dtype.
 
-Numba compiles :mod:`graphattn.kernels.edges_numba` once for each dtype, in seconds, and keeps it on disk. What is here
-is compiled for each width at its first use, in a tenth of a second, by LLVM alone; the kernels call it by address.
+Numba compiles :mod:`graphattn.kernels.edges_numba` once for each dtype of sums, in seconds, and keeps it on disk. What
+is here is compiled for each width and dtype at its first use, in a tenth of a second, by LLVM alone; the kernels hand
+it bytes, and call it by address.
 """
 
 from functools import partial
@@ -25,17 +26,19 @@ AT_ONCE = 8  # vectors of a row of nodes that are held in registers
 
 
 class Width(NamedTuple):
-    """A padded width for the kernels: groups of eight numbers, and addresses of the code of :func:`code_of_width`.
+    """Rows of nodes for the kernels: groups of eight numbers, bytes of a number, and addresses of code.
 
     ``near`` sums by weights that lie one after another, ``far`` by weights in the order of edges, and ``summed`` over
-    the heads of a group as well.
+    the heads of a group as well. ``stored`` writes rows.
     """
 
     eights: int
+    size: int
     products: int
     near: int
     far: int
     summed: int
+    stored: int
 
 
 _made: dict[tuple[Any, ...], tuple[Width, Any]] = {}  # and the library that holds the code
@@ -56,12 +59,13 @@ def _compiled(eights: int, nodes: np.dtype, sums: np.dtype, index: np.dtype) -> 
         return _made[eights, nodes, sums, index]
     context, i = cpu_target.target_context, types.int64
     row, number, total, place = (types.CPointer(from_dtype(x)) for x in (nodes, sums, sums, index))
-    made = {
+    made: dict[str, Any] = {
         "products": (_products, (row, i, i, row, i, i, i, i, i, place, i, i, i, total, i, total.dtype, total.dtype)),
     }
     sum_of = (row, i, i, i, i, i, place, i, i, i, number)
     for name, far in (("near", False), ("far", True), ("summed", True)):
         made[name] = (partial(_weighted_sum, which=name), (*sum_of, *((place,) if far else ()), i, i, i, total, i))
+    made["stored"] = (_stored, (total, i, row, i))
     key = f"{eights}_{nodes}_{sums}_{index}"
     library = context.codegen().create_library(f"graphattn_{key}")
     module = library.create_ir_module(f"graphattn_{key}")
@@ -75,7 +79,7 @@ def _compiled(eights: int, nodes: np.dtype, sums: np.dtype, index: np.dtype) -> 
     library.add_ir_module(module)
     library.finalize()
     addresses = (library.get_pointer_to_function(f"graphattn_{name}_{key}") for name in made)
-    _made[eights, nodes, sums, index] = Width(eights, *addresses), library
+    _made[eights, nodes, sums, index] = Width(eights, nodes.itemsize, *addresses), library
     return _made[eights, nodes, sums, index]
 
 
@@ -122,6 +126,12 @@ def weighted_sum(
     which, i = "summed" if over_groups else "far" if far else "near", types.int64
     kinds = wide, rows, i, i, i, i, i, index, i, i, i, weight, place, i, i, i, summed, total, i
     return types.void(*kinds), partial(_call, which=which)
+
+
+@intrinsic
+def stored(typingctx, wide, total, count, out, out_at):
+    """``out[out_at + i] = total[i]`` for ``i < count``, a multiple of eight; rounded where ``out`` holds halves."""
+    return types.void(wide, total, types.int64, out, types.int64), partial(_call, which="stored")
 
 
 def _shape(eights: int, kind: Any) -> tuple[int, int, int]:
@@ -237,3 +247,10 @@ def _weighted_sum(code: Code, eights: int, which: str) -> None:
                 code.store(result, total, place)
 
     _blocks(code, heads, group, b.icmp_signed("==", rows_head, _int(width)), most, block)
+
+
+def _stored(code: Code, eights: int) -> None:
+    _, count, _, out_at = code.arguments
+    total, out = code.pointer(0), code.pointer(2)
+    with code.loop(_int(0), count, 8) as i:
+        code.write(code.load(total, i, 8), out, code.builder.add(out_at, i))

@@ -403,18 +403,20 @@ def test_gradients_of_one_target_or_of_none(targets, sources):
         assert bool(mine.any()) == bool(targets)
 
 
-def test_a_new_width_compiles_rows_of_nodes_alone():
-    """Numba's kernels serve every width of a dtype; what depends on the width takes LLVM tenths of a second."""
+def test_a_new_width_or_half_compiles_rows_of_nodes_alone():
+    """Numba's kernels serve all that is summed in one dtype; LLVM compiles what rows need in tenths of a second."""
 
-    def gradients(width):
-        q, k, v = (torch.randn(61, 2, width, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    def gradients(width, dtype):
+        q, k, v = (torch.randn(61, 2, width, dtype=dtype, requires_grad=True) for _ in range(3))
         torch.autograd.grad(ga.attention(q, k, v, GRAPH, backend="edges").sum(), (q, k, v))
 
-    gradients(8)
     kernels = (edges_numba.forward, edges_numba.backward_targets, edges_numba.edge_sums)
-    before = [len(kernel.signatures) for kernel in kernels]
-    gradients(136)
-    assert [len(kernel.signatures) for kernel in kernels] == before
+    for first, others in ((torch.float64, ()), (torch.float32, (torch.bfloat16, torch.float16))):
+        gradients(8, first)
+        before = [len(kernel.signatures) for kernel in kernels]
+        for dtype in (first, *others):
+            gradients(136, dtype)
+        assert [len(kernel.signatures) for kernel in kernels] == before
     key = 17, *(np.dtype(x) for x in ("f8", "f8", "i4"))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(lambda _: code_of_width(*key), range(8)))) == 1
