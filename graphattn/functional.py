@@ -15,7 +15,7 @@ from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError
-from .graph import AttentionGraph, Pattern, PerHead
+from .graph import AttentionGraph, Chosen, Pattern, PerHead
 from .graph.advice import no_graph
 from .graph.foreign_names import names_checked
 from .graph.pattern import sized
@@ -47,7 +47,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph | PerHead | EdgeTensors | Pattern,
+    graph: AttentionGraph | PerHead | Chosen | EdgeTensors | Pattern,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -79,8 +79,9 @@ def attention(
         key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
         value: (..., S, H_kv, D_v).
         graph: T targets and S sources. Or a :class:`PerHead`, a graph for each head or group of heads, whose edge order
-            is that of its union; or a :class:`Pattern`, sized to T targets and S sources; or :class:`EdgeTensors`,
-            which are inputs of a compiled program.
+            is that of its union; or a :class:`Pattern`, sized to T targets and S sources, whose edges ``query`` and
+            ``key`` may choose, ``graphs.top_k(..., 8)``; or :class:`EdgeTensors`, which are inputs of a compiled
+            program.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where H may be 1. -inf
             removes an edge: with (B, E, 1), for examples of different lengths,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though

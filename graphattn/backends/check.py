@@ -12,13 +12,15 @@ from torch import Tensor
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph, of_other_size
+from ..graph.chosen import Chosen
 from ..plans.cache import known
 from ..plans.edge_tensors import EdgeTensors
 from .request import Inputs
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LARGEST = sys.float_info.max
-_GRAPHS = (AttentionGraph, PerHead, EdgeTensors)
+_GRAPHS = (AttentionGraph, PerHead, Chosen, EdgeTensors)
+Graph = AttentionGraph | PerHead | Chosen | EdgeTensors
 _NUMBERS = frozenset((float, int, type(None)))
 
 
@@ -26,7 +28,7 @@ def check(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph | PerHead | EdgeTensors,
+    graph: Graph,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -58,7 +60,7 @@ def check(
 
 
 def _checked(
-    query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead | EdgeTensors, *numbers: Any
+    query: Tensor, key: Tensor, value: Tensor, graph: Graph, *numbers: Any
 ) -> tuple[torch.Size | None, float, float | None]:
     """Scale, softcap, and the leading dimensions to expand to, if those of the tensors differ.
 
@@ -90,7 +92,7 @@ def _check_all(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph | PerHead | EdgeTensors,
+    graph: Graph,
     scale: float | None,
     softcap: float | None,
     dropout_p: float,
@@ -155,7 +157,7 @@ def _under_autocast(*given: Any) -> tuple[Any, ...]:
     return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead | EdgeTensors) -> None:
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: Graph) -> None:
     sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
     for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
         if not isinstance(x, Tensor):
@@ -198,7 +200,7 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
         ) from None
 
 
-def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph | PerHead | EdgeTensors) -> Tensor:
+def _check_bias(score_bias: Tensor, query: Tensor, graph: Graph) -> Tensor:
     E, heads = graph.num_edges, query.shape[-2]
     if not isinstance(score_bias, Tensor):
         raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")

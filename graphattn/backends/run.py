@@ -8,9 +8,11 @@ import torch
 
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
-from ..graph.modes import constant_result
+from ..graph.chosen import Chosen
+from ..graph.modes import constant_result, not_followed
 from ..plans.edge_tensors import EdgeTensors
 from .choose import BACKENDS, choose, out_of_memory
+from .chosen import as_bias_of_edges, as_one, of_heads, reads_edges
 from .device import ran_out_of_memory
 from .edges import EdgesBackend
 from .heads import as_bias, join, split
@@ -18,9 +20,11 @@ from .request import Inputs, Outputs, Request
 
 
 def run(
-    graph: AttentionGraph | PerHead | EdgeTensors, inputs: Inputs, backend: str, weights: bool, lse: bool
+    graph: AttentionGraph | PerHead | Chosen | EdgeTensors, inputs: Inputs, backend: str, weights: bool, lse: bool
 ) -> Outputs:
     """The outputs of all heads; ``weights`` in the edge order of the graph, or of the union of the heads' graphs."""
+    if isinstance(graph, Chosen):
+        return _run_chosen(graph, inputs, backend, weights, lse)
     if isinstance(graph, EdgeTensors):
         return graph.attend(partial(_run_tensors, backend), inputs, weights, lse)
     if not isinstance(graph, PerHead):
@@ -29,6 +33,13 @@ def run(
         return _run(graph.union(), as_bias(graph, inputs), backend, weights, lse)
     outputs = [_run(part, part_inputs, backend, weights, lse) for part, part_inputs in split(graph, inputs)]
     return join(graph, outputs, inputs.query.shape[-2])
+
+
+@not_followed  # the edges are of this call alone
+def _run_chosen(graph: Chosen, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    if reads_edges(inputs, weights, backend):
+        return _run(graph.union(), as_bias_of_edges(graph, inputs), backend, weights, lse)
+    return of_heads(_run(*as_one(graph, inputs), backend, weights, lse), inputs)
 
 
 def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:

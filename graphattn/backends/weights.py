@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..graph import AttentionGraph, PerHead
+from ..graph.chosen import Chosen
 from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
 from ..kernels.edge_softmax import scatter_sum
@@ -41,10 +42,10 @@ class EdgeWeights:
     heads: PerHead | None = None
 
     @classmethod
-    def of(cls, graph: AttentionGraph | PerHead | EdgeTensors, alpha: Tensor) -> "EdgeWeights":
-        """The weights of a call on a graph, or on graphs per head."""
-        if isinstance(graph, PerHead):
-            return cls(graph.union(), alpha, graph)
+    def of(cls, graph: AttentionGraph | PerHead | Chosen | EdgeTensors, alpha: Tensor) -> "EdgeWeights":
+        """The weights of a call on a graph, on graphs per head, or on a graph that is chosen, whose others are 0."""
+        if isinstance(graph, PerHead | Chosen):
+            return cls(graph.union(), alpha, graph if isinstance(graph, PerHead) else None)
         return cls(graph._listed() if isinstance(graph, EdgeTensors) else graph, alpha)
 
     def present(self) -> Tensor:

@@ -89,6 +89,12 @@ class Expression:
         return any(arg is ... for arg in self.args) or any(child.is_open for child in children)
 
     @property
+    def has_functions(self) -> bool:
+        """True if an argument is a function, which no file holds."""
+        children = (child for child in self.children() if isinstance(child, Expression))
+        return any(map(callable, (*self.args, *self.options.values()))) or any(x.has_functions for x in children)
+
+    @property
     def num_calls(self) -> int:
         """The number of calls, this one and those inside it."""
         return 1 + sum(child.num_calls for child in self.children() if isinstance(child, Expression))
@@ -264,4 +270,6 @@ def shown(value: Any, held: list[Any] | None = None) -> str:
         return f"<{tuple(value.shape)}>" if value.ndim != 1 or len(value) > 8 else repr(value.tolist())
     if hasattr(value, "expression"):
         return str(value.name)
+    if callable(value):
+        return str(getattr(value, "__name__", type(value).__name__))
     return "..." if value is ... else repr(value)

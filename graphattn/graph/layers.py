@@ -8,11 +8,12 @@ from ..arguments import flag, several, whole
 from ..errors import GraphError
 from .advice import advice, no_graph
 from .algebra import join_cost
+from .chosen import Chosen
 from .graph import AttentionGraph
 from .pattern import Pattern
 from .per_head import PerHead
 
-Layer = AttentionGraph | PerHead | Pattern
+Layer = AttentionGraph | PerHead | Pattern | Chosen
 Layers = Layer | Iterable[Layer]
 _MOST_LAYERS = 1 << 20
 _JOINED = 10**8  # default budget in rows of sources: seconds
@@ -58,7 +59,7 @@ def sized_layers(layers: Layers, size: int | tuple[int, ...]) -> tuple[Layer, ..
 
 
 def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
-    """The graph of each layer; for a layer of ``PerHead``, the union of its heads.
+    """The graph of each layer; for a layer of ``PerHead`` or ``Chosen``, its union.
 
     Raises:
         GraphError: If a layer is a pattern, whose size is open.
@@ -67,7 +68,7 @@ def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
     for number, layer in enumerate(layers_of(layers)):
         if isinstance(layer, Pattern):
             raise GraphError(f"layer {number} is {layer!r}: give it a size, pattern(num_nodes), first")
-        graphs.append(layer.union() if isinstance(layer, PerHead) else layer)
+        graphs.append(layer.union() if isinstance(layer, PerHead | Chosen) else layer)
     return tuple(graphs)
 
 

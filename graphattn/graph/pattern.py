@@ -1,6 +1,7 @@
 """Patterns: graphs whose size or positions are given later."""
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError, ShapeError
+from .chosen import CONTENT, Chosen
 from .expression import SIGNS, Expression, NotPlain, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open
 from .graph import AttentionGraph
@@ -100,6 +102,11 @@ class Pattern(Immutable):
         """True for a recipe: a builder in it needs positions or faces, and a size does not suffice."""
         return leaves_open(self.expression, PLACES)
 
+    @property
+    def on_content(self) -> bool:
+        """True if a builder in it chooses edges by queries and keys: at a size it is a :class:`Chosen`."""
+        return leaves_open(self.expression, CONTENT)
+
     def __call__(
         self,
         size: Size | Tensor | np.ndarray | None = None,
@@ -142,11 +149,19 @@ class Pattern(Immutable):
             graph: AttentionGraph | None = kept.get(key)  # None if another thread has evicted it
             if graph is not None:
                 return graph
-        made: AttentionGraph = filled(self.expression, OfSize(shape, sources))
+        made = self._of_size(shape, sources)
         for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT)]:
             kept.pop(oldest, None)
         kept[key] = made
         return made
+
+    def _of_size(self, shape: Any, sources: Any) -> Any:
+        if not self.on_content:
+            return filled(self.expression, OfSize(shape, sources))
+        size = math.prod(shape) if isinstance(shape, tuple) else whole(shape, "size", 0, GraphError)
+        return Chosen(
+            self.expression, (size, size if sources is None else whole(sources, "num_sources", 0, GraphError))
+        )
 
     def _of_places(self, pos: Any, batch: Any, by_place: dict[str, Any]) -> AttentionGraph:
         if batch is not None and by_place["batch"] is not None:
@@ -214,7 +229,11 @@ def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
     for name, x in (("query", query), ("key", key)):
         if not isinstance(x, Tensor) or x.dim() < 3:
             raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
-    return of_size(graph, query.shape[-3], key.shape[-3] + past)
+    T, S = query.shape[-3], key.shape[-3] + past
+    if past and graph.on_content:
+        whole_graph: Any = of_size(graph, S)
+        return whole_graph.part(range(past, S), S)
+    return of_size(graph, T, S)
 
 
 def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
@@ -251,8 +270,8 @@ class Sizable(Protocol[P]):
 def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
     """A decorator: the builder returns a :class:`Pattern` if ``...`` stands for its size, or for its positions."""
     signature = inspect.signature(builder)
-    sizes = [name for name in signature.parameters if name in (*SIZES, *PLACES)]
-    kind = "size" if set(sizes).isdisjoint(PLACES) else "place"
+    sizes = [name for name in signature.parameters if name in (*SIZES, *PLACES, *CONTENT)]
+    kind = next((name[:-1] for name in sizes if name in CONTENT), "size" if set(sizes).isdisjoint(PLACES) else "place")
 
     @wraps(builder)
     def build(*args: Any, **options: Any) -> AttentionGraph | Pattern:

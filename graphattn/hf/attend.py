@@ -11,7 +11,7 @@ from ..backends.weights import EdgeWeights
 from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
 from ..functional import AttentionOutput, attention
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, Chosen, PerHead
 from .masks import ticket_of
 from .rows import Index, Job
 
@@ -66,6 +66,12 @@ def attend(
     if job.reads_all and not wanted and bias is None and softcap is None and s_aux is None:
         which = job.spans or job.sources
         return _full(query, _held(key, which), _held(value, which), scaling, dropout), None
+    if job.each:
+        if wanted:
+            raise OptionError(
+                "output_attentions needs sequences of one length where edges are chosen; call the model without padding"
+            )
+        return _one_by_one(job, query, key, value, bias, (scaling, softcap, dropout, False, s_aux)), None
     result = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
     weights = None
     if result.weights is not None and wanted:
@@ -119,6 +125,20 @@ def _run(
     return AttentionOutput(output, EdgeWeights(result.weights.graph, alpha, result.weights.heads), None)
 
 
+def _one_by_one(
+    job: Job, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, options: tuple[Any, ...]
+) -> Tensor:
+    """(B, T, H, D_v) of separate runs of sequences, with 0 for tokens of none."""
+    output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
+    for row, part in job.each:
+        q, k, v = (x[row : row + 1] for x in (query, key, value))
+        of_row = bias if bias is None or len(bias) == 1 else bias[row : row + 1]
+        made = _run(part, q, k, v, of_row, *options).output[0]
+        assert isinstance(part.targets, Tensor)
+        output = output.index_put((torch.full_like(part.targets, row), part.targets), made)
+    return output
+
+
 def _full(query: Tensor, key: Tensor, value: Tensor, scale: float | None, dropout: float) -> Tensor:
     """All pairs, heads first, as in decoding without a graph: (B, T, H, D_v)."""
     grouped = key.shape[1] != query.shape[1]
@@ -150,7 +170,7 @@ def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:
     if isinstance(which, Index):
         return output.new_zeros(B, T, *output.shape[-2:]).index_put((which.row, which.place), output)
     if len(which) < T:
-        output = F.pad(output, (0, 0, 0, 0, which.start, T - which.stop))
+        output = F.pad(output, (0, 0, 0, 0, which.start, T - which.stop))  # type: ignore[union-attr]
     return output.contiguous()
 
 
@@ -177,14 +197,15 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
 
 def _edges(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
     """The row (``None``: every row), target position and source position of each edge."""
-    graph = job.graph.union() if isinstance(job.graph, PerHead) else job.graph
+    graph = job.graph.union() if isinstance(job.graph, PerHead | Chosen) else job.graph
     targets, sources = job.targets, job.sources
     if isinstance(targets, Index) and isinstance(sources, Index):
         return targets.row[graph.target], targets.place[graph.target], sources.place[graph.source]
     if isinstance(sources, Index):  # a step: (B, k)
         return sources.row, torch.zeros_like(sources.place), sources.place
     source = sources[graph.source] if isinstance(sources, Tensor) else graph.source + sources.start
-    return None, graph.target + targets.start, source  # type: ignore[union-attr]
+    target = targets[graph.target] if isinstance(targets, Tensor) else graph.target + targets.start  # type: ignore[union-attr]
+    return None, target, source
 
 
 def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
@@ -215,5 +236,5 @@ def _in_places(job: Job, weights: EdgeWeights, B: int, T: int, S: int) -> EdgeWe
     return EdgeWeights(from_edge_index(index, num_sources=S, num_targets=T, name=_name(job.graph)), alpha)
 
 
-def _name(graph: AttentionGraph | PerHead) -> str:
-    return graph.name if isinstance(graph, AttentionGraph) else repr(graph)
+def _name(graph: AttentionGraph | PerHead | Chosen) -> str:
+    return repr(graph) if isinstance(graph, PerHead) else graph.name

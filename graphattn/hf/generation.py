@@ -8,7 +8,7 @@ from torch import nn
 
 from ..analyse import leaks
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, Chosen, PerHead
 from ..graphs import causal
 from .given import sized
 from .rows import each
@@ -95,7 +95,8 @@ def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
             "generate needs the graph of the whole sequence at its start, but a function of the batch gets the tokens "
             "so far; pass a function of the length"
         )
-    return sized(slot.given, length)
+    graph = sized(slot.given, length)
+    return graph.union() if isinstance(graph, Chosen) else graph
 
 
 def _first(graph: AttentionGraph | PerHead, length: int) -> AttentionGraph | PerHead:

@@ -119,7 +119,7 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
     return given
 
 
-def _first_sources(graph: Graph, length: int) -> Graph:
+def _first_sources(graph: AttentionGraph | PerHead, length: int) -> Graph:
     if isinstance(graph, PerHead):
         return each(graph, lambda one: one.subgraph(targets=range(one.num_targets), sources=range(length)))
     return graph.subgraph(targets=range(graph.num_targets), sources=range(length))

@@ -39,8 +39,9 @@ def patch(model: nn.Module, graph: Any) -> Patch:
 
     Args:
         model: Any model of ``transformers`` behind its attention interface, also in a PEFT adapter.
-        graph: An :class:`AttentionGraph`, :class:`Pattern` or :class:`PerHead` for all layers; or a list with one for
-            each layer; or a dict of them by layer, role ("encoder", "decoder", "cross") or name of a stack, which
+        graph: An :class:`AttentionGraph`, :class:`Pattern` or :class:`PerHead` for all layers, also a pattern whose
+            edges are chosen in each call, ``top_k(..., 8, within=causal(...))``; or a list with one for each layer; or
+            a dict of them by layer, role ("encoder", "decoder", "cross") or name of a stack, which
             leaves other layers as they are; or a function of the length, or of named inputs of the model
             (``lambda input_ids, attention_mask: ...``), that returns a graph, or a list of one for each example;
             "model" for the model's own connectivity, as graphs; "saved" for the graphs in its configuration.

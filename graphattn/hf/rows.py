@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerHead, disjoint_union
+from ..graph import AttentionGraph, Chosen, PerHead, disjoint_union
 from ..models.generation.continuation import each as each
 from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
-Graph = AttentionGraph | PerHead
+Graph = AttentionGraph | PerHead | Chosen
 _FEW = 8  # most spans of sources that are copied span by span
 _AT_ONCE = 64  # targets whose sources are looked up together
 
@@ -35,26 +35,34 @@ class Job:
         missing: bool (B, k): sources that pad the row of a step.
         reads_all: True if every target reads all of the selected sources.
         spans: The sources as a few ranges, which are copied faster than single positions; else empty.
+        each: In place of one run, a run of each sequence with its row: their edges are chosen one by one.
     """
 
     graph: Graph
-    targets: range | Index
+    targets: range | Tensor | Index
     sources: range | Tensor | Index
     missing: Tensor | None = None
     reads_all: bool = False
     spans: tuple[range, ...] = ()
+    each: "tuple[tuple[int, Job], ...]" = ()
 
 
 def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) -> Job:
     """The run of graphs, one for each piece of the frame, each on the first nodes of its graph."""
     steps = frame.targets == 1 and all(piece.targets.size == 1 for piece in frame.pieces)
     steps = steps and (frame.alike or len(frame.pieces) == batch)
-    if steps and not any(isinstance(graph, PerHead) for graph in graphs):
+    if steps and not any(isinstance(graph, PerHead | Chosen) for graph in graphs):
         return _step(graphs, frame, device)  # type: ignore[arg-type]
     parts = [_part(graph, piece, device) for graph, piece in zip(graphs, frame.pieces, strict=True)]
     if frame.alike:
         places = (frame.pieces[0].targets.places, frame.pieces[0].sources.places)
         return Job(parts[0], *places)  # type: ignore[arg-type]
+    if any(isinstance(part, Chosen) for part in parts):
+        runs = [
+            (piece.row, Job(part, *(torch.as_tensor(span.places, device=device) for span in piece[1:3])))  # type: ignore[arg-type]
+            for part, piece in zip(parts, frame.pieces, strict=True)
+        ]
+        return Job(parts[0], range(0), range(0), each=tuple(runs))
     return Job(_union(parts), *_indices(frame.pieces, device))
 
 
@@ -62,6 +70,10 @@ def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
     """The graph from a piece's sources to its targets."""
     if isinstance(graph, PerHead):
         return each(graph, lambda one: _part_of_one(one, piece, device))
+    if isinstance(graph, Chosen):
+        if piece.sources.node:
+            raise GraphError(f"{graph!r} reads token 0, which the cache has dropped; pass a DynamicCache()")
+        return graph.part(piece.targets.nodes, piece.sources.end)
     return _part_of_one(graph, piece, device)
 
 
@@ -74,9 +86,10 @@ def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> A
     return graph.to(device)
 
 
-def check_written(graph: AttentionGraph | PerHead, piece: Piece) -> None:
+def check_written(graph: Graph, piece: Piece) -> None:
     """Refuse new targets that are sources of the token before them, which was computed without them."""
     before = torch.tensor([piece.targets.node - 1])
+    graph = graph.union() if isinstance(graph, Chosen) else graph
     for one in dict.fromkeys(graph.graphs) if isinstance(graph, PerHead) else [graph]:
         last = int(one.edges.rows(before).hi.amax()) if one.edges.rows(before).hi.numel() else 0
         if last > piece.targets.node:

@@ -16,6 +16,8 @@ KEY = "graphattn"  # of the configuration
 
 def to_data(given: Any) -> Any:
     """The graphs given to ``patch`` as JSON data; a function is stored by name."""
+    if isinstance(given, Pattern) and given.expression.has_functions:
+        return {"function": given.name}
     if isinstance(given, AttentionGraph | Pattern | PerHead):
         return {"graph": graph_to_dict(given)}
     if isinstance(given, dict):

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..arguments import shown
 from ..errors import ShapeError
 from ..graph import AttentionGraph, PerHead
+from ..graph.chosen import Chosen
 from ..graph.pattern import sized
 from ..nn import KeyValueCache
 from ..nn.blocks import EVERY, Graph
@@ -15,7 +16,7 @@ from ..nn.blocks import EVERY, Graph
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
-    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead) else graph
+    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead | Chosen) else graph
     if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
         raise ShapeError(f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}")
     padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)

@@ -108,7 +108,7 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
     layers = [graphs] * num_layers if isinstance(graphs, Layer) else layers_in(graphs)
     if len(layers) != num_layers:
         raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(layers)}")
-    result = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in layers]
+    result: list[Any] = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in layers]
     for graph in result:
         if not isinstance(graph, AttentionGraph | PerHead):
             raise no_graph(graph, "graphs must be AttentionGraphs")

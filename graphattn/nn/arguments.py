@@ -14,12 +14,13 @@ from ..convert import from_edge_index
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import advice, of_other_size
+from ..graph.chosen import Chosen
 from ..graph.pattern import sized
 from ..plans.edge_tensors import EdgeTensors
 
 Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")
-_GRAPHS = (AttentionGraph, PerHead, EdgeTensors)
+_GRAPHS = (AttentionGraph, PerHead, Chosen, EdgeTensors)
 
 
 def made_with(make: Callable[..., T], **sizes: Any) -> T:
@@ -120,7 +121,7 @@ def check_input(name: str, given: Any, width: int, reader: nn.Module, nodes: str
 
 def graph_of(
     graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0
-) -> AttentionGraph | PerHead | EdgeTensors:
+) -> AttentionGraph | PerHead | Chosen | EdgeTensors:
     """The graph; a pattern or an ``edge_index`` is sized to the number of features.
 
     ``past`` sources have no features here: a cache holds their keys.

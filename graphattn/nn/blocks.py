@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..arguments import check_flags, one_of, positive, width
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph import AttentionGraph, Chosen, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from . import loaders
 from .arguments import check_input, check_names
@@ -16,7 +16,7 @@ from .cache import AllOrNone, KeyValueCache
 from .feed_forward import Activation, DropPath, FeedForward
 from .graph_attention import GraphAttention
 
-Graph = AttentionGraph | PerHead | Pattern
+Graph = AttentionGraph | PerHead | Pattern | Chosen
 
 
 def make_norm(kind: str, embed_dim: int, eps: float, bias: bool = True) -> nn.Module:

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from ..arguments import floats, one_of, several
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, Chosen, PerHead
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..kernels.modes import can_read_values
 from ..plans.edge_tensors import EdgeTensors
 from .biases.constant import need_graph, sources, targets
 
-Graph = AttentionGraph | PerHead
+Graph = AttentionGraph | PerHead | Chosen
 
 
 def relative_positions(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> Tensor:

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from ..arguments import check_flags, one_of, positive, width
 from ..backends import EdgeWeights
 from ..backends.check import check, check_numbers
+from ..backends.chosen import as_bias_of_edges
 from ..backends.edge_attention import EdgeAttention
 from ..backends.heads import as_bias
 from ..backends.request import Inputs, Outputs
 from ..backends.run import run
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.chosen import Chosen
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
 from ..plans.edge_tensors import EdgeTensors
@@ -32,7 +34,7 @@ from .rotary import Rotary, check_rotary
 from .scores import Score, ScoreFunction, make_score
 from .scores.base import LayerScore
 
-Edges = AttentionGraph | PerHead | EdgeTensors
+Edges = AttentionGraph | PerHead | Chosen | EdgeTensors
 
 
 class GraphAttention(EdgeAttention):
@@ -222,7 +224,7 @@ class GraphAttention(EdgeAttention):
     def forward(
         self,
         x: Tensor | Pair,
-        graph: AttentionGraph | PerHead | EdgeTensors | Pattern | Tensor | None = None,
+        graph: Edges | Pattern | Tensor | None = None,
         *unnamed: Never,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
@@ -414,14 +416,16 @@ class GraphAttention(EdgeAttention):
         if self._is_observed():
             if isinstance(graph, EdgeTensors) and graph.positions is not None:
                 raise BackendError("an observed layer cannot run on a shard by heads, with rotary or held keys:", [])
-            inputs, edges = (as_bias(graph, inputs), graph.union()) if isinstance(graph, PerHead) else (inputs, graph)
+            edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
+            if isinstance(graph, PerHead | Chosen):
+                inputs = as_bias(graph, inputs) if isinstance(graph, PerHead) else as_bias_of_edges(graph, inputs)
             edge_index = edges._listed().edge_index.to(inputs.query.device)
             outputs = self.attend(edge_index, (graph.num_sources, graph.num_targets), inputs)
         elif isinstance(self.normalize, SinkSoftmax) and inputs.score is None:
             softmax = run(graph, replace(inputs, normalize=None), self.backend, return_weights, lse=True)
             outputs = with_sink(self.normalize, softmax, graph)
         else:
-            plain = inputs.normalize is None or self.backend != "auto"
+            plain = inputs.normalize is None or self.backend != "auto" or isinstance(graph, Chosen)
             summed = None if plain else linear(graph, inputs, return_weights)
             outputs = run(graph, inputs, self.backend, return_weights, False) if summed is None else Outputs(summed)
         alpha = outputs.alpha if return_weights else None
@@ -478,7 +482,7 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
     assert softmax.lse is not None
     share, alpha = sink.share(softmax.lse), softmax.alpha
     if alpha is not None:
-        edges = graph.union() if isinstance(graph, PerHead) else graph
+        edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
         alpha = alpha * gather(share, edges.target.to(share.device), -2)
     return Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype), alpha)
 

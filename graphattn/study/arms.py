@@ -5,9 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ..arguments import shown
 from ..errors import GraphError, OptionError
-from ..graph import AttentionGraph, Pattern
+from ..graph import AttentionGraph, Chosen, Pattern
 from .data import Data, Sample, samples
 
 
@@ -16,23 +19,33 @@ class Graphs:
     """The graphs of an arm.
 
     Args:
-        layers: One for each layer, the same for all samples; empty if every sample has its own.
+        layers: One for each layer, the same for all samples; empty if every sample has its own. Edges may be chosen
+            by what a layer reads.
         each: Of every sample, the same in all layers; empty if they share ``layers``.
     """
 
-    layers: tuple[AttentionGraph, ...] = ()
+    layers: tuple[Any, ...] = ()  # AttentionGraph or Chosen
     each: tuple[AttentionGraph, ...] = ()
 
-    def map(self, function: Callable[[AttentionGraph], AttentionGraph]) -> "Graphs":
+    @property
+    def chooses(self) -> bool:
+        """True if edges of a layer are chosen in each call."""
+        return any(isinstance(graph, Chosen) for graph in self.layers)
+
+    def possible(self) -> "Graphs":
+        """The arm with every edge that may be chosen."""
+        return self.map(lambda graph: graph.union() if isinstance(graph, Chosen) else graph)
+
+    def map(self, function: Callable[[Any], AttentionGraph]) -> "Graphs":
         """The arm with every graph changed; layers of one graph stay layers of one graph."""
-        made: dict[AttentionGraph, AttentionGraph] = {}
+        made: dict[Any, AttentionGraph] = {}
         for graph in (*self.layers, *self.each):
             if graph not in made:
                 made[graph] = function(graph)
         return replace(self, layers=tuple(map(made.get, self.layers)), each=tuple(map(made.get, self.each)))  # type: ignore[arg-type]
 
     @property
-    def first(self) -> AttentionGraph:
+    def first(self) -> Any:
         """One of them, to look at."""
         return (self.layers or self.each)[0]
 
@@ -40,7 +53,7 @@ class Graphs:
         """Of samples' own graphs a few, evenly chosen."""
         return replace(self, each=self.each[:: max(1, len(self.each) // most)][:most])
 
-    def some(self, most: int = 8) -> list[tuple[AttentionGraph, ...]]:
+    def some(self, most: int = 8) -> list[tuple[Any, ...]]:
         """The layers of a few samples: (one graph for each layer) of each."""
         return [self.layers] if self.layers else [(graph,) for graph in self.few(most).each]
 
@@ -49,7 +62,7 @@ class Graphs:
         result, known = hashlib.sha256(), {}
         for graph in (*self.layers, *self.each):
             if graph not in known:
-                edges = graph.edge_index.cpu().contiguous().numpy().tobytes()
+                edges = _choice(graph) if isinstance(graph, Chosen) else _bytes(graph.edge_index)
                 known[graph] = hashlib.sha256(f"{graph.num_targets} {graph.num_sources} ".encode() + edges).digest()
             result.update(known[graph])
         return result.hexdigest()[:16]
@@ -71,7 +84,9 @@ def graphs_of(name: str, arm: Any, data: Data, num_layers: int) -> Graphs:
         return Graphs(layers=tuple(graphs.first for graphs in of_layers))
     if isinstance(arm, Pattern) and not arm.on_points and data.sizes is None:
         arm = arm(data.num_nodes)
-    if isinstance(arm, AttentionGraph):
+    if isinstance(arm, Chosen) and arm.expression.has_functions:
+        raise OptionError(f"arm {name!r} chooses by a function, {arm.name}; call it in a study.CustomModel")
+    if isinstance(arm, AttentionGraph | Chosen):
         _check_fit(name, arm, data.num_nodes)
         if data.sizes is not None:
             raise GraphError(f"arm {name!r} is one graph, and samples differ in size; give a pattern, or a function")
@@ -93,13 +108,29 @@ def _of_sample(name: str, arm: Any, sample: Sample) -> AttentionGraph:
         raise OptionError(f"arm {name!r} is a recipe of places, {arm.name}, and the data has none; give pos")
     else:
         graph = arm(sample.pos if arm.on_points else sample.num_nodes)
+    if isinstance(graph, Chosen):
+        raise OptionError(
+            f"arm {name!r} chooses edges in each call, and needs samples of one size, read by one pattern"
+        )
     if not isinstance(graph, AttentionGraph):
         raise OptionError(f"arm {name!r} must give a graph of sample {sample.index}, got {shown(graph)}")
     _check_fit(f"{name} of sample {sample.index}", graph, sample.num_nodes)
     return graph
 
 
-def _check_fit(name: str, graph: AttentionGraph, nodes: int) -> None:
+def _choice(graph: Chosen) -> bytes:
+    """What tells a choice from others: its calls, and their tensors."""
+    held: list[Any] = []
+    text = graph.expression.text(held)
+    parts = [_bytes(x.edge_index if isinstance(x, AttentionGraph) else torch.as_tensor(x)) for x in held]
+    return b"".join([text.encode(), *parts])
+
+
+def _bytes(x: Tensor) -> bytes:
+    return x.cpu().contiguous().numpy().tobytes()
+
+
+def _check_fit(name: str, graph: AttentionGraph | Chosen, nodes: int) -> None:
     if (graph.num_targets, graph.num_sources) != (nodes, nodes):
         sizes = f"{graph.num_targets:,} targets and {graph.num_sources:,} sources"
         raise GraphError(f"arm {name!r} has {sizes}, the data {nodes:,} nodes; a pattern, causal(...), takes any size")

@@ -306,6 +306,7 @@ def _words(given: Any, argument: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_causal(name: str, graphs: Graphs) -> None:
+    graphs = graphs.possible()
     for graph in dict.fromkeys((*graphs.layers, *graphs.each)):
         if reads_later(graph):
             raise GraphError(

@@ -23,8 +23,11 @@ def everything(graphs: Graphs, is_causal: bool) -> Graphs:
 
 
 def is_structured(graphs: Graphs, is_causal: bool) -> bool:
-    """Whether a graph of an arm is neither all pairs nor nodes by themselves, so that a rewiring is another one."""
-    return any(_between(graph, is_causal) for graph in dict.fromkeys((*graphs.layers, *graphs.each)))
+    """Whether a graph of an arm is neither all pairs nor nodes by themselves, so that a rewiring is another one; edges
+    that are chosen have none."""
+    return not graphs.chooses and any(
+        _between(graph, is_causal) for graph in dict.fromkeys((*graphs.layers, *graphs.each))
+    )
 
 
 def _between(graph: AttentionGraph, is_causal: bool) -> bool:

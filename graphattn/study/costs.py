@@ -42,7 +42,7 @@ def operations(comparison: Comparison, graphs: Graphs) -> float:
 
     A backward pass takes twice as many, of every arm.
     """
-    model, stacks = comparison.model, graphs.some(_SAMPLES)
+    model, stacks = comparison.model, graphs.possible().some(_SAMPLES)
     assert isinstance(model, Model)
     stacks = [layers if len(layers) == model.layers else layers * model.layers for layers in stacks]
     return mean(flops(list(s), model.width, model.heads, hidden=model.hidden).total for s in stacks)

@@ -23,9 +23,11 @@ _SAMPLES = 64  # of which homophily is counted
 
 def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     """Reach, ceiling and covariates of an arm; of rewirings those of seed 0; of samples' own graphs means of a few; of
-    layers that differ the mean of their edges, and degrees and the spectrum of the first."""
+    layers that differ the mean of their edges, and degrees and the spectrum of the first; of a choice those of all
+    edges that may be chosen."""
     kind, of = comparison.kinds[name]
     graphs = comparison.graphs.get(of if kind == "shuffled" else name) or comparison.rewiring(of, 0, 0)
+    graphs = graphs.possible()
     found = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([one[key] for one in found]) for key in found[0]}
     share, law = _reached(comparison, graphs)

@@ -45,6 +45,9 @@ CENTROIDS = best(cosines(torch.arange(5), TOKENS), 10)
 TOP = best(cosines(TOKENS, TOKENS, 0.13), 6)
 MIXTURE, CHOICE = best(cosines(TOKENS[:40], EXPERTS), 2), best(cosines(EXPERTS, TOKENS[:40]), 10)
 
+ROUTE = [max(range(3), key=lambda c: math.cos((t + 1) * (c + 1))) for t in range(48)]
+BLOCKS = [sorted(range(t // 8), key=lambda c: -math.cos(t * c * 0.7))[:2] for t in range(48)]
+
 #: Name -> (targets, sources, rule of t and s).
 RULES = {
     "full": (48, 48, lambda t, s: True),
@@ -103,6 +106,8 @@ RULES = {
     ),
     "Routing Transformer": (48, 48, lambda t, s: s <= t and RANK[t] % 5 == RANK[s] % 5),
     "Routing Transformer, balanced": (48, 48, lambda t, s: s <= t and any(t in c and s in c for c in CENTROIDS)),
+    "Routing Transformer, by centroids": (48, 48, lambda t, s: s <= t and ROUTE[t] == ROUTE[s]),
+    "MoBA": (48, 48, lambda t, s: s <= t and (t // 8 == s // 8 or s // 8 in BLOCKS[t])),
     "top-k scores": (48, 48, lambda t, s: s in TOP[t]),
     "mixture of experts": (40, 8, lambda t, s: s in MIXTURE[t]),
     "expert choice": (40, 8, lambda t, s: t in CHOICE[s]),

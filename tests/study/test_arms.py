@@ -1,5 +1,6 @@
 """Arms are graphs before anything is trained, and controls are what they claim to be."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -293,3 +294,27 @@ def test_a_graph_without_edges_is_an_arm():
 def test_layers_may_differ():
     graphs = graphs_of("a", [WINDOW, ga.graphs.full(...)], tiny_data(), 2)
     assert [graph.num_edges for graph in graphs.layers] == [WINDOW.num_edges, N * N]
+
+
+def test_an_arm_may_choose_its_edges_by_what_its_layers_read(tmp_path):
+    """Trained as other arms are; its law is that of all edges it may choose, and its key that of its choice."""
+    some = ga.graphs.top_k(..., 2, within=ga.graphs.causal(...))
+    near = [ga.graphs.routed(..., torch.full((2, 4), x)) & ga.graphs.causal(...) for x in (0.0, 1.0)]
+    about = compared({"chosen": some, "a": near[0], "b": near[1]}, tiny_data(causal=True))
+    assert list(about.kinds) == ["chosen", "a", "b", "self", "full", "shuffled labels, chosen"]
+    assert len(set(about.edges.values())) == 5
+    told = predicted(about, "chosen")
+    assert (told["edges"], told["degree_most"]) == (N * (N + 1) // 2, N)
+    with pytest.raises(ga.errors.GraphError, match="reads later nodes"):
+        compared({"chosen": ga.graphs.top_k(..., 2)}, tiny_data(causal=True))
+    with pytest.raises(OptionError, match="chooses by a function, top_k"):
+        compared({"chosen": ga.graphs.top_k(..., 2, score=torch.matmul)})
+    with pytest.raises(OptionError, match="needs samples of one size"):
+        compared({"chosen": some}, tiny_data(sizes=torch.full((SAMPLES,), N - 1)))
+    for positions in ("none", "relative", "rotary"):
+        network = Network(about.model, about.data, "mean", positions)
+        logits = {arm: Reading(about.data, about.graphs[arm])(network, torch.arange(5)) for arm in ("chosen", "full")}
+        assert not torch.allclose(logits["chosen"], logits["full"], atol=1e-4)
+    tiny_run(tmp_path, {"chosen": some}, tiny_data(causal=True), controls=("full",), budgets=[study.Budget(11, 3)])
+    trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert {(trial["arm"], trial["state"]) for trial in trials} == {("chosen", "done"), ("full", "done")}

@@ -91,6 +91,8 @@ class _Writer:
         return plain
 
     def _pattern(self, pattern: Pattern) -> dict[str, Any]:
+        if pattern.expression.has_functions:
+            raise GraphError(f"{pattern!r} has a function, which cannot be saved; save the code that makes it")
         plain = self._expression(pattern.expression)
         if plain is None:
             raise GraphError(

@@ -210,6 +210,19 @@ _DATA = (
         "Roy 2020",
     ),
     _named(
+        "Routing Transformer, by centroids",
+        "the tokens of the same centroid so far",
+        "routed(torch.cos(torch.arange(1, 49)[:, None] * torch.arange(1, 4)), torch.eye(3)) & causal(48)",
+        "Roy 2020",
+    ),
+    _named(
+        "MoBA",
+        "the best blocks before, by the mean of their keys, and the own block so far",
+        "top_k(torch.cos(torch.arange(48)[:, None] * torch.arange(6) * 0.7), 2, blocks=8, "
+        "within=causal(48) - (own := block_local(48, 8, causal=True))) | own",
+        "Lu 2025",
+    ),
+    _named(
         "top-k scores",
         "the k highest scores of each token",
         "top_k(torch.cos(torch.arange(48)[:, None] * torch.arange(48) * 0.13), 6)",

@@ -19,6 +19,7 @@ from .labels import ranked as ranked
 from .basic import global_tokens as global_tokens
 from .random_edges import random_sources as random_sources
 from .random_edges import erdos_renyi as erdos_renyi
+from .data_dependent import routed as routed
 from .data_dependent import top_k as top_k
 from .data_dependent import lsh_buckets as lsh_buckets
 from .bipartite import cross as cross

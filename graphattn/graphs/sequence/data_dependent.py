@@ -1,71 +1,258 @@
 """Graphs from the values of a layer: scores, hashes."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ...arguments import function
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
+from ...graph.advice import no_graph
+from ...graph.chosen import Content, with_sources_moved
 from ...graph.expression import builder
+from ...graph.forms import partition
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
+from ...graph.pattern import sizable
 from ..arguments import call, flag, integers, one_of, stored, whole
+from .basic import documents
+from .bipartite import cross
+
+_AT_ONCE = 1 << 24  # scores whose highest are found together
+ScoreOfNodes = Callable[[Tensor, Tensor], Tensor]
 
 
+@sizable
 @builder
-def top_k(scores: Tensor, k: int) -> AttentionGraph:
-    r"""Every target reads the ``k`` sources of highest score.
+def top_k(
+    scores: Tensor,
+    k: int,
+    *,
+    blocks: int | AttentionGraph | None = None,
+    within: AttentionGraph | None = None,
+    score: ScoreOfNodes | None = None,
+) -> AttentionGraph:
+    r"""Every target reads the ``k`` sources of highest score, or the members of the ``k`` best blocks of sources.
 
     .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources by } (-a_{ts}, s), \; a_{ts} > -\infty \}
 
+    With ``...`` for the scores, ``top_k(..., 8, within=causal(...))``, it is a pattern for layers, ``attention`` and
+    ``ga.patch``: each example and head chooses, in every call, by :math:`a_{ts} = \langle q_t, k_s \rangle`, or by the
+    mean of the keys of each block. Algebra adds what is always read: ``top_k(...) | sliding_window(..., 16)``.
+
     Args:
-        scores: (T, S) numbers; -inf is never an edge, so a target may have fewer than ``k``.
-        k: Sources of every target, at most S.
+        scores: (T, S) numbers; -inf is never an edge, so a target may have fewer than ``k``. (T, C) for C blocks.
+        k: Sources of every target, or blocks, at most as many as there are.
+        blocks: Sources that are chosen together: a number b for blocks of b consecutive ones, of which the last may be
+            cut, or a graph from S sources to C blocks, such as :func:`~graphattn.graphs.clusters`.
+        within: The edges that may be chosen, T x S; a block, only if all its members are. All by default.
+        score: In place of the product, for open scores: ``score(query, key)`` of (B, T, H, D) and (B, S, H_kv, D)
+            returns (B, h, T, S), or (B, h, T, C) with blocks, for h choices that ``H / h`` heads share.
     Returns:
         Listed edges on the device of ``scores``, by target, then from the highest score; of equal scores the lowest
-        source wins. The choice has no gradient: run attention on the graph with differentiable scores.
+        source wins. The choice has no gradient; queries and keys get theirs from the attention along its edges, and a
+        ``score`` of its own gets none: multiply outputs by a gate, or train it by another loss.
         ``top_k(scores.T, k).reverse()`` lets every source choose its targets (expert choice).
     Raises:
-        GraphError: If ``scores`` is not a (T, S) tensor of real numbers, holds a NaN, or ``k`` exceeds S.
+        GraphError: If ``scores`` is not a (T, S) tensor of real numbers, holds a NaN, or ``k`` exceeds S; or another
+            argument does not fit.
     Source:
-        Zhao et al. 2019 (Explicit Sparse Transformer); as a mixture of experts, Shazeer et al. 2017.
-        *What differs* from ``sparse_topk`` of x-transformers: it keeps all scores equal to the k-th.
+        Zhao et al. 2019 (Explicit Sparse Transformer); as a mixture of experts, Shazeer et al. 2017; blocks by the mean
+        of their keys, Lu et al. 2025 (MoBA). *What differs* from ``sparse_topk`` of x-transformers: it keeps all scores
+        equal to the k-th. A NaN in a query or key is chosen first, and so is seen in the output.
     Example:
         >>> print(top_k(torch.tensor([[0.3, 0.1, 0.9], [0.5, 0.5, 0.5]]), 2))
         AttentionGraph(top_k(<(2, 3)>, 2): 3 sources -> 2 targets, 4 edges, density 0.667, listed)
         █ · █
         █ █ ·
+        >>> top_k(..., 2, blocks=16)  # of the keys of a call
+        Pattern(top_k(..., 2, blocks=16))
     """
+    k = whole(k, "k")
+    if isinstance(scores, Content):
+        return _of_content(scores, k, blocks, within, score)
+    if score is not None:
+        raise GraphError("score computes open scores, top_k(..., k, score=score); these are given")
     if stored(scores, "scores").dim() != 2:
         raise GraphError(f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head")
     if scores.dtype == torch.bool or scores.is_complex():
         raise GraphError(f"scores must be real numbers, got {str(scores.dtype).removeprefix('torch.')}")
-    k, (T, S) = whole(k, "k"), scores.shape
-    if k > S:
-        raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
+    if k > scores.shape[1]:
+        raise GraphError(f"k must be at most the number of sources, got k={k} of {scores.shape[1]}")
     scores = scores.detach()
     if bool((bad := scores.isnan()).any()):
         target, source = torch.nonzero(bad)[0].tolist()
         raise GraphError(f"scores must not be NaN, got NaN at [{target}, {source}]")
-    source = _highest(scores, k)
-    target = torch.arange(T, device=scores.device)[:, None].expand_as(source)
-    keep = scores.gather(1, source) != -torch.inf
-    edges = listed(target[keep], source[keep], T, S, has_repeats=False)
-    return AttentionGraph(edges, call("top_k", scores, k), scores.device)
+    if isinstance(blocks, int) and within is None:
+        raise GraphError("blocks of a number need within, which says how many sources there are; or give a graph")
+    groups, readable = _groups(blocks, within, getattr(within, "num_sources", scores.shape[1]))
+    if readable is not None:
+        scores = scores.masked_fill(~_mask_of(readable, (len(scores), scores.shape[1]), scores.device), -torch.inf)
+    made = _chosen(scores[None], k)
+    name = call("top_k", scores, k, **({"blocks": blocks, "within": within} if groups or within else {}))
+    return replace(made if groups is None else made @ groups, name=name)
+
+
+def _of_content(
+    content: Content,
+    k: int,
+    blocks: int | AttentionGraph | None,
+    within: AttentionGraph | None,
+    score: ScoreOfNodes | None,
+) -> AttentionGraph:
+    """The edges that the heads of all examples choose, side by side; without queries, those that they may."""
+    T, S, query, key = content.num_targets, content.num_sources, content.query, content.key
+    groups, readable = _groups(blocks, within, S)
+    size = (T, S if groups is None else groups.num_targets)
+    may = cross(*size) if readable is None else readable
+    _mask_of(may, size, None)
+    if query is None or key is None:
+        return may if groups is None else may @ groups
+    (B, _, H, _), wide = query.shape, torch.promote_types(query.dtype, torch.float32)
+    if score is None:
+        pooled = key if groups is None else _means(key, groups)
+        of_query, of_key = query.movedim(2, 1).to(wide), pooled.movedim(2, 1).to(wide)
+        of_key = of_key.repeat_interleave(H // max(1, of_key.shape[1]), 1)
+        scores = (of_query @ of_key.mT).flatten(0, 1)
+    else:
+        scores = function(score, "score", "query, key")(query, key).detach()
+        h = scores.shape[1] if scores.dim() == 4 else 0
+        if scores.shape != (B, h, *size) or not h or H % h:
+            got = tuple(scores.shape)
+            raise GraphError(f"score must return ({B}, h, {T}, {size[1]}), where h divides {H} heads, got {got}")
+        scores = scores.flatten(0, 1)
+    scores = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)
+    if readable is not None:
+        scores = scores.masked_fill(~_mask_of(readable, size, query.device), -torch.inf)
+    made = _chosen(scores, min(k, size[1]), B * H // max(1, len(scores)))
+    start = torch.arange(B * H, device=made.device).repeat_interleave(T)
+    if groups is None:
+        return with_sources_moved(made, start * S, B * H * S)
+    return with_sources_moved(made @ groups, start * S, B * H * S)
+
+
+def _groups(
+    blocks: int | AttentionGraph | None, within: AttentionGraph | None, num_sources: int
+) -> tuple[AttentionGraph | None, AttentionGraph | None]:
+    """The graph from sources to blocks, and what may be chosen: sources, or the blocks with all members readable."""
+    for name, given in (("within", within), ("blocks", blocks)):
+        if given is not None and not isinstance(given, AttentionGraph | int):
+            raise no_graph(given, f"{name} of given scores is a graph; a pattern is for open ones, top_k(..., k)")
+    if blocks is None:
+        return None, within
+    if isinstance(blocks, AttentionGraph):
+        groups = blocks
+    else:
+        size = whole(blocks, "blocks", 1)
+        of_source = torch.arange(num_sources) // size
+        groups = AttentionGraph(partition(torch.arange(-(-num_sources // size)), of_source))
+    if not bool(groups.in_degree.all()):
+        raise GraphError(f"blocks must have members, block {int(groups.in_degree.argmin())} has none; renumber them")
+    if within is None:
+        return groups, None
+    return groups, within._remember(("blocks", blocks), lambda: ~(~within @ groups.reverse()))
+
+
+def _mask_of(graph: AttentionGraph, size: tuple[int, int], device: torch.device | None) -> Tensor:
+    """bool (T, C), cached; for no device, a check of the size alone."""
+    if (graph.num_targets, graph.num_sources) != size:
+        got = (graph.num_targets, graph.num_sources)
+        raise GraphError(f"within and blocks must fit (targets, sources) {size}, got {got}")
+    return torch.empty(0) if device is None else graph._remember(("mask", device), lambda: graph.mask().to(device))
+
+
+def _means(key: Tensor, groups: AttentionGraph) -> Tensor:
+    """The mean of the keys (B, S, H, D) of each block, (B, C, H, D)."""
+    edges, wide = groups._listed().to(key.device), torch.promote_types(key.dtype, torch.float32)
+    members = key.movedim(1, 0).to(wide).index_select(0, edges.source[edges.order])  # by block
+    return torch.segment_reduce(members, "mean", lengths=groups.in_degree.to(key.device)).movedim(0, 1)
+
+
+def _chosen(scores: Tensor, k: int, heads: int = 1) -> AttentionGraph:
+    """The best of scores (G, T, C), as a graph of ``G * heads * T`` targets, where ``heads`` share a choice."""
+    G, T, C = scores.shape
+    few = max(1, _AT_ONCE // max(1, T * C))
+    parts = [_highest(part.flatten(0, 1), k) for part in scores.split(few)]
+    source = torch.cat(parts) if parts else torch.empty(0, k, dtype=torch.int64, device=scores.device)
+    keep = scores.flatten(0, 1).gather(1, source) != -torch.inf
+    source, keep = (x.view(G, T, k).repeat_interleave(heads, 0).flatten(0, 1) for x in (source, keep))
+    target = torch.arange(len(source), device=scores.device)[:, None].expand_as(source)
+    edges = listed(target[keep], source[keep], len(source), C, has_repeats=False)
+    return AttentionGraph(edges, "top_k", scores.device)
 
 
 def _highest(scores: Tensor, k: int) -> Tensor:
     """The sources (T, k) of the highest scores, highest first; of equal ones the lowest source first."""
-    if k == 0:
-        return torch.empty(len(scores), 0, dtype=torch.int64, device=scores.device)
-    least = scores.topk(k, dim=1).values[:, -1:]
-    above, equal = scores > least, scores == least  # topk may return any of the equal ones
-    first = equal.cumsum(1) <= k - above.sum(1, keepdim=True)
-    source = torch.nonzero(above | (equal & first))[:, 1].view(-1, k)
-    order = torch.sort(scores.gather(1, source), dim=1, descending=True, stable=True).indices
-    return source.gather(1, order)
+    value, source = scores.topk(min(k + 1, scores.shape[1]), dim=1)  # it may return any of the equal ones
+    tied = ((value[:, 1:] == value[:, :-1]) & (value[:, 1:] > -torch.inf)).any(1)
+    source = source[:, :k]
+    if bool(tied.any()):
+        scores, value = scores[tied], value[tied]
+        least = value[:, k - 1 : k]
+        above, equal = scores > least, scores == least
+        first = equal.cumsum(1) <= k - above.sum(1, keepdim=True)
+        best = torch.nonzero(above | (equal & first))[:, 1].view(-1, k)
+        order = torch.sort(scores.gather(1, best), dim=1, descending=True, stable=True).indices
+        source[tied] = best.gather(1, order)
+    return source
+
+
+@sizable
+@builder
+def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
+    r"""A target reads the sources that are routed to its cluster, that of the centroid with the highest product.
+
+    .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \arg\max_c \langle x, \mu_c \rangle
+
+    With ``...`` for the features it is a pattern: each example and head routes its queries and keys in every call, and
+    a target reads the keys in the cluster of its query: ``routed(..., centroids) & causal(...)``.
+
+    Args:
+        features: (N, D) numbers.
+        centroids: (C, D) numbers; for an open pattern also (H, C, D), for each head its own. Rows of a random matrix
+            and their negatives are the hash of Reformer.
+    Returns:
+        A rule on the device of ``features``; of equal products the lowest centroid wins. Routes have no gradient:
+        queries and keys get theirs from the attention along the edges, centroids none.
+    Raises:
+        GraphError: If the shapes do not fit.
+    Source:
+        Roy et al. 2021 (Routing Transformer). *What differs:* there every centroid takes its w best tokens, and is then
+        moved to their mean; clusters here have any size, and move when a new pattern is made.
+    Example:
+        >>> print(routed(torch.tensor([[2.0], [-1.0], [3.0]]), torch.tensor([[-1.0], [1.0]])))
+        AttentionGraph(routed(<(3, 1)>, <(2, 1)>): 3 nodes, 5 edges, density 0.556, rule)
+        █ · █
+        · █ ·
+        █ · █
+    """
+    stored(centroids, "centroids")
+    if not isinstance(features, Content):
+        routes = _routes(stored(features, "features"), centroids, "(N, D)")
+        return replace(documents(routes), name=call("routed", features, centroids))
+    query, key = features.query, features.key
+    if query is None or key is None:
+        return cross(features.num_targets, features.num_sources)
+    of_query, of_key = query.movedim(2, 1), key.movedim(2, 1)
+    of_key = of_key.repeat_interleave(of_query.shape[1] // max(1, of_key.shape[1]), 1)
+    copy = torch.arange(features.copies).unsqueeze(-1) * centroids.shape[-2]
+    labels = [(_routes(x, centroids, "(H, N, D)").flatten(0, 1).cpu() + copy).flatten() for x in (of_query, of_key)]
+    return AttentionGraph(partition(*labels), "routed", query.device)
+
+
+def _routes(x: Tensor, centroids: Tensor, expected: str) -> Tensor:
+    """The centroid of each node, int64 (..., N)."""
+    axes = (2,) if x.dim() == 2 else (2, 3)
+    fits = x.dim() > 1 and centroids.dim() in axes and centroids.shape[-2] and centroids.shape[-1] == x.shape[-1]
+    if not fits or (centroids.dim() == 3 and len(centroids) != x.shape[-3]):
+        got = f"{tuple(centroids.shape)} for features {tuple(x.shape)}"
+        raise GraphError(f"centroids must be (C, D), or (H, C, D) for heads, for features {expected}, got {got}")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (x.detach().to(wide) @ centroids.to(x.device, wide).mT).argmax(-1)
 
 
 @builder

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...errors import ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...graph.advice import no_graph
+from ...graph.chosen import Chosen
 from ...graph.modes import constant_result
 from ...plans.cache import cached
 from ..positions import pair_of_positions
@@ -17,12 +18,12 @@ from ..positions import pair_of_positions
 
 def need_graph(graph: Any) -> None:
     """Refuse anything but a graph."""
-    if not isinstance(graph, AttentionGraph | PerHead):
+    if not isinstance(graph, AttentionGraph | PerHead | Chosen):
         raise no_graph(graph, "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))")
 
 
 def of_edges(
-    graph: AttentionGraph | PerHead, make: Callable[..., Tensor], *arguments: Any, device: torch.device
+    graph: AttentionGraph | PerHead | Chosen, make: Callable[..., Tensor], *arguments: Any, device: torch.device
 ) -> Tensor:
     """``make(graph, *arguments)``, a tensor cached for this graph on this device; for :class:`PerHead`, its union.
 
@@ -34,25 +35,25 @@ def of_edges(
 
 @constant_result  # a constant of compiled code, guarded by the graph's identity
 def _constant(
-    graph: AttentionGraph | PerHead, make: Callable[..., Tensor], device: torch.device, *arguments: Any
+    graph: AttentionGraph | PerHead | Chosen, make: Callable[..., Tensor], device: torch.device, *arguments: Any
 ) -> tuple[Tensor]:
-    edges = graph.union() if isinstance(graph, PerHead) else graph
+    edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
     key = tuple(ref(argument) if isinstance(argument, AttentionGraph) else argument for argument in arguments)
     return (cached(edges, (make, key, device), lambda: make(edges, *arguments).to(device)),)
 
 
-def targets(graph: AttentionGraph | PerHead, device: torch.device) -> Tensor:
+def targets(graph: AttentionGraph | PerHead | Chosen, device: torch.device) -> Tensor:
     """The target of each edge, int64 (E,), cached for this graph on this device."""
     return of_edges(graph, _target, device=device)
 
 
-def sources(graph: AttentionGraph | PerHead, device: torch.device) -> Tensor:
+def sources(graph: AttentionGraph | PerHead | Chosen, device: torch.device) -> Tensor:
     """The source of each edge, int64 (E,), cached for this graph on this device."""
     return of_edges(graph, _source, device=device)
 
 
 def offsets(
-    graph: AttentionGraph | PerHead, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
+    graph: AttentionGraph | PerHead | Chosen, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
 ) -> Tensor:
     """Position of the source minus position of the target, (E,) or (..., E).
 

@@ -1,0 +1,238 @@
+"""Graphs whose edges depend on content: chosen by the queries and keys of each call of attention."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from . import runs as _runs
+from .edges import Edges
+from .expression import METHODS, Expression, built, function_of
+from .filled import OfSize, filled, leaves_open
+from .graph import AttentionGraph, disjoint_union
+from .listed import listed
+from .modes import not_compiled, without_modes
+from .pickles import Immutable
+
+#: Arguments of builders that queries and keys give.
+CONTENT = ("scores", "features")
+_KEPT_METHODS = ("reverse", "k_hop", "with_self_loops", "without_self_loops")
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a builder chooses by: the queries and keys of a call, or none, to give every edge that it may choose.
+
+    Args:
+        num_targets: T.
+        num_sources: S.
+        query: (B, T, H, D), all examples in one axis.
+        key: (B, S, H_kv, D).
+        device: The device of the result.
+    """
+
+    num_targets: int
+    num_sources: int
+    query: Tensor | None = None
+    key: Tensor | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def copies(self) -> int:
+        """B * H, the graphs that stand side by side."""
+        return 1 if self.query is None else self.query.shape[0] * self.query.shape[2]
+
+
+@not_compiled
+@dataclass(frozen=True, eq=False, repr=False)
+class Chosen(Immutable):
+    """A graph whose edges are chosen by the queries and keys of each call, for every example and head.
+
+    A pattern that waits for content, such as ``top_k(..., 8, within=causal(...))``, gives it at a size. Tensors of
+    edges (score biases, edge features, weights) are in the edge order of :meth:`union`, all edges that may be chosen;
+    the weight of an edge that is not chosen is 0. The choice has no gradient: queries and keys get theirs through the
+    scores of the chosen edges.
+
+    Args:
+        expression: The calls of builders, with ``...`` for what they choose by.
+        size: T and S of the whole graph.
+        rows: The targets; all by default. A continued sequence has its new tokens alone.
+
+    Raises:
+        GraphError: If a choice is subtracted or complemented, or global tokens are put before it.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> x = torch.eye(4)[:, None]  # four nodes of one head
+        >>> out = ga.attention(x, x, x, ga.graphs.top_k(..., 1), return_weights=True)  # each reads the most alike
+        >>> out.weights.dense()[0]
+        tensor([[1., 0., 0., 0.],
+                [0., 1., 0., 0.],
+                [0., 0., 1., 0.],
+                [0., 0., 0., 1.]])
+    """
+
+    expression: Expression
+    size: tuple[int, int]
+    rows: range | None = None
+    _memo: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        _check_joins(self.expression)
+        self.union()  # sizes that do not fit are refused now
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_memo": {}}
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Chosen, (self.expression, self.size, self.rows)
+
+    @property
+    def targets(self) -> range:
+        """The targets among those of the whole graph."""
+        return range(self.size[0]) if self.rows is None else self.rows
+
+    @property
+    def num_targets(self) -> int:
+        """T, the nodes that read."""
+        return len(self.targets)
+
+    @property
+    def num_sources(self) -> int:
+        """S, the nodes that may be read."""
+        return self.size[1]
+
+    @property
+    def num_edges(self) -> int:
+        """E, the number of edges that may be chosen."""
+        return self.union().num_edges
+
+    @property
+    def source(self) -> Tensor:
+        """int64 (E,): the sources of the edges that may be chosen."""
+        return self.union().source
+
+    @property
+    def target(self) -> Tensor:
+        """int64 (E,): their targets."""
+        return self.union().target
+
+    @property
+    def name(self) -> str:
+        """The name that ``repr`` shows."""
+        return str(self.expression)
+
+    @property
+    def is_rule(self) -> bool:
+        """True: the edges of a call are on the device of its query."""
+        return True
+
+    @property
+    def device(self) -> torch.device:
+        """The device of :meth:`union`."""
+        return self.union().device
+
+    def to(self, device: torch.device | str) -> "Chosen":
+        """Itself: the edges of a call are on the device of its query."""
+        return self
+
+    def part(self, targets: range, num_sources: int) -> "Chosen":
+        """Some targets, with the sources up to ``num_sources``; of a sequence these are all of its tokens so far."""
+        if targets == self.targets and num_sources == self.num_sources:
+            return self
+        rows = num_sources if self.size[0] == self.size[1] else self.size[0]
+        return replace(self, size=(rows, num_sources), rows=None if targets == range(rows) else targets)
+
+    def union(self) -> AttentionGraph:
+        """Every edge that may be chosen: what reach, leaks and ceilings are computed of."""
+        return self.remembered("union", lambda: self._filled(self.expression, self._content()))
+
+    def edges(self, query: Tensor, key: Tensor) -> AttentionGraph:
+        """The edges of a call, the graphs of all heads of all examples side by side: node ``(b H + h) T + t`` is target
+        ``t`` of head ``h`` in example ``b``, and the sources are numbered alike.
+
+        Args:
+            query: (B, T, H, D).
+            key: (B, S, H_kv, D).
+        """
+        with torch.no_grad():
+            return self._filled(self.expression, self._content(query.detach(), key.detach()))
+
+    def _content(self, *given: Tensor) -> Content:
+        query, key = given or (None, None)
+        device = torch.device("cpu") if query is None else query.device
+        return Content(self.num_targets, self.num_sources, query, key, device)
+
+    def remembered(self, key: Any, make: Callable[[], AttentionGraph]) -> AttentionGraph:
+        """``make()``, cached."""
+        if key not in self._memo:
+            self._memo[key] = without_modes(make)
+        return self._memo[key]
+
+    def _filled(self, part: Any, content: Content) -> Any:
+        """A part of the expression on the nodes of all heads and examples."""
+        if not isinstance(part, Expression) or not leaves_open(part, CONTENT):
+            return self._side_by_side(part, content)
+        if part.args[0] is not ...:
+            return function_of(part.function)(*(self._filled(arg, content) for arg in part.args), **part.options)
+        given = [self._fixed(value, content) for value in part.args[1:]]
+        options = {name: self._fixed(value, content) for name, value in part.options.items()}
+        made: AttentionGraph = function_of(part.function)(content, *given, **options)
+        return made
+
+    def _fixed(self, part: Any, content: Content) -> Any:
+        """A part that does not depend on content: of a graph the rows of the targets."""
+        if not isinstance(part, Expression | AttentionGraph):
+            return built(part)
+
+        def make() -> AttentionGraph:
+            whole = filled(part, OfSize(*self.size))
+            of_all = self.rows is not None and (whole.num_targets, whole.num_sources) == self.size
+            return (whole.subgraph(targets=self.rows) if of_all else whole).to(content.device)
+
+        return self.remembered((id(part), content.device), make)
+
+    def _side_by_side(self, part: Any, content: Content) -> Any:
+        one = self._fixed(part, content)
+        if content.copies == 1 or not isinstance(one, AttentionGraph):
+            return one
+        return self.remembered(
+            (id(part), content.device, content.copies), lambda: disjoint_union([one] * content.copies)
+        )
+
+    def __repr__(self) -> str:
+        return f"Chosen({self.name}: {self.num_sources} sources -> {self.num_targets} targets)"
+
+
+def with_sources_moved(graph: AttentionGraph, by: Tensor, num_sources: int) -> AttentionGraph:
+    """The graph whose target ``t`` reads the source ``s + by[t]`` in place of ``s``."""
+    T, name = graph.num_targets, graph.name
+    if not graph.is_rule:
+        source, target = graph.edge_index
+        edges: Edges = listed(target, source + by[target], T, num_sources, has_repeats=graph.has_repeated_edges)
+        return AttentionGraph(edges, name, graph.device)
+    rows, by = graph.edges.rows(torch.arange(T)), by.cpu()
+    moved = _runs.Runs(rows.row, rows.lo + by[rows.row], rows.hi + by[rows.row])
+    edges = Edges(T, num_sources, lambda target: _runs.chosen(moved, target))
+    return AttentionGraph(edges, name, graph.device)
+
+
+def _check_joins(call: Expression) -> None:
+    """Refuse calls by which the edges of a choice would remove others, or its nodes be others."""
+    if not leaves_open(call, CONTENT) or call.args[0] is ...:
+        return
+    removes = call.function == "~" or (call.function == "-" and _waits(call.args[1]))
+    if removes or (call.function in METHODS and call.function not in _KEPT_METHODS):
+        raise GraphError(
+            f"{call} has no edges that may be chosen; join a choice by |, &, @, or subtract a graph from it"
+        )
+    for part in call.args:
+        if isinstance(part, Expression):
+            _check_joins(part)
+
+
+def _waits(part: Any) -> bool:
+    return isinstance(part, Expression) and leaves_open(part, CONTENT)
