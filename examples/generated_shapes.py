@@ -3,11 +3,12 @@
 Point clouds of ten families, and of others: any rotation, axes stretched by 0.8 to 1.25, noise of 1 % of the radius.
 Clouds of stacked parts, with the part of each point; meshes of bumpy balls, with the curvature at each vertex; meshes
 of other balls, in classes of local relief; bent tubes, with the distance that a walk from a marked vertex takes; both
-with the heat that a marked vertex has spread; simulated LiDAR scans.
+with the heat that a marked vertex has spread; machine parts with defects; simulated LiDAR scans.
 """
 
 import argparse
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -405,6 +406,124 @@ def heat(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 0) ->
 
 
 UP = np.array([0, 0, 1.0])
+
+
+def extruded(outline: np.ndarray, hole: float, height: float) -> list[np.ndarray]:
+    """Triangles between an outline (n, 2) and a round hole, above and below, and their walls."""
+    n = len(outline)
+    angle = np.arctan2(outline[:, 1], outline[:, 0])
+    ring = hole * np.c_[np.cos(angle), np.sin(angle)]
+    low, high = (np.stack([np.c_[p, np.full(n, z)] for p in (outline, ring)]) for z in (0.0, height))
+    walls = [(low[0], high[0]), (high[0], high[1]), (high[1], low[1]), (low[1], low[0])]
+    return [corner for a, b in walls for corner in strip(a, b)]
+
+
+def strip(a: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
+    """Triangles between two closed lines (n, 3)."""
+    after, above = np.roll(a, -1, 0), np.roll(b, -1, 0)
+    return [*np.stack((a, after, b), 1), *np.stack((after, above, b), 1)]
+
+
+def revolved(profile: np.ndarray, around: int = 28) -> list[np.ndarray]:
+    """Triangles of a closed profile (n, 2) of radii and heights."""
+    turn = np.arange(around) / around * TURN
+    rings = [polar(radius, turn, height) for radius, height in profile]
+    return [corner for a, b in zip(rings, rings[1:] + rings[:1], strict=True) for corner in strip(a, b)]
+
+
+def outline(n: int, radius: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """(n, 2)."""
+    a = np.arange(n) / n * TURN
+    return radius(a)[:, None] * np.c_[np.cos(a), np.sin(a)]
+
+
+def hexagon(a: np.ndarray) -> np.ndarray:
+    """Radius by angle, 1 to its sides."""
+    return 1 / np.cos((a % (TURN / 6)) - TURN / 12)
+
+
+def nut(r: Generator) -> list[np.ndarray]:
+    return extruded(outline(36, hexagon), r.uniform(0.45, 0.7), r.uniform(0.5, 1.0))
+
+
+def gear(r: Generator) -> list[np.ndarray]:
+    teeth, deep = int(r.integers(9, 18)), r.uniform(0.12, 0.22)
+    return extruded(
+        outline(8 * teeth, lambda a: 1 - deep * (np.sin(teeth * a) < 0)), r.uniform(0.2, 0.5), r.uniform(0.25, 0.6)
+    )
+
+
+def bolt(r: Generator) -> list[np.ndarray]:
+    long, wide = r.uniform(2, 4), r.uniform(0.4, 0.6)
+    shaft = revolved(np.array([[1e-3, -long], [wide, -long], [wide, 0], [1e-3, 0]]))
+    return extruded(outline(36, hexagon), 1e-3, r.uniform(0.5, 0.8)) + shaft
+
+
+def pulley(r: Generator) -> list[np.ndarray]:
+    hole, deep, w = r.uniform(0.2, 0.4), r.uniform(0.2, 0.35), r.uniform(0.4, 0.7)
+    return revolved(np.array([[hole, 0], [1, 0], [1, w / 4], [1 - deep, w / 2], [1, 3 * w / 4], [1, w], [hole, w]]))
+
+
+def elbow(r: Generator) -> list[np.ndarray]:
+    """A bent pipe with a wall."""
+    bend, wide, turn = r.uniform(0.8, 1.3) * TURN / 4, r.uniform(0.25, 0.4), np.arange(20) / 20 * TURN
+    made = []
+    for radius in (wide, 0.75 * wide):
+        rings = [
+            polar(1 + radius * np.cos(turn), np.full(20, a), 0.0) + np.outer(radius * np.sin(turn), UP)
+            for a in np.linspace(0, bend, 16)
+        ]
+        made += [corner for a, b in pairwise(rings) for corner in strip(a, b)]
+    return made
+
+
+def bracket(r: Generator) -> list[np.ndarray]:
+    """Two plates at a right angle and a rib."""
+    import trimesh
+
+    thick, wide, high = r.uniform(0.08, 0.15), r.uniform(0.5, 1.0), r.uniform(0.6, 1.2)
+    sizes = [
+        ([1, wide, thick], [0.5, 0, 0]),
+        ([thick, wide, high], [0, 0, high / 2]),
+        ([0.5, thick, 0.5], [0.25, 0, 0.25]),
+    ]
+    made = []
+    for size, place in sizes:
+        solid = trimesh.creation.box(size).subdivide().subdivide()
+        made += list((solid.vertices + place)[solid.faces])
+    return made
+
+
+PARTS = {made.__name__: made for made in (nut, gear, bolt, pulley, elbow, bracket)}
+
+
+def defects(folder: str | Path, *, each: int = 36, test: int = 18, seed: int = 0) -> None:
+    """Meshes of six kinds of machine parts as scanners and converters leave them, in five formats.
+
+    Triangles share no corners in a third of them, a third of them are turned inside out in places, up to 8 % are lost,
+    corners move by up to 2 % of the radius, and sizes are in millimetres or in metres.
+    """
+    import trimesh
+
+    for number, (name, make) in enumerate(PARTS.items()):
+        draw = default_rng((seed, 103, number))
+        for index in range(each + test):
+            corners = np.stack(make(draw))
+            corners = corners[draw.random(len(corners)) > draw.uniform(0, 0.08)]
+            if index % 3 == 0:
+                flip = draw.random(len(corners)) < draw.uniform(0, 0.3)
+                corners[flip] = corners[flip][:, ::-1]
+            points, face = np.unique(corners.reshape(-1, 3).round(6), axis=0, return_inverse=True)
+            if index % 3 == 1:
+                points, face = corners.reshape(-1, 3), np.arange(3 * len(corners))
+            points = turned(points, draw, 0.0) + draw.uniform(0, 0.02) / 3**0.5 * draw.normal(size=points.shape)
+            points = points * draw.choice([1.0, 60.0])
+            ending = ("ply", "off", "stl", "obj", "glb")[index % 5]
+            path = Path(folder) / ("train" if index < each else "test") / name / f"{index:03}.{ending}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            trimesh.Trimesh(points, face.reshape(-1, 3), process=False).export(path)
+
+
 SCENE = ("ground", "tree", "building", "car", "pole", "fence")
 
 
@@ -469,7 +588,7 @@ def scenes(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) 
         save(points, Path(folder) / part / f"{index:03}.ply", **more)
 
 
-FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic, heat, scenes)}
+FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic, heat, defects, scenes)}
 
 
 def main() -> None:

@@ -127,6 +127,8 @@ def inputs_of(
     else:
         draw = whole(sample, "sample", 0)
     draw = 0 if elements and sample is None else draw
+    if draw and normals == "pca" and "face" in first:
+        normals = "faces"
     return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw, signals=signals)
 
 

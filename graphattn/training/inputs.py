@@ -52,7 +52,8 @@ class Inputs:
 
     Args:
         features: Words of the table.
-        normals: "pca" (of 20 neighbours, without a sign), "faces", "normal" (the file's), or "none".
+        normals: "pca" (of 20 neighbours, without a sign), "faces" (of vertices, or of the faces that points are drawn
+            on), "normal" (the file's), or "none".
         scale: What positions are divided by, in their own units; 0 is each shape's own radius.
         sample: Points that are drawn of each shape, on its faces if it has some; 0 takes the points as they are.
         ratio: Of the levels, as in :func:`graphattn.graphs.hierarchy`.
@@ -129,11 +130,13 @@ class Inputs:
             raise LoaderError(f"{name}: {error}") from error
 
     def _made(self, shape: Any, name: str) -> Data:
+        if self.normals == "faces" and "face" not in shape:
+            raise LoaderError(f"{name}: expected a mesh with faces, got points alone. Try: a model of points.")
         if self.sample:
             shape = sampled(shape, self.sample)
         pos = placed(shape.pos, self.scale, name)
         faces: Any = shape.face.T if "face" in shape else None
-        if faces is None and (self.elements or self.normals == "faces"):
+        if faces is None and self.elements:
             raise LoaderError(f"{name}: expected a mesh with faces, got points alone. Try: a model of points.")
         made, normals = None, None
         if self.elements:
@@ -179,7 +182,7 @@ class Inputs:
         if self.normals == "pca":
             return local[0][0]
         if self.normals == "faces":
-            return mesh_normals(pos, shape.face.T)
+            return mesh_normals(pos, shape.face.T) if "face" in shape else shape.face_normal
         return normalize(_own(shape, "normal", len(pos), name, 3), dim=1)
 
     def _feature(

@@ -27,15 +27,15 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 
 
 def sampled(shape: Any, size: int) -> Any:
-    """So many points on the faces, or at most so many of a cloud: the same ones each time."""
+    """So many points on the faces, with ``face_normal``, or at most so many of a cloud: the same ones each time."""
     many, points = len(shape.pos), dict(shape.items())
     floats = {name: x for name, x in points.items() if torch.is_tensor(x) and len(x) == many and x.is_floating_point()}
     with seeded(0):
         if "face" in shape:
-            corners, share = _on_faces(shape.pos.float(), shape.face, size)
+            corners, share, normal = _on_faces(shape.pos.float(), shape.face, size)
             if len(share):
                 mixed = {name: torch.einsum("nk,nk...->n...", share, x[corners].float()) for name, x in floats.items()}
-                return Shape({"y": shape.get("y")} | mixed)
+                return Shape({"y": shape.get("y"), "face_normal": normal} | mixed)
         if many <= size:
             return shape
         keep = torch.randperm(many)[:size].sort().values
@@ -43,12 +43,14 @@ def sampled(shape: Any, size: int) -> Any:
     return Shape(points | rows)
 
 
-def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Of points drawn by area the corners of their faces, and their shares, (size, 3); none where no face has area."""
+def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of points drawn by area the corners of their faces, their shares and normals, (size, 3); none without area."""
     a, b, c = pos[face]
-    area = torch.linalg.cross(b - a, c - a).norm(dim=1)
+    across = torch.linalg.cross(b - a, c - a)
+    area = across.norm(dim=1)
     if not (len(area) and torch.isfinite(area).all() and area.any()):
-        return face.new_zeros(0, 3), pos.new_zeros(0, 3)
+        return face.new_zeros(0, 3), pos.new_zeros(0, 3), pos.new_zeros(0, 3)
     u, v = torch.rand(2, size)
     u, v = torch.where(u + v > 1, torch.stack((1 - u, 1 - v)), torch.stack((u, v)))
-    return face[:, torch.multinomial(area, size, replacement=True)].T, torch.stack((1 - u - v, u, v), 1)
+    drawn = torch.multinomial(area, size, replacement=True)
+    return face[:, drawn].T, torch.stack((1 - u - v, u, v), 1), across[drawn] / area[drawn, None]

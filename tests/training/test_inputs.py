@@ -93,3 +93,17 @@ def test_features_and_graphs_that_are_none_are_refused():
         Inputs(("outward",))(CLOUD, "scan.ply")
     with pytest.raises(OptionError, match="open in its positions"):
         _ = Inputs(("position",), graph=("causal(5)",))._recipe
+
+
+def test_points_drawn_on_a_mesh_have_the_normals_of_its_faces():
+    corners, faces = torch.cat((torch.eye(3), -torch.eye(3))), torch.tensor([[0, 1, 2], [3, 5, 4], [0, 4, 5]])
+    made = Inputs(("position", "normals"), "faces", sample=50)(Data(pos=corners, face=faces.T), "")
+    pos, normal = made.x.split(3, 1)
+    torch.testing.assert_close(normal.norm(dim=1), torch.ones(50))
+    (across,) = normal.abs().unique(dim=0).sum(1).unique()
+    assert across == pytest.approx(3**0.5)  # of an octahedron's faces
+    same = (normal[:, None] - normal).norm(dim=-1) < 1e-6
+    height = (pos * normal).sum(1)
+    assert (height[:, None] - height)[same].abs().max() < 1e-5 < (height[:, None] - height)[~same].abs().max()
+    with pytest.raises(LoaderError, match="a mesh with faces"):
+        Inputs(("position",), "faces", sample=50)(Data(pos=corners), "")
