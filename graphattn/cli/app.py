@@ -15,6 +15,7 @@ from .group import Group
 from .options import WHAT
 from .patterns import patterns
 from .questions import audit, facts
+from .scale import scale
 from .study import study
 from .train import compare, evaluate, predict, train
 from .zoo import zoo
@@ -44,7 +45,7 @@ def root(
         raise typer.Exit(2)
 
 
-for _command in (show, explain, facts, audit, verify, bench):
+for _command in (show, explain, facts, audit, verify, bench, scale):
     app.command(epilog=WHAT)(_command)
 
 

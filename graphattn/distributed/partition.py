@@ -12,8 +12,18 @@ from ..errors import OptionError
 WORDS = ("contiguous", "rcb")
 
 
-def partition_of(partition: Any, num_nodes: int, processes: int, pos: Any = None, name: str = "partition") -> Tensor:
-    """The process that owns each node, int32 (N,): a partition by name, or one given as ids."""
+def partition_of(
+    partition: Any,
+    num_nodes: int,
+    processes: int,
+    pos: Any = None,
+    name: str = "partition",
+    grid: tuple[int, ...] = (),
+) -> Tensor:
+    """The process that owns each node, int32 (N,): a partition by name, or one given as ids.
+
+    Nodes of a row-major grid have coordinates.
+    """
     if not isinstance(partition, str):
         ids = integers(partition, name, f"({num_nodes},)")
         if ids.shape != (num_nodes,):
@@ -24,6 +34,8 @@ def partition_of(partition: Any, num_nodes: int, processes: int, pos: Any = None
     one_of(partition, name, WORDS, hint=", or a process for each node")
     if partition == "contiguous":
         return contiguous(num_nodes, processes)
+    if pos is None and len(grid) > 1:
+        pos = torch.stack(torch.unravel_index(torch.arange(num_nodes), grid), 1)
     if pos is None:
         raise OptionError(f'{name}="rcb" bisects coordinates: pass pos=, or {name}="contiguous"')
     points = table(pos, "pos", f"({num_nodes}, axes)").detach().cpu().double()
@@ -40,6 +52,27 @@ def contiguous(num_nodes: int, processes: int) -> Tensor:
         [0, 0, 0, 1, 1]
     """
     return (torch.arange(num_nodes) * processes // max(1, num_nodes)).to(torch.int32)
+
+
+def contiguous_range(num_nodes: int, process: int, processes: int) -> tuple[int, int]:
+    """The first node of a process by :func:`contiguous`, and the first of the next."""
+    return -(-process * num_nodes // processes), -(-(process + 1) * num_nodes // processes)
+
+
+def box_of(grid: tuple[int, ...], process: int, processes: int) -> Tensor:
+    """The cells of one process, ascending, int64: a row-major grid is halved across its longest side into boxes."""
+    sides = [(0, length) for length in grid]
+    while processes > 1:
+        axis = max(range(len(sides)), key=lambda a: sides[a][1] - sides[a][0])
+        (lo, hi), left = sides[axis], processes // 2
+        cut = lo + round((hi - lo) * left / processes)
+        lower = process < left
+        sides[axis] = (lo, cut) if lower else (cut, hi)
+        process, processes = (process, left) if lower else (process - left, processes - left)
+    cells = torch.zeros(1, dtype=torch.int64)
+    for length, (lo, hi) in zip(grid, sides, strict=True):
+        cells = (cells[:, None] * length + torch.arange(lo, hi)).flatten()
+    return cells
 
 
 def rcb(pos: Tensor, processes: int) -> Tensor:

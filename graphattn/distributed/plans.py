@@ -172,9 +172,7 @@ def choose(plan: str, counts: Counts, rows: Rows) -> tuple[str, dict[str, str]]:
     best = min(costs, key=lambda name: costs[name])
     for name in costs.keys() - {best}:
         here, there = (f"{float(counts.received(way, group).max()):,.0f}" for way in (name, best))
-        against[name] = (
-            f"a process would receive {here} rows of keys and values, or as many bytes, and {there} by {best}"
-        )
+        against[name] = f"it brings a process {here} rows of keys and values, or as many bytes, and {best} {there}"
     return best, {name: against[name] for name in PLANS if name != best}
 
 

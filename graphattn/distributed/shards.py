@@ -43,7 +43,7 @@ def shard(
         group: A device mesh of one axis, ``mesh["graph"]``, or a process group; all processes by default.
         partition: "contiguous", slices of consecutive nodes; "rcb", recursive coordinate bisection of ``pos``; or the
             process of each target, integers (T,).
-        pos: Coordinates (T, d) for "rcb".
+        pos: Coordinates (T, d) for "rcb"; those of its cells by default, on a grid.
         source_partition: The same for the sources (S,) of a graph whose sources are other nodes; "contiguous" by
             default. Sources and targets of a square graph are the same nodes unless it is given.
         plan: What moves. "halo": the rows of the sources that a process's targets read, once each. "heads": every
@@ -72,7 +72,7 @@ def shard(
         raise no_graph(graph, "graph must be an AttentionGraph")
     processes, rows = Processes(group), Rows(heads, kv_heads, head_dim, dtype)
     P = processes.number
-    parts = [partition_of(partition, graph.num_targets, P, pos)] * 2
+    parts = [partition_of(partition, graph.num_targets, P, pos, grid=graph.edges.grid)] * 2
     if source_partition is not None or not graph.is_square:
         given = "contiguous" if source_partition is None else source_partition
         parts[1] = partition_of(given, graph.num_sources, P, name="source_partition")

@@ -79,7 +79,7 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
 
 
 COMMANDS = (
-    *("show", "explain", "facts", "audit", "verify", "bench", "study", "patterns", "zoo", "gallery", "doctor"),
+    *("show", "explain", "facts", "audit", "verify", "bench", "scale", "study", "patterns", "zoo", "gallery", "doctor"),
     *("train", "evaluate", "predict"),
 )
 
@@ -92,7 +92,7 @@ def test_help_of_the_program(shell):
     assert shell("--version").stdout.startswith("graphattn 0.")
 
 
-@pytest.mark.parametrize("command", COMMANDS[:6])
+@pytest.mark.parametrize("command", COMMANDS[:7])
 def test_help_says_what_what_may_be(shell, command):
     page = shell(f"{command} --help").stdout
     assert max(map(len, page.splitlines())) <= 80

@@ -3,6 +3,7 @@
 import pytest
 import ranks
 import torch
+from traffic import Traffic
 
 import graphattn as ga
 from graphattn.distributed import mean, shard
@@ -14,6 +15,10 @@ from graphattn.errors import OptionError, ProcessError, ShapeError
 def judge(rows):
     refusals = {name: rows.pop(name) for name in list(rows) if "words" in rows[name]}
     weights = rows.pop("weights", None)
+    for plan in ("halo", "gather", "heads"):
+        counted = rows.pop(f"bytes, {plan}")
+        assert (counted["apart"], counted["paper"]) == (0, 0), (plan, counted)
+        assert counted["least"] > 0 or not counted["calls"]
     for name, row in rows.items():
         if "bitwise" in row:
             assert row["bitwise"], (name, row)
@@ -125,3 +130,36 @@ def test_a_group_that_fails_says_which_process_and_why(monkeypatch):
     alone = Processes()
     with pytest.raises(ProcessError, match=r"process 0 of 1 could not add up: another has ended.*\(closed by peer\)"):
         alone._asked(lambda: (_ for _ in ()).throw(RuntimeError("closed by peer")), "add up")
+
+
+def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
+    """Torch's fake group moves nothing: what a rank would receive is counted, as on paper and in SCALE's table."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from graphattn.distributed.exchange import Processes
+    from graphattn.distributed.paper import on_paper
+
+    graph, P, rank = ga.graphs.sliding_window(20_000, 129, causal=False), 1000, 500
+    planned = on_paper(graph, P, Rows(16, dtype=torch.bfloat16))
+    counts = list(zip(*(vars(planned.counts)[name].tolist() for name in ("edges", "remote", "boundary")), strict=True))
+    asked = torch.arange(20 * rank - 64, 20 * rank + 84)  # a window's reads are symmetric
+    others = asked[(asked < 20 * rank) | (asked >= 20 * rank + 20)]
+    monkeypatch.setattr(Processes, "told", lambda self, fact: counts)
+    monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
+    wanted = [(others // 20 == p).sum().item() for p in range(P)]
+    own = torch.arange(20 * rank, 20 * rank + 20)
+    readers = [own[(own[:, None] - (p * 20 + torch.arange(20))).abs().amin(1) <= 64] for p in range(P) if p != rank]
+    sent = [len(x) for x in readers[:rank]] + [0] + [len(x) for x in readers[rank:]]
+    monkeypatch.setattr(Processes, "ids", lambda self, ids, splits: (torch.cat(readers), sent))
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=P)
+    try:
+        mine = shard(graph, heads=16, dtype=torch.bfloat16)
+        x = torch.randn(20, 16, 64, dtype=torch.bfloat16)
+        with torch.no_grad(), Traffic() as traffic:
+            ga.attention(x, x.clone(), x.clone(), mine)
+    finally:
+        dist.destroy_process_group()
+    assert sum(wanted) == 128 == int(planned.counts.remote[rank])
+    assert traffic.received == 128 * 4096 == int(mine.report.bytes_per_layer[rank])
+    assert planned.counts.remote.tolist()[:5] == [64, 84, 104, 124, 128]

@@ -1,0 +1,96 @@
+"""Plans on paper: what each of any number of processes would own, read and receive, counted without processes."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph import runs as _runs
+from ..graph.edges import Edges
+from ..graph.runs import Runs
+from .partition import box_of, contiguous_range, partition_of
+from .plans import Counts, Report, Rows, choose
+
+_ALL = 1 << 26  # runs of sources up to which every process is counted: minutes
+_MOST = 1 << 25  # runs of one process, in memory at once
+_SAMPLE = 6  # processes that are counted beyond
+
+IdsOf = Callable[[int], Tensor]
+
+
+class Times(NamedTuple):
+    """Milliseconds of a layer's forward at the process that takes most: exchange, and products of attention."""
+
+    exchange: float
+    compute: float
+
+
+def on_paper(
+    graph: AttentionGraph, processes: int, rows: Rows, *, partition: str = "contiguous", pos: Any = None
+) -> Report:
+    """The report that :func:`graphattn.distributed.shard` would give, of any number of processes.
+
+    Of graphs of more than 6.7e7 intervals of sources a sample of 6 processes is counted, and the others are taken to be
+    like the nearest; ``"rcb"`` of such a grid halves it in boxes.
+
+    Raises:
+        GraphError: If the sources of one process are more than fit in memory.
+    """
+    edges = graph.edges
+    sampled = edges.num_runs > _ALL and processes > _SAMPLE
+    owns: IdsOf
+    if partition == "contiguous" or (sampled and len(edges.grid) < 2):
+        partition = "contiguous"
+        owns, sizes = _slices(graph.num_targets, processes)
+    elif sampled:
+        owns = lambda process: box_of(edges.grid, process, processes)  # noqa: E731
+        sizes = torch.full((processes,), graph.num_targets // processes)
+    else:
+        part = partition_of(partition, graph.num_targets, processes, pos, grid=edges.grid)
+        order, sizes = torch.argsort(part, stable=True), torch.bincount(part.long(), minlength=processes)
+        first = torch.cumsum(sizes, 0) - sizes
+        owns = lambda process: order[first[process] : first[process] + sizes[process]]  # noqa: E731
+    reads, held = (owns, sizes) if graph.is_square else _slices(graph.num_sources, processes)
+    chosen = torch.arange(processes)
+    if sampled:
+        chosen = torch.floor((torch.arange(_SAMPLE) + 0.4) * processes / _SAMPLE).long()
+    counted = torch.tensor([_count(edges, owns(p), reads(p)) for p in chosen.tolist()])
+    nearest = torch.searchsorted((chosen[1:] + chosen[:-1]) / 2, torch.arange(processes).double())
+    counts = Counts(sizes, held, *counted[nearest].unbind(1))
+    plan, refused = choose("auto", counts, rows)
+    return Report(plan, f"{partition}, a sample of {_SAMPLE}" if sampled else partition, counts, rows, refused)
+
+
+def times(report: Report, gigabytes: float, teraflops: float) -> Times:
+    """Times of a link of so many gigabytes, and a processor of so many tera-operations, a second."""
+    width = (report.rows.heads or 0) * report.rows.head_dim
+    operations = 4 * width * int(report.counts.edges.max())  # a product and a sum, of two operations each
+    return Times(int(report.bytes_per_layer.max()) / gigabytes / 1e6, operations / teraflops / 1e9)
+
+
+def _slices(nodes: int, processes: int) -> tuple[IdsOf, Tensor]:
+    ranges = [contiguous_range(nodes, process, processes) for process in range(processes)]
+    return lambda process: torch.arange(*ranges[process]), torch.tensor([last - first for first, last in ranges])
+
+
+def _count(edges: Edges, targets: Tensor, sources: Tensor) -> tuple[int, int, int]:
+    """The edges into some targets, their sources that are not among ``sources``, and the targets that read these."""
+    if edges.num_runs * targets.numel() > _MOST * max(1, edges.num_targets):
+        raise GraphError(
+            f"one process would own {targets.numel():,} targets, whose sources are counted in memory (limit {_MOST:,} "
+            "intervals); take more processes"
+        )
+    runs = edges.rows(targets)
+    length, inside = runs.hi - runs.lo, _within(sources, runs)
+    total = int(edges.degrees()[targets].sum()) if edges.has_repeats else int(length.sum())
+    line = _runs.in_order(Runs(torch.zeros_like(runs.row), runs.lo, runs.hi), edges.num_sources)
+    away = int((line.hi - line.lo - _within(sources, line)).sum())
+    return total, away, torch.unique_consecutive(runs.row[inside < length]).numel()
+
+
+def _within(ids: Tensor, runs: Runs) -> Tensor:
+    """The number of ascending ids in each run."""
+    return torch.searchsorted(ids, runs.hi) - torch.searchsorted(ids, runs.lo)

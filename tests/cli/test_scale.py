@@ -1,0 +1,38 @@
+"""``graphattn scale``: the plan on paper, as closed forms have it."""
+
+import re
+
+import pytest
+
+
+def test_a_window_as_its_closed_form(shell):
+    told = shell.json("scale 'sliding_window(10000, 129, causal=False)' --processes 1,8,100 --width 1024")
+    one, eight, hundred = told["plans"]
+    assert one["remote"] == [0]
+    for plan, own in ((eight, 1250), (hundred, 100)):
+        assert plan["targets"] == [own] * (10000 // own)
+        assert plan["remote"] == [64] + [128] * (10000 // own - 2) + [64]
+        assert plan["plan"] == "halo"
+        assert plan["bytes_per_layer"] == [rows * 4096 for rows in plan["remote"]]  # SCALE: 4 KB a row of both
+    assert eight["boundary"] == [64] + [128] * 6 + [64]
+    assert eight["milliseconds"]["exchange"] == pytest.approx(128 * 4096 / 50e6)
+    assert hundred["milliseconds"]["compute"] == pytest.approx(4 * 1024 * 100 * 129 / 200e9)
+
+
+def test_a_grid_is_cut_into_boxes(shell):
+    told = shell.json("scale 'grid_neighbourhood((64, 64), 5)' --processes 16 --heads 16")
+    (plan,) = told["plans"]
+    assert plan["partition"] == "rcb"
+    assert max(plan["remote"]) == (16 + 4) ** 2 - 16**2  # (1 + 2 r / L)^d - 1 of its own rows
+    line = shell("scale 'grid_neighbourhood((64, 64), 5)' --processes 4,16").stdout
+    assert re.search(r"\n +16 +256 +144 +0.56 +66%  halo ", line)
+    assert "16 processes, not gather: it brings a process 3,840 rows of keys and values" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [("--processes 0,8", "--processes must be"), ("--width 1000", "a multiple")]
+)
+def test_what_is_no_plan_is_refused(shell, words, said):
+    done = shell(f"scale 'causal(8)' {words}")
+    assert done.exit_code == 2
+    assert said in done.stderr
