@@ -1,5 +1,5 @@
 """The command line: ``graphattn show | facts | explain | audit | verify | bench | scale | doctor``, on a name, an
-expression or a file; ``graphattn train | evaluate | predict | compare | average``, on folders of shapes and their runs.
+expression or a file; ``graphattn train | evaluate | predict | compare``, on folders of shapes and their runs.
 
 Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not load what it does not use.
 """

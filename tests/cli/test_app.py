@@ -80,7 +80,7 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
 
 COMMANDS = (
     *("show", "explain", "facts", "audit", "verify", "bench", "scale", "study", "patterns", "zoo", "gallery", "doctor"),
-    *("train", "evaluate", "predict"),
+    *("train", "evaluate", "predict", "compare"),
 )
 
 
