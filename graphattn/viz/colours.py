@@ -152,7 +152,7 @@ def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None
         high = max(-low, high)
         low = -high
     colours = SIGNED if signed else RISING
-    rgb = ramp((values - low) / ((high - low) or 1.0), colours)
+    rgb = ramp(np.round((values - low) / ((high - low) or 1.0) * 255) / 255, colours)  # as many steps as a page has
     return Colouring(
         name, rgb, (), (low, high, colours), ("Grey where there is no number.",) * (len(known) < len(values))
     )

@@ -59,6 +59,8 @@ def lit(at: Array, faces: Index, smooth: float = SMOOTH) -> Lit:
     the area, and creases.
     """
     F = len(faces)
+    if F == 0:
+        return Lit(np.empty(0, dtype=np.int64), np.empty((0, 3)), faces)
     corners = at[faces]
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     unit, area = _unit(normal), np.linalg.norm(normal, axis=1)
@@ -82,7 +84,7 @@ def lit(at: Array, faces: Index, smooth: float = SMOOTH) -> Lit:
 
 def _unit(vectors: Array) -> Array:
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0)
+    return np.divide(vectors, length, out=np.zeros(vectors.shape), where=length > 0)
 
 
 def _places(at: Array) -> Index:

@@ -1,6 +1,7 @@
 """Contents of a page: sets of nodes with their colours, and graphs between them, as numbers and base64."""
 
 import base64
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -13,12 +14,16 @@ from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graph.limits import refuse_over
 from ..graphs.points.hierarchy import Hierarchy
+from .camera import Camera
 from .colours import Array, Colouring, colouring, error_of, plainly, values_of
+from .creases import lit
 from .edge_weights import by_edge, weights_in
 from .layouts.base import Index
+from .object_image import radius_of
 from .style import counted
 
 _MOST_BYTES = 80 << 20  # of edges in the page, before base64
+_PAGE = 600  # pixels of the ball, in which dots are sized
 _WHOLE = 65535  # the top of the scale
 _NO_COLOURS = ("pos", "face", "normal", "edge_index", "edge_attr", "batch", "ptr")
 
@@ -119,8 +124,18 @@ def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
     return dict(sorted(fits.items(), key=lambda pair: ({"color": 0, "y": 1}.get(pair[0], 2), pair[0])))
 
 
-def packed(sets: list[Nodes], graphs: list[Between], down: bool) -> dict[str, Any]:
-    """All of it for the page; ``down``: the second axis runs downwards, as of a grid."""
+def packed(
+    sets: list[Nodes], graphs: list[Between], down: bool, camera: tuple[float, float], smooth: float
+) -> dict[str, Any]:
+    """All of it for the page.
+
+    Args:
+        sets: The sets of nodes.
+        graphs: The graphs between them.
+        down: True if the second axis runs downwards, as of a grid.
+        camera: Elevation and azimuth of the eye at first, degrees.
+        smooth: The largest angle of an edge that is no crease, degrees.
+    """
     edges = sum(each.graph.num_edges for each in graphs if each.graph is not None)
     size = sum(
         each.graph.num_edges * (4 + 2 * (0 if each.weights is None else each.weights.shape[1]))
@@ -128,30 +143,46 @@ def packed(sets: list[Nodes], graphs: list[Between], down: bool) -> dict[str, An
         if each.graph is not None
     )
     refuse_over(size, f"a page of {counted(edges, 'edge')}", "show a subgraph, or fewer heads", _MOST_BYTES)
+    flat = sets[0].at.shape[1] < 3
+    turn = np.eye(3) if flat else Camera(*camera, np.zeros(3), 1.0).turn
     return {
-        "flat": sets[0].at.shape[1] < 3,
-        "sets": [_set(at, nodes) for at, nodes in zip(_in_unit_ball(sets, down), sets, strict=True)],
+        "flat": flat,
+        "camera": camera,
+        "sets": [_set(at, nodes, turn, smooth) for at, nodes in zip(_in_unit_ball(sets, down), sets, strict=True)],
         "graphs": [_edges(each) for each in graphs],
     }
 
 
-def _set(at: Array, nodes: Nodes) -> dict[str, Any]:
-    colours = nodes.colours or [plainly(len(at))]
+def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
+    """Places on a grid of 65,536 to the ball's width; vertices are nodes, each once for a side of a crease."""
+    shade, only = lit(at, nodes.faces, smooth), len(nodes.colours) == 1
+    seen = _PAGE / 2 * (1 + (at @ turn.T)[:, :2])
     return {
-        "at": _base64(at, "<f4"),
-        "faces": _base64(nodes.faces, "<u4"),
-        "colors": [
-            {"name": each.name, "rgb": _base64(np.rint(255 * each.rgb), "u1"), "legend": _legend(each)}
-            for each in colours
-        ],
+        "at": _packed(np.rint((at.T + 1) / 2 * _WHOLE), "<u2"),
+        "room": 4 * radius_of(seen, (_PAGE, _PAGE)) / _PAGE,
+        "faces": _packed(shade.corner, "<u4"),
+        "node": _packed(shade.node, "<u4"),
+        "normal": _packed(np.rint(127 * shade.normal.T), "i1"),
+        "colors": [{"name": each.name, **_colours(each.rgb), "legend": _legend(each, only)} for each in nodes.colours]
+        or [{"name": "", **_colours(plainly(len(at)).rgb), "legend": ""}],
     }
+
+
+def _colours(rgb: Array) -> dict[str, Any]:
+    """Bytes of red, of green and of blue; or numbers in a palette, where there are at most 256 colours."""
+    red, green, blue = np.rint(255 * rgb).astype(np.int64).T
+    codes, number = np.unique((red << 16) + (green << 8) + blue, return_inverse=True)
+    if len(codes) > 256:
+        return {"rgb": _packed(np.stack((red, green, blue)), "u1"), "palette": None}
+    return {"rgb": _packed(number, "u1"), "palette": np.stack((codes >> 16, codes >> 8 & 255, codes & 255), 1).tolist()}
 
 
 def _edges(each: Between) -> dict[str, Any]:
     """Edges by target, then by source; weights rounded."""
     sides = {"name": each.name, "from": each.sets[0], "to": each.sets[1]}
     if each.graph is None:
-        return {**sides, "heads": 0, "ptr": "", "source": "", "weight": None, "top": 1.0}
+        empty = _packed(np.empty(0), "<u4")
+        return {**sides, "heads": 0, "ptr": empty, "source": empty, "weight": None, "top": 1.0}
     source, target = each.graph.edge_index.cpu().numpy()
     order = np.lexsort((source, target))
     ptr = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=each.graph.num_targets))))
@@ -161,9 +192,9 @@ def _edges(each: Between) -> dict[str, Any]:
     return {
         **sides,
         "heads": 0 if weight is None else weight.shape[1],
-        "ptr": _base64(ptr, "<u4"),
-        "source": _base64(source[order], "<u4"),
-        "weight": None if parts is None else _base64(parts, "<u2"),
+        "ptr": _packed(ptr, "<u4"),
+        "source": _packed(source[order], "<u4"),
+        "weight": None if parts is None else _packed(parts, "<u2"),
         "top": top,
     }
 
@@ -182,7 +213,8 @@ def _in_unit_ball(sets: list[Nodes], down: bool) -> list[Array]:
     return [(at - centre) / radius for at in sides]
 
 
-def _legend(colours: Colouring) -> str:
+def _legend(colours: Colouring, named: bool) -> str:
+    """Labels or a scale in HTML, after their name where the page has no list of names."""
     words = "".join(f'<i style="background:{shade}"></i>{escape(name)}' for name, shade in colours.labels[:16])
     if len(colours.labels) > 16:
         words += f" and {len(colours.labels) - 16} more"
@@ -190,8 +222,12 @@ def _legend(colours: Colouring) -> str:
         low, high, steps = colours.scale
         ramp = f"linear-gradient(90deg,{','.join(steps)})"
         words = f'{low:.3g}<i class="scale" style="background:{ramp}"></i>{high:.3g}'
-    return words + "".join(f" {escape(remark)}" for remark in colours.remarks)
+    name = f"{escape(colours.name)}: " * bool(named and colours.name and words)
+    return name + words + "".join(f" {escape(remark)}" for remark in colours.remarks)
 
 
-def _base64(array: np.ndarray, dtype: str) -> str:
-    return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode()
+def _packed(array: np.ndarray, dtype: str) -> str:
+    """Deflated, the first byte of every number first: that of its size varies little."""
+    held = np.ascontiguousarray(array, dtype=dtype)
+    planes = held.reshape(-1, 1).view(np.uint8).T
+    return base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()

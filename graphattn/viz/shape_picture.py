@@ -94,9 +94,8 @@ def plot_shape(
         if colours.name:
             ax.set_title(plain(colours.name), fontsize=TEXT)
     _legends(made, panels)
-    size = counted(len(at), "point") + (f", {counted(len(faces), 'face')}" if faces is not None else "")
-    called = ": ".join(filter(None, (getattr(shape, "file", ""), size))) if title is None else title or None
-    titled(made, called, list(dict.fromkeys(sentences)) * caption)
+    line = called(shape, len(at), 0 if faces is None else len(faces)) if title is None else title or None
+    titled(made, line, list(dict.fromkeys(sentences)) * caption)
     return made
 
 
@@ -120,6 +119,13 @@ def panels_of(shape: Any, color: Any, prediction: Any, names: Any) -> tuple[Any,
     limits = _range(truth, guess)
     both = [colouring(values, called, names, limits) for values, called in ((truth, name), (guess, "prediction"))]
     return at, faces, [*both, error_of(truth, guess)]
+
+
+def called(shape: Any, points: int, faces: int) -> str:
+    """The name of its file and its size."""
+    size = counted(points, "point") + f", {counted(faces, 'face')}" * bool(faces)
+    name = getattr(shape, "file", "")
+    return f"{name}: {size}" if name else size
 
 
 def geometry_of(shape: Any) -> tuple[Any, Any]:

@@ -17,13 +17,13 @@ from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
 from ..graphs.points.hierarchy import Hierarchy
 from .choice import checked_targets
+from .creases import SMOOTH, checked_smooth
 from .layouts import Layout, layout_of
 from .layouts.grid import Grid
 from .layouts.pick import points_of
 from .layouts.points import Points
 from .page_data import Between, Nodes, colours_in, graphs_in, levels_in, packed
-from .shape_picture import geometry_of
-from .style import counted
+from .shape_picture import called, geometry_of
 
 
 def to_html(
@@ -38,17 +38,20 @@ def to_html(
     faces: Any = None,
     size: tuple[int, int] | None = None,
     target: int | None = None,
+    smooth: float | bool = SMOOTH,
     title: str | None = None,
 ) -> Path:
     """Write a page that shows a graph in space: turn it, choose a target, and its sources light up.
 
     One file that needs no network and no other file, drawn by WebGL: a million points or 200,000 faces turn. Colours
     are those of :func:`plot_shape`; the reader switches between them, between layers or levels, and between heads.
+    Places are kept to 1/65536 of the size of the whole; a point takes some 10 bytes.
 
     Args:
         graph_or_weights: A graph, or its :class:`EdgeWeights` (or what attention gave with ``return_weights=True``),
             without a batch, or a tensor of weights (H, T, S); the page then offers every head and their mean, rounded
-            to 1/65535. The darkest is a weight of 1, or the largest of the target's, as the reader chooses. A list of
+            to 1/65535; on a mesh they are its colours. The darkest is the largest of the target's, or 1, as the reader
+            chooses. A list of
             these are layers over the same nodes, and a dictionary has their names. A hierarchy shows its levels and
             the graphs between them. A shape or positions alone are shown without a graph.
         path: Where the page is written.
@@ -62,7 +65,8 @@ def to_html(
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
         target: Chosen at first.
-        title: What the page is called; the graph's name by default.
+        smooth: Of a mesh, as of :func:`plot_shape`.
+        title: What the page is called; by default the graph's name, or that of the file and its number of points.
 
     Returns:
         ``path``.
@@ -107,13 +111,14 @@ def to_html(
     elif place.two_sets:
         sets.append(Nodes(place.target_at))
         graphs = [replace(each, sets=(0, 1)) for each in graphs]
-    data = packed(sets, graphs, down=isinstance(place, Grid))
+    camera = place.best_camera if isinstance(place, Points) and place.is_3d else (90.0, -90.0)
+    data = packed(sets, graphs, isinstance(place, Grid), camera, checked_smooth(smooth))
     data["target"] = -1
     if target is not None:
         if alone:
             raise OptionError("target is of a graph, and there is none; leave it out")
         data["target"] = checked_targets(_first(graphs), target, "target", 1)[0]
-    name = counted(len(sets[0].at), "point") if alone else _called(graph_or_weights, graphs)
+    name = called(shape, len(sets[0].at), len(sets[0].faces)) if alone else _called(graph_or_weights, graphs)
     page = Template(_file("turn.html")).substitute(
         title=escape(name if title is None else title),
         legend="" if alone else _legend(place),
@@ -148,7 +153,8 @@ def _nodes(place: Layout) -> Nodes:
 
 
 def _legend(place: Layout) -> str:
-    nodes = "The chosen target is the orange square; round dots are its sources, larger and darker with their weight."
+    nodes = "Click a node to see what it reads: it is the orange square, its sources are dots, larger and darker with "
+    nodes += "their weight; on a mesh weights are colours."
     return nodes + " Open squares are targets." * place.two_sets
 
 

@@ -34,8 +34,11 @@ function pixels_() {
   }
   return sum;
 }
-function look(change) {
+const drawn = () => new Promise((done) => setTimeout(done, 300)); // all of it, after a few; a graph is decoded
+async function look(change) {
   change();
+  await drawn();
+  window.dispatchEvent(new Event("resize")); // pixels are there in the task that drew them
   return pixels_();
 }
 function choose(id, value) {
@@ -43,7 +46,8 @@ function choose(id, value) {
   part.value = value;
   part.dispatchEvent(new Event(id === "target" ? "input" : "change"));
 }
-function session() {
+async function session() {
+  await started;
   const box = picture.getBoundingClientRect(), [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
   function drag(right) {
     point("pointerdown", x, y);
@@ -52,19 +56,23 @@ function session() {
   }
   const told = { names: [...document.getElementById("color").options].map((each) => each.text) };
   told.size = [object.width, object.height];
-  told.first = look(() => window.dispatchEvent(new Event("resize")));
-  told.turned = look(() => drag(230));
-  told.back = look(() => drag(-230));
-  point("pointerdown", x, y);
-  point("pointerup", x, y);
-  told.picked = document.getElementById("words").textContent;
-  told.other = look(() => choose("color", 1));
+  told.first = await look(() => window.dispatchEvent(new Event("resize")));
+  told.turned = await look(() => drag(230));
+  told.back = await look(() => drag(-230));
+  for (let i = 0; i < 400; i++) { // until a node is there
+    point("pointerdown", x + 12 * (i % 20) - 120, y + 12 * Math.floor(i / 20) - 120);
+    point("pointerup", x + 12 * (i % 20) - 120, y + 12 * Math.floor(i / 20) - 120);
+    told.picked = document.getElementById("words").textContent;
+    if (told.picked.startsWith("Target")) break;
+  }
+  told.other = await look(() => choose("color", 1));
   told.legend = document.getElementById("legend").textContent;
-  told.level = look(() => choose("which", 1));
+  told.level = await look(() => choose("which", 1));
   told.graph = document.getElementById("which").selectedOptions[0].text;
   return told;
 }
-try { document.title = JSON.stringify(session()); } catch (error) { document.title = JSON.stringify(error.stack); }
+const tell_ = (told) => { document.title = JSON.stringify(told); };
+session().then(tell_, (error) => tell_(error.stack));
 """
 
 
@@ -81,7 +89,11 @@ def test_the_page_draws_turns_picks_and_switches(tmp_path):
     options = "--headless --no-sandbox --use-angle=swiftshader --enable-unsafe-swiftshader --window-size=400,500"
     command = [BROWSER, *options.split(), f"--user-data-dir={tmp_path}/profile"]
     done = subprocess.run(
-        [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        [*command, "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     told = json.loads(unescape(re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)[1]))
     assert told["names"] == ["color", "y", "prediction", "error"]

@@ -5,16 +5,22 @@ import json
 import re
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import graphattn as ga
 from graphattn.errors import GraphError, GraphIndexError, OptionError, ShapeError
 from graphattn.viz import to_html
+from graphattn.viz.colours import colouring
 
+CUBE = torch.tensor([[x, y, z] for x in (0.0, 1) for y in (0.0, 1) for z in (0.0, 1)])
+SIDES = [[0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1], [2, 3, 7], [2, 7, 6], [0, 2, 6], [0, 6, 4],
+         [1, 5, 7], [1, 7, 3]]  # fmt: skip
 SCRIPT = Path(ga.__file__).parent / "viz" / "page" / "turn.js"
 RUNNER = Path(__file__).parent / "turn_page.js"
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script, which needs node")
@@ -22,6 +28,10 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="runs the p
 
 def cloud(num: int, seed: int = 0, d: int = 3) -> torch.Tensor:
     return torch.rand(num, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10 - 3
+
+
+def cube(**properties) -> Data:
+    return Data(pos=CUBE, face=torch.tensor(SIDES).T, **properties)
 
 
 def weights_on(graph, heads: int = 3):
@@ -41,7 +51,13 @@ def data_of(path: Path) -> dict:
 
 
 def array(text: str, dtype: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), dtype)
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(np.dtype(dtype).itemsize, -1)
+    return np.ascontiguousarray(planes.T).view(dtype)[:, 0]
+
+
+def places(path: Path) -> np.ndarray:
+    """(N, 3), as the page has them: in 65,536 steps from -1 to 1."""
+    return array(data_of(path)["sets"][0]["at"], "<u2").reshape(3, -1).T / 32767.5 - 1
 
 
 def run(path: Path, **orders) -> object:
@@ -62,7 +78,7 @@ def page(tmp_path):
 def test_the_data_are_the_graph_and_its_weights(page):
     path, weights, pos = page
     data = data_of(path)
-    graph, at = data["graphs"][0], array(data["sets"][0]["at"], "<f4").reshape(-1, 3)
+    graph, at = data["graphs"][0], places(path)
     ptr, source = array(graph["ptr"], "<u4"), array(graph["source"], "<u4")
     alpha = array(graph["weight"], "<u2").reshape(-1, 3) / 65535
     dense = np.zeros((3, 41, 41))
@@ -72,8 +88,8 @@ def test_the_data_are_the_graph_and_its_weights(page):
     np.testing.assert_allclose(dense, weights.dense(), atol=1 / 65535)
     assert (len(data["sets"]), graph["from"], graph["to"], graph["heads"], data["target"]) == (1, 0, 0, 3, 7)
     distances = [torch.pdist(x) for x in (torch.tensor(at).double(), pos)]
-    torch.testing.assert_close(distances[0] / distances[0].max(), distances[1] / distances[1].max(), rtol=1e-5, atol=0)
-    assert np.linalg.norm(at, axis=1).max() == pytest.approx(1)
+    torch.testing.assert_close(distances[0] / distances[0].max(), distances[1] / distances[1].max(), rtol=0, atol=4e-5)
+    assert np.linalg.norm(at, axis=1).max() == pytest.approx(1, abs=3e-5)
 
 
 def test_the_page_needs_nothing_else(page):
@@ -109,9 +125,9 @@ def test_the_script_projects_as_a_camera_at_that_angle(page):
     from mpl_toolkits.mplot3d import proj3d
 
     path, _, _ = page
-    at = array(data_of(path)["sets"][0]["at"], "<f4").reshape(-1, 3)
+    at = places(path)
     seen = np.array(run(path, do="project")[0]).reshape(-1, 3)
-    e, a = np.radians(25), np.radians(-60)
+    e, a = np.radians(data_of(path)["camera"])
     eye = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
     right, up, back = proj3d._view_axes(eye, np.zeros(3), np.array([0, 0, 1.0]), 0)
     np.testing.assert_allclose(seen[:, 0], 400 + 276 * at @ right, atol=1e-3)
@@ -175,32 +191,32 @@ def test_looking_at_a_target_puts_it_in_the_middle_in_front(page):
     for target in (0, 17, 40):
         found = run(page[0], do="look", target=target)
         assert found["at"][:2] == pytest.approx([400, 300], abs=1e-2)
-        assert found["at"][2] == pytest.approx(
-            float(np.linalg.norm(array(data_of(page[0])["sets"][0]["at"], "<f4").reshape(-1, 3)[target])), abs=1e-5
-        )
+        assert found["at"][2] == pytest.approx(float(np.linalg.norm(places(page[0])[target])), abs=1e-5)
 
 
 @needs_node
 def test_a_session_with_pointer_keys_and_touch(page):
     path, weights, _ = page
-    x, y, _ = np.array(run(path, do="project")[0]).reshape(-1, 3)[12]
+    view = run(path, do="fitted")  # as the page is after a reset
+    x, y, _ = np.array(run(path, do="project", view=view)[0]).reshape(-1, 3)[12]
     at = {"clientX": x, "clientY": y, "pointerType": "mouse"}
-    picked = run(path, do="picked")[12]
+    picked = run(path, do="picked", view=view)[12]
     away = {"clientX": x + 90, "clientY": y + 40}
     events = [
+        ["reset", "click", {}],
         ["picture", "pointerdown", at],
-        ["picture", "pointerup", at],  # 2: a click chooses
-        ["head", "change", {}, "1"],  # 3
-        ["target", "input", {}, "20"],  # 4
-        ["target", "input", {}, "41"],  # 5: there is none; nothing changes
+        ["picture", "pointerup", at],  # 3: a click chooses
+        ["head", "change", {}, "1"],  # 4
+        ["target", "input", {}, "20"],  # 5
+        ["target", "input", {}, "41"],  # 6: there is none; nothing changes
         ["picture", "pointerdown", at],
         ["picture", "pointermove", away],
-        ["picture", "pointerup", away],  # 8: a drag chooses nothing
+        ["picture", "pointerup", away],  # 9: a drag chooses nothing
         ["picture", "pointerdown", at],
         ["picture", "pointerdown", {**away, "pointerId": 2}],
         ["picture", "pointermove", {"clientX": x - 50, "clientY": y}],
         ["picture", "pointerup", away],
-        ["picture", "pointerup", {**away, "pointerId": 2}],  # 13: nor does a pinch
+        ["picture", "pointerup", {**away, "pointerId": 2}],  # 14: nor does a pinch
         ["picture", "wheel", {"deltaY": -300, "deltaMode": 0}],
         *(["picture", "keydown", {"key": key}] for key in ("ArrowLeft", "ArrowUp", "+", "-", "Enter", "0", "x")),
         ["look", "click", {}],
@@ -211,13 +227,13 @@ def test_a_session_with_pointer_keys_and_touch(page):
     assert found["heads"] == ["head 0", "head 1", "head 2"]
     said = found["said"]
     assert said[0].startswith("Target 7 reads 5 sources; the heaviest: ")
-    assert said[2].startswith(f"Target {picked} reads 5")
-    assert said[3] != said[2]
+    assert said[3].startswith(f"Target {picked} reads 5")
+    assert said[4] != said[3]
     heaviest = weights.dense()[1, 20].argmax()
-    assert said[4].startswith(
+    assert said[5].startswith(
         f"Target 20 reads 5 sources; the heaviest: {heaviest} ({weights.dense()[1, 20].max():.3f})"
     )
-    assert set(said[5:]) == {said[4]}
+    assert set(said[6:]) == {said[5]}
 
 
 @needs_node
@@ -228,7 +244,40 @@ def test_dots_are_as_large_as_weights_of_one_are_or_as_the_largest_where_that_is
         radius = np.array(run(path, do="draw", target=7, head=1, relative=relative)["arc"]).reshape(-1, 3)[:, 2]
         np.testing.assert_allclose(radius, 2.5 + 3.5 * np.sqrt(row / top), atol=1e-3)
     events = [["head", "change", {}, "1"], ["relative", "change", {}, True], ["relative", "change", {}, False]]
-    assert run(path, do="session", events=events)["most"] == ["1", "1", f"{row.max():.3f}", "1"]
+    first = f"{weights.dense()[:, 7].mean(0).max():.3f}"
+    assert run(path, do="session", events=events)["most"] == [first, f"{row.max():.3f}", f"{row.max():.3f}", "1"]
+
+
+@needs_node
+def test_a_mesh_is_the_shape_with_its_creases_and_colours(tmp_path):
+    shape = cube(y=torch.arange(8) % 3, height=torch.arange(8.0))
+    found = run(to_html(shape, tmp_path / "page.html"), do="set")
+    at, node, faces = (np.array(found[name]) for name in ("at", "node", "faces"))
+    np.testing.assert_array_equal(node[faces].reshape(-1, 3), shape.face.T)
+    np.testing.assert_allclose(at.reshape(-1, 3) * np.sqrt(3), 2 * shape.pos.numpy() - 1, atol=1e-4)
+    normal = np.array(found["normal"]).reshape(-1, 3)
+    assert len(node) == 24  # each corner once for each of its three sides
+    np.testing.assert_array_equal(np.sort(np.abs(normal), 1), [[0, 0, 127]] * 24)
+    for name, rgb in zip(("y", "height"), found["colors"], strict=True):
+        wanted = 255 * colouring(shape[name].numpy(), name).rgb
+        np.testing.assert_allclose(np.array(rgb).reshape(-1, 3), wanted, atol=0.5)
+    assert len(run(to_html(shape, tmp_path / "smooth.html", smooth=True), do="set")["node"]) == 8
+
+
+@needs_node
+def test_weights_are_the_colours_of_a_mesh_and_a_view_is_filled(tmp_path):
+    graph = ga.graphs.mesh_vertices(cube().face.T)
+    weights = ga.EdgeWeights(graph, torch.arange(1.0, graph.num_edges + 1)[:, None] / 100)
+    path = to_html(weights, tmp_path / "page.html", cube(), target=3)
+    heat = np.array(run(path, do="heat", target=3, head=0, relative=True)).reshape(-1, 3)
+    row = weights.dense()[0, 3].numpy()
+    np.testing.assert_allclose(heat[row == 0], [[195, 202, 211]] * (row == 0).sum())
+    assert heat[row.argmax()].tolist() == [156, 29, 32]  # the largest is the darkest
+    assert run(path, do="session", events=[])["heads"] == ["head 0"]
+    view = run(path, do="fitted", view={"width": 900, "height": 500})
+    seen = np.array(run(path, do="project", view=view)[0]).reshape(-1, 3)
+    assert max(np.ptp(seen[:, 0]) / 900, np.ptp(seen[:, 1]) / 500) == pytest.approx(0.94, abs=1e-3)
+    np.testing.assert_allclose((seen.max(0) + seen.min(0))[:2] / 2, [450, 250], atol=0.1)
 
 
 @needs_node

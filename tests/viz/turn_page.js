@@ -4,9 +4,11 @@ const fs = require("fs");
 const [page, script, orders] = process.argv.slice(2);
 const html = fs.readFileSync(page, "utf8");
 const data = JSON.parse(/<script type="application\/json" id="data">(.*?)<\/script>/s.exec(html)[1]);
+const paint = require("path").join(require("path").dirname(script), "paint.js");
+require("vm").runInThisContext(fs.readFileSync(paint, "utf8").replace('"use strict";', ""));
 const turn = require(script);
-const scene = turn.sceneOf(data, turn.setsOf(data), 0);
 globalThis.painterOf = () => null; // there is no WebGL here
+let sets, scene, view;
 
 function recorder() {
   const calls = { fill: 0, stroke: 0, arc: [], lineTo: 0, moveTo: [], fillRect: 0, strokeRect: 0, bad: 0 };
@@ -59,17 +61,22 @@ const answers = {
     const seen = turn.project(scene.targetAt, view);
     return Array.from({ length: scene.targets }, (_, t) => turn.pick(seen, seen[3 * t], seen[3 * t + 1], 12));
   },
-  session() {
+  set: () => ({ ...sets[0], at: [...sets[0].at], faces: [...sets[0].faces], node: [...sets[0].node],
+    normal: [...sets[0].normal], colors: sets[0].colors.map((each) => [...each.rgb]) }),
+  fitted: () => turn.fitted(scene, view),
+  heat: () => [...turn.heatOf(scene, { target: orders_.target, head: orders_.head, relative: orders_.relative })],
+  async session() {
     const it = document_();
     Object.assign(globalThis, { document: it.document, window: { devicePixelRatio: 2, addEventListener() {} } });
     globalThis.requestAnimationFrame = (frame) => frame();
     globalThis.Option = function (text, value) { Object.assign(this, { text, value }); };
-    turn.start();
+    await turn.start();
     const said = [it.parts.words.textContent], most = [it.parts.most.textContent];
     for (const [id, name, event, value] of orders_.events) {
       if (typeof value === "boolean") it.parts[id].checked = value;
       else if (value !== undefined) it.parts[id].value = value;
       it.fire(id, name, event);
+      await new Promise((done) => setTimeout(done, name === "change" ? 20 : 0)); // another graph is decoded
       said.push(it.parts.words.textContent);
       most.push(it.parts.most.textContent);
     }
@@ -77,5 +84,9 @@ const answers = {
   },
 };
 const orders_ = JSON.parse(orders);
-const view = { ...turn.startOf(scene), ...(orders_.view ?? {}) };
-console.log(JSON.stringify(answers[orders_.do]()));
+(async () => {
+  sets = await turn.setsOf(data);
+  scene = await turn.sceneOf(data, sets, 0);
+  view = { ...turn.startOf(scene), ...(orders_.view ?? {}) };
+  console.log(JSON.stringify(await answers[orders_.do]()));
+})();

@@ -136,6 +136,11 @@ class Points(Layout):
         if len(seen) >= 3:
             elevation, azimuth = facing(seen, self.source_at.mean(0))
             return min(elevation, 60.0), azimuth
+        return self.best_camera
+
+    @property
+    def best_camera(self) -> tuple[float, float]:
+        """Elevation and azimuth, degrees, of an eye that sees all: as given, or higher over what is flat."""
         if self.camera is not None:
             return self.camera
         sides = np.ptp(self.source_at, axis=0) if len(self.source_at) else np.ones(3)

@@ -1,5 +1,5 @@
-// The object itself in WebGL 2: faces, smoothly lit, or balls sized by their depth. Data go to the card once; a turn
-// of the object is one matrix.
+// The object itself in WebGL 2: faces, lit smoothly up to their creases, or balls sized by their depth. Data go to the
+// card once; a turn of the object is one matrix.
 "use strict";
 
 const MOST_MOVING = 20000, SLOW = 60; // points drawn while they turn, where a frame takes more milliseconds
@@ -35,7 +35,7 @@ out vec4 shown;
 const vec3 light = vec3(-0.38, 0.52, 0.77);
 vec3 lit(vec3 own, vec3 n) {
   float share = clamp(dot(n, light), 0.0, 1.0);
-  return clamp(own * (0.42 + 0.64 * share) + 0.10 * pow(share, 12.0), 0.0, 1.0);
+  return clamp(own * (0.36 + 0.70 * mix(share, n.z, 0.4)) + 0.10 * pow(share, 12.0), 0.0, 1.0);
 }
 void main() {
   if (side > 0.0) {
@@ -50,54 +50,27 @@ void main() {
   }
 }`;
 
-/** Normals of vertices, weighted by the angles of faces: smooth over the surface. */
-function normalsOf(at, faces) {
-  const normals = new Float32Array(at.length);
-  for (let f = 0; f < faces.length; f += 3) {
-    for (let i = 0; i < 3; i++) {
-      const [a, b, c] = [3 * faces[f + i], 3 * faces[f + ((i + 1) % 3)], 3 * faces[f + ((i + 2) % 3)]];
-      const ux = at[b] - at[a], uy = at[b + 1] - at[a + 1], uz = at[b + 2] - at[a + 2];
-      const vx = at[c] - at[a], vy = at[c + 1] - at[a + 1], vz = at[c + 2] - at[a + 2];
-      const nx = uy * vz - uz * vy, ny = uz * vx - ux * vz, nz = ux * vy - uy * vx;
-      const size = Math.hypot(nx, ny, nz) || 1;
-      const angle = Math.atan2(size, ux * vx + uy * vy + uz * vz) / size;
-      normals[a] += angle * nx;
-      normals[a + 1] += angle * ny;
-      normals[a + 2] += angle * nz;
-    }
-  }
-  return normals;
+/**
+ * What the card draws of a set of nodes: vertices, each a node on one side of a crease. A corner of a face with a colour
+ * of its own is a vertex of its own.
+ */
+function verticesOf(set, own) {
+  if (!set.faces.length) return { node: null, at: set.at, normal: null, index: null };
+  const vertex = own ? set.faces : Uint32Array.from(set.node, (_, i) => i);
+  const node = vertex.map((v) => set.node[v]);
+  return {
+    node, at: gathered(set.at, node), normal: gathered(set.normal, vertex),
+    index: own ? set.faces.map((_, i) => i) : set.faces,
+  };
 }
 
-/**
- * What the card draws of a set of nodes: vertices, each a node seen in one way. A corner of a crease, or of a face
- * with a colour of its own, is a vertex of its own.
- */
-function verticesOf(at, faces, own) {
-  if (!faces.length) return { node: null, at, normal: null, index: null };
-  const smooth = normalsOf(at, faces);
-  const node = own ? [] : Array.from({ length: at.length / 3 }, (_, i) => i);
-  const normal = own ? [] : Array.from(smooth), index = new Uint32Array(faces);
-  for (let f = 0; f < faces.length; f += 3) {
-    const [a, b, c] = [3 * faces[f], 3 * faces[f + 1], 3 * faces[f + 2]];
-    const ux = at[b] - at[a], uy = at[b + 1] - at[a + 1], uz = at[b + 2] - at[a + 2];
-    const vx = at[c] - at[a], vy = at[c + 1] - at[a + 1], vz = at[c + 2] - at[a + 2];
-    const flat = [uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx];
-    const size = Math.hypot(flat[0], flat[1], flat[2]) || 1;
-    for (let i = 0; i < 3; i++) {
-      const v = 3 * faces[f + i];
-      const long = Math.hypot(smooth[v], smooth[v + 1], smooth[v + 2]) || 1;
-      const creased = (smooth[v] * flat[0] + smooth[v + 1] * flat[1] + smooth[v + 2] * flat[2]) / (size * long) < 0.62;
-      if (!creased && !own) continue;
-      index[f + i] = node.length;
-      node.push(faces[f + i]);
-      if (creased) normal.push(flat[0], flat[1], flat[2]);
-      else normal.push(smooth[v], smooth[v + 1], smooth[v + 2]);
-    }
+/** Rows of three numbers, by their places. */
+function gathered(rows, places) {
+  const found = new rows.constructor(3 * places.length);
+  for (let i = 0; i < places.length; i++) {
+    for (let k = 0; k < 3; k++) found[3 * i + k] = rows[3 * places[i] + k];
   }
-  const placed = new Float32Array(3 * node.length);
-  node.forEach((n, i) => placed.set(at.subarray(3 * n, 3 * n + 3), 3 * i));
-  return { node, at: placed, normal: new Float32Array(normal), index };
+  return found;
 }
 
 /** Corners of far fewer faces, or a part of the points, to turn where all of them are slow; `null` of few. */
@@ -159,14 +132,14 @@ function painterOf(canvas) {
 
   function show(next, own) {
     set = next;
-    held = verticesOf(set.at, set.faces, own);
+    held = verticesOf(set, own);
     fill(places, 0, held.at, 3, gl.FLOAT, false);
     held.few = fewOf(held.at, held.index);
-    held.slow = null;
+    held.seen = held.slow = null;
     list(some, held.few);
     list(corners, held.index);
     if (held.normal === null) gl.disableVertexAttribArray(1);
-    else fill(normals, 1, held.normal, 3, gl.FLOAT, false);
+    else fill(normals, 1, held.normal, 3, gl.BYTE, true);
   }
 
   function list(buffer, index) {
@@ -192,29 +165,28 @@ function painterOf(canvas) {
   function tint(rgb, own) {
     let spread = rgb;
     if (own) spread = Uint8Array.from({ length: 9 * (rgb.length / 3) }, (_, i) => rgb[3 * Math.floor(i / 9) + (i % 3)]);
-    else if (held.node) {
-      spread = new Uint8Array(3 * held.node.length);
-      held.node.forEach((n, i) => spread.set(rgb.subarray(3 * n, 3 * n + 3), 3 * i));
-    }
+    else if (held.node) spread = gathered(rgb, held.node);
     fill(colors, 2, spread, 3, gl.UNSIGNED_BYTE, true);
   }
 
+  /** True where it drew a few of many, at first or while they move: more is to come. */
   function draw(view, sharp, moving) {
     const [width, height] = [Math.round(view.width * sharp), Math.round(view.height * sharp)];
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
     gl.viewport(0, 0, width, height);
-    if (!set || set.at.length === 0) return;
+    if (!set || set.at.length === 0) return false;
     const unit = 2 * pixels(view), r = view.turn;
     gl.uniformMatrix3fv(turn, false, [r[0], r[3], r[6], r[1], r[4], r[7], r[2], r[5], r[8]]);
     gl.uniform4f(frame, (2 * view.shift[0]) / view.width, (-2 * view.shift[1]) / view.height, unit / view.width, unit / view.height);
-    if (held.few && held.slow === null) {
-      drawParts(false, true); // the first time includes the way to the card
-      held.slow = drawParts(false, true) > SLOW;
-    }
-    const few = Boolean(moving && held.few && held.slow);
-    const spread = (0.7 * unit) / Math.sqrt(few && !held.index ? held.few.length : set.at.length / 3);
-    gl.uniform1f(side, held.index ? 0 : sharp * Math.min(24, Math.max(1, spread)));
-    drawParts(few, false);
+    const first = Boolean(held.few) && held.seen === null;
+    const few = first || Boolean(moving && held.few && held.slow);
+    const spread = (set.room * unit) / 2 * (few && !held.index ? Math.sqrt(set.at.length / 3 / held.few.length) : 1);
+    gl.uniform1f(side, held.index ? 0 : sharp * Math.min(24, Math.max(1.6, spread)));
+    held.seen = true;
+    if (!few && held.few && held.slow === null) {
+      held.slow = drawParts(false, true) > SLOW && drawParts(false, true) > SLOW; // the first has the way to the card
+    } else drawParts(few, false);
+    return first;
   }
 
   return { show, tint, draw };

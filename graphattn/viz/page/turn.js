@@ -2,41 +2,67 @@
 "use strict";
 
 const RAMP = [[211, 223, 240], [122, 165, 216], [43, 98, 168], [11, 28, 51]]; // weak to strong, by lightness
+const HEAT = [[240, 231, 214], [249, 200, 120], [234, 122, 53], [156, 29, 32]], GREY = [195, 202, 211]; // of surfaces
 const INK = "#1f2933", CHOSEN = "#D55E00";
 const DEPTHS = 12, MOST_SQUARES = 20000;
 
 // --- data
 
-/** Base64 of little-endian numbers as a typed array. */
-function decode(text, Kind) {
-  if (Uint8Array.fromBase64) return new Kind(Uint8Array.fromBase64(text).buffer);
-  const letters = atob(text), bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
-  return new Kind(bytes.buffer);
+/** Numbers as they were: base64 of deflated bytes, the first byte of every number first. */
+async function decode(text, Kind) {
+  const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  const whole = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const parts = new Uint8Array(await new Response(whole).arrayBuffer());
+  const size = Kind.BYTES_PER_ELEMENT, count = parts.length / size, mixed = new Uint8Array(parts.length);
+  if (size === 1) return new Kind(parts.buffer);
+  for (let b = 0; b < size; b++) {
+    for (let i = 0; i < count; i++) mixed[i * size + b] = parts[b * count + i];
+  }
+  return new Kind(mixed.buffer);
+}
+
+/** Rows of three, `of` each number, from the first of all, the second of all and the third. */
+function rowsOf(parts, Kind, of) {
+  const count = parts.length / 3, rows = new Kind(parts.length);
+  for (let i = 0; i < count; i++) {
+    for (let k = 0; k < 3; k++) rows[3 * i + k] = of(parts[k * count + i]);
+  }
+  return rows;
+}
+
+/** Bytes (N, 3) of colours: of the parts of each, or of a palette. */
+async function colorsOf(each) {
+  const parts = await decode(each.rgb, Uint8Array);
+  if (each.palette === null) return rowsOf(parts, Uint8Array, (x) => x);
+  return gathered(Uint8Array.from(each.palette.flat()), parts);
 }
 
 /** Each set of nodes as typed arrays, with the colours that it may have. */
-function setsOf(data) {
-  return data.sets.map((set) => ({
-    at: decode(set.at, Float32Array),
-    faces: decode(set.faces, Uint32Array),
-    colors: set.colors.map((each) => ({ ...each, rgb: decode(each.rgb, Uint8Array) })),
-  }));
+async function setsOf(data) {
+  return Promise.all(data.sets.map(async (set) => ({
+    room: set.room,
+    at: rowsOf(await decode(set.at, Uint16Array), Float32Array, (x) => x / 32767.5 - 1),
+    faces: await decode(set.faces, Uint32Array),
+    node: await decode(set.node, Uint32Array),
+    normal: rowsOf(await decode(set.normal, Int8Array), Int8Array, (x) => x),
+    colors: await Promise.all(set.colors.map(async (each) => ({ ...each, rgb: await colorsOf(each) }))),
+  })));
 }
 
 /** One of the graphs, with the places of its sources and targets: the same array where they are the same nodes. */
-function sceneOf(data, sets, which) {
+async function sceneOf(data, sets, which) {
   const graph = data.graphs[which], from = sets[graph.from], to = sets[graph.to];
   return {
     ...graph,
     flat: data.flat,
+    camera: data.camera,
     sources: from.at.length / 3,
     targets: to.at.length / 3,
     sourceAt: from.at,
     targetAt: to.at,
-    ptr: decode(graph.ptr, Uint32Array),
-    source: decode(graph.source, Uint32Array),
-    weight: graph.weight === null ? null : decode(graph.weight, Uint16Array),
+    ptr: await decode(graph.ptr, Uint32Array),
+    source: await decode(graph.source, Uint32Array),
+    weight: graph.weight === null ? null : await decode(graph.weight, Uint16Array),
   };
 }
 
@@ -67,8 +93,26 @@ function lookingFrom(elevation, azimuth) {
 }
 
 function startOf(scene) {
-  const turn = scene.flat ? [1, 0, 0, 0, 1, 0, 0, 0, 1] : lookingFrom(25, -60);
+  const turn = scene.flat ? [1, 0, 0, 0, 1, 0, 0, 0, 1] : lookingFrom(...scene.camera);
   return { turn, zoom: 1, shift: [0, 0], width: 800, height: 600 };
+}
+
+/** The view nearer or farther, so that the nodes fill the picture; but for a few strays in a hundred. */
+function fitted(scene, view) {
+  const step = 3 * Math.max(1, Math.floor(scene.sources / 5000)), seen = project(scene.sourceAt, { ...view, zoom: 1, shift: [0, 0] });
+  const [across, down] = [0, 1].map((axis) => {
+    const places = [];
+    for (let i = axis; i < seen.length; i += step) places.push(seen[i]);
+    places.sort((a, b) => a - b);
+    const last = places.length - 1, stray = Math.floor(0.002 * last);
+    const near = places[last - stray] - places[stray], whole = places[last] - places[0];
+    return whole > 1.6 * near && last > 1000 ? [places[stray], places[last - stray]] : [places[0], places[last]];
+  });
+  if (!seen.length) return view;
+  const room = [view.width / (across[1] - across[0] || 1), view.height / (down[1] - down[0] || 1)];
+  const zoom = Math.min(50, 0.94 * Math.min(...room));
+  const middle = [view.width / 2 - (across[0] + across[1]) / 2, view.height / 2 - (down[0] + down[1]) / 2];
+  return { ...view, zoom, shift: middle.map((away) => away * zoom) };
 }
 
 /** The front follows a pointer that moves right by `right` and down by `down` radians. */
@@ -140,12 +184,24 @@ function byDepth(depth, bins) {
 
 // --- drawing
 
-/** A colour of the ramp; `share` 0 is weak and 1 strong. */
+/** Red, green and blue of a ramp; `share` 0 is weak and 1 strong. */
+function mixed(share, ramp) {
+  const place = Math.min(1, Math.max(0, share)) * (ramp.length - 1);
+  const low = Math.min(ramp.length - 2, Math.floor(place));
+  return ramp[low].map((part, i) => Math.round(part + (place - low) * (ramp[low + 1][i] - part)));
+}
+
 function colourOf(share) {
-  const place = Math.min(1, Math.max(0, share)) * (RAMP.length - 1);
-  const low = Math.min(RAMP.length - 2, Math.floor(place));
-  const mixed = RAMP[low].map((part, i) => Math.round(part + (place - low) * (RAMP[low + 1][i] - part)));
-  return `rgb(${mixed.join(",")})`;
+  return `rgb(${mixed(share, RAMP).join(",")})`;
+}
+
+/** Colours of the sources by the weights of the target; grey is not read. */
+function heatOf(scene, chosen) {
+  const rgb = new Uint8Array(3 * scene.sources).map((_, i) => GREY[i % 3]);
+  if (chosen.target < 0) return rgb;
+  const read = readBy(scene, chosen.target, chosen.head), most = darkest(scene, read, chosen.relative);
+  for (const { source, weight } of read) rgb.set(mixed(weight / most, HEAT), 3 * source);
+  return rgb;
 }
 
 /** All nodes, the far ones paler; sources square, targets of their own open. */
@@ -188,6 +244,7 @@ function drawChosen(pen, scene, view, chosen) {
   const most = darkest(scene, read, chosen.relative);
   const place = (at, i) => project(at.subarray(3 * i, 3 * i + 3), view);
   const [x, y] = place(scene.targetAt, chosen.target);
+  if (chosen.painted) read.length = 0;
   const shareOf = (weight) => (scene.weight === null ? 0.6 : weight / most);
   const dots = read.map(({ source, weight }) => [...place(scene.sourceAt, source), shareOf(weight)]);
   for (const [sx, sy, , share] of dots) {
@@ -228,17 +285,17 @@ function wordsOn(scene, chosen) {
 
 // --- the page
 
-function start() {
-  const data = JSON.parse(document.getElementById("data").textContent), sets = setsOf(data);
+async function start() {
+  const data = JSON.parse(document.getElementById("data").textContent), sets = await setsOf(data);
   const painter = painterOf(document.getElementById("object"));
   const which = document.getElementById("which"), color = document.getElementById("color");
   const canvas = document.getElementById("picture"), words = document.getElementById("words");
   const asked = document.getElementById("target"), head = document.getElementById("head");
   const relative = document.getElementById("relative");
   const pen = canvas.getContext("2d");
-  let scene = sceneOf(data, sets, 0), waiting = false;
+  let scene = await sceneOf(data, sets, 0), waiting = false;
   let view = startOf(scene);
-  const chosen = { target: data.target, head: -1, relative: false };
+  const chosen = { target: data.target, head: -1, relative: true, painted: false };
   const held = new Map(); // pointers that are down, by id
   let moved = 0, resting = null; // a timer while the picture moves
 
@@ -251,14 +308,14 @@ function start() {
       [view.width, view.height] = [canvas.clientWidth, canvas.clientHeight];
       [canvas.width, canvas.height] = [Math.round(view.width * sharp), Math.round(view.height * sharp)];
       pen.setTransform(sharp, 0, 0, sharp, 0, 0);
-      if (painter) painter.draw(view, sharp, resting !== null);
+      if (painter && painter.draw(view, sharp, resting !== null)) setTimeout(redraw);
       draw(pen, scene, view, chosen, painter === null);
     });
   }
 
   /** Show another graph, of other nodes perhaps. */
-  function showGraph(i) {
-    scene = sceneOf(data, sets, i);
+  async function showGraph(i) {
+    scene = await sceneOf(data, sets, i);
     if (chosen.target >= scene.targets) chosen.target = -1;
     asked.max = scene.targets - 1;
     head.length = 1;
@@ -267,21 +324,26 @@ function start() {
     document.querySelectorAll(".weights").forEach((part) => { part.hidden = scene.weight === null; });
     const set = sets[scene.from], last = color.value;
     color.length = 0;
+    if (scene.weight !== null && set.faces.length) color.add(new Option("the weights", "weights"));
     set.colors.forEach((each, place) => color.add(new Option(each.name, place)));
-    const same = set.colors.findIndex((each, place) => String(place) === last);
-    color.value = Math.max(0, same);
+    color.value = color.options[0].value;
+    for (const { value } of color.options) if (String(value) === last) color.value = last;
+    document.querySelectorAll(".colors").forEach((part) => { part.hidden = color.options.length < 2; });
     showColor();
     tell();
   }
 
   function showColor() {
-    const set = sets[scene.from], chosenColor = set.colors[Number(color.value) || 0];
-    const own = set.faces.length > 0 && chosenColor.rgb.length !== set.at.length;
+    const set = sets[scene.from];
+    chosen.painted = color.value === "weights";
+    document.querySelectorAll(".ramp").forEach((part) => { part.className = chosen.painted ? "ramp heat" : "ramp"; });
+    const shown = set.colors[Number(color.value) || 0];
+    const own = set.faces.length > 0 && !chosen.painted && shown.rgb.length !== set.at.length;
     if (painter) {
       painter.show(set, own);
-      painter.tint(chosenColor.rgb, own);
+      painter.tint(chosen.painted ? heatOf(scene, chosen) : shown.rgb, own);
     }
-    document.getElementById("legend").innerHTML = chosenColor.legend;
+    document.getElementById("legend").innerHTML = chosen.painted ? "" : shown.legend;
     redraw();
   }
 
@@ -297,6 +359,7 @@ function start() {
     const read = chosen.target < 0 ? [] : readBy(scene, chosen.target, chosen.head);
     const most = darkest(scene, read, chosen.relative);
     document.getElementById("most").textContent = most === 1 ? "1" : most.toFixed(3);
+    if (painter && chosen.painted) painter.tint(heatOf(scene, chosen), false);
     redraw();
   }
 
@@ -326,7 +389,7 @@ function start() {
   }
 
   function reset() {
-    view = startOf(scene);
+    view = fitted(scene, { ...startOf(scene), width: canvas.clientWidth, height: canvas.clientHeight });
     redraw();
   }
 
@@ -383,17 +446,18 @@ function start() {
   color.addEventListener("change", showColor);
   data.graphs.forEach((graph, i) => which.add(new Option(graph.name, i)));
   document.querySelectorAll(".several").forEach((part) => { part.hidden = data.graphs.length < 2; });
-  document.querySelectorAll(".colors").forEach((part) => { part.hidden = Math.max(...sets.map((set) => set.colors.length)) < 2; });
   document.querySelectorAll(".reads").forEach((part) => { part.hidden = data.graphs[0].name === null; });
-  showGraph(0);
+  relative.checked = true;
+  await showGraph(0);
+  reset();
   if (chosen.target >= 0) {
     choose(chosen.target);
-    view = { ...startOf(scene), turn: lookingAt(scene, view, chosen.target).turn };
+    view = fitted(scene, { ...view, turn: lookingAt(scene, view, chosen.target).turn });
   }
   if (painter === null) words.textContent += " This browser has no WebGL 2: nodes are drawn, faces are not.";
 }
 
-if (typeof document !== "undefined") start();
+const started = typeof document === "undefined" ? null : start();
 if (typeof module !== "undefined") {
-  module.exports = { decode, setsOf, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, pick, byDepth, colourOf, draw, wordsOn, start };
+  module.exports = { decode, setsOf, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, fitted, heatOf, pick, byDepth, colourOf, draw, wordsOn, start };
 }
