@@ -163,3 +163,49 @@ def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
     assert sum(wanted) == 128 == int(planned.counts.remote[rank])
     assert traffic.received == 128 * 4096 == int(mine.report.bytes_per_layer[rank])
     assert planned.counts.remote.tolist()[:5] == [64, 84, 104, 124, 128]
+
+
+@pytest.mark.slow
+def test_broken_exchanges_are_seen():
+    rows = ranks.verdicts("mutants.py", 2)
+    verdicts = {name: tuple(map(bool, row["verdict"])) for name, row in rows.items() if name != "mean"}
+    assert verdicts == {  # bitwise forward, gradients, another graph refused
+        "none": (True, True, True),
+        "a row dropped": (False, False, True),
+        "two rows swapped": (False, False, True),
+        "gradient not scattered": (True, False, True),
+        "a mean for a sum": (True, False, True),
+        "no fingerprint": (True, True, False),
+    }
+    assert rows["mean"]["verdict"] == [48.0, 10.0]  # of all nodes, and of those of the first process alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("another version", "but the version of graphattn of process 1 differ from those of the others: 0.0.1, not"),
+        ("ends", "could not exchange rows: another has ended, or was later than the timeout"),
+        ("is late", "could not exchange rows: another has ended, or was later than the timeout"),
+    ],
+)
+def test_every_process_ends_in_time_and_says_why(what, said):
+    lines = ranks.launch("faults.py", 3, what, timeout=60, group_timeout=4)
+    told = ["\n".join(of_rank) for of_rank in lines]
+    assert not any("outlasted" in words or "\nran" in words for words in told), told
+    speak = [words for rank, words in enumerate(told) if what == "another version" or rank != 1]
+    assert all(said in words and "ProcessError" in words for words in speak), told
+
+
+def test_rows_of_halves_are_summed_in_float32():
+    from graphattn.distributed.exchange import Asked, Processes
+
+    x = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
+    grads = (torch.arange(400) % 7).to(torch.bfloat16).unsqueeze(1).expand(400, 3)
+    exchange = Asked(Processes(), torch.zeros(400, dtype=torch.long), [400], [400], 2)
+    (grad,) = torch.autograd.grad(exchange(x), x, grads)
+    assert torch.equal(grad[0], grads.float().sum(0).to(torch.bfloat16))
+    in_halves = torch.zeros(3, dtype=torch.bfloat16)
+    for row in grads:
+        in_halves = in_halves + row
+    assert not torch.equal(grad[0], in_halves)
