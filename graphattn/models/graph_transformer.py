@@ -1,23 +1,29 @@
 """A transformer on graphs of data, such as molecules, roads or citations, along their edges or any other graph."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ..arguments import one_of, shown, tensor, width
-from ..errors import GraphError, ShapeError
+from ..arguments import one_of, shown, tensor, whole, width
+from ..convert import from_edge_index
+from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
+from ..graph.pattern import of_size
 from ..graphs import circulant, full
 from ..kernels.edge_softmax import scatter_sum
-from ..nn import ShortestPathBias, random_walk_pe
+from ..nn import ShortestPathBias, random_walk_pe, relative_walk_pe
 from ..nn.arguments import check_input
 from ..nn.biases.constant import of_edges
 from ..nn.graph_encodings import eigenvectors_of_each, with_random_signs
+from ..plans.cache import cached
 from .example import example, features
+from .gps import GPSBlock
 from .stacks import Encoder
 
 ENCODINGS = ("random_walk", "laplacian")
@@ -49,12 +55,21 @@ class GraphTransformer(nn.Module):
         max_distance: That of a :class:`graphattn.nn.ShortestPathBias` along the data's edges; no such bias by default.
         edge_dim: Width of the features of the edges of attention; none by default.
         readout: "node", or the "mean" or "sum" over the nodes of each graph.
-        options: Further arguments of :class:`graphattn.models.Encoder`.
+        local: For GPS layers, message passing beside attention: a function that makes PyG's for each layer, such as
+            ``lambda: GCNConv(C, C)``.
+        relative_walks: K, steps of walks along the data's edges between target and source, whose probabilities are
+            features of the edges of attention (GRIT), before those that are given.
+        virtual_nodes: Number of learned nodes of each graph, which read all its nodes and are read by them (Exphormer).
+        options: Further arguments of :class:`graphattn.models.Encoder`, or of :class:`GPSBlock` with ``local``.
+
+    Exphormer is ``local=`` with ``virtual_nodes=1`` on the graph ``edges | ga.graphs.expander(N, 3)``.
 
     Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Layers" (own edges, Laplacian);
-    Dwivedi et al. 2022 (random walks); Ying et al. 2021 (Graphormer). *What differs:* pre-norm, with layer norms, by
-    default; edge features are added to keys and values, as in PyG's ``TransformerConv``, and are not updated; no
-    encoding of degrees, no virtual node.
+    Dwivedi et al. 2022 (random walks); Ying et al. 2021 (Graphormer); Rampasek et al. 2022 (GPS); Shirzad et al. 2023
+    (Exphormer); Ma et al. 2023 (GRIT). *What differs:* pre-norm, with layer norms, by default, but with ``local`` as in
+    PyG's ``GPSConv``; edge features are added to keys and values, as in PyG's ``TransformerConv``, and are not updated;
+    no encoding of degrees; kinds of Exphormer's edges have no features unless they are given, and those of virtual
+    nodes are 0.
 
     Example:
         >>> import torch, graphattn as ga
@@ -82,6 +97,9 @@ class GraphTransformer(nn.Module):
         max_distance: int | None = None,
         edge_dim: int | None = None,
         readout: str = "node",
+        local: Callable[[], nn.Module] | None = None,
+        relative_walks: int | None = None,
+        virtual_nodes: int = 0,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -95,7 +113,18 @@ class GraphTransformer(nn.Module):
         self.kind, self.encoding_dim, self.readout = encoding, encoding_dim, readout
         self.encoding = None if encoding is None else nn.Linear(encoding_dim, embed_dim)
         self.paths = None if max_distance is None else ShortestPathBias(num_heads, max_distance)
-        self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, edge_dim=edge_dim, **options)
+        self.walks = None if relative_walks is None else width(relative_walks, "relative_walks")
+        edge_dim = edge_dim if self.walks is None else self.walks + (edge_dim or 0)
+        virtual_nodes = whole(virtual_nodes, "virtual_nodes", 0)
+        self.virtual = nn.Parameter(torch.randn(virtual_nodes, embed_dim)) if virtual_nodes else None
+        sizes: Any = (embed_dim, num_heads, hidden)
+        self.encoder = Encoder(num_layers, *sizes, edge_dim=edge_dim, **options) if local is None else None
+        self.layers, self.num_layers = nn.ModuleList(), width(num_layers, "num_layers")
+        if local is not None:
+            if isinstance(local, nn.Module) or not callable(local):
+                raise OptionError(f"local must be a function that makes a module for each layer, got {shown(local)}")
+            made = [GPSBlock(*sizes, local=local(), edge_dim=edge_dim, **options) for _ in range(self.num_layers)]
+            self.layers.extend(made)
         self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, width(out_dim, "out_dim"))
 
     @names_checked
@@ -106,6 +135,7 @@ class GraphTransformer(nn.Module):
         graph: Layers | None = None,
         *,
         edge_attr: Tensor | None = None,
+        local_attr: Tensor | None = None,
         batch: Tensor | None = None,
     ) -> Tensor:
         """Outputs for nodes (..., N, out), or for G graphs (..., G, out).
@@ -116,6 +146,7 @@ class GraphTransformer(nn.Module):
             graph: The graph of attention, for all layers or one for each; ``edges`` by default. For a batch, all pairs
                 of the same graph are ``ga.graphs.documents(batch)``.
             edge_attr: Features (E, edge_dim) of the edges of every layer's graph, in its edge order.
+            local_attr: Features of ``edges``, for message passing that takes ``edge_attr``.
             batch: int64 (N,), the graph of each node, as PyG's, ascending; one graph by default.
 
         Raises:
@@ -136,13 +167,7 @@ class GraphTransformer(nn.Module):
             raise ShapeError(f"edges have {edges.num_nodes} nodes, but the embedded features {tuple(x.shape)}")
         if self.encoding is not None:
             x = x + self.encoding(self.encoded(edges, sizes).to(x))
-        paths = self.paths
-        x = self.encoder(
-            x,
-            edges if graph is None else graph,
-            score_bias=None if paths is None else lambda reads: paths(reads, edges),
-            edge_attr=edge_attr,
-        )
+        x = self._through(x, edges, layers_of(edges if graph is None else graph), edge_attr, local_attr, sizes)
         if self.readout != "node" and batch is None:
             x = x.sum(-2, keepdim=True)
         elif self.readout != "node":
@@ -150,6 +175,37 @@ class GraphTransformer(nn.Module):
         if self.readout == "mean":
             x = x / torch.tensor(sizes, device=x.device).clamp(min=1).unsqueeze(-1)
         return self.head(x)
+
+    def _through(
+        self,
+        x: Tensor,
+        edges: AttentionGraph,
+        layers: tuple[Layer, ...],
+        edge_attr: Tensor | None,
+        local_attr: Tensor | None,
+        sizes: tuple[int, ...],
+    ) -> Tensor:
+        """The layers, with virtual nodes after the others."""
+        N, paths, steps = x.shape[-2], self.paths, self.walks
+        graphs: tuple[Any, ...] = tuple(of_size(one, N) if isinstance(one, Pattern) else one for one in layers)
+        attrs: list[Any] = [edge_attr] * len(graphs)
+        if steps is not None:
+            walks = [of_edges(one, _walks, edges, steps, device=x.device).to(x) for one in graphs]
+            attrs = walks if edge_attr is None else [torch.cat((made, edge_attr), -1) for made in walks]
+        biases: list[Any] = [None if paths is None else paths(one, edges) for one in graphs]
+        if self.virtual is not None:
+            x = torch.cat((x, self.virtual.repeat(len(sizes), 1).expand(*x.shape[:-2], -1, -1)), -2)
+            graphs = tuple(_with_virtual(one, sizes, len(self.virtual)) for one in graphs)
+            attrs, biases = ([_longer(y, one) for y, one in zip(ys, graphs, strict=True)] for ys in (attrs, biases))
+        if len(graphs) == 1:
+            graphs, attrs, biases = graphs * self.num_layers, attrs * self.num_layers, biases * self.num_layers
+        if self.encoder is not None:
+            x = self.encoder(x, list(graphs), score_bias=biases, edge_attr=attrs)
+        elif len(graphs) != self.num_layers:
+            raise GraphError(f"{self.num_layers} layers need as many graphs, got {len(graphs)}")
+        for layer, one, bias, attr in zip(self.layers, graphs, biases, attrs, strict=False):
+            x = layer(x, one, edges.edge_index, local_attr=local_attr, score_bias=bias, edge_attr=attr)
+        return x[..., :N, :]
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
         """The encoding of every node, (N, encoding_dim); in training with random signs for eigenvectors."""
@@ -161,6 +217,31 @@ class GraphTransformer(nn.Module):
 
 def _encoding(edges: AttentionGraph, kind: str, dim: int, sizes: tuple[int, ...]) -> Tensor:
     return random_walk_pe(edges, dim) if kind == "random_walk" else eigenvectors_of_each(edges, dim, sizes)
+
+
+def _walks(graph: AttentionGraph, along: AttentionGraph, steps: int) -> Tensor:
+    return relative_walk_pe(along, steps, graph)
+
+
+def _with_virtual(graph: Any, sizes: tuple[int, ...], number: int) -> AttentionGraph:
+    """The graph before ``number`` new nodes for each graph of a batch, which read its nodes and are read by them; the
+    edges to them, then those from them, come last."""
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "virtual_nodes need an AttentionGraph for each layer")
+
+    def make() -> AttentionGraph:
+        N, G = graph.num_nodes, len(sizes)
+        owner = torch.repeat_interleave(torch.tensor(sizes, device=graph.device))
+        virtual = (N + owner * number).unsqueeze(-1) + torch.arange(number, device=graph.device)
+        pairs = torch.stack((torch.arange(N, device=graph.device).repeat_interleave(number), virtual.flatten()))
+        return from_edge_index(torch.cat((graph.edge_index, pairs, pairs.flip(0)), 1), num_nodes=N + G * number)
+
+    return cached(graph, ("virtual nodes", sizes, number), make)
+
+
+def _longer(of_edges: Tensor | None, graph: AttentionGraph) -> Tensor | None:
+    """A bias, or features, (..., E, n) with zeros for the edges that a graph has beyond them."""
+    return None if of_edges is None else F.pad(of_edges, (0, 0, 0, graph.num_edges - of_edges.shape[-2]))
 
 
 def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:

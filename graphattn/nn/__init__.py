@@ -19,6 +19,7 @@ from .geometry import relative_positions as relative_positions
 from .graph_attention import GraphAttention as GraphAttention
 from .graph_encodings import laplacian_eigenvector_pe as laplacian_eigenvector_pe
 from .graph_encodings import random_walk_pe as random_walk_pe
+from .graph_encodings import relative_walk_pe as relative_walk_pe
 from .linear_attention import FeatureScore as FeatureScore
 from .linear_attention import PositiveFeatures as PositiveFeatures
 from .mesh_elements import mesh_elements as mesh_elements

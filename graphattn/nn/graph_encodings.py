@@ -9,6 +9,7 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
+from ..graph.limits import refuse_over
 from ..graphs.arguments import whole
 
 
@@ -42,6 +43,49 @@ def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
     if data.num_nodes == 0:
         return torch.zeros(0, walk_length, device=graph.device)
     return AddRandomWalkPE(walk_length, attr_name="pe")(data).pe
+
+
+def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph) -> Tensor:
+    r"""The probabilities that walks of 0, 1, ..., ``steps - 1`` steps lead from target to source, for each edge.
+
+    .. math:: p_{ts} = (I, M, M^2, \dots, M^{K-1})_{ts}, \qquad M_{ts} = 1 / \mathrm{outdegree}(t) \text{ if } t \to s
+
+    Args:
+        along: A square graph without repeated edges, whose edges the walks follow: the data's.
+        steps: K.
+        graph: The graph of attention, of the same nodes, such as ``ga.graphs.full(N)``.
+
+    Returns:
+        (E, K), float64, in the edge order of ``graph``: features of its edges, for layers with ``edge_dim=K``.
+
+    Raises:
+        GraphError: If a graph is not square, ``along`` repeats an edge, or their nodes differ.
+
+    Source: Ma et al. 2023 (GRIT), section 3.1 (RRWP). *What differs:* theirs are of all pairs.
+
+    Example:
+        >>> from graphattn.graphs import full, sliding_window
+        >>> path = sliding_window(3, 3, causal=False).without_self_loops()
+        >>> relative_walk_pe(path, 3, full(3))[:3]  # from the first node to all
+        tensor([[1.0000, 0.0000, 0.5000],
+                [0.0000, 1.0000, 0.0000],
+                [0.0000, 0.0000, 0.5000]], dtype=torch.float64)
+    """
+    steps, data = whole(steps, "steps", 1), _data(along)
+    if (graph.num_targets, graph.num_sources) != (data.num_nodes,) * 2:
+        sizes = (graph.num_targets, graph.num_sources)
+        raise GraphError(f"graph must have the {data.num_nodes} nodes of along on both sides, got {sizes}")
+    refuse_over(8 * data.num_nodes**2, f"walks between {data.num_nodes:,} nodes", "use smaller batches")
+    degree = along.out_degree.clamp(min=1).double()
+    size = (data.num_nodes, data.num_nodes)
+    step = torch.sparse_coo_tensor(along.edge_index, 1 / degree[along.source], size, check_invariants=False)
+    place = graph.target, graph.source
+    power = torch.eye(data.num_nodes, dtype=torch.float64, device=along.device)
+    result = [power[place]]
+    for _ in range(steps - 1):
+        power = torch.sparse.mm(step, power)
+        result.append(power[place])
+    return torch.stack(result, 1)
 
 
 def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:

@@ -1,0 +1,128 @@
+"""The GPS layer: message passing along the edges of the data and attention along a graph, side by side."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..arguments import one_of
+from ..errors import OptionError
+from ..nn import FeedForward, GraphAttention
+from ..nn.arguments import check_names
+from ..nn.blocks import Graph, make_norm
+from ..nn.feed_forward import Activation
+
+NORMS = ("batch", "layer", "rms")
+
+
+class GPSBlock(nn.Module):
+    r"""Local messages and attention, each with a residual and a norm, added; then a feed-forward with its own.
+
+    .. math:: y = \mathrm{norm}_1(x + \mathrm{conv}(x)) + \mathrm{norm}_2(x + \mathrm{attention}(x)), \qquad
+              x \leftarrow \mathrm{norm}_3(y + f(y))
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        hidden: Width of the feed-forward, ``2 * embed_dim`` by default.
+        local: Message passing from PyG, of width C to C; or ``None``, which leaves attention alone.
+        norm: "batch", over all nodes and examples, "layer" or "rms".
+        activation: As in :class:`graphattn.nn.FeedForward`.
+        dropout: Rate of dropout of weights, of the branches and in the feed-forward.
+        options: Further arguments of :class:`graphattn.nn.GraphAttention`.
+
+    Source: Rampasek et al. 2022, equations 2 to 5, as PyG's ``GPSConv``, whose attention reads all pairs. *What
+    differs:* attention has any graph, and PyG drops no outputs of attention weights.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> from torch_geometric.nn import GCNConv
+        >>> block = GPSBlock(8, 2, local=GCNConv(8, 8))
+        >>> edges = ga.graphs.circulant(5, (1, 4))
+        >>> block(torch.randn(5, 8), ga.graphs.full(...), edges.edge_index).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        *,
+        local: nn.Module | None = None,
+        norm: str = "batch",
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        check_names(options, GPSBlock.__init__, GraphAttention.__init__)
+        one_of(norm, "norm", NORMS)
+        self.local, self.dropout = local, nn.Dropout(dropout)
+        self.attention = GraphAttention(embed_dim, num_heads, dropout=dropout, **options)
+        hidden = 2 * embed_dim if hidden is None else hidden
+        self.feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout)
+        make: Callable[[], nn.Module] = (
+            (lambda: nn.BatchNorm1d(embed_dim)) if norm == "batch" else lambda: make_norm(norm, embed_dim, 1e-5)
+        )
+        self.local_norm = None if local is None else make()
+        self.attention_norm, self.feed_forward_norm = make(), make()
+
+    def forward(
+        self,
+        x: Tensor,
+        graph: Graph | Tensor,
+        edge_index: Tensor | None = None,
+        *,
+        local_attr: Tensor | None = None,
+        score_bias: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> Tensor:
+        """The block's output (..., N, C).
+
+        Args:
+            x: (..., N, C).
+            graph: The graph of attention, N nodes.
+            edge_index: int64 (2, E), along which messages go; required by a block with ``local``.
+            local_attr: Features of these edges, for message passing that takes them as ``edge_attr``.
+            score_bias: Biases of the edges of ``graph``; ``edge_attr``, their features.
+
+        Raises:
+            OptionError: If ``edge_index`` is missing.
+        """
+        read = self.attention(x, graph, score_bias=score_bias, edge_attr=edge_attr)
+        y = _normed(self.attention_norm, x + self.dropout(read))
+        if self.local is not None:
+            if edge_index is None:
+                raise OptionError("the block has local message passing: pass edge_index")
+            given = {} if local_attr is None else {"edge_attr": local_attr}
+            y = _normed(self.local_norm, x + self.dropout(self.local(x, edge_index, **given))) + y
+        return _normed(self.feed_forward_norm, y + self.dropout(self.feed_forward(y)))
+
+    @classmethod
+    def from_pyg(cls, conv: nn.Module) -> "GPSBlock":
+        """The block with the modules and weights of PyG's ``GPSConv`` and, on all pairs, its outputs.
+
+        Raises:
+            OptionError: If it has another attention than ``"multihead"``, or a norm by graph.
+        """
+        given: Any = conv
+        if type(given).__name__ != "GPSConv" or not isinstance(given.attn, nn.MultiheadAttention):
+            raise OptionError(f'expected a GPSConv of attn_type="multihead", got {conv!r}')
+        norms = (given.norm1, given.norm2, given.norm3)
+        if given.norm_with_batch or any(norm is None for norm in norms):
+            raise OptionError(
+                'a norm that needs batch, or none, has no counterpart; use norm="batch_norm" or an nn.Module'
+            )
+        up, activation, _, down, _ = given.mlp
+        made = cls(given.channels, given.heads, up.out_features, activation=activation, dropout=given.dropout)
+        made.attention = GraphAttention.from_torch(given.attn)
+        made.local, (made.local_norm, made.attention_norm, made.feed_forward_norm) = given.conv, norms
+        made.feed_forward.up, made.feed_forward.down = up, down
+        return made.train(given.training)
+
+
+def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
+    """A batch norm sees the nodes of all examples in one axis."""
+    assert norm is not None
+    return norm(x.flatten(0, -2)).view(x.shape) if isinstance(norm, nn.BatchNorm1d) else norm(x)
