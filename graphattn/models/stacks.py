@@ -16,6 +16,7 @@ from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import AllOrNone, tokens_held
 from ..nn.loaders import refuse_other
+from ..plans.edge_tensors import EdgeTensors
 from .padding import memory_up_to, padding_bias
 from .tokens import check_lengths
 
@@ -73,6 +74,8 @@ class _Stack(nn.Module):
 
     def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
         """The graph of each layer; with caches it has more sources than the layer before has targets."""
+        if isinstance(graph, EdgeTensors) and caches is None:
+            return [graph] * len(self.layers)  # type: ignore[list-item]
         if caches is None:
             return list(layers_of(graph, len(self.layers)))
         graphs = (

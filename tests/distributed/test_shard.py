@@ -209,3 +209,14 @@ def test_rows_of_halves_are_summed_in_float32():
     for row in grads:
         in_halves = in_halves + row
     assert not torch.equal(grad[0], in_halves)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 3])
+def test_twenty_steps_of_ddp_and_fsdp_are_those_of_one_process(processes):
+    rows = ranks.verdicts("training.py", processes)
+    assert len(rows) == (8 if processes == 2 else 6)
+    for name, row in rows.items():
+        assert row["output"] < 1e-12, (name, row)
+        assert max(row["losses"], row["parameters"]) < 1e-9, (name, row)
+        assert row["fall"] < 0.95
