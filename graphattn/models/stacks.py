@@ -75,7 +75,7 @@ class _Stack(nn.Module):
     def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
         """The graph of each layer; with caches it has more sources than the layer before has targets."""
         if isinstance(graph, EdgeTensors) and caches is None:
-            return [graph] * len(self.layers)  # type: ignore[list-item]
+            return [graph] * len(self.layers)
         if caches is None:
             return list(layers_of(graph, len(self.layers)))
         graphs = (
