@@ -28,7 +28,7 @@ def chosen(result: Any) -> list[int]:
 def gallery(result: Any, numbers: list[int]) -> str:
     """Figures in HTML; answers for points have the truth, the prediction and the error in a row."""
     made = _of_points if result.task.readout == "node" else _of_shape
-    return "\n".join(_figure(*made(result, number)) for number in numbers)
+    return "\n".join(_figure(result.names[number], *made(result, number)) for number in numbers)
 
 
 def _of_points(result: Any, number: int) -> tuple[bytes, str]:
@@ -41,7 +41,7 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str]:
         label, prediction = (at_vertices(shape, values) for values in (label, prediction))
     shape.label = label
     names = task.classes or None
-    figure = plot_shape(shape, "label", prediction=prediction, names=names, title=result.names[number])
+    figure = plot_shape(shape, "label", prediction=prediction, names=names, title="")
     return png(figure), said
 
 
@@ -57,7 +57,7 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
         colour = of_numbers(prediction[None], task.mean, task.deviation)
     shape = result.data.folder[result.data.numbers[number]]
     shape.prediction = colour.expand(len(shape.pos), 3)
-    return png(plot_shape(shape, "prediction", title=result.names[number])), said
+    return png(plot_shape(shape, "prediction", title="")), said
 
 
 def isolated(name: str) -> str:
@@ -65,5 +65,6 @@ def isolated(name: str) -> str:
     return f"\u2068{name}\u2069"
 
 
-def _figure(picture: bytes, said: str) -> str:
-    return f"<figure>{image(picture)}<figcaption>{html.escape(said)}</figcaption></figure>"
+def _figure(name: str, picture: bytes, said: str) -> str:
+    words = f"<b>{html.escape(isolated(name))}</b><br>{html.escape(said)}"
+    return f"<figure>{image(picture)}<figcaption>{words}</figcaption></figure>"

@@ -91,7 +91,7 @@ def plot_shape(
         place.colours = colours
         outside = [said for said in place.ground(ax) if "outside" in said]
         sentences += [*colours.remarks, *outside]
-        if colours.name:
+        if colours.name and (len(panels) > 1 or title != ""):
             ax.set_title(plain(colours.name), fontsize=TEXT)
     _legends(made, panels)
     line = called(shape, len(at), 0 if faces is None else len(faces)) if title is None else title or None
