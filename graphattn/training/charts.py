@@ -25,7 +25,8 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
         scores.plot(epochs[best], history[best][f"val_{task.metric}"], "o", color=_VALID)
         taken = epochs[best], history[best][f"val_{task.metric}"]
         scores.annotate("taken", taken, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK)
-    for axes, name in ((losses, "loss"), (scores, f"{task.metric} on the validation part")):
+    score = {"accuracy": "share of shapes right", "miou": "mean IoU", "r2": "R²"}[task.metric]
+    for axes, name in ((losses, "loss"), (scores, f"{score}, validation part")):
         _plain(axes)
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -41,7 +41,7 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str]:
         label, prediction = (at_vertices(shape, values) for values in (label, prediction))
     shape.label = label
     names = task.classes or None
-    figure = plot_shape(shape, "label", prediction=prediction, names=names, title="")
+    figure = plot_shape(shape, "label", prediction=prediction, names=names, title="", caption=False)
     return png(figure), said
 
 

@@ -82,13 +82,14 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
 
 def _facts(run: "Run", result: "Evaluation") -> dict[str, str]:
     how, inputs = run.schedule, run.inputs
-    graphs = " ; ".join(inputs.graph) or "none"
+    graphs = " ; ".join(dict.fromkeys(inputs.graph)) or "none"
     if inputs.grid:
         graphs += f" ; {scene_of(run)}"
     levels = f", levels that keep {' and '.join(f'{r:g}' for r in inputs.ratio)} of the points" * bool(inputs.ratio)
     size = sum(p.numel() for p in run.new_model().parameters())
+    options = "".join(f", {name} {value}" for name, value in run.options.items())
     return {
-        "model": f"{run.model}, {size:,} parameters {run.options or ''}",
+        "model": f"{run.model}, {size:,} parameters{options}",
         "reads": f"{', '.join(inputs.features)} of each {TOKEN[inputs.elements]}",
         "not read": ", ".join(left_out(run, result.data.folder)) or "nothing else in the files",
         "graphs": graphs + levels,

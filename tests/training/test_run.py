@@ -221,3 +221,5 @@ def test_a_page_shows_hostile_names_as_they_are(tmp_path):
     assert "<img src=x" not in page
     assert "<title>\u2068\u202e&lt;b&gt;\u2069: 4 held-out shapes classified</title>" in page
     assert all(html.escape(name) in page for name in names)
+    shown = set(re.findall(r"<figcaption><b>\u2068(\d+&lt;script&gt;\.ply)\u2069</b>", page))
+    assert len(shown) == 4
