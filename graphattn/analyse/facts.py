@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from math import isclose
 from typing import Any, overload
 
 from ..arguments import whole
@@ -11,16 +13,18 @@ from ..graph.edges import Edges
 from ..graph.facts import is_full, is_symmetric, no_source_after_target
 from ..graph.layers import Layer, Layers, layers_of, sized_layers, unions
 from ..graph.simple import remark
+from .conductance import conductance
 from .connectivity import connectivity, num_components
 from .forms import looped_axes
 from .hops import hops, in_the_end
 from .receptive_field import graphs_of, last_field, spread
+from .resistance import mean_resistance
 from .spectrum import spectral_gap
 
 _BUDGET = 1 << 26
 _WALK, _CONNECT = 4, 16  # edges of a search that cost as much as an interval of a degree, or of a component
 _FREE = 1 << 22  # edges that every budget has
-_ANALYSED = 512  # nodes up to which the spectral gap is computed
+_ANALYSED = 512  # nodes up to which dense matrices are made: half a second
 _MOST_COLUMNS = 6
 _ATTRIBUTE = {"hops": "layers", "reads_everything": "everything", "reads_past": "past"}  # of Hops
 
@@ -39,6 +43,10 @@ class Facts:
         reads_everything: True if every node then depends on every node.
         reads_past: True if the graph is causal and every node then depends on every earlier one.
         spectral_gap: See :func:`graphattn.analyse.spectral_gap`.
+        conductance: Bounds of :func:`graphattn.analyse.conductance`, [lower, upper], which are the same where it is
+            exact; ``None`` without an edge between two nodes.
+        mean_resistance: Mean of :func:`graphattn.analyse.effective_resistance` over all pairs of nodes, in ohm; exact;
+            ``None`` of a graph that is not connected, where it is infinite.
         left_out: For each fact that was left out, why.
         remark: The simpler graph that a joined one equals; "" if none is known.
     """
@@ -65,6 +73,8 @@ class Facts:
     reads_everything: bool | None = None
     reads_past: bool | None = None
     spectral_gap: float | None = None
+    conductance: list[float] | None = None
+    mean_resistance: float | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     remark: str = ""
 
@@ -158,7 +168,8 @@ def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | Fac
     """Everything about a graph that is known in seconds, exact; what costs more is named in ``left_out``.
 
     Sizes, degrees, causal, symmetric, self-loops, isolated targets and unused sources; components, cycles and roots;
-    hops until everything, or every node's past, is read; up to 512 nodes, the spectral gap.
+    hops until everything, or every node's past, is read; up to 512 nodes, the spectral gap, conductance (above 16 nodes
+    its bounds) and the mean resistance between two nodes.
 
     Args:
         graph: A graph; a :class:`PerHead`; or the layers of a model, first layer first, as a list.
@@ -244,11 +255,21 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
         if "components" not in answers:
             left_out.pop("components", None)
             ask(("components",), lambda: num_components(graph))
-    if square and graph.num_targets > _ANALYSED:
-        left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.analyse.spectral_gap(graph) tries"
-    elif square and graph.num_targets > 1:
-        answers["spectral_gap"] = spectral_gap(graph)
+    dense: tuple[Callable[[AttentionGraph], Any], ...] = (spectral_gap, _bounds, mean_resistance) if square else ()
+    for name, question in zip(("spectral_gap", "conductance", "mean_resistance"), dense, strict=False):
+        if graph.num_targets > _ANALYSED:
+            left_out[name] = f"more than {_ANALYSED} nodes; graphattn.analyse has them of larger graphs"
+        elif graph.num_targets > 1:
+            ask((name,), partial(question, graph))
     return Facts(**counted(graph), **answers, left_out=left_out, remark=remark(graph))
+
+
+def _bounds(graph: AttentionGraph) -> list[float] | None:
+    """Between which conductance lies."""
+    if graph.num_edges == graph._num_loops():
+        return None
+    found = conductance(graph)
+    return [found.lower, found.upper]
 
 
 def _looked_at(edges: Edges) -> int:
@@ -300,6 +321,9 @@ def shown(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list):
+        low, high = value
+        return f"{high:.3g} (exact)" if isclose(low, high) else f"{low:.3g} to {high:.3g} (bounds)"
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

@@ -59,6 +59,14 @@ def effective_resistance(graph: AttentionGraph, pairs: Any = None) -> Tensor:
     return _of_pairs(matrix, chosen, graph.name)
 
 
+def mean_resistance(graph: AttentionGraph) -> float | None:
+    """The mean of :func:`effective_resistance` over all pairs of nodes: the Kirchhoff index over their number; ``None``
+    if it is infinite."""
+    n = graph.num_targets
+    total = float(_of_all(undirected(graph, "mean_resistance")).sum())
+    return total / (n * (n - 1)) if total < float("inf") else None
+
+
 def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
     r"""Steps, on average, that a random walk takes from one node to another and back.
 

@@ -1,6 +1,8 @@
 """One call of attention on checked inputs: choose a backend for each graph and run it."""
 
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,11 @@ from .device import ran_out_of_memory
 from .edges import EdgesBackend
 from .heads import as_bias, join, split
 from .request import Inputs, Outputs, Request
+
+#: Counts the work of calls by their edges, whatever a backend computes: (number of edges, request) to a context.
+counting: ContextVar[Callable[[int, Request], Any]] = ContextVar(
+    "counting", default=lambda edges, request: nullcontext()
+)
 
 
 def run(
@@ -48,7 +55,8 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
         return BACKENDS[_chosen(graph, backend, *request)].run(graph, inputs, weights=weights, lse=lse)
     name = choose(graph, request, backend)
     try:
-        return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+        with counting.get()(graph.num_edges, request):
+            return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:
         if ran_out_of_memory(error):
             with suppress(Exception):  # torch's error is raised even if the advice runs out of memory, too
@@ -57,8 +65,12 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
 
 
 def _run_tensors(backend: str, edges: EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    name = _on_tensors(backend, *inputs.request(weights, lse))
-    return BACKENDS[name].run(edges, inputs, weights=weights, lse=lse)  # type: ignore[arg-type]
+    request = inputs.request(weights, lse)
+    name = _on_tensors(backend, *request)
+    if torch.compiler.is_compiling():
+        return BACKENDS[name].run(edges, inputs, weights=weights, lse=lse)  # type: ignore[arg-type]
+    with counting.get()(edges.num_edges, request):
+        return BACKENDS[name].run(edges, inputs, weights=weights, lse=lse)  # type: ignore[arg-type]
 
 
 @constant_result  # Python on the graph's structure: a constant of compiled code

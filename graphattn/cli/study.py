@@ -20,6 +20,9 @@ def study(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")] = False,
     seeds: Annotated[Optional[int], number("6 to judge one claim, 9 for ten; the study's own by default.")] = None,
     arms: Annotated[Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")] = None,
+    pilot: Annotated[
+        bool, typer.Option("--pilot", help="Two other seeds, into DIR/pilot: warnings, and how many seeds.")
+    ] = False,
     processes: Annotated[
         Optional[int], number("Trials at once; as many as there are cores by default; 0 is in this process.", 0)
     ] = None,
@@ -29,9 +32,11 @@ def study(
 ) -> None:
     """Settle by experiment what a connectivity buys.
 
-    Predictions are written first, then every arm and its controls are trained, then the report: report.md, report.json,
-    figure.pdf, figure.svg. Interrupted by anything, the same command goes on. It ends with an error, and the
-    report is there, if shuffled labels were learned or arms did not start alike.
+    Predictions are written first, then every arm and its controls are trained, then the report: report.md and .html,
+    .json, .csv and .tex (a table), figure.pdf and .svg, column.pdf and .svg (as wide as a column). With --pilot two
+    seeds are run first, that the study does not count: it warns of arms at chance or at their best, and says how many
+    seeds a difference of a given size takes. Interrupted by anything, the same command goes on. It ends with an error,
+    and the report is there, if shuffled labels were learned or arms did not start alike.
 
     \b
       graphattn study --list examples/studies
@@ -56,16 +61,19 @@ def study(
         raise OptionError("study needs a FILE.py with a study in it, a folder and --list, or report DIR")
     if out is None:
         raise OptionError(f"--out must be a folder for the results: graphattn study {file} --out results")
+    if pilot and seeds is not None:
+        raise OptionError("--pilot has two seeds of its own; leave --seeds out")
     options: dict[str, Any] = {"--seeds": seeds, "--arms": arms}
-    words = ["graphattn", "study", file, *(["--quick"] if quick else [])]
+    words = ["graphattn", "study", file, *(["--quick"] if quick else []), *(["--pilot"] if pilot else [])]
     words += [word for flag, value in options.items() if value is not None for word in (flag, str(value))]
     names = [arm.strip() for arm in arms.split(",")] if arms is not None else None
     with warnings_in_lines():
         try:
             command = shlex.join([*words, "--out", out])
-            found = run_file(file, out, quick=quick, seeds=seeds, arms=names, processes=processes, command=command)
+            given: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": names, "processes": processes}
+            found = run_file(file, out, **given, pilot=pilot, command=command)
         except KeyboardInterrupt:
             say(f"what is trained is kept in {one_line(out)}: the same command goes on from there", sys.stderr)
             raise
     document(found.to_dict()) if json else say(str(found))
-    say(f"report.md, report.json, figure.pdf and figure.svg are in {one_line(out)}", sys.stderr)
+    say(f"report.md and .html, tables and figures are in {one_line(out)}{'/pilot' * pilot}", sys.stderr)

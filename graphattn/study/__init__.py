@@ -15,6 +15,7 @@ from .report import Report as Report
 from .report import report as report
 from .running import execute as execute
 from .running import run as run
+from .statistics import seeds_needed as seeds_needed
 
 #: What ``help`` and ``dir`` show: not the files of this room.
 __all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]

@@ -9,9 +9,8 @@ import numpy as np
 
 from ..arguments import flag, real, text, whole
 from ..errors import OptionError
-from .statistics import EXACT, Interval, holm, interval, least_p, sign_flip
+from .statistics import EXACT, LEVEL, Interval, effect_size, holm, interval, least_p, sign_flip
 
-LEVEL = 0.05
 KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = "kept", "broken", "not decided", "same sign", "opposite sign"
 NOT_MEASURED = "not measured"
 #: All that is said of a claim, and when.
@@ -111,6 +110,7 @@ class Verdict:
     Args:
         claim: In words.
         difference: Of better and worse, paired by seed; None without pairs.
+        effect: Of it, :func:`graphattn.study.statistics.effect_size`.
         p: Of the sign-flip test after Holm's correction; None where it could not be below the level.
         verdict: One of :data:`VERDICTS`.
         remarks: What else is to be known of it.
@@ -118,6 +118,7 @@ class Verdict:
 
     claim: str
     difference: Interval | None
+    effect: Interval | None
     p: float | None
     verdict: str
     remarks: tuple[str, ...] = ()
@@ -158,12 +159,13 @@ def judged(
     least = holm([least_p(len(pairs[i])) if pairs[i] else 1.0 for i in early] + unknown)
     tested = {i: of_claim for i, of_claim, best in zip(early, p, least, strict=False) if best < LEVEL}
     found = [interval(x, within) if x else None for x, within in zip(pairs, bounds or [None] * len(pairs), strict=True)]
-    return [_judged(claim, found[i], tested.get(i)) for i, claim in enumerate(claims)]
+    return [_judged(claim, pairs[i], found[i], tested.get(i)) for i, claim in enumerate(claims)]
 
 
-def _judged(claim: Claim, found: Interval | None, p: float | None) -> Verdict:
+def _judged(claim: Claim, pairs: list[float], found: Interval | None, p: float | None) -> Verdict:
     if found is None:
-        return Verdict(str(claim), None, None, NOT_MEASURED)
+        return Verdict(str(claim), None, None, None, NOT_MEASURED)
+    effect = effect_size(pairs)
     if p is None:
-        return Verdict(str(claim), found, None, claim.sign(found))
-    return Verdict(str(claim), found, p, claim.judged(found) if p < LEVEL else NOT_DECIDED)
+        return Verdict(str(claim), found, effect, None, claim.sign(found))
+    return Verdict(str(claim), found, effect, p, claim.judged(found) if p < LEVEL else NOT_DECIDED)

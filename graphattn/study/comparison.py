@@ -195,8 +195,6 @@ class Comparison:
             raise OptionError(f"budgets must be study.Budget(...), one or several, got {shown(self.budgets)}")
         if len(set(self.budgets)) != len(self.budgets):
             raise OptionError(f"budgets must differ, got {self.budgets}")
-        if isinstance(self.model, Own) and any(budget.equal == "operations" for budget in self.budgets):
-            raise OptionError("equal operations are counted of study.Model; of study.CustomModel give equal='time'")
         least = min(len(self.data.split(0, budget.examples)[0]) for budget in self.budgets)
         if len(self.training.rates) > 1 and least == 1:
             raise OptionError(
@@ -270,10 +268,10 @@ class Comparison:
         known = measured(self, budget.equal)[positions]
         return round(budget.steps * max(known.values()) / known[self._read_by(arm)])
 
-    def trials(self, seeds: int) -> Iterator[Trial]:
-        """Every trial, seed by seed, so that an interrupted study has pairs."""
+    def trials(self, seeds: int, first: int = 0) -> Iterator[Trial]:
+        """Every trial of the seeds from ``first`` on, seed by seed, so that an interrupted study has pairs."""
         base = [self.identity(), _versions()]
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             for name, (kind, of) in self.kinds.items():
                 budgets = list(enumerate(self.budgets))[-1 if kind == "shuffled" else 0 :]
                 for draw in range(self.draws if kind == "rewired" else 1):

@@ -1,22 +1,35 @@
 """What a step of each arm costs, for budgets of equal operations or time: known before anything is trained."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from statistics import mean, median
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from ..analyse import flops
+from ..backends.request import Request
+from ..backends.run import counting
+from ..errors import OptionError
 from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import Data
-from .network import Model, Network
-from .own import OwnNetwork
+from .network import Network
+from .own import Own, OwnNetwork, network_of
 from .trial import Reading, fit
 
 _ROUNDS, _STEPS, _SAMPLES = 5, 10, 64
+_READ, _WRITTEN = (
+    ("index", "index_select", "gather"),
+    ("index_add", "index_put", "scatter", "scatter_add", "scatter_reduce"),
+)
 
 
 def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
@@ -38,14 +51,76 @@ def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
 
 
 def operations(comparison: Comparison, graphs: Graphs) -> float:
-    """Operations of a forward pass through the encoder, a mean over samples, by :func:`graphattn.analyse.flops`.
+    """Operations of a forward pass of a sample, a mean over samples; a backward pass takes twice as many, of every arm.
 
-    A backward pass takes twice as many, of every arm.
+    Those of :class:`Model` are of its encoder, by :func:`graphattn.analyse.flops`; a :class:`CustomModel` is called:
+    products count as in ``torch.utils.flop_counter``, attention of this library by its edges, ``2 E H (D + D_v)``,
+    whichever backend runs it, and every number that is gathered or scattered by an index, as PyG's layers do along
+    edges, is an operation.
+
+    Raises:
+        OptionError: If a module calls operators that are not torch's, and have no formula there.
     """
+    if isinstance(comparison.model, Own):
+        return _of_calls(comparison, graphs)
     model, stacks = comparison.model, graphs.possible().some(_SAMPLES)
-    assert isinstance(model, Model)
     stacks = [layers if len(layers) == model.layers else layers * model.layers for layers in stacks]
     return mean(flops(list(s), model.width, model.heads, hidden=model.hidden).total for s in stacks)
+
+
+def _of_calls(comparison: Comparison, graphs: Graphs) -> float:
+    """Of a user's module, on the samples of a few batches."""
+    data, read = comparison.data, Reading(comparison.data, graphs)
+    some = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        network = network_of(comparison.model, data, comparison.readout, comparison.positions[0], comparison.token)
+        work = _Operations()
+        before = counting.set(work.by_edges)
+        try:
+            for chosen in some.split(comparison.training.batch):
+                given = (data.inputs[chosen], *read.given(chosen))
+                with work:
+                    network(*given)
+        finally:
+            counting.reset(before)
+    return work.total / len(some)
+
+
+class _Operations(TorchDispatchMode):
+    """Counts what torch runs; torch's counter takes sparse products for dense ones, and none for attention on a CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0.0
+
+    @contextmanager
+    def by_edges(self, edges: int, request: Request) -> Iterator[None]:
+        """A call of attention, in place of what its backend runs."""
+        total = self.total
+        yield
+        self.total = total + 2 * edges * request.floats_per_pair
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output, name = function(*args, **(kwargs or {})), function._overloadpacket.__name__.rstrip("_")
+        tensors = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+        listed = [x for x in tensors if x.layout != torch.strided]
+        if listed and "mm" in name:
+            self.total += 2 * listed[0]._nnz() * output.shape[-1]
+        elif function._overloadpacket in flop_registry:
+            self.total += flop_registry[function._overloadpacket](*args, **(kwargs or {}), out_val=output)
+        elif name.startswith("_scaled_dot_product"):
+            self.total += sdpa_flop_count(*(x.shape for x in tensors[:3]))
+        elif name in _READ:
+            self.total += output.numel()
+        elif name in _WRITTEN:
+            self.total += max(x.numel() for x in tensors[1:])
+        elif function.namespace not in ("aten", "prim", "prims", "graphattn"):
+            raise OptionError(
+                f"equal operations are counted of torch's operators and this library's, got {function}; register a "
+                "formula by torch.utils.flop_counter.register_flop_formula, or give equal='time'"
+            )
+        return output
 
 
 def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> dict[str, float]:

@@ -54,6 +54,7 @@ def run_file(
     seeds: int | None = None,
     arms: list[str] | None = None,
     processes: int | None = None,
+    pilot: bool = False,
     command: str = "",
 ) -> Any:
     """Run a study file into a folder, or go on with it.
@@ -68,6 +69,7 @@ def run_file(
         seeds: Seeds; those of the study by default.
         arms: Only these arms, beside their controls; all by default.
         processes: As many as there are cores by default.
+        pilot: True for two seeds apart, before the study.
         command: As the report quotes it.
     Raises:
         OptionError: If the file has no study, or its study no such option; or the folder holds another study.
@@ -79,9 +81,10 @@ def run_file(
         raise OptionError(f"{'--arms' if name == 'names' else '--quick'} requires study({name}=...) in {path}")
     study = module.study(**options)
     if not isinstance(study, Study):
-        if (seeds, processes) != (None, None):
-            raise OptionError(f"{path} trains nothing: it has no seeds and no processes")
+        if (seeds, processes, pilot) != (None, None, False):
+            raise OptionError(f"{path} trains nothing: it has no seeds, no processes and no pilot")
         return study.save(out, command)
     study.command, study.quick = command, quick
     study.about = study.about or from_docstring(module.__doc__)
-    return execute(study, seeds=study.seeds if seeds is None else seeds, out=out, processes=processes)
+    seeds = study.seeds if seeds is None else seeds
+    return execute(study, seeds=seeds, out=out, processes=processes, pilot=pilot)

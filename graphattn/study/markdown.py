@@ -2,11 +2,14 @@
 
 import re
 from collections import Counter
+from math import isclose
 from typing import Any
 
 from .claims import VERDICTS
+from .pilot import PILOT, PILOT_SEEDS, power
+from .records import read_plan
 from .report import Report, Row
-from .statistics import EXACT
+from .statistics import EXACT, Interval, effect_size
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -43,11 +46,15 @@ def page(report: Report) -> str:
         parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
     if report.plan.get("quick"):
         parts.append("**Quick:** smaller than what follows says; what was run is under *Data, model and training*.")
+    if report.is_pilot:
+        parts.append(_pilot(report))
+    elif (before := read_plan(report.folder / PILOT)) is not None:
+        parts.append(f"A pilot of {PILOT_SEEDS} other seeds, {before['registered'][0]['at']}, is in {PILOT}/.")
     parts += [about] if (about := report.plan.get("about")) else []
     parts += report.summary(report) if report.summary else []
     parts += ["## Predicted before training", _registered(report), _predictions(report)]
     parts += ["## Data, model and training", _recipe(report), *_budgets(report), "## Measured", _measured(report)]
-    if report.claims:
+    if report.claims and not report.is_pilot:
         parts += ["## Claims", _claims(report)]
     parts += ["## Controls", _controls(report), "## What the graphs differ in", _covariates(report)]
     parts += ["## After training", _probes(report)]
@@ -141,7 +148,7 @@ def _measured(report: Report) -> str:
     rows = [_cells(report, row, score) for row in report.rows]
     values = {name: {row[name] for row in rows} for name in rows[0]}
     told = {"steps": len(values["steps"]) > 1, "law": values["law"] != {""}, "trials": values["trials"] != {""}}
-    told["score"] = len(metrics) > 1
+    told |= {"score": len(metrics) > 1, "g_z [95 %]": values["g_z [95 %]"] != {"-"}}
     used = [name for name in rows[0] if told.get(name, True)]
     baselines = [
         f"* {_named(report, comparison, name)} on the same data: {score:.3f}"
@@ -149,12 +156,45 @@ def _measured(report: Report) -> str:
         for name, score in about["baselines"].items()
     ]
     body = table(used, [[row[name] for name in used] for row in rows])
-    return "\n\n".join([body, "\n".join(baselines)] if baselines else [body])
+    note = f"*g_z*: {_EFFECT}"
+    return "\n\n".join([body, *(["\n".join(baselines)] if baselines else []), *([note] if told["g_z [95 %]"] else [])])
+
+
+_EFFECT = (
+    "Hedges' g of the paired differences with its interval by the noncentral t: their mean in units of their standard "
+    "deviation from seed to seed (Cohen's d_z, less the bias of few seeds)."
+)
+
+
+def _effect(found: Interval | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def _pilot(report: Report) -> str:
+    """What it is, and seeds for differences."""
+    claims = _count(len(report.claims), "claim") if report.claims else "one claim"
+    text = (
+        f"**Pilot:** {PILOT_SEEDS} seeds that the study will not have; no claim is judged. Seeds for a difference "
+        f"beyond the margin to be found with probability .8, at .05 for {claims} together:"
+    )
+    head = ["comparison", "difference", "deviation, as seen", "seeds", "at most (80 %)", "seeds", "CPU hours"]
+    rows = power(report)
+    if not rows:
+        return f"{text} nothing varies between the two seeds, or nothing is compared, so that no number follows."
+    note = (
+        "*Deviation*: standard deviation of paired differences from seed to seed, pooled over those that are compared; "
+        "two seeds measure it badly, so plan by its upper end."
+    )
+    return f"{text}\n\n{table(head, rows)}\n\n{note}"
 
 
 def _cells(report: Report, row: Row, score: str) -> dict[str, str]:
     """What is said of a row, by column."""
     counts = (("capped", row.capped), ("failed", row.failed))
+    other = report.all_pairs(row)
+    pairs = [] if other is None else report.differences(row, other)
     return {
         "arm": _named(report, row.comparison, row.arm),
         "positions": row.positions,
@@ -162,7 +202,8 @@ def _cells(report: Report, row: Row, score: str) -> dict[str, str]:
         "steps": _steps(report, row),
         "ceiling": "-" if row.prediction["ceiling"] is None else f"{row.prediction['ceiling']:.3f}",
         score: "-" if row.interval is None else str(row.interval),
-        "better than all pairs by": _against(report, row),
+        "better than all pairs by": str(report.difference(row, other)) if other and pairs else "-",
+        "g_z [95 %]": _effect(effect_size(pairs)),
         "law": "" if row.holds is None else "holds" if row.holds else "**above its ceiling**",
         "trials": ", ".join(f"{count} {state}" for state, count in counts if count),
         "score": row.metric,
@@ -178,19 +219,6 @@ def _rates(report: Report, row: Row) -> str:
     """Which of several rates were taken, of how many trials."""
     taken = Counter(one["rate"] for one in report.records_of(row) if one.get("validation"))
     return ", ".join(f"{rate:g} ({count})" for rate, count in sorted(taken.items()))
-
-
-def _against(report: Report, row: Row) -> str:
-    """Against all pairs at the same budget, positive where the arm is better."""
-    same, about = (row.comparison, row.positions, row.budget), report.plan["comparisons"][row.comparison]
-    full = about.get("reference") or next(
-        (name for name, told in about["arms"].items() if told["kind"] == "full"), None
-    )
-    if row.arm == full or row.prediction["kind"] == "shuffled":
-        return "-"
-    others = [r for r in report.rows if r.arm == full and (r.comparison, r.positions, r.budget) == same]
-    found = report.difference(row, others[0]) if others else None
-    return "-" if found is None else str(found)
 
 
 def _budgets(report: Report) -> list[str]:
@@ -225,17 +253,18 @@ def _claims(report: Report) -> str:
         found = verdict.difference
         difference, seeds = ("-", 0) if found is None else (str(found), found.seeds)
         said = ", ".join((verdict.verdict, *verdict.remarks))
-        rows.append([verbatim(claim), verbatim(claim.because) or "-", f"{seeds}", difference, p, said])
+        effect = _effect(verdict.effect)
+        rows.append([verbatim(claim), verbatim(claim.because) or "-", f"{seeds}", difference, effect, p, said])
     used = {verdict.verdict for verdict in report.verdicts}
     words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
     note = (
         f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} seeds, after Holm's "
         "correction for all claims made beforehand; of equality, of both ends of the margin. Intervals are not "
-        "corrected."
+        f"corrected. *g_z*: {_EFFECT}"
     )
     if report.late:
         note += " *Late*: both arms had been measured when it was claimed."
-    return f"{table(['claim', 'because', 'seeds', 'difference [95 %]', 'p', 'verdict'], rows)}\n\n{note}"
+    return f"{table(['claim', 'because', 'seeds', 'difference [95 %]', 'g_z [95 %]', 'p', 'verdict'], rows)}\n\n{note}"
 
 
 def _controls(report: Report) -> str:
@@ -267,19 +296,28 @@ def _covariates(report: Report) -> str:
         homophily = "-" if told["homophily"] is None else f"{told['homophily']:.2f}"
         universal = {True: "yes", False: "no", None: "open"}[told["universal"]]
         degrees = f"{told['degree_least']:g} to {told['degree_most']:g}"
-        row = [_named(report, comparison, arm), f"{told['edges']:,g}", degrees, gap, f"{told['roots']:g}"]
+        low, high = (told.get(f"conductance_{end}") for end in ("least", "most"))
+        conductance = "-"
+        if low is not None and high is not None:
+            conductance = f"{high:.3g}" if isclose(low, high) else f"{low:.3g} to {high:.3g}"
+        resistance = "-" if told.get("mean_resistance") is None else f"{told['mean_resistance']:.3g}"
+        row = [_named(report, comparison, arm), f"{told['edges']:,g}", degrees, gap, conductance, resistance]
+        row.append(f"{told['roots']:g}")
         operations = "-" if told["operations"] is None else f"{told['operations']:,.0f}"
         rows.append([*row, f"{told['strong_components']:g}", universal, homophily, operations])
-    head = ["arm", "edges", "in-degrees", "spectral gap", "roots", "strong components", "universal", "homophily"]
+    head = ["arm", "edges", "in-degrees", "spectral gap", "conductance", "mean resistance", "roots"]
+    head += ["strong components", "universal", "homophily", "operations"]
     note = (
         "Edges are the mean of the layers, *universal* and operations of all of them; the rest is of the first layer's "
         "graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 less the second largest modulus of an "
-        "eigenvalue of uniform attention. *Roots*: nodes that all others depend on in the end. *Strong components*: "
-        "sets of nodes that all depend on one another. *Universal*: one of the theorems of Yun et al. 2020 applies to "
-        "the layers; *no* proves nothing. *Homophily*: the share of edges between nodes of one class. "
-        "*Operations*: of one forward pass of a sample."
+        "eigenvalue of uniform attention. *Conductance*: the least share of edges that leave a part of the undirected "
+        "graph; exact, or from half the second eigenvalue of the Laplacian to a cut that was found. *Mean resistance*: "
+        "of all pairs of nodes, every edge 1 ohm; exact, - where not all are connected. *Roots*: nodes that all others "
+        "depend on in the end. *Strong components*: sets of nodes that all depend on one another. *Universal*: one of "
+        "the theorems of Yun et al. 2020 applies to the layers; *no* proves nothing. *Homophily*: the share of edges "
+        "between nodes of one class. *Operations*: of one forward pass of a sample."
     )
-    return f"{table([*head, 'operations'], rows)}\n\n{note}"
+    return f"{table(head, rows)}\n\n{note}"
 
 
 def _probes(report: Report) -> str:

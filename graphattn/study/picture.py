@@ -1,7 +1,8 @@
 """A study as a figure: scores over training examples, or by arm, with every seed and the 95 % interval."""
 
 import math
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
 from .comparison import METRICS
@@ -21,10 +22,27 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "shuffled": ("x", ":"),
 }
 _DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (8, 2, 1, 2)), (0, (2, 3)))  # of baselines
-_WIDE, _ROW = 6.9, 0.26  # inches: two columns of a paper, a row of an arm
+_ROW = 0.26  # inches: a row of an arm
 
 
-def draw(report: Report) -> "Figure":
+class Sheet(NamedTuple):
+    """The space for a figure: inches, points of its text and of its smallest text, panels side by side, columns of a
+    legend, and letters in a line of a title."""
+
+    width: float
+    text: float
+    small: float
+    across: int
+    columns: int
+    letters: int
+
+
+SHEET = Sheet(6.9, TEXT, TEXT - 1, 2, 4, 60)
+COLUMN = Sheet(3.25, 8, 8, 1, 2, 28)
+"""One of two columns of a paper: every word in 8 points."""
+
+
+def draw(report: Report, sheet: Sheet = SHEET) -> "Figure":
     """The study's own figure where it has one; else curves over numbers of examples, or a row for each arm.
 
     Raises:
@@ -39,14 +57,14 @@ def draw(report: Report) -> "Figure":
             equal = about["budgets"][row.budget]["equal"]
             panels.setdefault((row.comparison, row.positions, equal), []).append(row)
     curves = len({row.examples for row in report.rows}) > 1
-    return _curves(report, panels) if curves else _rows(report, panels)
+    return (_curves if curves else _rows)(report, panels, sheet)
 
 
-def axes(figure: Any, place: Any, title: str, **shared: Any) -> Any:
+def axes(figure: Any, place: Any, title: str, sheet: Sheet = SHEET, **shared: Any) -> Any:
     """Quiet axes with a title to the left."""
     ax = figure.add_subplot(*place, **shared)
-    ax.set_title(title, fontsize=TEXT, color=INK, loc="left")
-    ax.tick_params(labelsize=TEXT - 1, colors=INK)
+    ax.set_title(textwrap.fill(title, sheet.letters), fontsize=sheet.text, color=INK, loc="left")
+    ax.tick_params(labelsize=sheet.small, colors=INK)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.set_axisbelow(True)
@@ -93,14 +111,14 @@ def _ticks(values: list[int]) -> list[str]:
     return [f"{a:,}" if math.log(b / a) > near else "" for a, b in zip(values, following, strict=True)]
 
 
-def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
+def _curves(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
     """Score over training examples, a panel for each comparison and positions."""
-    figure = empty_figure(None, _WIDE, 3.0 * -(-len(panels) // 2) + 0.5)
+    down, across = -(-len(panels) // sheet.across), min(sheet.across, len(panels))
+    figure = empty_figure(None, sheet.width, (3.0 if sheet.across > 1 else 2.4) * down + 0.5)
     styles, first = style_of(report.rows), None
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharey": first}
-        place = (-(-len(panels) // 2), min(2, len(panels)), number)
-        ax = axes(figure, place, _title(report, comparison, positions, equal), **shared)
+        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal), sheet, **shared)
         first, about = first or ax, report.plan["comparisons"][comparison]
         for beside, (name, style) in enumerate(styles.items()):
             mine = [row for row in rows if row.arm == name]
@@ -119,10 +137,10 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
         ax.set_xticks(ticks, _ticks(ticks))
         ax.minorticks_off()
         ax.grid(True, color=FAINT, linewidth=0.6)
-        ax.set_xlabel("training examples", fontsize=TEXT)
-        if number % 2 == 1:
-            ax.set_ylabel(METRICS[about["metric"]], fontsize=TEXT)
-    _legend(figure, first)
+        ax.set_xlabel("training examples", fontsize=sheet.text)
+        if number % across == 1 % across:
+            ax.set_ylabel(METRICS[about["metric"]], fontsize=sheet.text)
+    _legend(figure, first, sheet)
     return figure
 
 
@@ -137,37 +155,47 @@ def _all_examples(report: Report, row: Row) -> int:
     return int(about["samples"] - about.get("held", row.answers))
 
 
-def _legend(figure: Any, ax: Any) -> None:
+def _legend(figure: Any, ax: Any, sheet: Sheet) -> None:
     handles, labels = ax.get_legend_handles_labels()
     bars = len([handle for handle in handles if hasattr(handle, "has_yerr")])  # matplotlib names lines first
     handles, labels = (x[-bars:] + x[:-bars] for x in (handles, labels))
-    columns = min(4, len(labels))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=TEXT - 1)
+    _below(figure, handles, labels, sheet)
 
 
-def _rows(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
+def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> None:
+    """A legend in as many columns as fit the width."""
+    spaces = {"handlelength": 1.6, "columnspacing": 1.0} if sheet.across == 1 else {}
+    for columns in range(min(sheet.columns, len(labels)), 0, -1):
+        given = {"ncols": columns, "fontsize": sheet.small, **spaces}
+        legend = figure.legend(handles, labels, loc="outside lower center", frameon=False, **given)
+        figure.draw_without_rendering()
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+
+
+def _rows(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
     """A row for each arm: seeds, mean, interval, and the ceiling that was predicted; the same scale in all panels."""
     most = max(map(len, panels.values()))
-    down, across = -(-len(panels) // 2), min(2, len(panels))
-    figure = empty_figure(None, _WIDE, (_ROW * most + 0.7) * down + 0.35)
+    down, across = -(-len(panels) // sheet.across), min(sheet.across, len(panels))
+    figure = empty_figure(None, sheet.width, (_ROW * most + 0.7) * down + (0.35 if across > 1 else 0.6))
     first, left, styles = None, [""], style_of(report.rows)
     handles: dict[str, Any] = {}
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharex": first}
-        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal), **shared)
+        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal), sheet, **shared)
         first, about = first or ax, report.plan["comparisons"][comparison]
         for y, row in enumerate(rows):
             _row(ax, y, row, styles[row.arm])
         _reference_lines(about, ax.axvline)
         names = [verbatim(name_among(rows, row)) for row in rows]
-        ax.set_yticks(range(len(rows)), [] if number % 2 == 0 and names == left else names)
+        ax.set_yticks(range(len(rows)), [] if number % across != 1 % across and names == left else names)
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.grid(True, axis="x", color=FAINT, linewidth=0.6)
-        ax.set_xlabel(METRICS[about["metric"]], fontsize=TEXT)
+        ax.set_xlabel(METRICS[about["metric"]], fontsize=sheet.text)
         left = names
         handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) | handles
-    kept = list(handles.values()), list(handles)
-    figure.legend(*kept, loc="outside lower center", ncols=3, frameon=False, fontsize=TEXT - 1)
+    _below(figure, list(handles.values()), list(handles), sheet._replace(columns=min(3, sheet.columns)))
     return figure
 
 

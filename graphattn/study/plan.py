@@ -11,7 +11,7 @@ from ..errors import OptionError
 from .checks import check
 from .claims import Claim
 from .comparison import Comparison, Trial, check_name
-from .predictions import predicted, reference, warnings_of, with_draws
+from .predictions import guess_nats, predicted, reference, warnings_of, with_draws
 from .records import Records
 
 
@@ -30,6 +30,8 @@ class Study:
         about: Markdown at the top of the report; by default the docstring of the study file.
         summary: Paragraphs that follow, made from the :class:`Report`.
         figure: The figure in place of the usual one, made from the :class:`Report`.
+        on_trial: Called with the record of each trial, a dict, once it is on disk, in the process of the caller: so
+            any tracker is attached. An error in it is a warning, and the study goes on.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Study:
     about: str = ""
     summary: Callable[[Any], list[str]] | None = None
     figure: Callable[[Any], Any] | None = None
+    on_trial: Callable[[dict[str, Any]], object] | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -90,7 +93,7 @@ def planned(
     named: dict[str, Comparison],
     identity: dict[str, str],
     trials: list[Trial],
-    seeds: int,
+    seeds: range,
     records: Records,
     before: dict[str, Any] | None,
 ) -> dict[str, Any]:
@@ -103,8 +106,9 @@ def planned(
         "about": study.about,
         "own_page": study.summary is not None or study.figure is not None,
         "identity": identity,
-        "seeds": seeds,
-        "registered": _registered(study, seeds, trials, records, before["registered"] if before else []),
+        "seeds": len(seeds),
+        "first_seed": seeds.start,
+        "registered": _registered(study, len(seeds), trials, records, before["registered"] if before else []),
         "comparisons": {name: _about(study, one, known.get(name, {}), seeds) for name, one in named.items()},
         "machine": before["machine"] if before and all(records.done(t.key) for t in trials) else machine("cpu"),
         "end": records.end if records.reach(end) else end,  # one that was lost stays
@@ -112,7 +116,7 @@ def planned(
     }
 
 
-def _about(study: Study, comparison: Comparison, known: dict[str, Any], seeds: int) -> dict[str, Any]:
+def _about(study: Study, comparison: Comparison, known: dict[str, Any], seeds: range) -> dict[str, Any]:
     """What is said of a comparison; predictions and checks that are known already are not made again, but for the
     ceilings of draws."""
     arms = known.get("arms", {})
@@ -127,6 +131,7 @@ def _about(study: Study, comparison: Comparison, known: dict[str, Any], seeds: i
         "readout": comparison.readout,
         "metric": comparison.metric,
         "chance": comparison.data.chance,
+        "guess_nats": guess_nats(comparison.data),
         "samples": len(comparison.data),
         "held": len(comparison.data.split(0, None)[1]),
         "nodes": comparison.data.num_nodes,

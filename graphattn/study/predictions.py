@@ -1,5 +1,7 @@
 """Predictions: what the graphs of an arm say before anything is trained."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from statistics import fmean
 from typing import Any
@@ -8,11 +10,12 @@ import torch
 
 from ..analyse import facts, flops, receptive_field, universality
 from ..analyse.walks import walk
-from ..errors import GraphError
+from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
 from .arms import Graphs
 from .comparison import Comparison
 from .controls import everything
+from .costs import operations
 from .data import NOT_ASKED, Data
 from .network import Model
 from .own import Own
@@ -30,6 +33,9 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     graphs = graphs.possible()
     found = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([one[key] for one in found]) for key in found[0]}
+    if isinstance(comparison.model, Own):
+        with suppress(OptionError):  # operators that cannot be counted
+            mean["operations"] = operations(comparison, graphs)
     share, law = _reached(comparison, graphs)
     if kind == "shuffled":
         ceiling: float | None = _by_place(comparison.data)
@@ -40,12 +46,12 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     return {"kind": kind, "of": of, **mean, "reached": share, "ceiling": ceiling, "law": law, "bag": bag}
 
 
-def with_draws(comparison: Comparison, told: dict[str, Any], seeds: int) -> dict[str, Any]:
+def with_draws(comparison: Comparison, told: dict[str, Any], seeds: Iterable[int]) -> dict[str, Any]:
     """What is predicted of an arm; where a law bounds a rewiring, with the ceiling of each draw of each seed, and the
     means of what the draws reach and of their ceilings."""
     if told["kind"] != "rewired" or told["ceiling"] is None:
         return told
-    drawn = [[comparison.rewiring(told["of"], i, j, few=True) for j in range(comparison.draws)] for i in range(seeds)]
+    drawn = [[comparison.rewiring(told["of"], i, j, few=True) for j in range(comparison.draws)] for i in seeds]
     shares = [[_reached(comparison, graphs)[0] for graphs in of_seed] for of_seed in drawn]
     reached = fmean(chain(*shares))
     ceilings = [[_ceiling(comparison, share) for share in of_seed] for of_seed in shares]
@@ -81,6 +87,9 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         "depends_on_most": int(field.max()),
         "layers_needed": _layers_needed(comparison, graph) if len(set(stack)) == 1 else None,
         "spectral_gap": known.spectral_gap,
+        "conductance_least": None if known.conductance is None else known.conductance[0],
+        "conductance_most": None if known.conductance is None else known.conductance[1],
+        "mean_resistance": known.mean_resistance,
         "roots": known.roots,
         "strong_components": known.strong_components,
         "universal": universality(list(dict.fromkeys(stack))).universal,
@@ -138,6 +147,12 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
         else:
             shares.append(1.0)
     return sum(shares) / len(shares), law
+
+
+def guess_nats(data: Data) -> float:
+    """Cross-entropy of a guess that knows the shares of the classes, and nothing of a sample."""
+    shares = data.targets[data.targets != NOT_ASKED].bincount().double()
+    return float(-torch.special.xlogy(shares / shares.sum(), shares / shares.sum()).sum())
 
 
 def _by_place(data: Data) -> float:

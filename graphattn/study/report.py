@@ -15,9 +15,10 @@ import numpy as np
 from ..arguments import shown
 from ..convert.files._replace import save_page, save_picture
 from ..errors import ControlError, OptionError
+from . import pilot
 from .claims import Claim, Verdict, judged
 from .records import Records, plain, read_plan
-from .statistics import DIFFERENCES, SHARES, Interval, interval
+from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval
 
 _GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
 WITHDRAWN = "other claims withdrawn after looking"
@@ -143,7 +144,11 @@ class Report:
         bounded = []
         if prediction["ceiling"] is not None:
             ceilings = prediction.get("ceilings")
-            of = [ceilings[trial["seed"]][trial["draw"]] if ceilings else prediction["ceiling"] for trial, _ in good]
+            first = self.plan.get("first_seed", 0)
+            of = [
+                ceilings[trial["seed"] - first][trial["draw"]] if ceilings else prediction["ceiling"]
+                for trial, _ in good
+            ]
             bounded = [(one[metric], ceiling) for (_, one), ceiling in zip(good, of, strict=True)]
         answers = good[0][1]["answers"] if good else 0
         if about["readout"] == "node" and prediction["kind"] == "shuffled":
@@ -197,6 +202,18 @@ class Report:
             raise OptionError(f"no results of {arm!r} in {self.folder}; there are {known}")
         return [r for r in rows if r.positions == rows[0].positions][-1]
 
+    def all_pairs(self, row: Row) -> Row | None:
+        """The row of all pairs at the same budget and positions, with which a row is compared; ``None`` of itself and
+        of shuffled labels."""
+        about = self.plan["comparisons"][row.comparison]
+        full = about.get("reference") or next(
+            (name for name, told in about["arms"].items() if told["kind"] == "full"), None
+        )
+        if row.arm == full or row.prediction["kind"] == "shuffled":
+            return None
+        same = (full, row.comparison, row.positions, row.budget)
+        return next((r for r in self.rows if (r.arm, r.comparison, r.positions, r.budget) == same), None)
+
     def difference(self, one: Row, other: Row) -> Interval | None:
         """Mean and interval of :meth:`differences`; None where there are none."""
         pairs = self.differences(one, other)
@@ -226,13 +243,14 @@ class Report:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """What became of each claim."""
-        rows = [self._rows_of(claim) for claim in self.claims]
+        rows = [self.rows_of(claim) for claim in self.claims]
         bounds = [DIFFERENCES if one.is_share else None for one, _ in rows]
         found = judged(self.claims, [self.differences(*both) for both in rows], self.late, bounds, len(self.withdrawn))
         given = zip(self.claims, rows, found, strict=True)
         return [replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given]
 
-    def _rows_of(self, claim: Claim) -> tuple[Row, Row]:
+    def rows_of(self, claim: Claim) -> tuple[Row, Row]:
+        """Those of its better and of its worse arm."""
         where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
         where |= {"examples": claim.examples} if claim.examples is not None else {}
         better = self.row(claim.better, positions=claim.positions, **where)
@@ -249,11 +267,14 @@ class Report:
         return tuple(told)
 
     def at_chance(self, row: Row) -> bool:
-        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above chance."""
+        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above chance; of bits, no
+        better than those of a guess that knows the shares of the classes."""
         about = self.plan["comparisons"][row.comparison]
+        if not row.is_share:
+            return fmean(row.scores.values()) * math.log(2) >= about.get("guess_nats", math.inf)
         chance, guesses = about["chance"], len(row.scores) * about["held"]
         most = chance + SIGMAS * math.sqrt(chance * (1 - chance) / guesses)
-        return row.is_share and fmean(row.scores.values()) <= most
+        return fmean(row.scores.values()) <= most
 
     @property
     def cautions(self) -> list[str]:
@@ -279,7 +300,12 @@ class Report:
             rows = [row for row in rows if row.may_leave(about["chance"])]
             if rows and all(map(self.at_chance, rows)):
                 told.append(f"{name}: no arm has left chance, {about['chance']:.3f}; their differences say nothing")
-        return told
+        return told + (pilot.cautions(self) if self.is_pilot else [])
+
+    @property
+    def is_pilot(self) -> bool:
+        """True if its seeds are those that no study has."""
+        return bool(self.plan.get("first_seed", 0) >= pilot.MOST_SEEDS)
 
     @property
     def broken(self) -> list[Row]:
@@ -341,7 +367,8 @@ class Report:
         for row in self.rows:
             names = (*_GROUP, "metric", "capped", "failed", "answers", "holds")
             given = {name: getattr(row, name) for name in names} | (vars(row.interval) if row.interval else {})
-            rows.append({**given, "scores": row.scores, "probes": self.probes(row)})
+            effect = effect_size(self.differences(row, other)) if (other := self.all_pairs(row)) else None
+            rows.append({**given, "scores": row.scores, "effect": effect and vars(effect), "probes": self.probes(row)})
         plan = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
         told = {"counts": self.counts, "cautions": self.cautions, "cpu_hours": round(self.cpu_hours, 4), "rows": rows}
         return plain(json.dumps({**plan, **told, "verdicts": [verdict.to_dict() for verdict in self.verdicts]}))
@@ -352,14 +379,21 @@ class Report:
         return page(self)
 
     def save(self) -> None:
-        """Write ``report.md``, ``report.json``, ``figure.pdf`` and ``figure.svg`` into the folder."""
-        from .picture import draw
+        """Write the page (``report.md``, ``report.html``), the numbers (``report.json``, ``report.csv``), a table for
+        LaTeX (``report.tex``) and figures (``figure.*``, and ``column.*`` as wide as a column) into the folder."""
+        from . import export, html
+        from .picture import COLUMN, SHEET, draw
 
         save_page(self.folder / "report.md", f"{self}\n")
         save_page(self.folder / "report.json", json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        save_page(self.folder / "report.csv", export.comma_separated(self))
+        save_page(self.folder / "report.tex", export.latex(self))
         if any(row.scores for row in self.rows):
-            for ending in ("pdf", "svg"):
-                save_picture(self.folder / f"figure.{ending}", draw(self))
+            for name, sheet in ({"figure": SHEET} | ({} if self.figure else {"column": COLUMN})).items():
+                figure = draw(self, sheet)
+                for ending in ("pdf", "svg"):
+                    save_picture(self.folder / f"{name}.{ending}", figure)
+        save_page(self.folder / "report.html", html.page(self, self.folder / "figure.svg"))
 
 
 def report(

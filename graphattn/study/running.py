@@ -20,6 +20,7 @@ from .comparison import Comparison, Training, Trial
 from .data import Data
 from .network import Model
 from .own import Own
+from .pilot import MOST_SEEDS, PILOT, PILOT_SEEDS
 from .plan import Study, planned
 from .pool import cores, run_all
 from .records import (
@@ -38,7 +39,6 @@ from .records import (
 from .report import Report, report
 
 Say = Callable[[str], None]
-_MOST_SEEDS = 1 << 16
 _SAID_EVERY = 30.0  # seconds between two lines, where there is no terminal
 
 
@@ -53,6 +53,9 @@ def run(
     model: Model | Own | None = None,
     training: Training | None = None,
     claims: Sequence[Claim] = (),
+    name: str = "study",
+    pilot: bool = False,
+    on_trial: Callable[[dict[str, Any]], object] | None = None,
     **options: Any,
 ) -> Report:
     """Compare graphs on data: predictions first, then every arm and its controls trained, then the report.
@@ -70,9 +73,13 @@ def run(
         model: Sizes of the encoder, the same for all arms; or :class:`CustomModel` for a module of your own.
         training: How all arms are trained.
         claims: What is predicted of the arms; judged in the report.
+        name: Of the study, as its page, its tables and the errors about its folder have it.
+        pilot: Before the study, two seeds that it will not have, into ``out/pilot``; the report warns of arms at
+            chance or at their best, and has the number of seeds for a difference of a given size.
+        on_trial: Called with the record of each trial, as :class:`Study` has it.
         options: ``positions`` ("none", "learned", "relative", "rotary", "distance", "pairs": one or several),
-            ``controls``, ``draws`` of a rewiring, ``token``, ``metric``; ``name``, ``processes`` (0: in this one; by
-            default one for each core, if they can import the model), ``significance``.
+            ``controls``, ``draws`` of a rewiring, ``token``, ``metric``; ``processes`` (0: in this one; by default one
+            for each core, if they can import the model), ``significance``.
     Raises:
         OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out`` holds another
             study.
@@ -80,7 +87,6 @@ def run(
         ControlError: If a control is not what it claims to be, or arms did not start alike.
     """
     of_run = {name: options.pop(name) for name in ("processes", "significance") if name in options}
-    name = options.pop("name", "study")
     unknown = set(options) - {"positions", "controls", "draws", "token", "metric"}
     if unknown:
         raise OptionError(
@@ -90,7 +96,8 @@ def run(
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: listed(options[name]) for name in ("budgets", "positions") if name in options}
     comparison = Comparison(name, arms, data, readout=readout, **options)
-    return execute(Study(name, [comparison], claims), seeds=seeds, out=out, **of_run)
+    study = Study(name, [comparison], claims, on_trial=on_trial)
+    return execute(study, seeds=seeds, out=out, pilot=pilot, **of_run)
 
 
 def listed(value: Any) -> tuple[Any, ...]:
@@ -98,9 +105,19 @@ def listed(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None, significance: bool = False) -> Report:
+def execute(
+    study: Study,
+    *,
+    seeds: int,
+    out: Any,
+    processes: int | None = None,
+    significance: bool = False,
+    pilot: bool = False,
+) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
-    seeds, folder = whole(seeds, "seeds", 1, below=_MOST_SEEDS), folder_of(study.name, out)
+    seeds, folder, first = whole(seeds, "seeds", 1, below=MOST_SEEDS), folder_of(study.name, out), 0
+    if flag(pilot, "pilot"):
+        seeds, folder, first = PILOT_SEEDS, folder_of(study.name, folder / PILOT), MOST_SEEDS
     processes = _processes(study, processes)
     if flag(significance, "significance"):
         check_significance(seeds, max(1, len(study.claims)))
@@ -118,12 +135,12 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
             _check_same(folder, study, named, identity, before)
         for name, comparison in named.items():
             comparison.costs = before["comparisons"].get(name, {}).get("costs", {}) if before else {}
-        trials = [trial for comparison in named.values() for trial in comparison.trials(seeds)]
+        trials = [trial for comparison in named.values() for trial in comparison.trials(seeds, first)]
         trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
-        plan = planned(study, named, identity, trials, seeds, records, before)
+        plan = planned(study, named, identity, trials, range(first, first + seeds), records, before)
         write_plan(folder, plan)
         _warn([text for about in plan["comparisons"].values() for text in about["warnings"]], folder)
-        _train(named, trials, records, processes)
+        _train(study, trials, records, processes)
         if records.reach(plan["end"]):
             write_plan(folder, {**plan, "end": records.end})
     found = report(folder, study.summary, study.figure)
@@ -168,7 +185,7 @@ def folder_of(study: str, out: Any) -> Path:
         raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
     before = read_plan(folder)
     if (
-        inside - {LOCK, TRIALS, "__pycache__"} and before is None
+        inside - {LOCK, TRIALS, PILOT, "__pycache__"} and before is None
     ):  # it ended before there was a plan, or the plan was lost
         raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
     if before is not None and before["study"] != study:
@@ -193,7 +210,7 @@ def _check_same(
             raise OptionError(f"out: {folder} has other graphs by the name of {', '.join(other)}; give other names")
 
 
-def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, processes: int) -> None:
+def _train(study: Study, trials: list[Trial], records: Records, processes: int) -> None:
     """Run each trial that has no number yet; arms with the same edges share one."""
     missing = {trial.key: trial for trial in trials if not records.done(trial.key)}
     start = time.monotonic()
@@ -206,10 +223,15 @@ def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, 
             if fault := fault_of(plain(json.dumps(record, default=as_json))):
                 record = {"state": "failed", "error": f"its process gave something that is {fault}"}
             records.append({**told, **record})
+            if study.on_trial is not None:
+                try:
+                    study.on_trial(dict(records.of_key[trial.key]))
+                except Exception as error:
+                    warnings.warn(f"on_trial: {type(error).__name__}: {error}; the study goes on", stacklevel=2)
             advance(sum(t.key == trial.key for t in trials), records.failures)
 
         if missing:
-            run_all(named, list(missing.values()), done, processes)
+            run_all(study.named(), list(missing.values()), done, processes)
 
 
 @contextmanager

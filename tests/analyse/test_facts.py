@@ -261,8 +261,21 @@ def test_left_out_facts_say_why():
     graph = random_graph(1500, 6000, 0)
     found = ga.facts(graph)
     assert found.spectral_gap is None
-    assert "spectral_gap(graph)" in found.left_out["spectral_gap"]
-    assert "no spectral gap" in str(found)
+    assert "graphattn.analyse has them of larger graphs" in found.left_out["spectral_gap"]
+    assert "no spectral gap, conductance, mean resistance" in str(found)
+
+
+def test_facts_have_conductance_exact_or_in_bounds_and_the_mean_resistance():
+    path = ga.facts(ga.graphs.sliding_window(12, 2))
+    assert path.conductance == pytest.approx([1 / 11, 1 / 11])
+    assert path.mean_resistance == pytest.approx(13 / 3)  # the mean distance of a path, (N + 1) / 3
+    assert "conductance           0.0909 (exact)\n" in str(path)
+    low, high = ga.facts(ga.graphs.sliding_window(40, 2)).conductance
+    assert low < 1 / 39 == pytest.approx(high)
+    assert "to 0.0256 (bounds)" in str(ga.facts(ga.graphs.sliding_window(40, 2)))
+    cut = ga.facts(ga.graphs.block_local(12, 4))
+    assert (cut.conductance, cut.mean_resistance) == ([0, 0], None)
+    assert (ga.facts(ga.graphs.self_loops(5)).conductance, ga.facts(ga.graphs.full(1)).mean_resistance) == (None, None)
 
 
 def test_facts_of_more_nodes_than_memory_holds_are_refused():

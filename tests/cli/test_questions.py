@@ -16,7 +16,7 @@ def test_facts_of_a_pattern(shell, monkeypatch):
     text = shell("facts 'grid_neighbourhood((30, 40), 5)'").stdout
     assert "strong components     1\n" in text
     assert "each then depends on  every node\n" in text
-    assert "no spectral gap: more than 512 nodes" in text
+    assert "no spectral gap, conductance, mean resistance: more than 512 nodes" in text
     assert "boxes of the grid" in text
     monkeypatch.setattr(import_module("graphattn.analyse.tile_fill"), "_MOST_TILES", 0)
     assert "no tiles: tile_fill looks at every tile" in shell("facts 'causal(40)'").stdout

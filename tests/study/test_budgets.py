@@ -1,16 +1,20 @@
 """Budgets of equal cost are settled before training, and rates are chosen without a look at the test."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
 from tiny_study import N, tiny_comparison, tiny_data, tiny_run
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.nn import GraphConv
 
 import graphattn as ga
 from graphattn import analyse, study
 from graphattn.errors import OptionError
 from graphattn.study import costs, picture, records, trial
 from graphattn.study.comparison import Comparison
+from graphattn.study.predictions import predicted
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 WINDOW, FULL = ga.graphs.sliding_window(N, 3, causal=False), ga.graphs.full(N)
@@ -29,6 +33,72 @@ def test_equal_operations_give_cheaper_arms_more_steps():
     }
     assert steps["full"] == 1000 < steps["window"]
     assert spent["window"] == pytest.approx(spent["full"], rel=1e-3)
+
+
+class Own(torch.nn.Module):
+    """An encoder of this library, a convolution of PyG, a sparse product and attention along all pairs, as asked."""
+
+    def __init__(self, data, part):
+        super().__init__()
+        self.part, self.table, self.head = part, torch.nn.Embedding(5, 8), torch.nn.Linear(8, data.classes)
+        parts = {"encoder": lambda: ga.models.Encoder(2, 8, 2, 5), "pyg": lambda: GraphConv(8, 3)}
+        self.body = parts.get(part, torch.nn.Identity)()
+
+    def forward(self, inputs, graphs, places, pos):
+        x, graph = self.table(inputs), graphs[0]
+        if self.part == "encoder":
+            x = self.body(x, list(graphs))
+        elif self.part == "pyg":
+            return self.body(x, graph.edge_index)
+        elif self.part == "sparse":
+            ones = torch.ones(graph.num_edges)
+            adjacency = torch.sparse_coo_tensor(torch.stack((graph.target, graph.source)), ones, (N, N))
+            x = torch.stack([torch.sparse.mm(adjacency, one) for one in x])
+        elif self.part == "all pairs":
+            x = torch.nn.functional.scaled_dot_product_attention(*[x.unsqueeze(1)] * 3).squeeze(1)
+        else:
+            x = torch.ops.tests.mine(x)
+        return self.head(x)
+
+
+HEAD = 2 * N * 8 * 3
+COUNTED = {
+    "encoder": lambda graph: analyse.flops([graph] * 2, 8, 2, hidden=5).total + HEAD,  # by edges, dense as it runs
+    "pyg": lambda graph: 2 * HEAD + 2 * graph.num_edges * 8,  # gathered, and added up
+    "sparse": lambda graph: 2 * graph.num_edges * 8 + HEAD,
+    "all pairs": lambda graph: 4 * N * N * 8 + HEAD,
+}
+
+
+@pytest.mark.parametrize("part", COUNTED)
+def test_operations_of_a_module_of_ones_own_are_counted(part):
+    """By formulas; in an encoder of this library they are those of the same study.Model."""
+    model = study.CustomModel(partial(Own, part=part), 2)
+    about = compared({"window": WINDOW, "full": FULL}, model=model, budgets=[study.Budget(None, 1000, "operations")])
+    for name, graph in (("window", WINDOW), ("full", FULL)):
+        assert costs.operations(about, about.graphs[name]) == COUNTED[part](graph)
+    steps = {one.arm: one.steps for one in about.trials(1)}
+    assert steps["window"] == round(1000 * COUNTED[part](FULL) / COUNTED[part](WINDOW))
+    assert (steps["window"] > steps["full"]) == (part != "all pairs")
+    assert predicted(about, "window")["operations"] == COUNTED[part](WINDOW)
+
+
+def test_graphs_of_samples_are_counted_each():
+    model = study.CustomModel(partial(Own, part="encoder"), 2)
+    arms = {"shared": WINDOW, "each": lambda sample: FULL if sample.index % 2 else WINDOW}
+    about = compared(arms, model=model)
+    shared, each = (costs.operations(about, about.graphs[name]) for name in arms)
+    assert each - shared == pytest.approx((COUNTED["encoder"](FULL) - COUNTED["encoder"](WINDOW)) / 2, rel=0.05)
+
+
+def test_operators_of_others_are_refused():
+    with torch.library._scoped_library("tests", "DEF") as library:
+        library.define("mine(Tensor x) -> Tensor")
+        library.impl("mine", lambda x: x + 1, "CPU")
+        about = compared({"full": FULL}, model=study.CustomModel(partial(Own, part="mine")))
+        with pytest.raises(OptionError, match=r"got tests\.mine.* or give equal='time'"):
+            costs.operations(about, about.graphs["full"])
+        assert predicted(about, "full")["operations"] is None
 
 
 def test_equal_time_is_measured_once_written_down_and_kept(tmp_path, monkeypatch):

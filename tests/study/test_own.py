@@ -145,7 +145,6 @@ WRONG = {
     "layers must be": {"layers": 0},
     "model must be study.Model": {"model": Summing},
     "positions must be 'none' with study.CustomModel": {"positions": ("learned",)},
-    "of study.CustomModel give equal='time'": {"budgets": [study.Budget(equal="operations")]},
 }
 
 

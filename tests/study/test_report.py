@@ -107,7 +107,7 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path, no_p
     one = next(x for x in found.records_of(row) if (x["seed"], x["draw"]) == divmod(least, 3))
     records.Records(tmp_path).append({**one, "accuracy": max(flat)})
     assert [row.arm for row in report(tmp_path).broken] == ["rewired window"]
-    longer = with_draws(about, told, 3)["ceilings"]
+    longer = with_draws(about, told, range(3))["ceilings"]
     assert (longer[:2], len(longer)) == (told["ceilings"], 3)
 
 
@@ -285,7 +285,7 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch, no_p
     assert "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n2 rows." in page
     assert "`graphattn study mine.py --quick --seeds 1 --out .`" in page
     assert "warning: neighbours: no arm has left chance" in first.stderr
-    assert "report.md, report.json, figure.pdf and figure.svg are in ." in first.stderr
+    assert "report.md and .html, tables and figures are in ." in first.stderr
     assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 2
     said(*run)  # goes on, with as many seeds as the study has
     assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 4

@@ -8,7 +8,7 @@ from scipy import stats
 
 from graphattn.errors import OptionError
 from graphattn.study.claims import NOT_DECIDED, OPPOSITE, SAME, VERDICTS, Claim, check_significance, judged
-from graphattn.study.statistics import holm, interval, least_p, sign_flip
+from graphattn.study.statistics import effect_size, holm, interval, least_p, seeds_needed, sign_flip
 
 D = [0.31, -0.02, 0.17, 0.05, 0.11, 0.29, -0.07]
 
@@ -149,3 +149,33 @@ def test_an_interval_of_two_seeds_is_not_given():
     """Of 0 and 1 it would be from -5.85 to 6.85."""
     assert str(interval([0.0, 1.0])) == "0.500 (2 seeds)"
     assert str(interval([0.0, 0.0, 0.3])).startswith("0.100 [")
+
+
+def test_an_effect_size_is_hedges_g_with_the_interval_of_the_noncentral_t():
+    """The factor is that of Hedges' table (J(4) = .7979); at each end of the interval t is as far out as 2.5 %."""
+    few = [0.1, 0.25, 0.2, 0.05, 0.3]
+    found, t = effect_size(few), stats.ttest_1samp(few, 0).statistic
+    factor = 0.7979
+    assert found.mean == pytest.approx(np.mean(few) / np.std(few, ddof=1) * factor, abs=1e-4)
+    tails = [stats.nct.sf(t, 4, found.low / factor * 5**0.5), stats.nct.cdf(t, 4, found.high / factor * 5**0.5)]
+    assert tails == pytest.approx([0.025, 0.025], abs=1e-4)
+    turned = effect_size([-x for x in few])
+    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
+    assert effect_size(D[:2]) is effect_size([0.5] * 4) is None
+    random = np.random.default_rng(0)  # of a true effect of 1, that d_z overestimates by a quarter
+    assert np.mean([effect_size(x).mean for x in random.normal(1, 1, (600, 5))]) == pytest.approx(1, abs=0.08)
+
+
+def test_as_many_seeds_as_are_needed_find_a_difference_four_times_of_five():
+    """By drawing studies, judged by the sign-flip test; with two fewer it is not enough for the t test."""
+    n, random = seeds_needed(0.02, 0.02), np.random.default_rng(0)
+    assert n == 10  # as G*Power 3.1 has it
+    found = sign_flip(random.normal(0.02, 0.02, (4000, n))) < 0.05
+    assert 0.77 < found.mean() < 0.88
+    fewer = stats.ttest_1samp(random.normal(0.02, 0.02, (4000, n - 2)), 0, axis=1).pvalue < 0.05
+    assert fewer.mean() < 0.75
+    assert seeds_needed(10.0, 0.01) == 6  # what the sign-flip test needs at all
+    assert seeds_needed(10.0, 0.01, claims=10) == 9
+    for wrong in ({"difference": 0}, {"deviation": -1}, {"claims": 0}, {"power": 1}, {"power": 0.1}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            seeds_needed(**{"difference": 0.1, "deviation": 0.1, **wrong})
