@@ -1,7 +1,6 @@
 """What goes into a paper: tables, pages and figures of a study; a pilot before it, and a tracker beside it."""
 
 import csv
-import io
 import re
 import shutil
 import subprocess
@@ -173,4 +172,4 @@ def test_bits_no_better_than_the_shares_of_classes_are_chance(tmp_path, no_pictu
     assert found.at_chance(row)
     guess = found.plan["comparisons"]["study"]["guess_nats"] / torch.tensor(2.0).log()
     assert not found.at_chance(type(row)(**{**vars(row), "scores": {0: float(guess) - 0.01}}))
-    assert HELD == row.answers
+    assert row.answers == HELD
