@@ -124,14 +124,17 @@ def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, (), device=query.device) if request.dropout else None
+    if seed is not None and isinstance(graph, EdgeTensors) and graph.agreed is not None:
+        seed = graph.agreed(seed)
     operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
+    named = request.dropout and bias is None and attr is None and not weights  # else an edge's number is its row, too
     if not _fused(query.device) or (not torch.compiler.is_compiling() and plain_operations_only()):
-        layout = _layout(graph, query.device, False)
+        layout = _layout(graph, query.device, False, named)
         output, log_sum, alpha, edge_sum = plain(*operands, *layout[:4], *options)
     else:
         tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
-        layout = _layout(graph, query.device, tracked)
+        layout = _layout(graph, query.device, tracked, named)
         output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
     if edge_projection is not None and inputs.edge_to != "key":
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
@@ -147,9 +150,13 @@ def _fused(device: torch.device) -> bool:
     return device.type == "cpu" or not without_kernels(device)
 
 
-def _layout(graph: AttentionGraph | EdgeTensors, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
+def _layout(
+    graph: AttentionGraph | EdgeTensors, device: torch.device, tracked: bool, named: bool
+) -> tuple[Tensor | None, ...]:
     if isinstance(graph, EdgeTensors):
-        return *graph._by_target, *(graph._by_source if tracked else (None,) * 4)
+        ptr, index, edge, order = graph._by_target
+        edge = graph.names if named and graph.names is not None else edge
+        return ptr, index, edge, order, *(graph._by_source if tracked else (None,) * 4)
     return constant_layout(graph, device, tracked)
 
 

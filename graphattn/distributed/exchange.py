@@ -65,6 +65,13 @@ class Processes:
         self._asked(lambda: run(every, x, group=self.group), "gather rows")
         return every
 
+    def first(self, x: Tensor) -> Tensor:
+        """The first process's tensor, in every process."""
+        if self.number > 1:
+            x = x.to(self.device) if x.device.type == "cpu" else x
+            self._asked(lambda: dist.broadcast(x, group=self.group, group_src=0), "share a seed")
+        return x
+
     def sum(self, x: Tensor) -> Tensor:
         """The sum of a tensor over all processes; no gradient."""
         if self.number > 1:

@@ -97,7 +97,9 @@ class Shard(EdgeTensors):
     """A process's own targets and sources, and the edges into these targets, made by :func:`shard`.
 
     Its tensors are the rows of own nodes: query (..., T_p, H, D), key and value (..., S_p, H_kv, D), features
-    (..., T_p, C). Biases and edge features are those of its edges, ``bias[shard.edges]``.
+    (..., T_p, C). Biases and edge features are those of its edges, ``bias[shard.edges]``. Dropout of weights drops the
+    edges that it drops in one process of the first process's seed, except by the plan ``heads`` and beside biases, edge
+    features, or weights that are returned.
 
     Attributes:
         report: The plan, what each process owns and receives, and the reasons against the other plans.
@@ -243,4 +245,7 @@ def _halo(
     place[away] = owned.numel() + torch.arange(away.numel())
     edges, order = torch.sort(own.edge)
     layout = EdgeLayout(own.ptr, place[own.source], torch.argsort(order), torch.arange(own.ptr.numel() - 1))
-    return edges, Halo(EdgeTensors.of(layout, owned.numel() + away.numel(), graph.device), exchange)
+    local = EdgeTensors.of(layout, owned.numel() + away.numel(), graph.device)
+    local.names = own.edge.to(graph.device, local._by_target[2].dtype)
+    local.agreed = processes.first
+    return edges, Halo(local, exchange)

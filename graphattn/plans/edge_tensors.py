@@ -36,6 +36,10 @@ class EdgeTensors:
 
     is_rule = False
     name = "EdgeTensors"
+    names: Tensor | None = None
+    """The numbers by which dropout hashes edges, by target, where they are not those of the order of biases."""
+    agreed: Callable[[Tensor], Tensor] | None = None
+    """Makes a seed of this process that of all processes which share a graph."""
 
     def __init__(self, graph: AttentionGraph) -> None:
         """The edges of a graph, by target and by source."""

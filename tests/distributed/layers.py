@@ -125,6 +125,15 @@ alpha = ga.attention(given, given, given, own, return_weights=True).weights.alph
 whole = X.unflatten(1, (4, 6))
 wanted = ga.attention(whole, whole, whole, GRAPH, backend="edges", return_weights=True).weights.alpha[own.edges]
 told("weights", apart=everywhere(float((alpha - wanted).abs().max()))[0], edges=own.num_edges, report=str(own))
+for plan in ("halo", "gather"):
+    mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan)
+    torch.manual_seed(5)
+    wanted = ga.attention(whole, whole, whole.flip(0), GRAPH, backend="edges", dropout_p=0.3)
+    torch.manual_seed(5 + RANK)  # the first process's seed counts
+    output = ga.attention(mine.scatter(whole), mine.scatter(whole), mine.scatter(whole.flip(0)), mine, dropout_p=0.3)
+    kept = ga.attention(whole, whole, whole.flip(0), GRAPH, backend="edges")
+    apart = everywhere(float((output - mine.scatter(wanted)).abs().max()), -float((wanted - kept).abs().max()))
+    told(f"dropout, {plan}", apart=apart[0], dropped=-apart[1])
 for plan in ("halo", "gather", "heads"):
     mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan, heads=12, head_dim=2, dtype=torch.float64)
     rows = mine.scatter(X).unflatten(1, (12, 2))

@@ -15,6 +15,10 @@ from graphattn.errors import OptionError, ProcessError, ShapeError
 def judge(rows):
     refusals = {name: rows.pop(name) for name in list(rows) if "words" in rows[name]}
     weights = rows.pop("weights", None)
+    for plan in ("halo", "gather"):
+        dropout = rows.pop(f"dropout, {plan}")
+        assert dropout["apart"] == 0
+        assert dropout["dropped"] > 0.1
     for plan in ("halo", "gather", "heads"):
         counted = rows.pop(f"bytes, {plan}")
         assert (counted["apart"], counted["paper"]) == (0, 0), (plan, counted)
