@@ -310,8 +310,8 @@ torch.randn(2_000_000).sum()
 work = lambda lo, hi: None  # the shorter, the more of the time is spent where Python only prints an exception
 threads.share(list(range(9)), 1 << 30, work)
 tasks = len(os.listdir("/proc/self/task"))
-lost = 30
-for _ in range(30):
+lost = 12
+for _ in range(12):
     timer = threading.Timer(random.random() * 0.003, os.kill, (os.getpid(), signal.SIGINT))
     try:
         timer.start()
@@ -415,9 +415,9 @@ def test_a_new_width_or_half_compiles_rows_of_nodes_alone():
         gradients(8, first)
         before = [len(kernel.signatures) for kernel in kernels]
         for dtype in (first, *others):
-            gradients(136, dtype)
+            gradients(40, dtype)
         assert [len(kernel.signatures) for kernel in kernels] == before
-    key = 17, *(np.dtype(x) for x in ("f8", "f8", "i4"))
+    key = 5, *(np.dtype(x) for x in ("f8", "f8", "i4"))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(lambda _: code_of_width(*key), range(8)))) == 1
 

@@ -34,7 +34,7 @@ def slope(size, side, seed=0, lift=0.0):
     return torch.cat((xy, z[:, None] + lift), 1), roof.long()
 
 
-def scans(folder, many=8, size=900, side=30.0):
+def scans(folder, many=6, size=400, side=20.0):
     folder.mkdir()
     for number in range(many):
         pos, roof = slope(size, side, number)
@@ -97,19 +97,19 @@ def test_cells_and_blocks_are_chosen_by_the_scans():
 def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     folder, said = scans(tmp_path / "scans"), []
     tell = lambda progress: said.append(progress.words)  # noqa: E731
-    result = ga.training.train(folder, tmp_path / "run", up="z", grid=1.0, block=15.0, tell=tell, **PLAIN)
+    result = ga.training.train(folder, tmp_path / "run", up="z", grid=1.0, block=10.0, tell=tell, **PLAIN)
     assert "reads above_ground, upright, spread, intensity" in "\n".join(said)
     assert re.search(r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about ", "\n".join(said))
-    assert result.scores["points"] == 900 * len(result.names)
+    assert result.scores["points"] == 400 * len(result.names)
     run = Run.load(tmp_path / "run")
-    assert (run.inputs.upward, run.inputs.grid, run.inputs.block, run.inputs.scale) == ("z", 1.0, 15.0, 1.0)
+    assert (run.inputs.upward, run.inputs.grid, run.inputs.block, run.inputs.scale) == ("z", 1.0, 10.0, 1.0)
     assert ga.training.evaluate(tmp_path / "run").scores == result.scores
     assert ga.training.evaluate(tmp_path / "run", votes=3).scores["points"] == result.scores["points"]
     one, three = (
         ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / str(votes), votes=votes)
         for votes in (1, 3)
     )
-    assert one[0]["points"] == three[0]["points"] == 900
+    assert one[0]["points"] == three[0]["points"] == 400
     assert (tmp_path / "1" / "1.csv").read_text() != (tmp_path / "3" / "1.csv").read_text()
     again = ga.training.resume(tmp_path / "run")
     assert again.scores == result.scores
