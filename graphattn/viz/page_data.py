@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import GraphError, ShapeError
+from ..errors import GraphError
 from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graph.limits import refuse_over
@@ -20,6 +20,7 @@ from .creases import lit
 from .edge_weights import by_edge, weights_in
 from .layouts.base import Index
 from .object_image import radius_of
+from .shape_picture import named
 from .style import counted
 
 _MOST_BYTES = 80 << 20  # of edges in the page, before base64
@@ -109,10 +110,7 @@ def colours_in(shape: Any, color: Any, prediction: Any, names: Any, counts: tupl
 def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
     has = {name: shape[name] for name in shape.keys()} if hasattr(shape, "keys") else {}  # noqa: SIM118 (no mapping)
     if isinstance(color, str):
-        if color not in has:
-            words = ", ".join(has) or "positions alone"
-            raise ShapeError(f'color names the property "{color}", which the shape does not have; it has {words}')
-        return {color: has[color]}
+        return {color: named(shape, color)}
     if color is not None:
         return dict(color) if isinstance(color, Mapping) else {"color": color}
     fits = {

@@ -143,10 +143,7 @@ def geometry_of(shape: Any) -> tuple[Any, Any]:
 def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> tuple[str, Any]:
     """The name and the values of what colours a shape; ``("", None)`` for nothing."""
     if isinstance(color, str):
-        if not hasattr(shape, "keys") or color not in shape.keys():  # noqa: SIM118 (keys of a Data are no mapping's)
-            has = ", ".join(shape.keys()) if hasattr(shape, "keys") else "positions alone"
-            raise ShapeError(f'color names the property "{color}", which the shape does not have; it has {has}')
-        return color, shape[color]
+        return color, named(shape, color)
     if color is not None:
         return "color", color
     for name in ("y", "color") if or_color else ("y",):
@@ -154,6 +151,19 @@ def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> t
         if torch.is_tensor(held) and held.ndim and len(held) in counts and len(held) > 1:
             return name, held
     return "", None
+
+
+def named(shape: Any, color: str) -> Any:
+    """A property of a shape.
+
+    Raises:
+        ShapeError: If it does not have it.
+    """
+    has = list(shape.keys()) if hasattr(shape, "keys") else []
+    if color in has:
+        return shape[color]
+    words = ", ".join(has) or "positions alone"
+    raise ShapeError(f'color names the property "{color}", which the shape does not have; it has {words}')
 
 
 def _range(*values: Any) -> tuple[float, float] | None:

@@ -296,7 +296,7 @@ def test_without_weights_there_is_no_choice_of_head(tmp_path):
     assert found.pop("most") == ["1", "1"]
     first, second = found.pop("said")
     assert first.startswith("Click a node to see what it reads.")
-    assert "This browser has no WebGL 2" in first
+    assert "This browser has no WebGL 2, which draws" in first
     assert second == "Target 4 reads 3 sources."
     assert found == {"heads": [], "hidden": True, "bad": 0}
 

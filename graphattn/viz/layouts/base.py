@@ -13,6 +13,9 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
+_EVEN = 0.2  # share of sources without one
+
+
 class Layout(ABC):
     """Where the nodes of a graph are, in 1-, 2- or 3-D.
 
@@ -74,12 +77,10 @@ class Layout(ABC):
         """Draw lines and dots of some of a target's sources, by two masks; wider and larger with their share."""
         one = isinstance(colour, str)
         colours = np.broadcast_to(colour, len(sources)) if one else colour
-        width, area = np.full((2, len(sources)), [[1.1], [self.small**2]] if one else [[1.6], [1.8 * self.small**2]])
-        if share is not None:
-            width, area = 0.6 + 2.0 * share, (0.9 + 1.5 * share) * self.small**2
+        share = np.full(len(sources), _EVEN) if share is None else share
+        width, area = 0.6 + 2.0 * share, (0.9 + 1.5 * share) * self.small**2
         paths = self.paths(sources[lines], np.full(int(lines.sum()), target))
-        style: dict[str, Any] = {"alpha": 0.75 if one else None}
-        self._lines(ax, paths, colours[lines], width[lines], f"edges of {target}", **style)
+        self._lines(ax, paths, colours[lines], width[lines], f"edges of {target}", alpha=0.75 if one else None)
         at = self.source_at[sources[dots]]
         drawn = self._dots(ax, at, f"sources of {target}", color=colours[dots], s=area[dots])
         drawn.set(edgecolor="white" if one else INK, linewidth=0.4)

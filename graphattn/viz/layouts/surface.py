@@ -58,14 +58,13 @@ class Surface(Points):
     ) -> None:
         front = self.seen(self.source_at[sources])
         solid = front & self.seen(self.target_at[[target]])
-        one = isinstance(colour, str)
         if not solid.all():
             paths = self.paths(sources[~solid], np.full(int((~solid).sum()), target))
             pale = {"linestyles": (0, (3, 2)), "alpha": 0.5}
-            self._lines(ax, paths, colour if one else colour[~solid], 0.8, f"hidden edges of {target}", **pale)
-        self._hollow(ax, target, sources[~front], colour if one else _HOLLOW)
+            self._lines(ax, paths, colour, 0.8, f"hidden edges of {target}", **pale)
+        self._hollow(ax, target, sources[~front], colour)
         self.spokes(ax, target, sources, colour, share, solid, front)
-        self.mark_target(ax, target, colour if one else "white", marker)
+        self.mark_target(ax, target, colour, marker)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
         front = self.seen(self.source_at[sources])

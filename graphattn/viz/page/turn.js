@@ -4,7 +4,7 @@
 const RAMP = [[211, 223, 240], [122, 165, 216], [43, 98, 168], [11, 28, 51]]; // weak to strong, by lightness
 const HEAT = [[240, 231, 214], [249, 200, 120], [234, 122, 53], [156, 29, 32]], GREY = [195, 202, 211]; // of surfaces
 const INK = "#1f2933", CHOSEN = "#D55E00";
-const DEPTHS = 12, MOST_SQUARES = 20000;
+const MOST_SQUARES = 20000;
 
 // --- data
 
@@ -172,16 +172,6 @@ function pick(seen, x, y, reach) {
   return best;
 }
 
-/** Indices by a number in [-1, 1], in `bins` steps, smallest first: a counting sort. */
-function byDepth(depth, bins) {
-  const bin = Uint32Array.from(depth, (z) => Math.min(bins - 1, Math.max(0, Math.floor(((z + 1) / 2) * bins))));
-  const first = new Uint32Array(bins + 1), order = new Uint32Array(depth.length);
-  for (const each of bin) first[each + 1]++;
-  for (let i = 0; i < bins; i++) first[i + 1] += first[i];
-  bin.forEach((each, i) => { order[first[each]++] = i; });
-  return { order, bin };
-}
-
 // --- drawing
 
 /** Red, green and blue of a ramp; `share` 0 is weak and 1 strong. */
@@ -204,20 +194,13 @@ function heatOf(scene, chosen) {
   return rgb;
 }
 
-/** All nodes, the far ones paler; sources square, targets of their own open. */
-function drawNodes(pen, seen, side, open) {
-  const { order, bin } = byDepth(seen.filter((_, i) => i % 3 === 2), DEPTHS);
-  let last = -1;
-  for (const i of order) {
-    if (bin[i] !== last) {
-      last = bin[i];
-      const grey = (open ? 150 : 205) - Math.round((last / (DEPTHS - 1)) * 85);
-      pen.fillStyle = pen.strokeStyle = `rgb(${grey},${grey + 5},${grey + 12})`;
-      pen.lineWidth = 1;
-    }
-    const [x, y] = [seen[3 * i] - side / 2, seen[3 * i + 1] - side / 2];
-    if (open) pen.strokeRect(x, y, side, side);
-    else pen.fillRect(x, y, side, side);
+/** Targets of their own as open squares, paler the farther they are. */
+function drawTargets(pen, seen) {
+  pen.lineWidth = 1;
+  for (let i = 0; i < seen.length; i += 3) {
+    const grey = Math.round(107 - 42 * seen[i + 2]);
+    pen.strokeStyle = `rgb(${grey},${grey + 5},${grey + 12})`;
+    pen.strokeRect(seen[i] - 2, seen[i + 1] - 2, 4, 4);
   }
 }
 
@@ -228,14 +211,10 @@ function dot(pen, x, y, radius) {
   pen.stroke();
 }
 
-/** What is drawn over the object, or over its nodes where nothing else can draw it (`bare`). */
-function draw(pen, scene, view, chosen, bare) {
+/** What is drawn over the object. */
+function draw(pen, scene, view, chosen) {
   pen.clearRect(0, 0, view.width, view.height);
-  const side = Math.min(7, Math.max(1.6, 120 / Math.sqrt(scene.sources))) * Math.sqrt(view.zoom);
-  if (bare) drawNodes(pen, project(scene.sourceAt, view), side, false);
-  if (scene.targetAt !== scene.sourceAt && scene.targets <= MOST_SQUARES) {
-    drawNodes(pen, project(scene.targetAt, view), Math.max(3, side), true);
-  }
+  if (scene.targetAt !== scene.sourceAt && scene.targets <= MOST_SQUARES) drawTargets(pen, project(scene.targetAt, view));
   if (chosen.target >= 0 && scene.ptr.length > 1) drawChosen(pen, scene, view, chosen);
 }
 
@@ -309,7 +288,7 @@ async function start() {
       [canvas.width, canvas.height] = [Math.round(view.width * sharp), Math.round(view.height * sharp)];
       pen.setTransform(sharp, 0, 0, sharp, 0, 0);
       if (painter && painter.draw(view, sharp, resting !== null)) setTimeout(redraw);
-      draw(pen, scene, view, chosen, painter === null);
+      draw(pen, scene, view, chosen);
     });
   }
 
@@ -454,10 +433,10 @@ async function start() {
     choose(chosen.target);
     view = fitted(scene, { ...view, turn: lookingAt(scene, view, chosen.target).turn });
   }
-  if (painter === null) words.textContent += " This browser has no WebGL 2: nodes are drawn, faces are not.";
+  if (painter === null) words.textContent += " This browser has no WebGL 2, which draws the nodes and faces.";
 }
 
 const started = typeof document === "undefined" ? null : start();
 if (typeof module !== "undefined") {
-  module.exports = { decode, setsOf, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, fitted, heatOf, pick, byDepth, colourOf, draw, wordsOn, start };
+  module.exports = { decode, setsOf, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, fitted, heatOf, pick, colourOf, draw, wordsOn, start };
 }
