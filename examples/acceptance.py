@@ -1,8 +1,9 @@
 """What training on points and meshes reaches, and what edges buy: ``python examples/acceptance.py RUNS``.
 
-Seven tasks, three seeds of each, seed by seed; beside every model a perceptron without edges and the same model on
-degree-matched random graphs, on the same shapes for as many epochs. Everything is kept in the folder RUNS: killed at
-any moment, the same command goes on. After every task and seed a table and its numbers are written to ``--out``.
+Ten tasks, three seeds of each, seed by seed; beside every model a perceptron without edges and the same model on
+degree-matched random graphs, or a random forest and layers of PyG, on the same shapes for as many epochs. Everything is
+kept in the folder RUNS: killed at any moment, the same command goes on. After every task and seed a table and its
+numbers are written to ``--out``.
 """
 
 import argparse
@@ -18,12 +19,17 @@ from typing import Any
 
 import generated_shapes as shapes
 import torch
+from torch_geometric.nn import MLP, EdgeConv, PointTransformerConv, global_max_pool, global_mean_pool
 
 import graphattn as ga
 from graphattn.bench.machine import machine
 from graphattn.convert.files._replace import save_page
 from graphattn.study.records import Records, held
 from graphattn.study.statistics import interval
+from graphattn.training.evaluate import evaluated
+from graphattn.training.loop import Training
+from graphattn.training.run import Run
+from graphattn.training.scenes import prepared
 
 HERE = Path(__file__).parent
 CONTROLS = ("perceptron", "random")
@@ -72,6 +78,51 @@ def cotangents(folder: Path, result: Any) -> dict[str, float]:
     return {"cotangent formula": result.task.scores(torch.cat(made), torch.cat(labels))["r2"]}
 
 
+class Peer(torch.nn.Module):
+    """Three layers of PyG, ``EdgeConv`` or ``PointTransformerConv``, on the features and the first graph of a run."""
+
+    def __init__(self, kind: str, features: int, out_dim: int, readout: str, width: int = 64) -> None:
+        super().__init__()
+        self.edge, self.readout = kind == "EdgeConv", readout
+        wide = (features + 3, width, width)
+        self.layers = torch.nn.ModuleList(
+            EdgeConv(MLP([2 * each, width, width], norm=None)) if self.edge else PointTransformerConv(each, width)
+            for each in wide
+        )
+        self.head = MLP([3 * width * (2 if readout == "shape" else 1), 128, out_dim], norm=None)
+
+    def forward(self, x: torch.Tensor, shape: ga.graphs.Hierarchy) -> torch.Tensor:
+        """Outputs for points, or for shapes."""
+        level = shape.levels[0]
+        edges, made = level.graphs[0].edge_index, []
+        x = torch.cat((level.pos, x), 1)
+        for layer in self.layers:
+            x = (layer(x, edges) if self.edge else layer(x, level.pos, edges)).relu()
+            made.append(x)
+        x = torch.cat(made, 1)
+        if self.readout == "shape":
+            x = torch.cat([pool(x, level.batch) for pool in (global_mean_pool, global_max_pool)], 1)
+        return self.head(x)
+
+
+def peers(folder: Path, result: Any) -> dict[str, float]:
+    """Scores of PyG's layers, trained as the model was: split, features, batches, epochs and rates."""
+    run = Run.load(folder.parent / "run")
+    shapes = run.shapes(folder)
+    number, scores = {shapes.name(i): i for i in range(len(shapes))}, {}
+    parts = {name: [number[file] for file in files] for name, files in run.split.items()}
+    turned = tuple(dict.fromkeys((*run.augment, "rotation")))  # they read positions
+    for kind in ("EdgeConv", "PointTransformerConv"):
+        torch.manual_seed(run.schedule.seed)
+        model = Peer(kind, run.features, run.task.out_dim, run.task.readout)
+        train, val = prepared(run, shapes, parts["train"], turned), prepared(run, shapes, parts["val"])
+        Training(model, run.task, run.schedule, train, val).run(None, lambda progress: None)
+        found = evaluated(model, run, shapes, parts["test"], "test")
+        scores[f"PyG {kind}"] = float(found.scores[run.task.metric])
+    return scores
+
+
+FOREST = {"control": ("perceptron", "forest")}
 TASKS = {
     "curvature": Task("r2", 0.95, shapes.curvature, {"each": 80, "test": 20}, {"epochs": 30}, cotangents),
     "elevation": Task("below IDW", 0.2),
@@ -88,6 +139,9 @@ TASKS = {
         shortest_paths,
         -1,
     ),
+    "defects": Task("accuracy", 0.95, shapes.defects, {"each": 36, "test": 18}, FOREST, peers),
+    "scenes": Task("miou", 0.8, shapes.scenes, {"each": 28, "test": 12}, FOREST, peers),
+    "heat": Task("r2", 0.8, shapes.heat, {"each": 60, "test": 20}, {**FOREST, "features": ("constant", "mark")}, peers),
 }
 
 
@@ -188,7 +242,8 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
         "`python examples/acceptance.py RUNS`: means over seeds with 95 % t intervals. A difference is the model's",
         "score less the control's on the same shapes after as many epochs, paired over seeds, and over all held-out",
         "shapes of these seeds. Of distances (geodesic) less is better. `random`: the same model on degree-matched",
-        "random graphs.",
+        "random graphs; `forest`: scikit-learn's random forest on covariances, heights and histograms. PyG's layers",
+        "have the model's features, first graph, epochs and rates, and positions under rotations besides.",
         "",
         "| task | wanted | reached by | score | control | its score | over seeds | over shapes | beside |",
         "|---|---|---|---|---|---|---|---|---|",

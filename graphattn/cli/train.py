@@ -134,7 +134,7 @@ def train(
         if wrong:
             option = {"start": "from"}.get(wrong[0], wrong[0].replace("_", "-"))
             raise OptionError(f"--resume goes on with what the run says; --{option} is for a new one")
-        with _told(json) as tell:
+        with warnings_in_lines(), _told(json) as tell:
             result = training.resume(resume, folder, tell=tell, **chosen)
     else:
         if folder is None or out is None:
@@ -148,7 +148,7 @@ def train(
             chosen["names"] = _names(chosen["names"], chosen.get("ignore", ()))
         if "model_options" in chosen:
             chosen["model_options"] = _object(chosen["model_options"])
-        with _told(json) as tell:
+        with warnings_in_lines(), _told(json) as tell:
             result = training.train(folder, out, tell=tell, **chosen)
     if json:
         document({"command": "train", "run": resume or out, **result.to_dict()})

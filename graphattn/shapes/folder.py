@@ -47,8 +47,8 @@ class ShapeFolder(Dataset):
             * those of ShapeNetPart (with normals), S3DIS, ScanNet and FAUST;
             * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it;
             * files with a property ``label`` of each point or face (``y`` in a .npz, or of the shape), or else
-              ``classification``, as LAS has it. Files of several endings may differ in their properties: those that
-              all have are read.
+              ``classification``, as LAS has it, or ``scalar_Classification``, as CloudCompare has it. Files of several
+              endings may differ in their properties: those that all have are read.
         transform: Called with each shape; PyG's are as good as :mod:`~graphattn.shapes.augment`'s.
         num_classes: Labels must be below it; by default there are as many as the largest label says.
         task: What the labels must be for: numbers that could be classes are what to regress, if it says so.
@@ -173,8 +173,9 @@ class ShapeFolder(Dataset):
 
     def _labelled(self, item: Item, shape: Shape) -> None:
         """Give a shape its ``y`` from the property that is the label, without the values that are none."""
-        names = ("y", "face_y", "classification") if self.label is None else (self.label,)
-        found = next((name for name in names if name in shape), "")
+        plain = {plain_name(name): name for name in (*shape.keys(), "y", "face_y")}
+        names = ("y", "face_y", plain.get("label", ""), plain.get("classification", ""))
+        found = next((name for name in (names if self.label is None else (self.label,)) if name in shape), "")
         if not found:
             seen = ", ".join(name for name, _ in shape.items() if name not in ("pos", "face")) or "none"
             fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"
@@ -184,10 +185,10 @@ class ShapeFolder(Dataset):
         if found != "y":
             shape.y = shape[found]
             del shape[found]
-        named = self.label is not None and self._wanted != "regress"  # CloudCompare has whole numbers as floats
+        named = found not in ("y", "face_y") and self._wanted != "regress"  # CloudCompare has whole numbers as floats
         if named and shape.y.is_floating_point() and torch.equal(shape.y, shape.y.round()):
             shape.y = shape.y.long()
-        if found == "classification" and self._wanted != "regress":
+        if plain_name(found) == "classification" and self._wanted != "regress":
             self._names = dict(enumerate(_LAS))
         if self.ignore:
             if shape.y.is_floating_point():
@@ -296,6 +297,11 @@ class ShapeFolder(Dataset):
                 f"{self.items[0].path}: expected labels to {self._wanted}, got {got}. Try: task={task!r}."
             )
         return task
+
+
+def plain_name(name: str) -> str:
+    """The name of a property without the prefix that CloudCompare gives it: ``label`` of ``scalar_Label``."""
+    return name.removeprefix("scalar_").lower()
 
 
 def _number(item: Item) -> float | None:

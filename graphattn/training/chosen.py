@@ -12,6 +12,7 @@ from torch import Tensor
 from ..arguments import one_of, positive, whole
 from ..errors import LoaderError, OptionError
 from ..shapes import ShapeFolder
+from ..shapes.folder import plain_name
 from .elements import TOKEN, count_of
 from .inputs import Inputs
 from .loop import Schedule
@@ -98,7 +99,7 @@ def inputs_of(
         base = replace(base, ratio=base.ratio * steps, graph=(base.graph[0], *[NEAR] * (steps - 1), base.graph[1]))
     if elements:
         base = _of_elements(base, elements, name)
-    own = [] if elements else [word for word in ("color", "intensity") if word in first]
+    own = [] if elements else [name for name in first.keys() if plain_name(name) in ("color", "intensity")]  # noqa: SIM118
     words = (*base.features, *own) if features is None else tuple(features)
     normals = base.normals
     signals = tuple(

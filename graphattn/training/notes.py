@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, bincount, cat
 
 from ..shapes import ShapeFolder
 from .run import SAID, Run
@@ -10,6 +10,7 @@ from .run import SAID, Run
 if TYPE_CHECKING:
     from .evaluate import Evaluation
 
+_FEW = 20  # labels of a class
 _LOW = 0.5  # R2 below which a model of short reach may be the reason
 _OWN = ("pos", "y", "face", "face_y")
 
@@ -45,6 +46,11 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
     if left:
         names = ", ".join(map(repr, left[:12])) + (", ..." if len(left) > 12 else "")
         words += f"; not read: {names} (--features {','.join((*run.inputs.features, 'NAME'))} reads one)"
+    if run.task.name == "segment":
+        parts = [label for number, label in enumerate(shapes.labels) if shapes.name(number) in set(run.split["train"])]
+        many = bincount(cat(parts).clamp(min=-1) + 1, minlength=len(run.task.classes) + 1).tolist()[1:]
+        few = [f"{name} ({count:,})" for name, count in zip(run.task.classes, many, strict=True) if count < _FEW]
+        words += f"\nclasses of few labels to train on: {', '.join(few[:12])}" if few else ""
     if run.task.weights:
         pairs = sorted(zip(run.task.weights, run.task.classes, strict=True))
         weights = ", ".join(f"{name} {weight:.2g}" for weight, name in (pairs if len(pairs) < 9 else pairs[-8:]))

@@ -17,6 +17,7 @@ from .schema import parsed, typed, written
 
 RANGES = "ranges.json"
 _SPACING = "spacing of points"
+_UNITS = 100.0  # times the largest values of another file: 8 bits beside 16, or 0 to 1 beside 8
 _MOST = 8  # files that are warned of
 Ranges = dict[str, tuple[float, ...]]
 
@@ -24,6 +25,7 @@ Ranges = dict[str, tuple[float, ...]]
 def save_ranges(path: Path, shapes: Prepared) -> None:
     """Write the lowest and highest value of each feature in training, and the narrowest and widest spread of a file."""
     rows = [_of_file(shapes.inputs, shapes.static(index)) for index in range(len(shapes))]
+    _warn_of_units(shapes, rows)
     ranges = {
         name: [
             min(row[name][0] for row in rows),
@@ -34,6 +36,17 @@ def save_ranges(path: Path, shapes: Prepared) -> None:
         for name in rows[0]
     }
     save_page(path / RANGES, written(ranges, indent=1))
+
+
+def _warn_of_units(shapes: Prepared, rows: list[dict[str, tuple[float, float, float]]]) -> None:
+    """Warn of a property whose values in one file are hundreds of times those in another."""
+    own = shapes.folder[shapes.numbers[0]]
+    for word in (word for word in shapes.inputs.features if word in own and word != "above_ground"):
+        high = [(row[word][2], index) for index, row in enumerate(rows) if row[word][2] > 0]
+        least, most = (min(high), max(high)) if high else ((1.0, 0), (1.0, 0))
+        if most[0] >= _UNITS * least[0]:
+            one, other = (f"{shapes.name(index)} (up to {value:.3g})" for value, index in (most, least))
+            warnings.warn(f"{word} of {one} is in other units than that of {other} perhaps", stacklevel=3)
 
 
 def load_ranges(path: Path) -> Ranges:

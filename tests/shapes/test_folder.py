@@ -271,7 +271,7 @@ def test_a_file_that_changes_is_refused(tmp_path, monkeypatch):
 def test_what_is_no_folder_of_shapes(what, tmp_path):
     (tmp_path / "empty").mkdir()
     put(tmp_path / "x.ply")
-    with pytest.raises(LoaderError, match=r"expected (labels|a folder of shapes|files \.coff)"):
+    with pytest.raises(LoaderError, match=r"expected (labels|a folder of shapes|files \.asc)"):
         ShapeFolder(tmp_path / what)
 
 

@@ -67,3 +67,22 @@ def test_files_of_several_endings_have_what_all_have(tmp_path):
     scan(root, "3.ply", "label")  # of one ending all have the same
     with pytest.raises(LoaderError, match=r"3.ply: expected the properties of 1.ply, got others: it has no intensity"):
         ShapeFolder(root)
+
+
+def test_files_of_cloudcompare_need_no_options(tmp_path):
+    from graphattn.training.chosen import inputs_of, task_of
+
+    for number in range(3):
+        label, own = torch.tensor([2.0, 2, 5, 5, 6, 0, 2]), torch.rand(7)
+        scan(tmp_path / "a", f"{number}.ply", "kind", scalar_Classification=label, scalar_Intensity=own)
+    folder = ShapeFolder(tmp_path / "a")
+    assert (folder.task, folder[0].y.tolist()) == ("segment", [2, 2, 5, 5, 6, 0, 2])
+    assert folder.classes[2] == "ground"
+    inputs = inputs_of("unet", task_of("segment", folder, [0]), folder, None, None, None)
+    assert inputs.features[-1] == "scalar_Intensity"
+    rows = "".join(f"{number}.5 5400000.25 {number} 9 255 0 0.5 {number % 2}\n" for number in range(5))
+    (tmp_path / "scan.asc").write_text(f"//X Y Z R G B Intensity Classification\n5\n{rows}")
+    shape = ga.load(tmp_path / "scan.asc")
+    assert shape.pos.tolist()[3] == [3.5, 5400000.25, 3.0]
+    assert shape.Classification.tolist() == [0, 1, 0, 1, 0]
+    assert set(shape.keys()) == {"pos", "color", "Intensity", "Classification"}

@@ -103,3 +103,18 @@ def test_unequal_classes_are_weighted_and_that_is_said(tmp_path, no_page):
     assert float(loss) == pytest.approx(0.6931 * sum(result.task.weights) / 2, abs=1e-3)
     alike = ga.training.train(folder, tmp_path / "alike", balance=False, **PLAIN)
     assert alike.task.weights == ()
+
+
+def test_units_that_differ_between_files_of_training_and_rare_classes_are_said(tmp_path, no_page):
+    folder, said = labelled_points(tmp_path / "scans"), []
+    for number, path in enumerate(sorted(folder.iterdir())):
+        shape = ga.load(path)
+        shape.intensity = torch.rand(len(shape.pos)) * (65535 if number < 4 else 1)
+        shape.y[3] = 2 if number == 4 else shape.y[3]
+        ga.save(shape, path)
+    how = {**PLAIN, "epochs": 1, "val": 0, "test": 0, "tell": lambda progress: said.append(progress.words)}
+    with pytest.warns(
+        UserWarning, match=r"intensity of \d.ply \(up to \d\S+\) is in other units than that of [4-9].ply"
+    ):
+        ga.training.train(folder, tmp_path / "run", **how)
+    assert "classes of few labels to train on: 2 (1)" in "\n".join(said)

@@ -32,7 +32,7 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
             * .off (also COFF, NOFF, STOFF), .stl (ascii, binary; corners at one place are merged);
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
             * .pcd (ascii, binary, compressed), .las, .laz (``pip install 'graphattn[las]'``);
-            * .xyz, .pts, .txt, .csv: a point on each line, names of columns on the first;
+            * .xyz, .pts, .txt, .csv, .asc: a point on each line, names of columns on the first;
             * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d);
             * .json, .safetensors: a graph, pattern, graphs of heads, relations or list of layers.
         columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.

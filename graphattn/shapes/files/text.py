@@ -1,4 +1,4 @@
-"""XYZ, PTS, TXT and CSV: a point on each line, columns by the names of the first one.
+"""XYZ, PTS, TXT, CSV and ASC: a point on each line, columns by the names of the first one.
 
 Read here and not by numpy.loadtxt, which takes blanks or commas but not both and counts lines without comments.
 """
@@ -15,7 +15,7 @@ from .raw import Raw, reads, writes
 from .words import worded
 
 _NUMBER = re.compile(rb"[+-]?(\d.*|\.\d.*|nan|inf|infinity)", re.IGNORECASE)
-ENDINGS = (".xyz", ".pts", ".txt", ".csv")
+ENDINGS = (".xyz", ".pts", ".txt", ".csv", ".asc")
 
 
 @reads(*ENDINGS)
@@ -53,7 +53,7 @@ def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[str]]:
     """The text with a first line of names blank, and these; or those of a comment right above it."""
     first = re.search(rb"\S[^\n]*", text)
     assert first is not None  # clean() has seen to it
-    words = first[0].split()
+    words = first[0].removeprefix(b"//").split()  # CloudCompare's comment
     named = {b"x", b"y", b"z"} <= {word.strip(b"\"'").lower() for word in words}
     if named or not any(map(_NUMBER.fullmatch, words)):
         odd = (word for word in words if re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word))
