@@ -19,7 +19,6 @@ def dataclasses_of(name):
 FOUND = sorted({each for name in MODULES for each in dataclasses_of(name)}, key=lambda each: each.__qualname__)
 #: Filled while something is made, read or run.
 FILLED = {
-    "graphattn.backends.edge_attention.SideOutputs",
     "graphattn.bench.timing.Comparison",
     "graphattn.bench.timing.Row",
     "graphattn.models.reading.HeldMemory",

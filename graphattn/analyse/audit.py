@@ -14,8 +14,8 @@ from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import advice, no_graph
 from ..graph.forms import of_mask
-from ..graph.simple import remark
 from .mistakes import compared, mistakes
+from .simple import remark
 
 if TYPE_CHECKING:
     from .audit_heads import AuditOfHeads

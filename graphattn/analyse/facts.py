@@ -12,13 +12,13 @@ from ..graph import AttentionGraph, Pattern, PerHead, need_graph
 from ..graph.edges import Edges
 from ..graph.facts import is_full, is_symmetric, no_source_after_target
 from ..graph.layers import Layer, Layers, layers_of, sized_layers, unions
-from ..graph.simple import remark
 from .conductance import conductance
 from .connectivity import connectivity, num_components
 from .forms import looped_axes
 from .hops import hops, in_the_end
 from .receptive_field import graphs_of, last_field, spread
 from .resistance import mean_resistance
+from .simple import remark
 from .spectrum import spectral_gap
 
 _BUDGET = 1 << 26

@@ -16,8 +16,8 @@ from ..arguments import clipped
 from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
 from ..graph.expression import JOINS, METHODS, SIGNS, Expression, expression_of, function_of
-from ..graph.simple import simple_expression
 from ..graphs import causal, cross, full
+from .simple import simple_expression
 
 Node = Expression | AttentionGraph
 Grown = Callable[[Node], AttentionGraph]

@@ -9,7 +9,6 @@ from torch import Tensor
 from ..errors import GraphAttnError, GraphError
 from ..graph import AttentionGraph
 from ..graph.expression import SIGNS, Expression
-from ..graph.simple import band_of
 from ..graphs import (
     ancestors,
     asymmetric_window,
@@ -31,6 +30,7 @@ from ..graphs import (
 )
 from .mutants import REMOTE, Mutant, Node, Padding, arguments, quoted
 from .mutants_of_grids import of_grid
+from .simple import band_of
 from .walks import tree_depth
 
 _MOVED = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (-1, -1))

@@ -10,9 +10,9 @@ from ..errors import GraphAttnError
 from ..graph import AttentionGraph
 from ..graph.expression import SIGNS, Expression
 from ..graph.pattern import SIZES
-from ..graph.simple import simple_expression
 from .mutants import REMOTE, Mutant, Mutants, Node, arguments, parts, quoted, with_argument
 from .mutants_of_calls import where
+from .simple import simple_expression
 
 _NODES = 8  # of a tree whose parents are changed
 _READ = 3  # rank of a value that nothing but the mask suggests

@@ -1,6 +1,6 @@
 """Attention as a PyG ``MessagePassing``, one message per edge: the definition, which layers inherit."""
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import torch
@@ -11,14 +11,6 @@ from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from ..kernels.modes import without_autocast
 from .request import Inputs, Outputs
 from .scored import of_every_edge
-
-
-@dataclass
-class SideOutputs:
-    """The other outputs of one call; an object per call, since several threads may use a layer."""
-
-    alpha: Tensor | None = None  # (..., E, H), before dropout
-    lse: Tensor | None = None  # (..., T, H)
 
 
 class EdgeAttention(MessagePassing):
@@ -41,7 +33,8 @@ class EdgeAttention(MessagePassing):
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
         """Output, alpha and lse of checked inputs; statistics are float32 or wider."""
         request = inputs.request()
-        wide, result = request.statistics, SideOutputs()
+        wide = request.statistics
+        result = SimpleNamespace(alpha=None, lse=None)  # of this call, since several threads may use a layer
         with without_autocast(inputs.query.device.type):
             output = self.propagate(
                 edge_index,

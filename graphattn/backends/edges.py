@@ -44,11 +44,7 @@ class EdgesBackend(Backend):
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        return self.reasons_for(request, edges_too_many(graph))
-
-    def reasons_for(self, request: Request, too_many: list[str]) -> list[str]:
-        """Reasons against a call on any graph, beside those given."""
-        return too_many or without_kernels(request.device)
+        return edges_too_many(graph) or without_kernels(request.device)
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         nodes = order(graph)

@@ -120,17 +120,12 @@ class Outputs:
     lse: Tensor | None = None  # (..., T, H)
 
 
-def reasons_needing_edges(request: Request) -> list[str]:
-    """The reasons why a call needs all edges of a target at once."""
-    reasons = ["a custom score is a function of each edge"] * request.score
-    reasons += ["cap_bias=True bounds scores edge by edge"] * request.cap_bias
-    own = request.normalize and not request.of_rows
-    return reasons + ["a custom normalisation is a function of all edges of a target"] * own
-
-
 def reasons_against_products(request: Request) -> list[str]:
     """The reasons why no product of all queries and keys, whole or in tiles, runs a call."""
-    reasons = reasons_needing_edges(request)
+    reasons = ["a custom score is a function of each edge"] * request.score
+    reasons += ["cap_bias=True bounds scores edge by edge"] * request.cap_bias
+    if request.normalize and not request.of_rows:
+        reasons.append("a custom normalisation is a function of all edges of a target")
     if request.edge_features:
         reasons.append("edge features change a key from edge to edge, and a dense product has one key for all targets")
     return reasons + ["an axis has size 0"] * (0 in (request.heads, request.head_dim, request.value_dim))

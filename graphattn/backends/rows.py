@@ -1,4 +1,7 @@
-"""Normalisations that work row by row on a score matrix: all pairs of a target at once, edge or not."""
+"""Scores and normalisations by the way they run: as a product, as softmax, row by row on a score matrix, or on edges.
+
+Callers name them, or pass modules of the layers, which are a room further down and register their classes here.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
-"""(scores (..., T, S), edges) -> weights, which are 0 where there is no edge."""
+"""(scores (..., T, S), edges) -> weights, which are 0 where there is no edge: all pairs of a target at once."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=type)
 
 
 def _sigmoid(module: Any, score: Tensor, there: Tensor) -> Tensor:
@@ -33,16 +37,14 @@ ROWS: dict[str, Callable[..., Tensor]] = {"sigmoid": _sigmoid, "none": _none, "s
 WORK = 0.55  # measured: share of the work of a product whose softmax is written out
 _known: list[tuple[Any, Callable[..., Tensor]]] = []
 
-
 #: Scores that are products, by the layer's names.
 PRODUCTS = ("scaled_dot", "dot", "cosine", "general")
-#: All names by argument; classes of callers are added. The layers are a room further down.
+#: All names by argument; classes of callers are added.
 NAMES = {
     "score": [*PRODUCTS, "additive", "gat", "mlp", "gaussian", "subtraction"],
     "normalize": ["softmax", "sink", *ROWS, "hard", "sparsemax"],
 }
 _softmaxes: list[type] = []
-S = TypeVar("S", bound=type)
 
 
 def softmax_and_share(module: S) -> S:

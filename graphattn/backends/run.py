@@ -15,8 +15,7 @@ from ..graph.modes import constant_result, not_followed
 from ..plans.edge_tensors import EdgeTensors
 from .choose import BACKENDS, choose, out_of_memory
 from .chosen import as_bias_of_edges, as_one, of_heads, reads_edges
-from .device import ran_out_of_memory
-from .edges import EdgesBackend
+from .device import ran_out_of_memory, without_kernels
 from .heads import as_bias, join, split
 from .request import Inputs, Outputs, Request
 
@@ -81,7 +80,7 @@ def _chosen(graph: AttentionGraph, backend: str, *request: Any) -> str:
 @constant_result
 def _on_tensors(backend: str, *request: Any) -> str:
     """The backend for :class:`EdgeTensors`: the fused kernels, or the definition if they do not support the call."""
-    reasons = EdgesBackend().reasons_for(Request(*request), [])
+    reasons = without_kernels(Request(*request).device)
     if backend == "auto":
         return "message_passing" if reasons else "edges"
     if backend not in ("edges", "message_passing"):

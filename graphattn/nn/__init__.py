@@ -2,7 +2,6 @@
 
 from types import ModuleType as _Module
 
-from ..backends.nonfinite import find_nonfinite as find_nonfinite
 from ..plans.edge_tensors import EdgeTensors as EdgeTensors
 from .biases import *
 from .blocks import TransformerBlock as TransformerBlock
@@ -26,6 +25,7 @@ from .mesh_elements import mesh_elements as mesh_elements
 from .mesh_geometry import heat_distance as heat_distance
 from .mesh_geometry import mesh_edge_geometry as mesh_edge_geometry
 from .mesh_geometry import mesh_normals as mesh_normals
+from .nonfinite import find_nonfinite as find_nonfinite
 from .pooling import interpolate as interpolate
 from .pooling import pool as pool
 from .positions import LearnedPosition as LearnedPosition

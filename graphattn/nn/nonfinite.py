@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..backends.check import check
+from ..backends.heads import as_bias
+from ..backends.request import Inputs
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph
-from .check import check
-from .heads import as_bias
-from .request import Inputs
 
 _EDGES_AT_ONCE = 1 << 14
 

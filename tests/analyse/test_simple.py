@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.graph.simple import remark, simple_expression
+from graphattn.analyse.simple import remark, simple_expression
 from graphattn.graphs import causal, cross, documents, global_tokens, prefix, self_loops, sinks, sliding_window
 from graphattn.graphs.expression import from_expression
 

@@ -1,24 +1,20 @@
 """The simplest call with the same edges as a graph, which is easy to miss in a long expression."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from .expression import SIGNS, Expression
-from .forms import band
-from .runs import canonical
+from ..graph import AttentionGraph
+from ..graph.expression import SIGNS, Expression
+from ..graph.forms import band
+from ..graph.runs import canonical
+from ..plans.cache import cached
 
-if TYPE_CHECKING:
-    from .graph import AttentionGraph
 
-
-def band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
+def band_of(graph: AttentionGraph) -> tuple[int, int] | None:
     """``(lo, hi)`` if the edges are all pairs with ``lo <= t - s <= hi``; an end that no target reaches is None."""
-    band: tuple[int, int] | None = graph._remember("band_of", lambda: _band_of(graph))
-    return band
+    return cached(graph, "band_of", lambda: _band_of(graph))
 
 
-def _band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
+def _band_of(graph: AttentionGraph) -> tuple[int, int] | None:
     T, S = graph.num_targets, graph.num_sources
     if graph.has_repeated_edges or graph.num_edges == 0:
         return None
@@ -33,7 +29,7 @@ def _band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
     return (lo, hi) if band(T, S, lo, hi).count() == graph.num_edges else None
 
 
-def simple_expression(graph: "AttentionGraph") -> Expression | None:
+def simple_expression(graph: AttentionGraph) -> Expression | None:
     """The call of full, cross, causal or a window with these edges; None if there is none."""
     band = band_of(graph)
     if band is None:
@@ -68,7 +64,7 @@ def _square(n: int, lo: int, hi: int) -> Expression | None:
     return Expression("asymmetric_window", (n, hi, -lo)) if lo <= 0 <= hi else None
 
 
-def remark(graph: "AttentionGraph") -> str:
+def remark(graph: AttentionGraph) -> str:
     """``equals ...``: the simpler call with the edges of a joined graph; "" if none is known."""
     made = graph.expression
     if made is None or made.function not in SIGNS or not graph.is_rule or graph.edges.stored() is None:
