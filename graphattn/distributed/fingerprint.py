@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..errors import ProcessError
 from ..graph import AttentionGraph
-from ..plans.blocks import mixed
+from ..graph.runs import mixed
 from ..versions import VERSION
 from .exchange import Processes
 from .own import OwnEdges, edges_into

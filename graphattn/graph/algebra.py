@@ -178,7 +178,14 @@ def pulled(reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], No
 
     Before rows of sources are joined, ``spend`` is called with their number.
     """
-    reached, alike = _distinct_rows(_runs.canonical(reached), num_rows)
+    reached = _runs.canonical(reached)
+    first = _runs.first_alike(reached.row, torch.stack((reached.lo, reached.hi)), num_rows)
+    heads, alike = torch.unique(first, return_inverse=True)
+    repeated = 2 * heads.numel() <= num_rows
+    if repeated:  # only the first of equal rows
+        keep = (first == torch.arange(num_rows))[reached.row]
+        row, lo, hi = (part[keep] for part in reached)
+        reached = Runs(alike[row], lo, hi)
     ends = _intervals(edges)
     if ends is None:
         spend(int((reached.hi - reached.lo).sum()))
@@ -187,30 +194,7 @@ def pulled(reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], No
         joined = _through_intervals(reached, *ends)
         spend(joined.row.numel())
     found = _runs.in_order(joined, edges.num_sources)
-    return found if alike is None else _runs.chosen(found, alike)
-
-
-def _distinct_rows(runs: Runs, num_rows: int) -> tuple[Runs, Tensor | None]:
-    """The distinct rows, and the index of each row among them; the runs as they are if few rows are equal."""
-    count = torch.bincount(runs.row, minlength=num_rows)
-    factor = torch.tensor([0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9])
-    hashes = (runs.lo * factor[0] ^ (runs.hi * factor[1] >> 7)) * factor[1]
-    key = torch.zeros(num_rows, dtype=torch.int64).index_add_(0, runs.row, hashes) + count
-    _, alike = torch.unique(key, return_inverse=True)
-    number = int(alike.max()) + 1 if num_rows else 0
-    if 2 * number > num_rows:
-        return runs, None
-    head = torch.full((number,), num_rows).scatter_reduce(0, alike, torch.arange(num_rows), "amin")
-    start = torch.cumsum(count, 0) - count
-    place = torch.arange(runs.row.numel()) - start[runs.row]
-    other = start[head[alike[runs.row]]] + place
-    same = torch.equal(count, count[head][alike])
-    if not (same and torch.equal(runs.lo, runs.lo[other]) and torch.equal(runs.hi, runs.hi[other])):
-        return runs, None  # hashes may collide
-    first = torch.zeros(num_rows, dtype=torch.bool)
-    first[head] = True
-    keep = first[runs.row]
-    return Runs(alike[runs.row[keep]], runs.lo[keep], runs.hi[keep]), alike
+    return _runs.chosen(found, alike) if repeated else found
 
 
 def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:

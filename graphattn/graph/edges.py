@@ -11,6 +11,7 @@ from ..errors import GraphError
 from . import runs as _runs
 from .modes import without_modes
 from .runs import Runs
+from .sort import offsets
 
 ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
 COUNTED_AT_ONCE = 1 << 24  # limit of the runs walked over only to print or to plan: about a second
@@ -258,8 +259,7 @@ class Edges:
 
 def _stored(runs: Runs, num_rows: int, num_sources: int) -> Stored:
     """The storage form of the canonical runs of all rows."""
-    ptr = torch.zeros(num_rows + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(runs.row, minlength=num_rows), 0, out=ptr[1:])
+    ptr = offsets(torch.bincount(runs.row, minlength=num_rows))
     small = torch.int32 if num_sources < 2**31 else torch.int64
     return Stored(ptr, runs.lo.to(small), runs.hi.to(small))
 

@@ -2,13 +2,18 @@
 
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError
+from .advice import no_positions
 from .expression import Expression, built, function_of
-from .graph import AttentionGraph
-from .places import PLACES, Places
+from .graph import AttentionGraph, disjoint_union
+from .places import PLACES, counts
 
 
 def leaves_open(call: Expression, names: tuple[str, ...]) -> bool:
@@ -72,28 +77,65 @@ class OfSize:
 
 
 class OfPlaces:
-    """Evaluation of a pattern at positions, or at the sizes of the clouds."""
+    """Evaluation of a pattern at positions, or at the sizes of the clouds; the builders check them.
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
+    Args:
+        pos: Positions (N, d); ``None`` for a mesh without positions.
+        batch: int64 (N,), the cloud of each node, sorted.
+        queries: Positions (M, d) of the targets, if these are other points.
+        queries_batch: int64 (M,), the cloud of each query.
+        faces: Faces (F, n) of a mesh.
+    """
+
+    def __init__(self, pos: Any, batch: Any, queries: Any, queries_batch: Any, faces: Any) -> None:
+        for name, x in (("pos", pos), ("queries", queries)):
+            if x is not None and (not isinstance(x, Tensor | np.ndarray) or x.ndim != 2):
+                raise GraphError(no_positions(x, name))
+        self.pos, self.batch, self.queries, self.queries_batch, self.faces = pos, batch, queries, queries_batch, faces
 
     def build(self, call: Expression) -> AttentionGraph:
-        blanks = blanks_of(call)
-        if not set(blanks).isdisjoint(PLACES):
-            rest, options = list(map(built, call.args[len(blanks) :])), _options(call)
-            return self.places.build(function_of(call.function), blanks, rest, options, str(call))
-        return self.places.joined(lambda targets, sources: OfSize(targets, sources).build(call))
+        blanks, function = blanks_of(call), function_of(call.function)
+        if set(blanks).isdisjoint(PLACES):
+            return self.joined(lambda targets, sources: OfSize(targets, sources).build(call))
+        for name in blanks:
+            if getattr(self, name) is None:
+                given = "recipe(pos, batch, faces=faces)" if name == "faces" else "recipe(pos, batch)"
+                raise GraphError(f"{call} needs {name}, got none; pass {given}")
+        takes = inspect.signature(function).parameters
+        more = {"queries": self.queries, "batch": self.batch, "queries_batch": self.queries_batch}
+        options = _options(call) | {name: value for name, value in more.items() if value is not None and name in takes}
+        if self.queries is not None and "queries" not in takes:
+            raise GraphError(f"{call} has one set of nodes, and takes no queries; leave them out")
+        args = [*(getattr(self, name) for name in blanks), *map(built, call.args[len(blanks) :])]
+        if "num_vertices" in takes and self.pos is not None and "num_vertices" not in options and len(args) == 1:
+            options["num_vertices"] = len(self.pos)
+        made: AttentionGraph = function(*args, **options)
+        return made
 
     def with_tokens(self, call: Expression) -> "OfPlaces":
-        if self.places.batch is not None:
+        if self.batch is not None:
             raise GraphError(f"{call} would join the clouds of a batch; disjoint_union joins graphs of one cloud each")
         return self
 
     def complement(self, graph: AttentionGraph) -> AttentionGraph:
         """The complement within each cloud."""
-        if self.places.batch is None:
-            return ~graph
-        return ~graph & self.places.joined(function_of("cross"))
+        return ~graph if self.batch is None else ~graph & self.joined(function_of("cross"))
+
+    def joined(self, make: Callable[[int, int], AttentionGraph]) -> AttentionGraph:
+        """The graphs ``make(targets, sources)`` of all clouds, side by side, on the device of the points."""
+        if self.pos is None:
+            raise GraphError("the number of nodes is open without positions; pass recipe(pos, faces=faces)")
+        targets = self.pos if self.queries is None else self.queries
+        of_targets = self.batch if self.queries is None else self.queries_batch
+        if (self.batch is None) != (of_targets is None):
+            raise GraphError("with queries, give both batch and queries_batch, or neither: a query reads its own cloud")
+        if self.batch is None:
+            graph = make(len(targets), len(self.pos))
+        else:
+            rows, columns = counts(of_targets, len(targets)), counts(self.batch, len(self.pos))
+            pairs = [(rows.get(cloud, 0), columns.get(cloud, 0)) for cloud in sorted(rows | columns)]
+            graph = disjoint_union([make(*pair) for pair in pairs])
+        return graph.to(self.pos.device) if isinstance(self.pos, Tensor) else graph
 
 
 def filled(part: Any, at: OfSize | OfPlaces) -> Any:

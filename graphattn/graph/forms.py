@@ -10,6 +10,7 @@ from ..errors import GraphError
 from . import runs as _runs
 from .edges import Edges, PairTest, Stored
 from .runs import Runs
+from .sort import offsets
 
 FAR = 1 << 62  # a band without a border
 _PAIRS_AT_ONCE = 1 << 26  # pairs per call of a function
@@ -120,8 +121,7 @@ def stretch_of_order(lo: Tensor, hi: Tensor, order: Tensor) -> Edges:
 
 def of_runs(runs: Runs, num_targets: int, num_sources: int) -> Edges:
     """Runs of all rows, sorted by row."""
-    ends = torch.cumsum(torch.bincount(runs.row, minlength=num_targets), 0)
-    ptr = torch.cat((torch.zeros(1, dtype=torch.int64), ends))
+    ptr = offsets(torch.bincount(runs.row, minlength=num_targets))
     per_row = -(-runs.row.numel() // max(1, num_targets))
     return Edges(num_targets, num_sources, Stored(ptr, runs.lo, runs.hi).rows, runs_per_row=per_row)
 

@@ -61,7 +61,7 @@ class Listed(Edges):
 
     @cached_property
     def _place(self) -> Tensor | None:
-        """``order`` by one sort, or None if counting the edges into place costs less."""
+        """``order`` by one sort, without a table of all targets; None if counting the edges into place costs less."""
         row, column = self.target, self.source
         if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
             return None

@@ -20,7 +20,7 @@ from .filled import OfPlaces, OfSize, filled, leaves_open
 from .graph import AttentionGraph
 from .modes import constant_result, not_compiled
 from .pickles import Immutable
-from .places import PLACES, Places, no_places
+from .places import PLACES, no_places
 
 SIZES = ("num_nodes", "num_targets", "num_sources", "size")
 _KEPT = 8  # cached graphs of a pattern, with their plans
@@ -166,9 +166,8 @@ class Pattern(Immutable):
     def _of_places(self, pos: Any, batch: Any, by_place: dict[str, Any]) -> AttentionGraph:
         if batch is not None and by_place["batch"] is not None:
             raise GraphError("batch was given twice, after pos and by keyword; pass it once")
-        batch = by_place.pop("batch") if batch is None else batch
-        places = Places(pos, **{**by_place, "batch": batch})
-        graph: AttentionGraph = filled(self.expression, OfPlaces(places))
+        by_place["batch"] = by_place["batch"] if batch is None else batch
+        graph: AttentionGraph = filled(self.expression, OfPlaces(pos, **by_place))
         return graph
 
     def __getstate__(self) -> dict[str, Any]:

@@ -168,6 +168,34 @@ def intersection(a: Runs, b: Runs, num_sources: int) -> Runs:
     return _joined(torch.maximum(a_lo[owner], b_lo[other]), torch.minimum(a_hi[owner], b_hi[other]), stride)
 
 
+def first_alike(row: Tensor, numbers: Tensor, num_rows: int) -> Tensor:
+    """The first row with the same entries as each row, int64 (num_rows,); where hashes collide, the row itself.
+
+    Args:
+        row: int64 (R,), the row of each entry, ascending.
+        numbers: int64 (k, R), the numbers of each entry, such as the ends of runs.
+        num_rows: Number of rows.
+    """
+    every, count = torch.arange(num_rows), torch.bincount(row, minlength=num_rows)
+    hashes = torch.zeros_like(row)
+    for part in numbers:
+        hashes = mixed(hashes + part)
+    _, kind = torch.unique(count.index_add(0, row, hashes), return_inverse=True)
+    first = torch.full_like(every, num_rows).scatter_reduce(0, kind, every, "amin")[kind]
+    start = torch.cumsum(count, 0) - count
+    twin = torch.arange(row.numel()) + (start[first] - start)[row]
+    differs = (numbers != numbers[:, twin.clamp(0, max(0, row.numel() - 1))]).any(0)
+    same = (count == count[first]) & (torch.zeros_like(every).index_add_(0, row, differs.long()) == 0)
+    return torch.where(same, first, every)
+
+
+def mixed(x: Tensor) -> Tensor:
+    """A bit-mixing hash of int64; products wrap."""
+    for factor in (-0x61C8864680B583EB, -0x4B47D0C5A1A6A4D3):
+        x = (x ^ (x >> 29)) * factor
+    return x ^ (x >> 32)
+
+
 def from_dense(mask: Tensor) -> Runs:
     """The runs of a bool mask of shape (rows, num_sources)."""
     padded = torch.nn.functional.pad(mask.to(torch.int8), (1, 1))

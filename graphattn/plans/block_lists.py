@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
 from ..graph.pair_test import bitmaps
-from .blocks import mixed, starts
+from ..graph.runs import mixed
+from .blocks import starts
 from .cache import on_devices
 from .tiles import Slots, slots_of
 
@@ -75,8 +76,8 @@ def block_lists(graph: AttentionGraph) -> BlockLists:
     """The blocks of a graph without repeated edges."""
     kinds = _kinds(graph)
     which, bits = _bitmaps(graph, kinds)
-    kinds, of_row, pieces = _cut(kinds)
-    turned, of_column, _ = _cut(kinds.T)
+    kinds, of_row, pieces = _split(kinds)
+    turned, of_column, _ = _split(kinds.T)
     kinds = turned.T.contiguous()
     which = torch.where(kinds > 0, which[of_row][:, of_column], 0)
     isolated, unused = graph.in_degree.cpu() == 0, graph.out_degree.cpu() == 0
@@ -127,7 +128,7 @@ def _distinct(bits: Tensor) -> tuple[Tensor, Tensor]:
     return bits[first], which
 
 
-def _cut(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
+def _split(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
     """Rows of blocks, those far longer than the mean cut into pieces, the first in its place and the others at the end;
     the row of each; and the pieces."""
     rows, there = kinds.shape[0], kinds > 0

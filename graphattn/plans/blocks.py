@@ -12,7 +12,7 @@ from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET, Edges
 from ..graph.listed import Listed
 from ..graph.near import HUB, near_order
-from ..graph.runs import Runs
+from ..graph.runs import Runs, mixed
 from .cache import on_devices
 from .grouped import effective_edges
 
@@ -277,10 +277,3 @@ def _groups(key: Tensor) -> Tensor:
     many = count >= TWINS
     name = torch.where(many, torch.cumsum(many, 0) - 1, -1)
     return name[group]
-
-
-def mixed(x: Tensor) -> Tensor:
-    """A bit-mixing hash of int64; products wrap."""
-    for factor in (-0x61C8864680B583EB, -0x4B47D0C5A1A6A4D3):
-        x = (x ^ (x >> 29)) * factor
-    return x ^ (x >> 32)

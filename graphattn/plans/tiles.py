@@ -14,7 +14,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.sort import offsets
-from .blocks import TWINS, Blocks, blocks, mixed, starts
+from .blocks import TWINS, Blocks, blocks, starts
 from .cache import on_devices
 
 SIZES = 16  # most shapes of full tiles; more are padded to fewer
@@ -50,13 +50,13 @@ class Tiles(NamedTuple):
 @on_devices
 def tiles(graph: AttentionGraph) -> Tiles:
     """The tiles of a graph; copies of a repeated edge are one pair."""
-    tiles = blocks(graph)
+    cut = blocks(graph)
     rows, columns, made = [], [], []
-    for members, height, width, shared in _buckets(tiles):
-        rows.append(_filled(tiles.target, tiles.first[members], tiles.rows[members], height))
-        columns.append(_filled(tiles.column, tiles.first_column[members], tiles.columns[members], width))
-        full = bool((tiles.edges[members] == height * width).all())
-        allowed = None if full else _allowed(tiles, members[:1] if shared else members, height, width)
+    for members, height, width, shared in _buckets(cut):
+        rows.append(_padded(cut.target, cut.first[members], cut.rows[members], height))
+        columns.append(_padded(cut.column, cut.first_column[members], cut.columns[members], width))
+        full = bool((cut.edges[members] == height * width).all())
+        allowed = None if full else _allowed(cut, members[:1] if shared else members, height, width)
         made.append(Bucket(members.numel(), height, width, allowed))
     row = slots_of(rows, graph.num_targets)
     isolated = row.ptr[1:] == row.ptr[:-1]
@@ -75,7 +75,8 @@ def _buckets(blocks: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
     shapes = blocks.rows * (1 << 32) + blocks.columns
     if torch.unique(shapes[full]).numel() > SIZES:
         full = torch.zeros_like(full)
-    pattern = torch.where(full, -1, _patterns(blocks))
+    alike = _runs.first_alike(torch.repeat_interleave(blocks.runs), blocks.run, len(full))
+    pattern = torch.where(full, -1, alike)
     _, kind, count = torch.unique(pattern, return_inverse=True, return_counts=True)
     shared = full | (count[kind] >= TWINS)
     height = torch.where(shared, blocks.rows, _rounded(blocks.rows))
@@ -95,26 +96,7 @@ def _rounded(size: Tensor) -> Tensor:
     return -(-size // step) * step
 
 
-def _patterns(blocks: Blocks) -> Tensor:
-    """The first block with exactly the same runs, rows and columns as each block."""
-    numbers = torch.arange(blocks.rows.numel())
-    owner = torch.repeat_interleave(blocks.runs)
-    row, column, length = blocks.run
-    total = torch.zeros_like(numbers).index_add_(0, owner, mixed(mixed(row * (1 << 32) + column) + length))
-    for part in (blocks.rows, blocks.columns, blocks.runs):
-        total = mixed(total) + part
-    _, kind = torch.unique(total, return_inverse=True)
-    first = torch.full_like(numbers, numbers.numel()).scatter_reduce(0, kind, numbers, "amin")[kind]
-    # Hashes may collide: compare every run with that of the first block.
-    sizes = torch.stack((blocks.rows, blocks.columns, blocks.runs))
-    same = (sizes == sizes[:, first]).all(0)
-    twin = torch.arange(owner.numel()) + (blocks.first_run[first] - blocks.first_run)[owner]
-    differs = (blocks.run != blocks.run[:, twin.clamp(0, max(0, owner.numel() - 1))]).any(0)
-    same &= torch.zeros_like(numbers).index_add_(0, owner, differs.long()) == 0
-    return torch.where(same, first, numbers)
-
-
-def _filled(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def _padded(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The nodes of some blocks, each padded to ``size`` with its last; and the mask of real slots."""
     within = torch.arange(size)
     place = first[:, None] + torch.minimum(within, count[:, None] - 1)
