@@ -45,17 +45,12 @@ def heads_read(first: int, last: int, heads: int, kv_heads: int) -> list[int]:
 def _of_edges(graph: PerHead, number: int, x: Tensor | None, heads: slice) -> Tensor | None:
     if x is None:
         return None
-    return x.index_select(-2, _places(graph, number).to(x.device))[..., heads if x.shape[-1] > 1 else slice(None)]
-
-
-def _places(graph: PerHead, number: int) -> Tensor:
-    return _place(graph, number)[0]
+    return x.index_select(-2, _in_union(graph, number)[0].to(x.device))[..., heads if x.shape[-1] > 1 else slice(None)]
 
 
 @constant_result  # in a tuple: torch.compile accepts a bare tensor from one call only
-def _place(graph: PerHead, number: int) -> tuple[Tensor]:
-    graph.place(number)
-    return (graph._places[number],)
+def _in_union(graph: PerHead, number: int) -> tuple[Tensor]:
+    return (graph.in_union(number),)
 
 
 def join(graph: PerHead, results: list[Outputs], heads: int) -> Outputs:
@@ -73,7 +68,7 @@ def join(graph: PerHead, results: list[Outputs], heads: int) -> Outputs:
 def _spread(graph: PerHead, number: int, alpha: Tensor) -> Tensor:
     """Weights (..., E_part, h) as (..., E, h), 0 on the edges of other heads."""
     empty = alpha.new_zeros(*alpha.shape[:-2], graph.num_edges, alpha.shape[-1])
-    return empty.index_copy(-2, _places(graph, number).to(alpha.device), alpha)
+    return empty.index_copy(-2, _in_union(graph, number)[0].to(alpha.device), alpha)
 
 
 def as_bias(graph: PerHead, inputs: Inputs) -> Inputs:
@@ -83,5 +78,5 @@ def as_bias(graph: PerHead, inputs: Inputs) -> Inputs:
     wide = inputs.request().statistics if given is None else given.dtype
     bias = torch.full((graph.num_edges, heads), -torch.inf, dtype=wide, device=inputs.query.device)
     for number, _, first, last in graph.groups(heads):
-        bias[_places(graph, number).to(bias.device), first:last] = 0.0
+        bias[_in_union(graph, number)[0].to(bias.device), first:last] = 0.0
     return replace(inputs, score_bias=bias if given is None else torch.where(bias == 0, given, bias))

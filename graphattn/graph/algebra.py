@@ -251,8 +251,7 @@ def _through_rows(reached: Runs, edges: Edges) -> Runs:
 
 def _product_of_lists(a: Listed, b: Listed, limit: int | None) -> Edges:
     T, S = a.num_targets, b.num_sources
-    walks = int((b.degrees() * torch.bincount(a.source.cpu(), minlength=a.num_sources)).sum())
-    pairs = min(walks, T * S)
+    pairs = min(join_cost(a, b), T * S)
     refuse_over(_JOINED_BYTES * pairs, f"@ of up to {pairs:,} pairs", "compose a part of it, a subgraph()", limit)
     x, y = _adjacency(a), _adjacency(b)
     reach = x.astype(np.int64) @ y.astype(np.int64)

@@ -1,7 +1,5 @@
 """A mask in text: targets are rows, sources are columns."""
 
-from torch import Tensor
-
 from .edges import Edges
 
 _MOST_CELLS = 32
@@ -20,8 +18,8 @@ def draw(edges: Edges) -> str:
     if not drawable(edges):
         return f"({T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
     side = max(1, -(-max(T, S) // _MOST_CELLS))
-    counts = edges.block_counts(side, side)
-    lines = [" ".join(_shade(counts, i, j, side, T, S) for j in range(counts.shape[1])) for i in range(counts.shape[0])]
+    rows = zip(edges.block_counts(side, side).tolist(), edges.block_areas(side, side).tolist(), strict=True)
+    lines = [" ".join(map(_shade, counts, areas)) for counts, areas in rows]
     if side > 1:
         lines.append(f"(each cell is {side} targets x {side} sources; · none, ░ ▒ ▓ some, █ all)")
     return "\n".join(lines)
@@ -32,9 +30,7 @@ def drawable(edges: Edges) -> bool:
     return edges.num_targets * (1 if edges.is_listed else edges.runs_per_row) <= _MOST_RUNS
 
 
-def _shade(counts: Tensor, i: int, j: int, side: int, num_targets: int, num_sources: int) -> str:
-    area = min(side, num_targets - i * side) * min(side, num_sources - j * side)
-    count = int(counts[i, j])
+def _shade(count: int, area: int) -> str:
     if count == 0 or count == area:
         return "█" if count else "·"
     return "░▒▓"[min(2, 3 * count // area)]

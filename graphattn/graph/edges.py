@@ -221,6 +221,12 @@ class Edges:
         columns = -(-self.num_sources // width)
         return torch.cat(parts) if parts else torch.empty(0, columns, dtype=torch.int64)
 
+    def block_areas(self, height: int, width: int) -> Tensor:
+        """The same of all pairs, edges or not."""
+        sides = (self.num_targets, height), (self.num_sources, width)
+        rows, columns = ((size - torch.arange(0, size, side)).clamp(max=side) for size, side in sides)
+        return rows[:, None] * columns
+
     def flip(self) -> "Edges":
         """The same edges with sources and targets exchanged; listed ones keep their order."""
         if self._reverse is not None:

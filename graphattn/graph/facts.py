@@ -3,6 +3,7 @@
 import torch
 
 from .graph import AttentionGraph
+from .runs import nonempty
 
 
 def is_full(graph: AttentionGraph) -> bool:
@@ -35,7 +36,7 @@ def no_source_after_target(graph: AttentionGraph) -> bool:
     if not graph.is_rule:
         return bool((graph.source <= graph.target).all())
     for first, _, chunk in graph.edges.chunks():
-        keep = chunk.hi > chunk.lo
-        if bool((chunk.hi[keep] > chunk.row[keep] + first + 1).any()):
+        row, _, hi = nonempty(chunk)
+        if bool((hi > row + first + 1).any()):
             return False
     return True

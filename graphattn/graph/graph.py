@@ -207,14 +207,9 @@ class AttentionGraph(Immutable):
 
     def block_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
         """The class of each tile: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`block_counts`."""
-        tile = pair(tile, "tile", "(targets, sources)", GraphError)
-        counts = self.block_counts(tile)
-        sides = [
-            torch.full((n,), side).minimum(torch.tensor(size) - torch.arange(n) * side)
-            for n, side, size in zip(counts.shape, tile, (self.num_targets, self.num_sources), strict=True)
-        ]
-        area = sides[0][:, None] * sides[1][None, :]
-        return torch.where(counts == 0, EMPTY, torch.where(counts == area, FULL, PARTIAL)).to(torch.int8)
+        height, width = pair(tile, "tile", "(targets, sources)", GraphError)
+        counts, areas = self.block_counts((height, width)), self.edges.block_areas(height, width)
+        return torch.where(counts == 0, EMPTY, torch.where(counts == areas, FULL, PARTIAL)).to(torch.int8)
 
     def equals(self, other: "AttentionGraph") -> bool:
         """True if both have the same sizes and the same edges, in any storage and order; copies count.

@@ -29,12 +29,7 @@ def mask_shares(edges: Edges) -> Tensor:
 
 def block_shares(edges: Edges, height: int, width: int) -> Tensor:
     """Edges per pair in every block of ``height`` targets by ``width`` sources, float64."""
-    counts = edges.block_counts(height, width)
-    rows, columns = (
-        (size - side * torch.arange(cells)).clamp(max=side)
-        for size, side, cells in zip((edges.num_targets, edges.num_sources), (height, width), counts.shape, strict=True)
-    )
-    return counts / (rows[:, None] * columns).double()
+    return edges.block_counts(height, width) / edges.block_areas(height, width).double()
 
 
 def page(title: str, shares: Tensor | None) -> str:

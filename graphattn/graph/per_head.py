@@ -51,9 +51,7 @@ class PerHead(Immutable):
     """
 
     graphs: tuple[AttentionGraph, ...]
-    _places: dict[int, Tensor] = field(default_factory=dict, init=False)
-    """int64 (E_i,): the index of each edge of ``graphs[i]`` in the edge order of the union, set by :meth:`place`."""
-    _memo: dict[str, Any] = field(default_factory=dict, init=False)
+    _memo: dict[str | int, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.graphs, AttentionGraph) or not isinstance(self.graphs, Iterable):
@@ -82,7 +80,7 @@ class PerHead(Immutable):
             raise GraphError("PerHead holds graphs on several devices; move them with .to(device)")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_places": {}, "_memo": {}}
+        return {**self.__dict__, "_memo": {}}
 
     @property
     def num_targets(self) -> int:
@@ -132,14 +130,14 @@ class PerHead(Immutable):
                 first = last
         return groups
 
-    def place(self, number: int) -> None:
-        """Fill ``_places[number]``."""
-        if not 0 <= whole(number, "number", error=GraphError) < len(self.graphs):
-            raise GraphError(f"number must be below {len(self.graphs)}, the number of graphs, got {number}")
-        if number not in self._places:
+    def in_union(self, number: int) -> Tensor:
+        """int64 (E_i,): the index of each edge of ``graphs[number]`` in the edge order of the union."""
+        if number not in self._memo:
             union, graph = self.union()._listed(), self.graphs[number]
             wanted = graph.target * self.num_sources + graph.source
-            self._places[number] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
+            self._memo[number] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
+        index: Tensor = self._memo[number]
+        return index
 
     def to(self, device: torch.device | str) -> "PerHead":
         """The same graphs with their index tensors on another device."""

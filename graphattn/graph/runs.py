@@ -44,6 +44,12 @@ def empty() -> Runs:
     return Runs(none, none, none)
 
 
+def nonempty(runs: Runs) -> Runs:
+    """The runs without empty ones."""
+    keep = runs.hi > runs.lo
+    return runs if bool(keep.all()) else Runs(*(part[keep] for part in runs))
+
+
 def chosen(runs: Runs, row: Tensor) -> Runs:
     """Some rows (n,) of runs that are sorted by row, in any order and with repeats."""
     if runs.row.numel() == 0 or row.numel() == 0:
@@ -70,10 +76,7 @@ def row_lengths(runs: Runs, num_rows: int) -> Tensor:
 
 def _on_line(runs: Runs, stride: int) -> tuple[Tensor, Tensor]:
     """Ends of the runs that are not empty, on the line on which rows start ``stride`` apart."""
-    row, lo, hi = runs
-    keep = hi > lo
-    if not bool(keep.all()):
-        row, lo, hi = row[keep], lo[keep], hi[keep]
+    row, lo, hi = nonempty(runs)
     start = row * stride
     return lo + start, hi + start
 
@@ -107,7 +110,7 @@ def union(a: Runs, b: Runs, num_sources: int) -> Runs:
 
 def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
     """The sources that are not in the runs, for rows ``0 .. num_rows - 1``; a row has one gap more than runs."""
-    row, start, end = (part[runs.hi > runs.lo] for part in runs)
+    row, start, end = nonempty(runs)
     before = torch.arange(row.numel()) + row  # the gap before each run
     lo = torch.zeros(row.numel() + num_rows, dtype=torch.int64)
     hi = torch.full_like(lo, num_sources)
@@ -117,7 +120,7 @@ def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
 
 def canonical(runs: Runs) -> Runs:
     """The same sources in the fewest runs: none empty, none that touches the one before."""
-    row, lo, hi = (part[runs.hi > runs.lo] for part in runs)
+    row, lo, hi = nonempty(runs)
     starts = torch.ones_like(row, dtype=torch.bool)
     starts[1:] = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])
     if bool(starts.all()):
@@ -129,7 +132,7 @@ def canonical(runs: Runs) -> Runs:
 
 def contains(runs: Runs, num_rows: int, row: Tensor, source: Tensor) -> Tensor:
     """True where the row has the source; ``row`` and ``source`` broadcast. A binary search in every row at once."""
-    of_row, lo, hi = (part[runs.hi > runs.lo] for part in runs)
+    of_row, lo, hi = nonempty(runs)
     row, source = torch.broadcast_tensors(row, source)
     if of_row.numel() == 0:
         return torch.zeros_like(source, dtype=torch.bool)
@@ -227,8 +230,7 @@ def from_pairs(row: Tensor, source: Tensor) -> Runs:
 def block_counts(runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int) -> Tensor:
     """Pairs in each tile of ``rows_per_tile`` x ``width``, int64 (num_tile_rows, ceil(num_sources / width))."""
     columns = -(-num_sources // width)
-    keep = runs.hi > runs.lo
-    row, lo, hi = (part[keep] for part in runs)
+    row, lo, hi = nonempty(runs)
     tile_row = row // rows_per_tile
     first, last = lo // width, (hi - 1) // width
     partial = torch.zeros(num_tile_rows * columns, dtype=torch.int64)

@@ -120,10 +120,8 @@ def _widths(edges: Edges, target: Tensor, block: Tensor) -> Tensor:
 
 def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
     """The runs of each target, and those of its block, with the block as row."""
-    runs = edges.rows(target)
-    keep = runs.hi > runs.lo
-    row, lo, hi = runs if bool(keep.all()) else (x[keep] for x in runs)
-    return Runs(row, lo, hi), _runs.in_order(Runs(block[row], lo, hi), edges.num_sources)
+    row, lo, hi = runs = _runs.nonempty(edges.rows(target))
+    return runs, _runs.in_order(Runs(block[row], lo, hi), edges.num_sources)
 
 
 def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
@@ -265,7 +263,7 @@ def _twins(edges: Edges, num_targets: int) -> Tensor:
         return _groups(torch.zeros(num_targets, dtype=torch.int64).index_add_(0, target, hashes))
     parts = []
     for first, last, chunk in edges.chunks():
-        row, lo, hi = (x[chunk.hi > chunk.lo] for x in chunk)
+        row, lo, hi = _runs.nonempty(chunk)
         total = torch.zeros(last - first, dtype=torch.int64)
         parts.append(total.index_add_(0, row, mixed(lo * factor[0] + factor[1]) - mixed(hi * factor[0] + factor[1])))
     return _groups(torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64))

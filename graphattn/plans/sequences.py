@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
+from ..graph.runs import nonempty
 from .cache import on_devices
 
 MOST = 1 << 26  # limit of the intervals of sources that are examined
@@ -47,8 +48,8 @@ def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
     if graph.edges.num_runs > MOST:
         return None
     lows, highs = [], []
-    for first, last, (row, low, high) in graph.edges.chunks():
-        row, low, high = (x[high > low] for x in (row, low, high))
+    for first, last, chunk in graph.edges.chunks():
+        row, low, high = nonempty(chunk)
         node = torch.arange(last - first)
         if row.numel() != node.numel() or not torch.equal(row, node):
             return None

@@ -8,6 +8,7 @@ import torch
 from ...arguments import one_of, several, shown, table
 from ...errors import GraphError, ShapeError
 from ...graph.graph import AttentionGraph
+from ...graph.runs import nonempty
 from ..choice import can_walk
 from .base import Array, Index, Layout
 from .grid import Grid
@@ -83,7 +84,7 @@ def _reach(graph: AttentionGraph) -> tuple[int, int]:
         return graph.num_nodes, graph.num_nodes
     back = ahead = 0
     for first, _, chunk in graph.edges.chunks():
-        row, lo, hi = (part[chunk.hi > chunk.lo] for part in chunk)
+        row, lo, hi = nonempty(chunk)
         if row.numel():
             back = max(back, int((row + first - lo).max()))
             ahead = max(ahead, int((hi - 1 - row - first).max()))
