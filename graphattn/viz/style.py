@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 HIGHLIGHTS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")  # a second channel beside the colour
 INK, GROUND, FAINT, EDGE = "#1f2933", "#aeb8c4", "#e3e7ec", "#7b8794"
-SURFACE = "#d5dae1"
 SHARES = ("#9dbbe2", "#3c6aa8", "#0b1c33")  # of a mask, weak to strong; where there is no edge it is white
 WEIGHTS = ("#d3dff0", "#7aa5d8", "#2b62a8", "#0b1c33")  # pale is weak; lightness alone tells them apart
 HEAT = ("#f0e7d6", "#f9c878", "#ea7a35", "#9c1d20")  # of surfaces, which are grey: weak to strong

@@ -438,5 +438,5 @@ async function start() {
 
 const started = typeof document === "undefined" ? null : start();
 if (typeof module !== "undefined") {
-  module.exports = { decode, setsOf, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, fitted, heatOf, pick, colourOf, draw, wordsOn, start };
+  module.exports = { setsOf, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, fitted, heatOf, pick, draw, wordsOn, start };
 }
