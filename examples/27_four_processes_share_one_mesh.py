@@ -80,16 +80,15 @@ def work(rank, folder):
     os._exit(0)  # gloo aborts at exit now and then
 
 
-if __name__ == "__main__":
-    folder = tempfile.mkdtemp()
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    start_processes(work, (folder,), PROCESSES, start_method="fork")
-    shared = torch.load(f"{folder}/result.pt")
-    pos, graph, label, network = problem()
-    losses = train(network, pos, graph, label, torch.mean)
-    apart = max(abs(a - b) for a, b in zip(losses, shared["losses"], strict=True))
-    drift = max(float((shared["network"][name] - p).abs().max()) for name, p in network.state_dict().items())
-    print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; losses differ by {apart:.0e}, parameters by {drift:.0e}")
+folder = tempfile.mkdtemp()
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+start_processes(work, (folder,), PROCESSES, start_method="fork")
+shared = torch.load(f"{folder}/result.pt")
+pos, graph, label, network = problem()
+losses = train(network, pos, graph, label, torch.mean)
+apart = max(abs(a - b) for a, b in zip(losses, shared["losses"], strict=True))
+drift = max(float((shared["network"][name] - p).abs().max()) for name, p in network.state_dict().items())
+print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; losses differ by {apart:.0e}, parameters by {drift:.0e}")
 
-    assert losses[-1] < 0.7 * losses[0]
-    assert max(apart, drift) < 1e-9
+assert losses[-1] < 0.7 * losses[0]
+assert max(apart, drift) < 1e-9
