@@ -75,7 +75,7 @@ class Backend:
         return self.rates(request.device.type)["call_ms"] + self.work_ms(request, *self.work(graph, request))
 
     def least_ms(self, graph: AttentionGraph, request: Request) -> float:
-        """A lower bound of :meth:`cost_ms` in ms, computed without a walk over the edges."""
+        """A lower bound of :meth:`cost_ms` in ms, which takes less time to compute."""
         return self.rates(request.device.type)["call_ms"]
 
     def work_ms(self, request: Request, kind: str, units: float) -> float:

@@ -142,3 +142,14 @@ def test_operations_on_runs(first, second):
     ):
         assert torch.stack(run_lists.expand(runs), 1).tolist() == np.argwhere(mask).tolist()
         assert run_lists.row_lengths(runs, 5).tolist() == mask.sum(1).tolist()
+
+
+def test_equal_rows_are_found_and_rows_of_equal_hashes_are_told_apart():
+    mask = torch.randint(0, 2, (211, 5), generator=torch.Generator().manual_seed(0), dtype=torch.bool)
+    row, *ends = run_lists.from_dense(mask)
+    first = (mask[:, None] == mask).all(-1).int().argmax(1)
+    assert torch.equal(run_lists.first_alike(row, torch.stack(ends), 211), first)
+    with patch.object(run_lists, "mixed", torch.zeros_like):
+        collided = run_lists.first_alike(row, torch.stack(ends), 211)
+    assert torch.equal(mask[collided], mask)
+    assert not torch.equal(collided, first)
