@@ -19,6 +19,7 @@ from .pickles import Immutable
 
 #: Arguments of builders that queries and keys give.
 CONTENT = ("scores", "features")
+_KEPT = 64
 _KEPT_METHODS = ("reverse", "k_hop", "with_self_loops", "without_self_loops")
 
 
@@ -169,6 +170,8 @@ class Chosen(Immutable):
     def remembered(self, key: Any, make: Callable[[], AttentionGraph]) -> AttentionGraph:
         """``make()``, cached."""
         if key not in self._memo:
+            if len(self._memo) >= _KEPT:  # batches of many sizes
+                self._memo.clear()
             self._memo[key] = without_modes(make)
         return self._memo[key]
 
@@ -222,7 +225,11 @@ def with_sources_moved(graph: AttentionGraph, by: Tensor, num_sources: int) -> A
 
 def _check_joins(call: Expression) -> None:
     """Refuse calls by which the edges of a choice would remove others, or its nodes be others."""
-    if not leaves_open(call, CONTENT) or call.args[0] is ...:
+    if not leaves_open(call, CONTENT):
+        return
+    if any(map(_waits, call.options.values())):
+        raise GraphError(f"{call} has an option that is chosen, too; join the two by |, & or @")
+    if call.args[0] is ...:
         return
     removes = call.function == "~" or (call.function == "-" and _waits(call.args[1]))
     if removes or (call.function in METHODS and call.function not in _KEPT_METHODS):

@@ -166,6 +166,10 @@ class Pattern(Immutable):
     def _of_places(self, pos: Any, batch: Any, by_place: dict[str, Any]) -> AttentionGraph:
         if batch is not None and by_place["batch"] is not None:
             raise GraphError("batch was given twice, after pos and by keyword; pass it once")
+        if self.on_content:
+            raise GraphError(
+                f"{self} waits for queries and keys, which positions are not; pass it to a layer, or a size"
+            )
         by_place["batch"] = by_place["batch"] if batch is None else batch
         graph: AttentionGraph = filled(self.expression, OfPlaces(pos, **by_place))
         return graph

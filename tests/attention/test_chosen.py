@@ -157,6 +157,8 @@ def test_chosen_graphs_are_pickled_and_print():
     ("make", "words"),
     [
         (lambda: (causal(...) - top_k(..., 2))(5), "has no edges that may be chosen; join a choice by |, &, @"),
+        (lambda: top_k(..., 2, within=top_k(..., 3))(5), "has an option that is chosen, too"),
+        (lambda: top_k(..., 2)(torch.zeros(5, 3)), "waits for queries and keys, which positions are not"),
         (lambda: (~top_k(..., 2))(5), "has no edges that may be chosen"),
         (lambda: top_k(..., 2).with_global_tokens(1)(5), "has no edges that may be chosen"),
         (

@@ -190,6 +190,23 @@ def _rest() -> Iterator[Case]:
     yield Case("neighbours of points", _neighbours)
     yield Case("edges sorted on the device", _sorted)
     yield Case("weights", _weights)
+    yield Case("edges chosen on the device", _chosen)
+
+
+def _chosen(device: torch.device) -> list[dict[str, Any]]:
+    """Queries and keys on a device choose what they choose on the CPU, as each backend reads it."""
+    from graphattn.graphs import block_local, causal, routed, top_k
+
+    own, random = block_local(..., 4, causal=True), torch.Generator().manual_seed(0)
+    recipe = top_k(..., 2, blocks=4, within=causal(...) - own) | own
+    recipe |= routed(..., torch.randn(3, 5, generator=random)) & causal(...)
+    given = [torch.randn(2, 23, heads, 5, dtype=torch.float64, generator=random) for heads in (4, 2, 2)]
+    results, expected = [], ga.attention(*given, recipe, backend="message_passing")
+    for backend in BACKENDS:
+        found = ga.attention(*(x.to(device) for x in given), recipe, backend=backend)
+        error = float((found.cpu() - expected).abs().max())
+        results.append({"backend": backend, "error": error, "bound": 1e-10, "ok": error <= 1e-10})
+    return results
 
 
 def _dropped(device: torch.device) -> list[dict[str, Any]]:
