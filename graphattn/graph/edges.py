@@ -224,7 +224,7 @@ class Edges:
     def block_areas(self, height: int, width: int) -> Tensor:
         """The same of all pairs, edges or not."""
         sides = (self.num_targets, height), (self.num_sources, width)
-        rows, columns = ((size - torch.arange(0, size, side)).clamp(max=side) for size, side in sides)
+        rows, columns = ((size - torch.arange(-(-size // side)) * side).clamp(max=side) for size, side in sides)
         return rows[:, None] * columns
 
     def flip(self) -> "Edges":
