@@ -118,9 +118,9 @@ def planned(
 
 def _about(study: Study, comparison: Comparison, known: dict[str, Any], seeds: range) -> dict[str, Any]:
     """What is said of a comparison; predictions and checks that are known already are not made again, but for the
-    ceilings of draws."""
-    arms = known.get("arms", {})
-    arms = {arm: arms.get(arm) or predicted(comparison, arm) for arm in comparison.kinds}
+    ceilings of draws, and covariates that plans did not have."""
+    arms = {arm: known.get("arms", {}).get(arm, {}) for arm in comparison.kinds}
+    arms = {a: told if "mean_resistance" in told else predicted(comparison, a) | told for a, told in arms.items()}
     arms = {arm: with_draws(comparison, told, seeds) for arm, told in arms.items()}
     return {
         "arms": arms,
