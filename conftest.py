@@ -60,9 +60,9 @@ def pytest_collection_finish(session):
 
 
 def _compile_in_turn(worker):
-    """Kernels take Numba 10 s for each dtype of sums: a worker that wants what another is compiling waits, and then has it.
+    """Kernels take Numba 10 s: a worker that wants what another is compiling waits, and then has it.
 
-    Each begins with a dtype of its own.
+    Each begins with a dtype of sums of its own.
     """
     import fcntl
 
