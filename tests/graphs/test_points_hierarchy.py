@@ -1,5 +1,7 @@
 """Hierarchies: levels that farthest points, grids or the caller keep, and the graphs between them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -112,3 +114,9 @@ def test_gradients_reach_the_positions_of_the_finest_level():
         coarse = hierarchy(pos, batch, **how, **SMALL).levels[1].pos
         (grad,) = torch.autograd.grad(coarse.sum(), pos)
         torch.testing.assert_close(grad.sum(), torch.tensor(3.0 * len(coarse)))
+
+
+def test_a_hierarchy_keeps_the_graph_of_its_clouds():
+    shape = hierarchy(torch.rand(9, 3), ratio=0.5)
+    assert replace(shape, levels=shape.levels).clouds is shape.clouds
+    assert shape.to("cpu").clouds.equals(shape.clouds)

@@ -117,3 +117,24 @@ def test_the_first_call_may_have_fake_tensors_or_another_default_device():
         finally:
             torch.set_default_device(None)
         same(found, wanted)
+
+
+def test_a_model_of_shapes_is_exported_for_one_of_them():
+    from graphattn.training.models import build
+
+    pos = torch.rand(60, 3)
+    shape = graphs.hierarchy(pos, ratio=0.25, normals=torch.nn.functional.normalize(pos, dim=1))
+    for readout in ("node", "shape"):
+        model = build("unet", {"widths": [8, 8], "num_heads": 2, "depths": [1, 1]}, 3, 2, readout).eval()
+
+        class OfOne(torch.nn.Module):
+            def __init__(self, model):
+                super().__init__()
+                self.model = model
+
+            def forward(self, x):
+                return self.model(x, shape)
+
+        program, x = torch.export.export(OfOne(model), (pos,), strict=False), torch.rand(60, 3)
+        same(program.module()(x), model(x, shape))
+        assert {node.target for node in program.graph.nodes} >= {torch.ops.graphattn.edge_attention.default}

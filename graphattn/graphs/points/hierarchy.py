@@ -105,14 +105,17 @@ class Hierarchy:
     Attributes:
         levels: One :class:`Level` for each.
         num_clouds: B, clouds of the batch.
-        clouds: Sources are the points of the coarsest level, targets their clouds: for one output per cloud.
+        clouds: Sources are the points of the coarsest level, targets their clouds: for one output per cloud. Made of
+            ``batch`` if not given.
     """
 
     levels: tuple[Level, ...]
     num_clouds: int = 1
-    clouds: AttentionGraph = field(init=False)
+    clouds: AttentionGraph = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.clouds is not None:
+            return
         coarse = self.levels[-1]
         ids = coarse.pos.new_zeros(len(coarse.pos), dtype=torch.int64) if coarse.batch is None else coarse.batch
         object.__setattr__(self, "clouds", clusters(ids, self.num_clouds))
@@ -126,7 +129,7 @@ class Hierarchy:
     def to(self, device: torch.device | str) -> "Hierarchy":
         """The hierarchy on another device."""
         where = checked_device(device)
-        return replace(self, levels=tuple(level.to(where) for level in self.levels))
+        return Hierarchy(tuple(level.to(where) for level in self.levels), self.num_clouds, self.clouds.to(where))
 
     def with_signals(self, signals: Tensor) -> "Hierarchy":
         """The hierarchy with signals (N, m) of the finest points, such as colours beside normals.
