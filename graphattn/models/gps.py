@@ -5,16 +5,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import one_of
+from ..arguments import one_of, probability
 from ..errors import OptionError
+from ..graphs import circulant
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_names
 from ..nn.blocks import Graph, make_norm
 from ..nn.feed_forward import Activation
+from .example import example, features
 
 NORMS = ("batch", "layer", "rms")
 
 
+@example(
+    lambda new, p: new(8, 2, norm="layer", dropout=p),
+    features(7, 8),
+    lambda: (circulant(7, (1, 2, 5, 6)),),
+)
 class GPSBlock(nn.Module):
     r"""Local messages and attention, each with a residual and a norm, added; then a feed-forward with its own.
 
@@ -58,7 +65,7 @@ class GPSBlock(nn.Module):
         super().__init__()
         check_names(options, GPSBlock.__init__, GraphAttention.__init__)
         one_of(norm, "norm", NORMS)
-        self.local, self.dropout = local, nn.Dropout(dropout)
+        self.local, self.dropout = local, nn.Dropout(probability(dropout, "dropout"))
         self.attention = GraphAttention(embed_dim, num_heads, dropout=dropout, **options)
         hidden = 2 * embed_dim if hidden is None else hidden
         self.feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout)

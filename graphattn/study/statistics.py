@@ -99,7 +99,7 @@ def seeds_needed(difference: float, deviation: float, claims: int = 1, power: fl
         Cohen 1988, "Statistical Power Analysis for the Behavioral Sciences", with the noncentral t distribution.
     Example:
         >>> seeds_needed(0.02, 0.02), seeds_needed(0.02, 0.02, claims=5)
-        (10, 15)
+        (10, 16)
     """
     from scipy.stats import nct, norm, t
 

@@ -9,6 +9,8 @@ import torch
 
 import graphattn as ga
 from graphattn import graphs
+from graphattn.viz.layouts.pick import points_of
+from graphattn.viz.layouts.points import Points
 from graphattn.viz.style import LINES, shades
 
 
@@ -17,9 +19,9 @@ def drawn(figure, name):
     return figure.findobj(match=lambda artist: artist.get_gid() == name)[-1]
 
 
-def same_places(dots, wanted):
-    found = np.stack(dots._offsets3d, 1)
-    np.testing.assert_allclose(sorted(found.tolist()), sorted(wanted.tolist()))
+def same_places(dots, place, wanted):
+    found = np.asarray(dots.get_offsets())
+    np.testing.assert_allclose(sorted(found.tolist()), sorted(place.flat(wanted.double().numpy()).tolist()), atol=1e-6)
 
 
 def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # the bunny of source C
@@ -27,13 +29,15 @@ def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # th
     centres = cloud[graphs.farthest_points(cloud, 6)]
     balls = graphs.radius(cloud, 0.3, queries=centres)
     figure = ga.plot(balls, cloud, queries=centres, highlight=[0, 1])
+    place = Points(cloud.double().numpy(), centres.double().numpy())
+    place.frame()
     cover = torch.zeros(400, dtype=torch.bool)
     for centre in range(6):
         within = torch.cdist(cloud.double(), centres[centre, None].double())[:, 0] <= 0.3
         cover |= within
         assert 3 < int(within.sum()) < 200
         if centre < 2:
-            same_places(drawn(figure, f"sources of {centre}"), cloud[within])
+            same_places(drawn(figure, f"sources of {centre}"), place, cloud[within])
     assert set(balls.source.tolist()) == set(cover.nonzero().flatten().tolist())
 
 
@@ -83,7 +87,10 @@ def test_what_a_node_depends_on_is_a_breadth_first_search_on_images_points_and_m
         assert f"{len(near)} sources" in title
         dots = drawn(figure, "sources of 17")
         if given is not None:
-            same_places(dots, given[list(near)])
+            place = points_of(given, None)
+            place.face(17)
+            place.frame(place.close_up(17, np.array(sorted(near)), 0.5))
+            same_places(dots, place, given[list(near)])
         else:
             centres = np.stack([path.vertices[:4].mean(0) for path in dots.get_paths()])
             column, row = np.rint(centres).astype(int).T

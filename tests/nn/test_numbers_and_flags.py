@@ -22,7 +22,7 @@ OWN = {
     "StratifiedTransformer": {"signals": 3},
 }
 ANY = {"seed", "padding_idx", "scale"}  # a seed of torch's, a row of a table, a factor of either sign
-NONE = {"spectrum", "signals", "num_tokens"}  # may be 0
+NONE = {"spectrum", "signals", "num_tokens", "virtual_nodes"}  # may be 0
 ALIASES = {"axes": "edge_dim", "input_dim": "source_dim", "rotary": "base", "num_decoder_layers": "num_layers"}
 ALIASES |= {"num_layers": "number of layers", "signal_step": "step", "signal_reach": "reach"}
 WRONG = {int: (0, -1), float: (math.nan, -1.0), bool: ("no", 1)}
