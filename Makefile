@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/
 SECONDS ?= 300
 SEED ?= 0
 
-.PHONY: demo gallery test proof env lint types tests slow examples fuzz gpu clean
+.PHONY: demo gallery docs test proof env lint types tests slow examples fuzz gpu clean
 .NOTPARALLEL:
 
 demo: env            ## run real inputs through the library and write a page of pictures
@@ -14,6 +14,10 @@ demo: env            ## run real inputs through the library and write a page of 
 
 gallery: env         ## every named pattern as a thumbnail; writes gallery.html
 	$(RUN)graphattn gallery --out gallery.html
+
+docs: env            ## the site's pages, with the story's chapters executed; fails on a warning or a dead link
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --no-compile --constraint .ci/constraints.txt --editable '.[all,docs]'
+	MPLBACKEND=agg OMP_NUM_THREADS=1 $(RUN)python examples/site
 
 test: env lint types tests   ## everything CI checks
 
@@ -42,8 +46,8 @@ tests: env           ## tests and doctests but the slow ones
 slow: env            ## tests marked slow
 	$(RUN)pytest -n 2 -m slow
 
-examples: env        ## every numbered example, two at a time; each ends in an assert
-	ls examples/[0-9]*.py | OMP_NUM_THREADS=1 xargs -P 2 -I FILE sh -c \
+examples: env        ## every numbered example and chapter, two at a time; each ends in an assert
+	ls examples/[0-9]*.py examples/story/*.py | MPLBACKEND=agg OMP_NUM_THREADS=1 xargs -P 2 -I FILE sh -c \
 		'said=$$($(RUN)python FILE 2>&1); code=$$?; echo "== FILE"; echo "$$said"; exit $$code'
 
 fuzz: env            ## hostile input at random, SECONDS for each script of tests/fuzz; SEED says which; not in CI
@@ -54,4 +58,4 @@ gpu:                 ## on a machine with a GPU, its own python as it is: exact?
 	$(PYTHON) tests/gpu/first_run.py --out gpu.json $(GPU)
 
 clean:
-	rm -rf $(VENV) demo_page gallery.html gpu.json
+	rm -rf $(VENV) site demo_page gallery.html gpu.json

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from graphattn.cli.app import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "examples" / "guide").glob("*.md"))]
+GUIDE = sorted((ROOT / "examples" / "guide").glob("*.md"))
+PAGES = [ROOT / "README.md", *GUIDE, *sorted((ROOT / "examples" / "site" / "pages").glob("start_*.md"))]
 BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LONG = (
     "study",
@@ -22,6 +23,7 @@ LONG = (
     "command_line",
     "compiling_and_training",
     "pictures",
+    "start_biases",
 )  # they train, draw, or run every command
 each_page = pytest.mark.parametrize(
     "page",
@@ -76,7 +78,7 @@ def test_links_lead_to_files(page):
 
 def test_readme_links_every_page_and_is_short():
     readme = (ROOT / "README.md").read_text()
-    assert [page.name for page in PAGES[1:] if f"(examples/guide/{page.name})" not in readme] == []
+    assert [page.name for page in GUIDE if f"(examples/guide/{page.name})" not in readme] == []
     assert readme.count("\n") <= 200
 
 

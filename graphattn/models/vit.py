@@ -130,7 +130,7 @@ class ViT(nn.Module):
         """The head's output for the :meth:`pooled` features, (B, num_classes), or without a head the :meth:`features`.
 
         Args:
-            pixels: (B, channels, *size), or (channels, *size).
+            pixels: (B, channels, ``*size``), or (channels, ``*size``).
             graph: Over K + N nodes, the class token first; one for all layers or a list. Full by default. A pattern
                 on a grid, ``grid_neighbourhood(..., 3)``, is sized to the patches, and the tokens before them read all
                 and are read by all; for a graph of the patches use ``graph.with_global_tokens(K)``.

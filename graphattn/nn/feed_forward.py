@@ -32,7 +32,7 @@ class FeedForward(nn.Module):
     Args:
         embed_dim: C.
         hidden: Width between the two.
-        activation: "relu", "gelu" (exact), "gelu_tanh" (GPT-2's), "silu"; after "gated_" the same with a gate:
+        activation: "relu", "gelu" (exact), "gelu_tanh" (GPT-2's), "silu"; after ``"gated_"`` one with a gate:
             "gated_silu" is SwiGLU (Llama), "gated_gelu_tanh" T5 1.1's. Or any function of a tensor: ``nn.GELU()``.
         dropout: Rate of dropout between the two.
         bias: True if the projections have one.

@@ -51,7 +51,7 @@ _CHUNK = 64  # targets per chunk, whose last sources are a dense product
 
 
 class FeatureScore(Score):
-    r"""``phi(q) . phi(k)``, the score of linear attention; with ``normalize="sum"`` or ``"none"`` its cost is O(N).
+    r"""``<phi(q), phi(k)>``, the score of linear attention; with ``normalize="sum"`` or ``"none"`` its cost is O(N).
 
     A :class:`graphattn.nn.GraphAttention` whose score is any dot product, with "sum" or "none", computes targets that
     read all sources, or all up to a last one (full, causal, prefix, cross), from running sums of ``phi(k) v^T``,
@@ -112,7 +112,7 @@ class FeatureScore(Score):
 
 
 class PositiveFeatures(nn.Module):
-    r"""Random features whose dot product has the mean ``exp(q . k / sqrt(D))``: linear attention close to softmax.
+    r"""Random features whose dot product has the mean ``exp(<q, k> / sqrt(D))``: linear attention close to softmax.
 
     .. math:: \phi(x)_i = m^{-1/2} \exp(\langle \omega_i, y \rangle - |y|^2 / 2), \qquad y = D^{-1/4} x
 

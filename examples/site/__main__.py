@@ -1,0 +1,155 @@
+"""Build the site: `python examples/site [--out DIR] [--no-run]`.
+
+Markdown pages are laid out in the tree that they have in the repository, so that their links hold there and here; the
+reference is written from the public names; Sphinx runs, a warning is an error; then every link of the built pages is
+followed (links.py).
+"""
+
+import argparse
+import inspect
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import links
+
+import graphattn
+
+HERE = Path(__file__).parent
+EXAMPLES, ROOT = HERE.parent, HERE.parents[1]
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "CITATION.cff",
+    "examples/guide/*.md",
+    "examples/pictures/*.png",
+    "examples/benchmarks/*.md",
+    "examples/studies/**/*.md",
+    "examples/studies/**/*.svg",
+    "tests/claims/README.md",
+)
+#: Folders that a page links to, and the page that stands for each.
+FOLDERS = {EXAMPLES: "gallery/index.rst", EXAMPLES / "studies": "examples/studies/README.md"}
+FOLDERS[EXAMPLES / "story"] = "story/index.rst"
+GALLERIES = {
+    "story": "The story\n=========\n\nAttention on graphs, in order: each chapter is a claim, a picture and a check.\n",
+    "gallery": "Examples\n========\n\nEach is a claim that it checks; `make examples` runs them.\n",
+}
+
+
+class Layout:
+    """Sphinx's sources; a file is written only if it differs, so that what has not changed is not built again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.written = folder, set[Path]()
+
+    def write(self, name: str | Path, content: str | bytes) -> None:
+        path, content = self.folder / name, content.encode() if isinstance(content, str) else content
+        self.written.add(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+    def remove_stale(self) -> None:
+        """Delete pages that an earlier build laid out and this one did not."""
+        for folder, kinds in (("", "*.md"), ("reference", "*.rst"), ("story_in", "*.py"), ("gallery_in", "*.py")):
+            for path in set((self.folder / folder).rglob(kinds)) - self.written:
+                path.unlink()
+
+
+def page(path: Path) -> str:
+    """A page of the repository, whose links begin at the root and lead from examples and folders to their pages."""
+
+    def target(link: re.Match[str]) -> str:
+        file = (path.parent / link[1]).resolve()
+        if file.parent == EXAMPLES and re.match(r"\d\d_", file.name):
+            return f"](/gallery/{file.stem}.rst)"
+        if file.parent == HERE / "pages":
+            return f"](/{file.name})"
+        return f"](/{FOLDERS.get(file) or file.relative_to(ROOT)})"
+
+    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)\)", target, path.read_text())
+
+
+def example(path: Path) -> str:
+    """An example whose docstring begins with a title, which is its first clause, as Sphinx-Gallery requires."""
+    opening, docstring, code = path.read_text().split('"""', 2)
+    first, _, rest = docstring.partition("\n\n")
+    title, _, claim = " ".join(first.split()).rstrip(".").partition(": ")
+    paragraphs = [f"{title}\n{'=' * len(title)}", f"{claim[:1].upper()}{claim[1:]}." if claim else "", rest]
+    indented = re.compile(r"\n\n((?:    .*\n?)+)")
+    text = indented.sub(r"\n\n.. code-block:: text\n\n\1", "\n\n".join(filter(None, paragraphs)))
+    return f'{opening}r"""{text}\n"""{code}'
+
+
+def reference(layout: Layout) -> None:
+    """A page for each namespace; Sphinx makes one for each of its names."""
+    rooms = ["graphattn", *(f"graphattn.{name}" for name in graphattn._NAMESPACES)]
+    for room in rooms:
+        module = import_module(room)
+        groups: dict[str, list[str]] = {}
+        for name in getattr(module, "__all__", None) or dir(module):
+            value = getattr(module, name)
+            if name.startswith("_") or isinstance(value, ModuleType) or not callable(value):
+                continue
+            if module is not graphattn and value is vars(graphattn).get(name):
+                group = "At the top"  # documented there
+            elif room == "graphattn.graphs":
+                group = value.__module__.removeprefix(f"{room}.").split(".")[0].replace("_", " ").capitalize()
+            else:
+                group = "Classes" if inspect.isclass(value) else "Functions"
+            groups.setdefault(group, []).append(name)
+        summary = (inspect.getdoc(module) or "").split("\n\n")[0]
+        lines = [room, "=" * len(room), "", f".. currentmodule:: {room}", "", summary]
+        top = groups.pop("At the top", [])
+        if top:
+            lines += ["", "Imported from the top: " + ", ".join(f":py:obj:`graphattn.{name}`" for name in top) + "."]
+        for group, names in groups.items():
+            table = [".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
+            lines += ["", group, "-" * len(group), "", *table, *(f"   {name}" for name in names)]
+        layout.write(f"reference/{room}.rst", "\n".join(lines) + "\n")
+    toctree = "".join(f"   {room}\n" for room in rooms)
+    layout.write("reference/index.rst", f"Reference\n=========\n\n.. toctree::\n   :maxdepth: 2\n\n{toctree}")
+
+
+def lay_out(folder: Path) -> None:
+    for name in graphattn._HOME_OF:  # names of the top are imported at first use
+        getattr(graphattn, name)
+    layout = Layout(folder)
+    for pattern in PAGES:
+        for path in ROOT.glob(pattern):
+            layout.write(path.relative_to(ROOT), page(path) if path.suffix == ".md" else path.read_bytes())
+    for path in (HERE / "pages").glob("*.md"):
+        layout.write(path.name, page(path))
+    for gallery, header in GALLERIES.items():
+        layout.write(f"{gallery}_in/GALLERY_HEADER.rst", header)
+        for path in sorted((EXAMPLES / gallery.replace("gallery", "")).glob("[0-9][0-9]_*.py")):
+            layout.write(f"{gallery}_in/{path.name}", example(path))
+    reference(layout)
+    layout.remove_stale()
+
+
+def main() -> int:
+    ask = argparse.ArgumentParser(description=__doc__)
+    ask.add_argument("--out", type=Path, default=ROOT / "site")
+    ask.add_argument("--no-run", action="store_true", help="show the chapters' code without executing it")
+    given = ask.parse_args()
+    source, html = given.out / "source", given.out / "html"
+    lay_out(source)
+    run = ["-D", "plot_gallery=0"] if given.no_run else []
+    words = ["-W", "--keep-going", "-q", "-b", "html", "-c", str(HERE), "-d", str(given.out / "doctrees"), *run]
+    if subprocess.call([sys.executable, "-m", "sphinx", *words, str(source), str(html)]):
+        return 1
+    faults = links.faults(html)
+    print(*faults, sep="\n")
+    print(f"{html / 'index.html'}: {len(faults)} faults")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
