@@ -46,6 +46,7 @@ suppress_warnings = ["config.cache"]  # functions in sphinx_gallery_conf
 
 html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
+html_extra_path = [str(HERE / "play")]  # a page of its own
 html_static_path = [str(HERE / "_static")]
 html_css_files = ["site.css"]
 html_title = "graphattn"

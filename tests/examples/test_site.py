@@ -1,12 +1,18 @@
 """The site: the check of its links finds faults, and the story's chapters keep their form. `make docs` builds it."""
 
 import ast
+import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import links
 import pytest
 
-STORY = sorted((Path(__file__).parents[2] / "examples" / "story").glob("[0-9]*.py"))
+import graphattn as ga
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STORY = sorted((EXAMPLES / "story").glob("[0-9]*.py"))
 PAGE = '<h1 id="top">A page</h1><a href="b.html#there">there</a><img src="a.png"><a href="https://example.org">out</a>'
 
 
@@ -44,3 +50,25 @@ def test_a_chapter_is_a_page_with_a_claim_a_picture_and_an_assert(path):
     assert ": " in ast.get_docstring(tree).splitlines()[0]
     assert any(isinstance(node, ast.Assert) for node in ast.walk(tree))
     assert "plt.subplots" in text or "ga.plot" in text
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="node runs the page's rules")
+def test_the_page_to_play_with_draws_the_librarys_masks():
+    """Every builder with several arguments: its Python line, mask, what is reached in three layers, and a leak."""
+    script = """
+    const page = require("./masks.js"), found = [], n = 24;
+    for (const name in page.build) for (const p of [1, 4, 5]) {
+      const mask = page.mask(n, page.build[name](n, p)), reach = page.reach(mask, 3);
+      found.push([page.text(name, p, n), mask, reach, page.leaks(reach), page.edges(mask)]);
+    }
+    console.log(JSON.stringify(found))"""
+    words = ["node", "-e", script]
+    said = subprocess.run(words, cwd=EXAMPLES / "site" / "play", capture_output=True, text=True, check=True).stdout
+    found = json.loads(said)
+    assert len(found) == 24
+    for line, mask, reach, leak, edges in found:
+        graph = eval(line, {"ga": ga})
+        assert graph.mask().tolist() == mask, line
+        assert ga.analyse.reach([graph.with_self_loops()] * 3).mask().tolist() == reach, line
+        assert (leak is None) == ga.leaks([graph] * 3).ok, line
+        assert edges == graph.num_edges, line

@@ -1,0 +1,24 @@
+// Rules of a few builders as (t, s) -> boolean; play.html draws them, tests/examples/test_site.py compares them with graphattn.
+const build = {
+  full: (n) => (t, s) => true,
+  causal: (n) => (t, s) => s <= t,
+  sliding_window: (n, w, causal = true, dilation = 1) => (t, s) => {
+    const d = t - s, lo = causal ? 0 : -Math.floor((w - 1) / 2), hi = causal ? w - 1 : Math.floor(w / 2);
+    return d % dilation === 0 && d / dilation >= lo && d / dilation <= hi; },
+  global_tokens: (n, k) => (t, s) => t < k || s < k,
+  sinks: (n, k) => (t, s) => s < k && s <= t,
+  block_local: (n, b) => (t, s) => Math.floor(t / b) === Math.floor(s / b),
+  strided: (n, p) => (t, s) => s <= t && (t - s < p || (t - s) % p === 0),
+  prefix: (n, p) => (t, s) => s < p || s <= t,
+};
+const text = (name, p, n) =>
+  `ga.graphs.${name}(${n}${name === "full" || name === "causal" ? "" : name === "global_tokens" ? `, range(${p})` : `, ${p}`})`;
+const mask = (n, rule) => Array.from({ length: n }, (_, t) => Array.from({ length: n }, (_, s) => rule(t, s)));
+const join = (a, b, op) => a.map((r, t) => r.map((x, s) => op === "|" ? x || b[t][s] : op === "&" ? x && b[t][s] : x && !b[t][s]));
+const product = (a, b) => a.map((r) => b[0].map((_, s) => r.some((x, k) => x && b[k][s])));
+function reach(m, layers, residual = true) {
+  const step = m.map((r, t) => r.map((x, s) => x || (residual && t === s)));
+  let found = step; for (let i = 1; i < layers; i++) found = product(step, found); return found; }
+const edges = (m) => m.flat().filter(Boolean).length;
+const leaks = (m) => { for (let t = 0; t < m.length; t++) for (let s = t + 1; s < m.length; s++) if (m[t][s]) return [s, t]; return null; };
+if (typeof module !== "undefined") module.exports = { build, text, mask, join, reach, edges, leaks };
