@@ -1,4 +1,4 @@
-"""Memory and time of a training before it starts, from one step on its smallest shape."""
+"""Memory and time of a training before it starts, from steps on its smallest shape and on several copies of it."""
 
 import copy
 import os
@@ -15,6 +15,8 @@ from .loop import Training
 
 _OVER = 1.5  # what a step takes, gradients and buffers, over what it saves for its backward
 _LONG = 5.0  # seconds of a first step that is not timed again
+_SHORT = 1.0  # seconds of a step that is timed on copies, too, which take little more
+_COPIES = 8
 
 
 def foretold(training: Training) -> str:
@@ -25,19 +27,19 @@ def foretold(training: Training) -> str:
     """
     train, how = training.train, training.schedule
     smallest = int(train.sizes.argmin())
-    batch = train.static(smallest).clone()
-    batch.levels, few = [batch.levels], int(train.sizes[smallest])
-    seconds, saved = _step(training, batch)
+    shape, few, plan = train.static(smallest), max(1, int(train.sizes[smallest])), training.batches.plan()
+    seconds, saved = _step(training, shape)
     if seconds < _LONG:
-        seconds, saved = _step(training, batch)  # kernels are compiled by now
-    levels = batch.levels[0]
-    edges = sum(graph.num_edges for graph in levels.graphs())
-    points = max(sum(int(train.sizes[each]) for each in plan) for plan in training.batches.plan())
-    need = int(_OVER * saved * points / max(few, 1))
-    every = float(train.sizes.sum()) * (how.epochs - len(training.history))
-    minutes = seconds * every / max(few, 1) / 60
+        seconds, saved = _step(training, shape)  # kernels are compiled by now
+    edges = sum(graph.num_edges for graph in shape.levels.graphs())
+    points = max(sum(int(train.sizes[each]) for each in batch) for batch in plan)
+    need = int(_OVER * saved * points / few)
+    copies = min(points // few, _COPIES) if seconds < _SHORT else 1
+    more = seconds if copies < 2 else _step(training, shape, copies)[0]
+    epoch = of_epoch(seconds, more, copies, len(plan), float(train.sizes.sum()) / few)
+    minutes = epoch * (how.epochs - len(training.history)) / 60
     lasts = f"{minutes:.0f} minutes" if minutes >= 1 else "a minute or less"
-    words = f"a batch: up to {points:,} points, {edges * points // max(few, 1):,} edges, about {_size(need)}"
+    words = f"a batch: up to {points:,} points, {edges * points // few:,} edges, about {_size(need)}"
     free = _free(how.device)
     if free is not None and need > free:
         fit = max(1, int(points * free / need))
@@ -47,8 +49,19 @@ def foretold(training: Training) -> str:
     return f"{words}; all epochs: about {lasts}"
 
 
-def _step(training: Training, batch: Any) -> tuple[float, int]:
-    """Seconds of a forward and a backward, and the bytes that are saved between them; nothing is changed."""
+def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) -> float:
+    """Seconds of an epoch, where a step on a shape takes ``one`` and on ``copies`` of it ``more``.
+
+    What a step takes whatever its size counts once a batch.
+    """
+    each = min(max(0.0, more - one) / (copies - 1), one) if copies > 1 else one
+    return batches * (one - each) + shapes * each
+
+
+def _step(training: Training, shape: Any, copies: int = 1) -> tuple[float, int]:
+    """Seconds of a forward and a backward of copies of a shape, and the bytes that are saved between them; nothing is
+    changed.
+    """
     model, how = copy.deepcopy(training.model).train(), training.schedule
     held: dict[int, int] = {}
 
@@ -56,6 +69,9 @@ def _step(training: Training, batch: Any) -> tuple[float, int]:
         held[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
+    batch = shape.clone()
+    batch.levels, batch.x = [shape.levels] * copies, torch.cat([shape.x] * copies)
+    batch.y = None if shape.y is None else torch.cat([shape.y] * copies)
     start = time.perf_counter()
     with seeded(how.seed), torch.autograd.graph.saved_tensors_hooks(hold, lambda x: x):
         x, levels, y = joined(batch, how.device)

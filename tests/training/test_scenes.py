@@ -136,6 +136,13 @@ def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
         ga.training.train(folder, tmp_path / "run", grid=1.0, **PLAIN)
 
 
+def test_what_a_step_takes_whatever_its_size_counts_once_a_batch():
+    step = lambda shapes: 0.05 + 0.001 * shapes  # noqa: E731
+    for copies in (2, 8):
+        assert budget.of_epoch(step(1), step(copies), copies, 10, 200) == pytest.approx(10 * 0.05 + 200 * 0.001)
+    assert budget.of_epoch(0.3, 0.3, 1, 10, 10) == pytest.approx(3.0)  # nothing but one shape was timed
+
+
 def test_grids_that_cannot_be_are_refused(tmp_path):
     folder = scans(tmp_path / "scans", 4, 60)
     for how, words in (
