@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import check_flags, function, one_of, positive, whole
+from ..arguments import check_flags, function, one_of, positive, several, whole
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
@@ -148,20 +148,23 @@ def jacobian_norms(
     """
     one_of(norm, "norm", ("spectral", "sum"))
     function(module, "module", "x")
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
-        raise ShapeError("x must be floats (..., S, C)")
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2 or 0 in x.shape[:-2]:
+        raise ShapeError("x must be floats (..., S, C) of one sample or more")
     rows = []
     with left_as_it_was(module), torch.enable_grad():
         if isinstance(module, torch.nn.Module):
             module.eval()
         inputs = x.detach().clone().requires_grad_()
         output = module(inputs)
-        if not isinstance(output, Tensor) or output.ndim != x.ndim:
+        if not isinstance(output, Tensor) or output.ndim != x.ndim or not output.shape[-1]:
             raise ShapeError("module must give a tensor (..., T, C') with as many dimensions as x")
+        if not bool(output.isfinite().all()):
+            raise OptionError("module must give finite outputs, got NaN or inf, whose gradients are no numbers")
         if not output.requires_grad:
             raise OptionError("module must give an output that depends on x by gradients; is it under torch.no_grad()?")
         T, width = output.shape[-2:]
-        chosen = range(T) if targets is None else [whole(t, "targets", 0) for t in targets]
+        listed = [] if targets is None else several(targets, "targets", "must be a list of targets")
+        chosen = range(T) if targets is None else [whole(t, "targets", 0) for t in listed]
         if len(chosen) * width > _CALLS:
             raise OptionError(
                 f"jacobian_norms of {len(chosen):,} targets of {width} numbers takes {len(chosen) * width:,} backward "
@@ -170,11 +173,17 @@ def jacobian_norms(
         for t in chosen:
             if t >= T:
                 raise OptionError(f"targets must be below {T}, got {t}")
-            parts = [torch.autograd.grad(output[..., t, c].sum(), inputs, retain_graph=True)[0] for c in range(width)]
+            parts = [_gradient(output[..., t, c].sum(), inputs) for c in range(width)]
             block = torch.stack(parts, -2).double()  # (..., S, C', C)
             size = block.abs().sum((-2, -1)) if norm == "sum" else torch.linalg.matrix_norm(block, 2)
             rows.append(size.reshape(-1, x.shape[-2]).mean(0))
     return torch.stack(rows) if rows else torch.zeros(0, x.shape[-2], dtype=torch.float64)
+
+
+def _gradient(output: Tensor, inputs: Tensor) -> Tensor:
+    """0 of an output that does not depend on the inputs."""
+    (found,) = torch.autograd.grad(output, inputs, retain_graph=True, materialize_grads=True)
+    return found
 
 
 def _over(matrix: Any, degree: np.ndarray) -> Any:

@@ -25,6 +25,7 @@ _OF_MANY = (
 )
 _OURS = {  # classes of this room that hold graphs but are not graphs
     "Pattern": "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, pattern(pos, batch) of points",
+    "Chosen": "pass its .union(), every edge that may be chosen",
     "PerHead": "pass one of its .graphs, or .union(), the edges of any head",
     "Relations": "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation",
 }

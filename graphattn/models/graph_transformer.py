@@ -123,7 +123,10 @@ class GraphTransformer(nn.Module):
         if local is not None:
             if isinstance(local, nn.Module) or not callable(local):
                 raise OptionError(f"local must be a function that makes a module for each layer, got {shown(local)}")
-            made = [GPSBlock(*sizes, local=local(), edge_dim=edge_dim, **options) for _ in range(self.num_layers)]
+            modules = [local() for _ in range(self.num_layers)]
+            if not all(isinstance(module, nn.Module) for module in modules):
+                raise OptionError(f"local must be a function that returns a torch.nn.Module, got {shown(modules[0])}")
+            made = [GPSBlock(*sizes, local=module, edge_dim=edge_dim, **options) for module in modules]
             self.layers.extend(made)
         self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, width(out_dim, "out_dim"))
 

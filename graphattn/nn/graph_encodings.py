@@ -72,6 +72,8 @@ def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph) -
                 [0.0000, 0.0000, 0.5000]], dtype=torch.float64)
     """
     steps, data = whole(steps, "steps", 1), _data(along)
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
     if (graph.num_targets, graph.num_sources) != (data.num_nodes,) * 2:
         sizes = (graph.num_targets, graph.num_sources)
         raise GraphError(f"graph must have the {data.num_nodes} nodes of along on both sides, got {sizes}")

@@ -146,9 +146,11 @@ class Comparison:
         if self.data.of_nodes != (self.readout == "node"):
             asked = "each node" if self.data.of_nodes else "each sample"
             raise OptionError(f"readout {self.readout!r} does not fit targets of {asked}: {self.data.targets.shape}")
+        if isinstance(self.model, Own) and self.positions == OWN_POSITIONS:
+            self.positions = ("none",)
         self.positions = _words(self.positions, "positions", POSITIONS)
         self.controls = _words(self.controls, "controls", CONTROLS)
-        self.budgets = tuple(self.budgets)
+        self.budgets = (self.budgets,) if isinstance(self.budgets, Budget) else tuple(self.budgets)
         if not self.positions:
             raise OptionError(f"positions must be one or several of {', '.join(POSITIONS)}, got none")
         whole(self.token, "token", 0, below=max(1, self.data.num_nodes))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import number, positive, whole
+from ..errors import OptionError
 
 LEVEL = 0.05
 """Probability of an error that a verdict allows, of all claims together."""
@@ -15,6 +16,7 @@ SHOWN = 3
 """Seeds from which on an interval is given: with 2 it is 12.7 standard errors wide to each side, and says nothing."""
 EXACT, _DRAWN = 16, 99_999
 """Seeds up to which every pattern of signs is tried; patterns drawn with more."""
+_STEEP, _FAINT = 1e3, 1e-6
 SHARES, DIFFERENCES = (0.0, 1.0), (-1.0, 1.0)
 """Bounds of accuracies, and of their differences."""
 
@@ -77,8 +79,10 @@ def effect_size(differences: Sequence[float]) -> Interval | None:
     if n < SHOWN or not (spread := float(np.std(differences, ddof=1))) > 1e-12:
         return None
     t = float(np.mean(differences)) / spread * math.sqrt(n)
+    near = max(-_STEEP, min(t, _STEEP))  # beyond, scipy searches for minutes, and the ends grow as t does
     factor = math.exp(gammaln((n - 1) / 2) - gammaln((n - 2) / 2)) * math.sqrt(2 / (n - 1))
-    d, low, high = (factor * x / math.sqrt(n) for x in (t, *(nctdtrinc(n - 1, share, t) for share in (0.975, 0.025))))
+    ends = (nctdtrinc(n - 1, share, near) * (t / near if near else 1.0) for share in (0.975, 0.025))
+    d, low, high = (factor * x / math.sqrt(n) for x in (t, *ends))
     return Interval(d, float(low), float(high), n)
 
 
@@ -104,6 +108,8 @@ def seeds_needed(difference: float, deviation: float, claims: int = 1, power: fl
     from scipy.stats import nct, norm, t
 
     effect = positive(difference, "difference") / positive(deviation, "deviation")
+    if effect < _FAINT:
+        raise OptionError(f"difference must be at least {_FAINT:g} deviations, got {effect:g}")
     level, power = (
         LEVEL / whole(claims, "claims", 1),
         number(power, "power", "a number in [0.5, 1)", lambda x: 0.5 <= x < 1),

@@ -172,3 +172,16 @@ def test_no_nodes_no_edges_and_sides_of_no_nodes():
         assert ask(graphs.cross(0, 3)).shape == (0, 3)
         assert not ask(graphs.full(5) - graphs.full(5)).any()
         assert torch.equal(ask(graphs.full(5) - graphs.full(5), residual=True), torch.eye(5).double())
+
+
+def test_jacobian_norms_of_constants_are_zero_and_of_no_numbers_refused():
+    x, constant = torch.randn(3, 2), torch.zeros(3, 2, requires_grad=True)
+    assert analyse.jacobian_norms(lambda x: constant + 0, x).tolist() == [[0.0] * 3] * 3
+    for module, given, options, words in (
+        (lambda x: x * torch.nan, x, {}, "module must give finite outputs"),
+        (lambda x: x[..., :0], x, {}, "module must give a tensor"),
+        (lambda x: x, x[None][:0], {}, "one sample or more"),
+        (lambda x: x, x, {"targets": 1}, "targets must be a list of targets"),
+    ):
+        with pytest.raises((OptionError, ShapeError), match=words):
+            analyse.jacobian_norms(module, given, **options)

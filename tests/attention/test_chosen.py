@@ -188,3 +188,31 @@ def test_other_operands_of_the_algebra_are_those_of_each_head():
     assert (weights | ~always).all()
     assert (weights & ~always).any(-1).any(-1).all()  # every head adds edges of its own
     assert torch.equal((top_k(..., 1).k_hop(2))(T).union().mask(), torch.ones(T, T).bool())
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 5), (3, 0, 5)])
+@pytest.mark.parametrize("graph", [top_k(..., 2), top_k(..., 2, blocks=4), routed(..., CENTROIDS)], ids=str)
+def test_no_nodes_and_no_examples_have_an_output_of_their_shape(graph, shape):
+    x = torch.randn(*shape, H, D)
+    assert ga.attention(x, x, x, graph).shape == x.shape
+    assert ga.attention(x, x, x, graph, return_weights=True).output.shape == x.shape
+
+
+@pytest.mark.parametrize("wrong", [None, torch.zeros(B, H, T, T, dtype=torch.bool), torch.zeros(B, H, T, T).numpy()])
+def test_scores_that_are_no_real_numbers_are_refused(wrong):
+    x = torch.randn(B, T, H, D)
+    with pytest.raises(GraphError, match=r"score must return real numbers \(2, h, 23, 23\)"):
+        ga.attention(x, x, x, top_k(..., 2, score=lambda query, key: wrong))
+
+
+def test_given_features_without_a_number_are_refused():
+    good, bad = torch.ones(3, 2), torch.full((3, 2), torch.nan)
+    for given, name in (((bad, good), "features"), ((good, bad), "centroids"), ((good.cfloat(), good), "features")):
+        with pytest.raises(GraphError, match=f"{name} must be real numbers without NaN"):
+            routed(*given)
+
+
+def test_questions_of_a_choice_say_what_may_be_asked():
+    with pytest.raises(GraphError, match=r"got Chosen; pass its \.union\(\), every edge that may be chosen"):
+        ga.facts(top_k(..., 2)(8))
+    assert ga.facts(top_k(..., 2)(8).union()).num_edges == 64

@@ -166,3 +166,10 @@ def test_what_has_no_counterpart_is_refused():
     virtual = GraphTransformer(F_IN, C, H, 2, encoding=None, virtual_nodes=1)
     with pytest.raises(GraphError, match="virtual_nodes need an AttentionGraph"):
         virtual(torch.randn(5, F_IN), graphs.circulant(5, (1, 4)), graphs.top_k(..., 2))
+
+
+def test_a_function_that_forgets_its_module_and_a_pattern_of_walks_are_refused():
+    with pytest.raises(OptionError, match=r"local must be a function that returns a torch\.nn\.Module, got None"):
+        GraphTransformer(F_IN, C, H, 2, local=lambda: None)
+    with pytest.raises(GraphError, match="give it a size"):
+        ga.nn.relative_walk_pe(graphs.circulant(5, (1, 4)), 2, graphs.full(...))

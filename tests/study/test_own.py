@@ -190,3 +190,11 @@ def test_classes_of_pairs_are_a_table_that_reads_either_way():
     assert checks.check(about)["window, positions pairs, permuted with its nodes"] <= 1e-9
     with pytest.raises(ShapeError, match="pairs must be classes"):
         tiny_data(pairs=torch.zeros(HELD, N, N, dtype=torch.int64))
+
+
+def test_a_comparison_takes_one_budget_and_the_positions_of_the_guide():
+    model = study.CustomModel(Summing, layers=2)
+    one = Comparison(
+        "c", {"a": WINDOW}, tiny_data(), model=model, budgets=study.Budget(steps=2), positions="the module's"
+    )
+    assert (one.budgets, one.positions) == ((study.Budget(steps=2),), ("the module's",))

@@ -179,3 +179,17 @@ def test_as_many_seeds_as_are_needed_find_a_difference_four_times_of_five():
     for wrong in ({"difference": 0}, {"deviation": -1}, {"claims": 0}, {"power": 1}, {"power": 0.1}):
         with pytest.raises(OptionError, match=next(iter(wrong))):
             seeds_needed(**{"difference": 0.1, "deviation": 0.1, **wrong})
+
+
+def test_an_effect_of_differences_all_but_alike_grows_as_they_do():
+    """scipy's search for its ends takes minutes, and did not end."""
+    near, far = (effect_size([1, 1 + spread, 1 - spread]) for spread in (1e-3, 1e-9))
+    for one, other in zip((near.mean, near.low, near.high), (far.mean, far.low, far.high), strict=True):
+        assert other == pytest.approx(one * 1e6, rel=1e-4)
+    opposite = effect_size([-1, -1 - 1e-9, -1 + 1e-9])
+    assert (opposite.low, opposite.high) == pytest.approx((-far.high, -far.low), rel=1e-4)
+
+
+def test_seeds_for_a_difference_of_all_but_nothing_are_refused():
+    with pytest.raises(OptionError, match="difference must be at least 1e-06 deviations"):
+        seeds_needed(1e-300, 1.0)

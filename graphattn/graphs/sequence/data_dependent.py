@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...arguments import function
+from ...arguments import function, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
@@ -119,12 +119,13 @@ def _of_content(
         of_key = of_key.repeat_interleave(H // max(1, of_key.shape[1]), 1)
         scores = (of_query @ of_key.mT).flatten(0, 1)
     else:
-        scores = function(score, "score", "query, key")(query, key).detach()
-        h = scores.shape[1] if scores.dim() == 4 else 0
-        if scores.shape != (B, h, *size) or not h or H % h:
-            got = tuple(scores.shape)
-            raise GraphError(f"score must return ({B}, h, {T}, {size[1]}), where h divides {H} heads, got {got}")
-        scores = scores.flatten(0, 1)
+        scores = function(score, "score", "query, key")(query, key)
+        real = isinstance(scores, Tensor) and scores.dtype != torch.bool and not scores.is_complex()
+        h = scores.shape[1] if real and scores.dim() == 4 else 0
+        if not h or scores.shape != (B, h, *size) or H % h:
+            form = f"({B}, h, {T}, {size[1]})"
+            raise GraphError(f"score must return real numbers {form}, where h divides {H} heads, got {shown(scores)}")
+        scores = scores.detach().flatten(0, 1)
     scores = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)
     if readable is not None:
         scores = scores.masked_fill(~_mask_of(readable, size, query.device), -torch.inf)
@@ -167,6 +168,8 @@ def _mask_of(graph: AttentionGraph, size: tuple[int, int], device: torch.device 
 
 def _means(key: Tensor, groups: AttentionGraph) -> Tensor:
     """The mean of the keys (B, S, H, D) of each block, (B, C, H, D)."""
+    if groups.num_targets == 0:
+        return key[:, :0]
     edges, wide = groups._listed().to(key.device), torch.promote_types(key.dtype, torch.float32)
     members = key.movedim(1, 0).to(wide).index_select(0, edges.source[edges.order])  # by block
     return torch.segment_reduce(members, "mean", lengths=groups.in_degree.to(key.device)).movedim(0, 1)
@@ -219,7 +222,7 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
         A rule on the device of ``features``; of equal products the lowest centroid wins. Routes have no gradient:
         queries and keys get theirs from the attention along the edges, centroids none.
     Raises:
-        GraphError: If the shapes do not fit.
+        GraphError: If the shapes do not fit, or given features or centroids hold a NaN.
     Source:
         Roy et al. 2021 (Routing Transformer). *What differs:* there every centroid takes its w best tokens, and is then
         moved to their mean; clusters here have any size, and move when a new pattern is made.
@@ -232,7 +235,10 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     """
     stored(centroids, "centroids")
     if not isinstance(features, Content):
-        routes = _routes(stored(features, "features"), centroids, "(N, D)")
+        for name, given in (("features", stored(features, "features")), ("centroids", centroids)):
+            if given.is_complex() or bool(given.isnan().any()):
+                raise GraphError(f"{name} must be real numbers without NaN, got {shown(given)}")
+        routes = _routes(features, centroids, "(N, D)")
         return replace(documents(routes), name=call("routed", features, centroids))
     query, key = features.query, features.key
     if query is None or key is None:
