@@ -2,8 +2,10 @@
 
 import re
 import sys
+import sysconfig
 import traceback
 from contextlib import suppress
+from pathlib import Path
 
 import typer
 
@@ -55,6 +57,8 @@ def _described(error: Exception) -> tuple[int, str]:
         size = re.search(r"tried to allocate (\d+) bytes", str(error))
         size_note = f", it takes {int(size[1]):,} bytes" if size else ""
         return WRONG, f"not enough memory for this graph{size_note}; graphattn explain prints what each backend needs"
+    if line := _line_of_a_user(error):
+        return WRONG, f"{line}: {type(error).__name__}: {one_line(str(error))}"
     message = f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug shows where"
     return UNEXPECTED, message
 
@@ -62,3 +66,15 @@ def _described(error: Exception) -> tuple[int, str]:
 def _see(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     return "" if context is None else f"; see {context.command_path} --help"
+
+
+def _line_of_a_user(error: Exception) -> str:
+    """The file and line of a user, such as a study, that raised an error; "" where this package did."""
+    package, libraries = Path(__file__).parents[1], {Path(path) for path in sysconfig.get_paths().values()}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(package):
+            return ""
+        if path.is_file() and not any(map(path.is_relative_to, libraries)):
+            return f"{one_line(frame.filename)}:{frame.lineno}"
+    return ""

@@ -71,11 +71,21 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
     def builder(size: int):
         raise raised
 
+    builder.__code__ = builder.__code__.replace(co_filename="no file of a user")
     monkeypatch.setitem(graphs.BUILDERS, "builder", builder)
     done = shell("show 'builder(3)'")
     assert done.exit_code == status
     assert done.stderr.startswith(said)
     assert said.removeprefix("error: ").strip() in shell.json("show 'builder(3)'", status)["error"]["message"]
+
+
+def test_an_error_of_a_users_file_is_said_to_be_there(shell, tmp_path):
+    file = tmp_path / "study.py"
+    file.write_text("import graphattn as ga\n\ndef study():\n    return ga.study.Comparison(nmae=3)\n")
+    said = shell.error(f"study {file} --out {tmp_path / 'out'}")
+    assert f"{file}:4: TypeError: " in said
+    assert "nmae" in said
+    assert "fault of graphattn" not in said
 
 
 COMMANDS = (
