@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..arguments import one_of, probability
 from ..errors import OptionError
+from ..graph.foreign_names import names_checked
 from ..graphs import circulant
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_names
@@ -75,6 +76,7 @@ class GPSBlock(nn.Module):
         self.local_norm = None if local is None else make()
         self.attention_norm, self.feed_forward_norm = make(), make()
 
+    @names_checked
     def forward(
         self,
         x: Tensor,
