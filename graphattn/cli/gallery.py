@@ -1,33 +1,27 @@
 """``graphattn gallery``: every named pattern as a thumbnail."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .options import Debug
-from .output import PICTURES, check_picture, one_line, say, step
-
-PAGE = ".html"
+from .output import check_picture, one_line, say, step
 
 
 def gallery(
-    out: Annotated[
-        str, typer.Option(metavar="FILE", help="A page (.html), or one picture (.png, .pdf or .svg).")
-    ] = "gallery.html",
+    out: Annotated[str, typer.Option(metavar="FILE", help="A page (.html).")] = "gallery.html",
     debug: Debug = False,
 ) -> None:
     """Draw every named pattern of the literature.
 
     One page that needs no network: a thumbnail of each, with the line of code that builds it.
     """
-    check_picture(out, (PAGE, *PICTURES))
-    from ..convert.files._replace import save_page, save_picture
+    check_picture(out, (".html",))
+    from ..convert.files._replace import save_page
     from ..graphs import zoo
-    from ..viz.gallery import gallery_page, gallery_sheet
+    from ..viz.gallery import gallery_page
 
     patterns = list(zoo().values())
     with step(f"drawing {len(patterns)} patterns"):
-        made: Any = gallery_page(patterns) if Path(out).suffix.lower() == PAGE else gallery_sheet(patterns)
-        save_page(out, made) if isinstance(made, str) else save_picture(out, made)
+        save_page(out, gallery_page(patterns))
     say(f"{len(patterns)} patterns: {one_line(out)}")

@@ -12,7 +12,6 @@ from .networkx import to_networkx as to_networkx
 from .pyg import from_pyg as from_pyg
 from .pyg import to_pyg as to_pyg
 from .pyg import to_pyg_edge_index as to_pyg_edge_index
-from .pyg import to_pyg_hetero as to_pyg_hetero
 from .rule import from_rule as from_rule
 from .saving import graph_from_dict as graph_from_dict
 from .saving import graph_to_dict as graph_to_dict

@@ -3,7 +3,6 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import shown
 from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
 from .edge_index import from_edge_index
@@ -98,7 +97,7 @@ def to_pyg(graph: AttentionGraph) -> "Data":
     """A PyG ``Data`` with ``edge_index`` and ``num_nodes``, edges in the caller's order.
 
     Raises:
-        GraphError: If the graph is not square (see :func:`to_pyg_hetero`), or its edges would take more than 4 GiB.
+        GraphError: If the graph is not square (see :func:`to_pyg_edge_index`), or its edges would take more than 4 GiB.
     Example:
         >>> from graphattn.convert import from_mask
         >>> to_pyg(from_mask([[True, False], [True, True]]))
@@ -110,43 +109,9 @@ def to_pyg(graph: AttentionGraph) -> "Data":
     if not graph.is_square:
         raise GraphError(
             f"a Data needs one set of nodes, got {graph.num_sources} sources and {graph.num_targets} targets; "
-            "use to_pyg_hetero or to_pyg_edge_index"
+            "use to_pyg_edge_index"
         )
     return Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
-
-
-def to_pyg_hetero(graph: AttentionGraph, edge_type: EdgeType = ("source", "to", "target")) -> "HeteroData":
-    """A PyG ``HeteroData`` with one type of edges; for graphs from one set of nodes to another.
-
-    Args:
-        graph: Any graph; if both types of nodes are the same, a square one.
-        edge_type: (source type, relation, target type).
-    Raises:
-        GraphError: If one type of nodes would need two sizes, or the edges would take more than 4 GiB.
-    Example:
-        >>> from graphattn.convert import from_mask
-        >>> to_pyg_hetero(from_mask([[True, False, True]]))["source"].num_nodes
-        3
-    """
-    need_graph(graph, "to_pyg_hetero")
-    from torch_geometric.data import HeteroData
-
-    is_type = isinstance(edge_type, tuple | list) and len(edge_type) == 3
-    if not is_type or not all(isinstance(word, str) for word in edge_type):
-        expected = 'three words, such as ("user", "rates", "film")'
-        raise GraphError(f"edge_type must be (source type, relation, target type), {expected}, got {shown(edge_type)}")
-    source_type, relation, target_type = edge_type
-    edge_type = (source_type, relation, target_type)
-    if source_type == target_type and not graph.is_square:
-        raise GraphError(
-            f"edge_type {edge_type} has one type of nodes, but the graph has {graph.num_sources} sources and "
-            f"{graph.num_targets} targets"
-        )
-    data = HeteroData()
-    data[source_type].num_nodes = graph.num_sources
-    data[target_type].num_nodes = graph.num_targets
-    data[edge_type].edge_index = graph.edge_index
-    return data
 
 
 def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":

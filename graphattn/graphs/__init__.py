@@ -14,7 +14,6 @@ from .combine import composite as composite
 from .grid import *
 from .grid.relative_position import relative_position_index as relative_position_index
 from .mesh import *
-from .mesh.rings import MeshReport as MeshReport
 from .mesh.rings import mesh_edge_ends as mesh_edge_ends
 from .mesh.rings import mesh_report as mesh_report
 from .network import *
@@ -29,7 +28,6 @@ from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
 from .points.hierarchy import hierarchy as hierarchy
 from .points.interpolation import inverse_distance_bias as inverse_distance_bias
 from .points.serialized import serialized_hierarchy as serialized_hierarchy
-from .points.voxels import GridSample as GridSample
 from .points.voxels import grid_sample as grid_sample
 from .points.voxels import voxel_ids as voxel_ids
 from .sequence import *

@@ -5,4 +5,3 @@ from .patch import from_pretrained as from_pretrained
 from .patch import patch as patch
 from .patch import patched as patched
 from .patch import unpatch as unpatch
-from .state import Patch as Patch

@@ -6,7 +6,6 @@ from .bert import BERT as BERT
 from .encode_process_decode import EncodeProcessDecode as EncodeProcessDecode
 from .from_hf import from_hf as from_hf
 from .generation import generate as generate
-from .generation import log_probability as log_probability
 from .gps import GPSBlock as GPSBlock
 from .gpt import GPT as GPT
 from .gpt import gpt2 as gpt2

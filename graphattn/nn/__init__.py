@@ -35,7 +35,6 @@ from .rotary import Rotary as Rotary
 from .rotary import grid_positions as grid_positions
 from .rotary_scaling import LinearScaling as LinearScaling
 from .rotary_scaling import Llama3Scaling as Llama3Scaling
-from .rotary_scaling import RotaryScaling as RotaryScaling
 
 #: The names that ``help`` and ``dir`` show, without the files of this room.
 __all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]

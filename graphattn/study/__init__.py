@@ -13,7 +13,6 @@ from .own import Own as CustomModel  # noqa: F401, as renaming it in own.py woul
 from .plan import Study as Study
 from .report import Report as Report
 from .report import report as report
-from .running import execute as execute
 from .running import run as run
 from .statistics import seeds_needed as seeds_needed
 

@@ -4,22 +4,17 @@ import io
 from collections.abc import Iterable
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..graph.html import block_shares, image, mask_shares, png
+from ..graph.html import image, mask_shares, png
 from ..graphs.catalogue import Named
-from .layouts import Layout
-from .style import INK, TEXT, empty_figure, plain, shades
+from .style import empty_figure
 from .style import png as figure_png
 from .thumbnail import draw_thumbnail, graph_of, place_in
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _WIDTH, _HEIGHT = 1.7, 1.1  # of a drawing, inches
 _DPI = 150
 _MASK = 96  # pixels of the longer side of a mask
-_SHEET_COLUMNS = 5
 _STYLE = """body{font:14px/1.35 system-ui,sans-serif;color:#1f2933;margin:1.5rem auto;max-width:1180px;padding:0 1rem}
 h1{font-size:1.4rem}h2{font-size:1.1rem;border-bottom:1px solid #c5cdd6;margin:1.6rem 0 .6rem}
 main{display:grid;grid-template-columns:repeat(auto-fill,minmax(270px,1fr));gap:.8rem}
@@ -79,37 +74,8 @@ def _drawn(named: Named, graph: Any) -> bytes:
 
     figure = empty_figure(None, _WIDTH, _HEIGHT)
     figure.set_layout_engine("none")
-    _axes(figure, (0.01, 0.01, 0.98, 0.98), graph, place_in(named, graph))
+    draw_thumbnail(figure.add_axes((0.01, 0.01, 0.98, 0.98)), graph, place_in(named, graph))
     small = io.BytesIO()
     raw = Image.open(io.BytesIO(figure_png(figure, _DPI)))
     raw.convert("RGB").quantize(32).save(small, format="png", optimize=True)
     return small.getvalue()
-
-
-def _axes(figure: Any, box: tuple[float, float, float, float], graph: Any, place: Layout) -> None:
-    ax = figure.add_axes(box)
-    draw_thumbnail(ax, graph, place)
-
-
-def gallery_sheet(patterns: Iterable[Named]) -> "Figure":
-    """The same thumbnails as one matplotlib figure: name, mask, drawing.
-
-    Raises:
-        MissingExtraError: If matplotlib is not installed.
-    """
-    patterns = list(patterns)
-    rows = -(-len(patterns) // _SHEET_COLUMNS) or 1
-    figure = empty_figure(None, 2.6 * _SHEET_COLUMNS, 1.35 * rows)
-    figure.set_layout_engine("none")
-    for i, named in enumerate(patterns):
-        row, column = divmod(i, _SHEET_COLUMNS)
-        left, low = column / _SHEET_COLUMNS, 1 - (row + 1) / rows
-        width, height = 1 / _SHEET_COLUMNS, 1 / rows
-        graph = graph_of(named)
-        figure.text(left + 0.04 * width, low + 0.86 * height, plain(named.name), fontsize=TEXT, color=INK)
-        mask = figure.add_axes((left + 0.04 * width, low + 0.08 * height, 0.34 * width, 0.72 * height))
-        mask.imshow(block_shares(graph.edges, 1, 1) > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1)
-        mask.set(xticks=[], yticks=[])
-        box = (left + 0.41 * width, low + 0.08 * height, 0.55 * width, 0.72 * height)
-        _axes(figure, box, graph, place_in(named, graph))
-    return figure

@@ -106,7 +106,7 @@ def test_what_is_no_file_is_refused_at_once(shell, folder, kind, ending):
     assert done.stderr.startswith(f"error: {path.name}: expected a ")
 
 
-@pytest.mark.parametrize("command", ["show --out x.png", "show --save x.npz", "gallery --out x.png"])
+@pytest.mark.parametrize("command", ["show --out x.png", "show --save x.npz", "gallery --out x.html"])
 @pytest.mark.parametrize("kind", ["fifo", "folder", "long", "no folder", "zero byte", "device"])
 def test_what_cannot_be_written_is_refused_before_the_work(shell, folder, command, kind, monkeypatch):
     name, flag, out = command.split()

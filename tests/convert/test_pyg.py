@@ -9,7 +9,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import SimpleConv
 from torch_geometric.utils import to_dense_adj
 
-from graphattn.convert import from_pyg, to_pyg, to_pyg_edge_index, to_pyg_hetero
+from graphattn.convert import from_pyg, to_pyg, to_pyg_edge_index
 from graphattn.errors import GraphError, GraphIndexError
 from graphattn.graph import disjoint_union
 
@@ -40,18 +40,6 @@ def test_edge_index_there_and_back(name):
     assert torch.equal(again.edge_index, graph.edge_index)
 
 
-@EVERY
-def test_hetero_there_and_back(name):
-    graph, counts = TABLE[name]
-    data = to_pyg_hetero(graph, ("point", "feeds", "token"))
-    assert data.validate()
-    assert data.edge_types == [("point", "feeds", "token")]
-    assert (data["point"].num_nodes, data["token"].num_nodes) == (graph.num_sources, graph.num_targets)
-    again = from_pyg(data, duplicates="keep")
-    assert np.array_equal(counts_of(again), counts)
-    assert torch.equal(again.edge_index, graph.edge_index)
-
-
 @SQUARE
 def test_the_mask_is_the_transpose_of_pygs_dense_adjacency(name):
     graph, counts = TABLE[name]
@@ -72,7 +60,7 @@ def test_pyg_layers_sum_the_same_neighbourhoods(name):
 def test_changes_to_the_container_leave_the_graph_alone():
     graph, _ = TABLE["unsorted"]
     before = graph.edge_index.clone()
-    for container in (to_pyg(graph), to_pyg_hetero(graph)["source", "to", "target"]):
+    for container in (to_pyg(graph),):
         container.edge_index.zero_()
     to_pyg_edge_index(graph).as_tensor().zero_()
     assert torch.equal(graph.edge_index, before)
@@ -172,7 +160,6 @@ REFUSALS = [
         "edges 0 and 1 are both 0 -> 1: repeated edges",
     ),
     (lambda: to_pyg(TABLE["cross"][0]), "a Data needs one set of nodes, got 11 sources and 5 targets"),
-    (lambda: to_pyg_hetero(TABLE["cross"][0], ("a", "to", "a")), "has one type of nodes, but the graph has 11 sources"),
 ]
 
 

@@ -9,7 +9,7 @@ from text_models import same, shaken
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphAttnError, GraphError, OptionError, PositionIndexError, ShapeError
-from graphattn.models import GPT, from_hf, generate, llama, log_probability
+from graphattn.models import GPT, from_hf, generate, llama
 from graphattn.models.generation import Continuation
 from graphattn.models.generation.choose import Sample, truncated
 
@@ -204,6 +204,12 @@ def test_alibi_goes_along(graph):
             same(steps(made, graph, tokens, sizes), made(tokens, graph))
 
 
+@torch.no_grad()
+def log_probability(made, tokens, start):
+    share = made(tokens)[..., start - 1 : -1, :].log_softmax(-1)
+    return share.gather(-1, tokens[..., start:, None]).sum((-1, -2))
+
+
 @pytest.mark.parametrize("eos", [None, 0, 1, 2, 3, 4])
 def test_one_beam_is_greedy(eos):
     made = model()
@@ -241,35 +247,9 @@ def test_enough_beams_find_the_likeliest_of_all(eos):
         assert padded == best[1]
 
 
-def test_log_probability_is_a_sum():
-    made, tokens = model(), prompt(N)
-    share = made(tokens, WINDOW).detach().softmax(-1)
-    by_hand = [sum(float(share[b, i - 1, tokens[b, i]].log()) for i in range(P, N)) for b in range(B)]
-    assert log_probability(made, tokens, P, WINDOW).tolist() == pytest.approx(by_hand)
-    assert log_probability(made, tokens, P, graphs.prefix(N, P)).isfinite().all()
-    for peeks in (graphs.full(...), [CAUSAL, graphs.prefix(N, P + 1)]):
-        with pytest.raises(GraphError, match="would depend on one that is not written yet"):
-            log_probability(made, tokens, P, peeks)
-
-
-@pytest.mark.parametrize("start", [1, N - 1, N])
-def test_an_answer_begins_after_the_first_token_at_the_earliest_and_may_be_empty(start):
-    made, tokens = model(), prompt(N)
-    share = made(tokens, CAUSAL).detach().log_softmax(-1)
-    by_hand = [sum(float(share[b, i - 1, tokens[b, i]]) for i in range(start, N)) for b in range(B)]
-    assert log_probability(made, tokens, start, CAUSAL).tolist() == pytest.approx(by_hand)
-
-
-@pytest.mark.parametrize("start", [N + 1, 0])
-def test_an_answer_begins_nowhere_else(start):
-    with pytest.raises(OptionError, match="start must be"):
-        log_probability(model(), prompt(N), start, CAUSAL)
-
-
 def test_a_model_is_filled_to_its_last_position_and_no_further():
     made = model(max_len=N)
     assert generate(made, prompt(), max_new_tokens=NEW).shape == (B, N)
-    assert log_probability(made, prompt(N), P).shape == (B,)
     with pytest.raises(ShapeError, match=f"positions for {N} tokens.*max_new_tokens = {NEW + 1}"):
         generate(made, prompt(), max_new_tokens=NEW + 1)
 

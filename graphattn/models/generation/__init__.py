@@ -2,4 +2,3 @@
 
 from .continuation import Continuation as Continuation
 from .generate import generate as generate
-from .generate import log_probability as log_probability

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from ...arguments import whole, width
-from ...errors import OptionError, ShapeError
+from ...errors import ShapeError
 from ...graph.foreign_names import names_checked
 from ...graph.layers import Layers
 from .arguments import check_model, check_options, prompt_of
 from .beam import beam_search
 from .choose import Sample, likeliest, one_by_one
-from .continuation import Continuation, graphs_of_layers
+from .continuation import Continuation
 
 
 @names_checked
@@ -122,26 +122,3 @@ def _to_its_end(text: Tensor, prompt: int, eos: int | None) -> Tensor:
     """A sequence up to its first ``eos`` after the prompt."""
     ends = [] if eos is None else (text[prompt:] == eos).nonzero().flatten().tolist()
     return text[: prompt + ends[0] + 1] if ends else text
-
-
-@torch.no_grad()
-def log_probability(model: Any, tokens: Tensor, start: int, graph: Layers | None = None) -> Tensor:
-    """Log-probability (...) of tokens (..., N) from number ``start`` on, given those before.
-
-    Args:
-        model: As in :func:`generate`.
-        tokens: Prompt and answer.
-        start: Number of tokens of the prompt, >= 1.
-        graph: The graph of all tokens; the model's own by default.
-
-    Raises:
-        GraphError: If a token of the answer would be read before it is written, as in :func:`generate`.
-    """
-    check_model(model)
-    prompt_of(model, tokens, 0)
-    if not 1 <= width(start, "start") <= tokens.shape[-1]:
-        raise OptionError(f"start must be between 1 and the number of tokens, {tokens.shape[-1]}; got {start}")
-    graphs_of_layers(model, graph, start, tokens.shape[-1])
-    logits = model(tokens, model.graph if graph is None else graph)[..., start - 1 : -1, :]
-    share = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-    return share.gather(-1, tokens[..., start:, None].long()).sum((-1, -2))
