@@ -6,14 +6,11 @@ from torch import Tensor
 from .continuation import Continuation
 
 
-def beam_search(
-    write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int, length_penalty: float = 0.0
-) -> Tensor:
-    """Tokens (B, P + n) of the highest value among the sequences that end.
+def beam_search(write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int) -> Tensor:
+    """Tokens (B, P + n) of the highest value, the sum of their log-probabilities, among the sequences that end.
 
-    The value of n tokens is the sum of their log-probabilities over n to the power ``length_penalty``. At each step
-    every sequence is extended by every token. Of the best unfinished ones ``num_beams`` are kept; those finished among
-    the best ``num_beams`` are candidates. It stops when no unfinished sequence can win.
+    At each step every sequence is extended by every token. Of the best unfinished ones ``num_beams`` are kept; those
+    finished among the best ``num_beams`` are candidates. It stops when no unfinished sequence can win.
     """
     B, P = prompt.shape
     fill = 0 if eos is None else eos
@@ -32,15 +29,13 @@ def beam_search(
         ends = torch.full_like(token, step == number, dtype=torch.bool)
         if eos is not None:
             ends = ends | (token == eos)
-        final, rank = score.masked_fill(~ends, -torch.inf)[:, :num_beams].max(1)
-        value = final / step**length_penalty
+        value, rank = score.masked_fill(~ends, -torch.inf)[:, :num_beams].max(1)
         better = value > best_value
         best[better, : P + step] = _of(grown, rank[:, None])[better, 0]
         best[better, P + step :] = fill
         best_value = torch.where(better, value, best_value)
         score, kept = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
-        most = number if length_penalty > 0 else step  # the length of the highest value of an unfinished sequence
-        if bool((score[:, 0] / most**length_penalty <= best_value).all()):
+        if bool((score[:, 0] <= best_value).all()):
             break
         parent, running = parent.gather(1, kept), _of(grown, kept)
         write.reorder((parent + torch.arange(B, device=parent.device)[:, None] * n).flatten())

@@ -9,40 +9,17 @@ from torch import Tensor
 from .continuation import Continuation
 
 
-def truncated(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
-    """Logits (..., V) with -inf for excluded tokens.
-
-    Args:
-        logits: Logits of the next token.
-        top_k: Keep the ``top_k`` likeliest tokens, ties included.
-        top_p: Then keep the fewest of the likeliest whose probabilities sum to at least ``top_p``.
-
-    Source: Fan et al. 2018 (top-k); Holtzman et al. 2020 (nucleus, top-p).
-    """
-    if top_k is not None and top_k < logits.shape[-1]:
-        least = logits.topk(top_k).values[..., -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
-    if top_p is not None and top_p < 1.0:
-        values, order = logits.sort(descending=True, stable=True)
-        share = values.softmax(-1)
-        late = share.cumsum(-1) - share >= top_p  # the tokens before it suffice
-        logits = logits.masked_fill(torch.zeros_like(late).scatter(-1, order, late), -torch.inf)
-    return logits
-
-
 @dataclass(frozen=True)
 class Sample:
-    """Draw from softmax(logits / temperature), truncated."""
+    """Draw from softmax(logits / temperature)."""
 
     temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
     generator: torch.Generator | None = None
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Tokens (B,) for logits (B, V)."""
         logits = logits - logits.amax(-1, keepdim=True)  # so that none overflows
-        share = truncated(logits / self.temperature, self.top_k, self.top_p).softmax(-1)
+        share = (logits / self.temperature).softmax(-1)
         return torch.multinomial(share, 1, generator=self.generator).squeeze(-1)
 
 
