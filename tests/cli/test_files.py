@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import scipy.sparse
 import torch
 
 from graphattn import PerHead, from_edge_index, from_mask, graphs, save
@@ -71,7 +70,6 @@ def folder(tmp_path, monkeypatch):
     np.save("words.npy", np.array(["a", "b"]))
     np.savez("e.npz", edge_index=EDGES, num_sources=7, num_targets=3)
     np.save("mask.npy", MASK)
-    scipy.sparse.save_npz("s.npz", scipy.sparse.csr_matrix(MASK))
     save(graphs.sliding_window(9, 3), "g.json")
     save(graphs.mesh_vertices(FACES, 7), "g.safetensors")
     save(PerHead((graphs.causal(4), graphs.full(4))), "heads.json")
@@ -102,7 +100,6 @@ CASES = {
     'load("far.txt", relabel=True)': from_edge_index([[2, 0], [0, 1]], num_nodes=3),
     'load("twice.txt", duplicates="merge")': from_edge_index([[0, 1], [1, 2]], num_nodes=3),
     'load("mask.npy", max_bytes=1000)': from_mask(MASK),
-    "s.npz": from_mask(MASK),
     "mask.npy": from_mask(MASK),
     "g.json": graphs.sliding_window(9, 3),
     "g.safetensors": graphs.mesh_vertices(FACES, 7),

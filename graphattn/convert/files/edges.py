@@ -42,14 +42,12 @@ def load_edges(
             * .csv, .txt, .tsv, .edges: ``source target`` on each line, separated by blanks, tabs or a comma; comments
               after ``#`` or ``%``.
             * .npy: integers (2, E), row 0 sources, row 1 targets.
-            * .npz: ``edge_index`` (2, E), or ``source`` and ``target`` (E,), with ``num_sources``, ``num_targets`` or
-              ``num_nodes`` if present; or a matrix of ``scipy.sparse.save_npz`` (csr, csc, coo), whose row is the
-              *target*, as in a mask (the transpose of a networkx adjacency). Other arrays are ignored.
+            * .npz: ``edge_index`` (2, E), with ``num_sources``, ``num_targets`` or ``num_nodes`` if present. Other
+              arrays are ignored.
         num_sources: Number of sources; ids must be below it.
         num_targets: Number of targets; ids must be below it.
         header: True if the first line of a text file is a row of names; otherwise such a row is an error.
-        weights: A third column, an array of weights, or a sparse matrix whose entries are not all 1 is an error, or is
-            left out with ``"ignore"``. Every stored entry is an edge, also an explicit 0.
+        weights: A third column or an array of weights is an error, or is left out with ``"ignore"``.
         relabel: Renumber the ids 0 .. N - 1 in ascending order (sources and targets are one set, nodes without an edge
             get no number); ``ids`` has the old ones. An error if the sizes are known. Without it, ids far beyond the
             number of edges (``max >= 16 E + 65536``) are an error unless the sizes are given, since almost all nodes

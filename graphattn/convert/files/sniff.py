@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from ._edges_npz import layout
+from ._edges_npz import check_names
 from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
 from ._npy import HEAD_BYTES, open_archive, read_header
 from .edges import ENDINGS
@@ -28,7 +28,7 @@ def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["points", "e
     kind = suffix(path, ENDINGS, "sniff")
     if kind == ".npz":
         with open_regular(path, max_bytes) as file:
-            layout(Blob(file_name(path), b"", 0), open_archive(file_name(path), file, max_bytes)[1])
+            check_names(Blob(file_name(path), b"", 0), open_archive(file_name(path), file, max_bytes)[1])
         return "edges"
     blob = read(path, max_bytes, head=HEAD_BYTES)
     if kind != ".npy":
