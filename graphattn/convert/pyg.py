@@ -9,22 +9,17 @@ from .edge_index import from_edge_index
 
 if TYPE_CHECKING:
     from torch_geometric import EdgeIndex
-    from torch_geometric.data import Data, HeteroData
-
-EdgeType = tuple[str, str, str]
+    from torch_geometric.data import Data
 
 
-def from_pyg(
-    data: Any, edge_type: EdgeType | None = None, *, duplicates: str = "error", name: str | None = None
-) -> AttentionGraph:
-    """A graph from PyG's ``Data``, ``Batch``, ``HeteroData`` or ``EdgeIndex``; edges keep their order.
+def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -> AttentionGraph:
+    """A graph from PyG's ``Data``, ``Batch`` or ``EdgeIndex``; edges keep their order.
 
     Sizes come from the container (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never from the largest index. Claims
     of an ``EdgeIndex`` about its order or symmetry are not used, so that wrong ones do no harm. Features are not read.
 
     Args:
         data: The container.
-        edge_type: For ``HeteroData``: (source type, relation, target type); needed if there are several.
         duplicates: Treatment of repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"`` copies.
         name: The name that ``repr`` shows.
     Raises:
@@ -38,36 +33,17 @@ def from_pyg(
         AttentionGraph(pyg: 4 nodes, 2 edges, density 0.125, listed)
     """
     from torch_geometric import EdgeIndex
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import Data
 
-    if isinstance(data, HeteroData):
-        source_type, _, target_type = edge_type = _of_type(data, edge_type)
-        sizes = _num_nodes(data[source_type], source_type), _num_nodes(data[target_type], target_type)
-        return from_edge_index(_indexed(data[edge_type]), *sizes, duplicates=duplicates, name=name or "pyg")
-    if edge_type is not None:
-        raise GraphError(f"edge_type needs a HeteroData, got a {type(data).__name__}; leave it out")
     if isinstance(data, Data):
         edge_index = _indexed(data)
-        size = _num_nodes(data, "data")
-        return from_edge_index(edge_index, num_nodes=size, duplicates=duplicates, name=name or "pyg")
+        return from_edge_index(edge_index, num_nodes=_num_nodes(data), duplicates=duplicates, name=name or "pyg")
     if isinstance(data, EdgeIndex):
         return from_edge_index(data, duplicates=duplicates, name=name or "pyg")
     raise GraphError(
-        f"data must be a PyG Data, HeteroData or EdgeIndex, got a {type(data).__name__}; "
-        "a plain tensor goes to from_edge_index, with its sizes"
+        f"data must be a PyG Data or EdgeIndex, got a {type(data).__name__}; a plain tensor, or the edge_index of one "
+        "type of a HeteroData, goes to from_edge_index, with its sizes"
     )
-
-
-def _of_type(data: "HeteroData", edge_type: EdgeType | None) -> EdgeType:
-    known = data.edge_types
-    if edge_type is None and len(known) == 1:
-        edge_type = known[0]
-    if edge_type is None or edge_type not in known:  # data[edge_type] would add an empty one
-        raise GraphError(f"edge_type must be one of {known}, got {edge_type!r}")
-    for side in (edge_type[0], edge_type[2]):
-        if side not in data.node_types:
-            raise GraphError(f"data has edges {edge_type}, but no nodes {side!r}; set data[{side!r}].num_nodes")
-    return edge_type
 
 
 def _indexed(store: Any) -> Any:
@@ -81,7 +57,7 @@ def _indexed(store: Any) -> Any:
     raise GraphError(f"data must have an edge_index (2, E){hint}")
 
 
-def _num_nodes(store: Any, what: str) -> int:
+def _num_nodes(store: Any) -> int:
     with warnings.catch_warnings():  # PyG warns, and then uses the largest index plus one
         warnings.simplefilter("error", UserWarning)
         try:
@@ -89,7 +65,7 @@ def _num_nodes(store: Any, what: str) -> int:
         except UserWarning:
             size = None
     if size is None:
-        raise GraphError(f"{what} has no number of nodes (some may have no edge); set num_nodes")
+        raise GraphError("data has no number of nodes (some may have no edge); set num_nodes")
     return size
 
 

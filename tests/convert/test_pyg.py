@@ -5,7 +5,7 @@ import pytest
 import torch
 from convert_graphs import TABLE, counts_of
 from torch_geometric import EdgeIndex
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import SimpleConv
 from torch_geometric.utils import to_dense_adj
 
@@ -123,37 +123,13 @@ def test_a_batch_is_a_disjoint_union():
     assert from_pyg(batch).equals(disjoint_union(parts))
 
 
-def test_one_type_of_edges_among_several():
-    data = HeteroData()
-    data["user"].num_nodes = 3
-    data["film"].x = torch.zeros(5, 2)
-    data["user", "likes", "film"].edge_index = torch.tensor([[0, 2], [4, 1]])
-    data["film", "liked by", "user"].edge_index = torch.tensor([[4, 1], [0, 2]])
-    likes = from_pyg(data, ("user", "likes", "film"))
-    assert (likes.num_sources, likes.num_targets) == (3, 5)
-    assert likes.reverse().equals(from_pyg(data, ("film", "liked by", "user")))
-    with pytest.raises(GraphError, match=r"edge_type must be one of \[\('user', 'likes', 'film'\), .*got None"):
-        from_pyg(data)
-    with pytest.raises(GraphError, match=r"got \('user', 'hates', 'film'\)"):
-        from_pyg(data, ("user", "hates", "film"))
-    assert len(data.edge_types) == 2
-    data["film", "from", "place"].edge_index = torch.tensor([[0], [0]])
-    with pytest.raises(GraphError, match=r"no nodes 'place'; set data\['place'\].num_nodes"):
-        from_pyg(data, ("film", "from", "place"))
-    assert "place" not in data.node_types
-    data["place"].name = "somewhere"
-    with pytest.raises(GraphError, match="place has no number of nodes"):
-        from_pyg(data, ("film", "from", "place"))
-
-
 PAIR = torch.tensor([[0], [1]])
 REFUSALS = [
-    (lambda: from_pyg(PAIR), "got a Tensor; a plain tensor goes to from_edge_index, with its sizes"),
-    (lambda: from_pyg({"edge_index": PAIR}), "data must be a PyG Data, HeteroData or EdgeIndex, got a dict"),
+    (lambda: from_pyg(PAIR), "got a Tensor; a plain tensor.* goes to from_edge_index, with its sizes"),
+    (lambda: from_pyg({"edge_index": PAIR}), "data must be a PyG Data or EdgeIndex, got a dict"),
     (lambda: from_pyg(Data(x=torch.zeros(3, 2))), r"data must have an edge_index \(2, E\); without edges it is"),
     (lambda: from_pyg(Data(face=torch.zeros(3, 1).long(), num_nodes=3)), "must have an edge_index.*FaceToEdge"),
     (lambda: from_pyg(Data(adj_t=torch.eye(3), num_nodes=3)), "it has adj_t: pass its indices as edge_index"),
-    (lambda: from_pyg(Data(edge_index=PAIR, num_nodes=2), ("a", "b", "c")), "edge_type needs a HeteroData, got a Data"),
     (lambda: from_pyg(EdgeIndex(PAIR)), "num_sources and num_targets must be given"),
     (
         lambda: from_pyg(Data(edge_index=torch.tensor([[0, 0], [1, 1]]), num_nodes=2)),
