@@ -75,47 +75,25 @@ def explain(
     heads: Annotated[int, number("Heads of the query.")] = 8,
     kv_heads: Annotated[Optional[int], number("Heads of key and value; by default as many.")] = None,
     head_dim: Annotated[int, number("Width of a head.")] = 64,
-    value_dim: Annotated[Optional[int], number("Width of a value head; by default the same.")] = None,
-    batch: Annotated[int, number("Product of the leading dimensions.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
     device: Device = "cpu",
-    score_bias: Annotated[bool, typer.Option("--score-bias", help="With a bias on every edge.")] = False,
-    softcap: Annotated[bool, typer.Option("--softcap", help="With capped scores.")] = False,
-    dropout: Annotated[bool, typer.Option("--dropout", help="With dropout.")] = False,
-    weights: Annotated[bool, typer.Option("--return-weights", help="Returning the weights.")] = False,
-    lse: Annotated[bool, typer.Option("--return-lse", help="Returning the log-sum-exp.")] = False,
-    edge_features: Annotated[bool, typer.Option("--edge-features", help="With features on the edges.")] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """See what would run on a graph, and why.
 
-    Every backend's estimated cost, or its reasons against.
+    Every backend's estimated cost, or its reasons against; graphattn.explain in Python takes biases and options, too.
     """
     import torch
 
     from ..backends.device import check_device
     from ..functional import explain as explained
 
-    options = {
-        "score_bias": score_bias,
-        "softcap": softcap,
-        "dropout_p": dropout,
-        "return_weights": weights,
-        "return_lse": lse,
-        "edge_attr": edge_features,
-    }
-    sizes: dict[str, Any] = {
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_dim": head_dim,
-        "value_dim": value_dim,
-        "batch": batch,
-    }
     where = check_device(device, "leave it out for the CPU; graphattn doctor lists devices")
     subject = item(what)
     with step(f"explaining {what}"):
-        explanation = explained(subject.graph, dtype=getattr(torch, dtype.value), device=where, **sizes, **options)
+        sizes: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+        explanation = explained(subject.graph, dtype=getattr(torch, dtype.value), device=where, **sizes)
     if json:
         document({**head("explain", subject), **explanation.to_dict()})
         return
@@ -125,10 +103,6 @@ def explain(
 
 def verify(
     what: What,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the random inputs and of the sample.")] = 0,
-    heads: Annotated[Optional[int], number("Heads of the query; 4 on 2 by default.")] = None,
-    kv_heads: Annotated[Optional[int], number("Heads of key and value; by default as many.")] = None,
-    at_most: Annotated[int, number("Targets in the sample of a graph too large for all.")] = 256,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -138,14 +112,11 @@ def verify(
     that takes at most minutes (causal up to about 2,000 nodes, sparse graphs up to ten thousands), else at a sample;
     the report says which. Exit status 0 if all that was compared is exact, 1 if something is not.
     """
-    if heads is None and kv_heads is not None:
-        raise OptionError("--kv-heads goes with --heads")
-    options: dict[str, Any] = {} if heads is None else {"heads": (heads, heads if kv_heads is None else kv_heads)}
     subject = item(what)
     from ..exactness import verify as verified
 
     with step(f"verifying {what}, {subject.graph.num_targets:,} targets") as tell:
-        report = verified(subject.graph, seed=seed, at_most=at_most, progress=tell, **options)
+        report = verified(subject.graph, progress=tell)
     if json:
         document({**head("verify", subject), **report.to_dict(), "notes": [*subject.notes, *report.notes]})
     else:
