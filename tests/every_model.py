@@ -64,10 +64,6 @@ MODELS = {
         ),
         lambda b: (torch.randn(b, 7, C), torch.randn(b, 5, C)),
     ),
-    "longformer_graphs": (
-        lambda p: Along(models.Encoder(2, C, H, norm_first=False, dropout=p), models.longformer_graphs((3, 5))),
-        lambda b: (torch.randn(b, 9, C),),
-    ),
     "experts": (experts, lambda b: (torch.randn(b, 7, C),)),
     "retrieve": (lambda p: Memory(), lambda b: (torch.randn(b, 7, C),)),
     "bottleneck": (lambda p: models.Seq2Seq(V, V, embed_dim=6, hidden=C, attention=None), source_and_target),

@@ -76,15 +76,14 @@ def find_leaks(
     x: Tensor,
     layers: Layers | None = None,
     *,
-    order: Any = None,
     residual: bool = True,
     at_most: int = 256,
     seed: int = 0,
 ) -> FoundLeaks:
     """Move one input node at a time and see which outputs change, bit for bit: does a module read what it must not?
 
-    With ``layers`` the outputs that may change are those that the graphs predict; without, those of the same place in
-    the order or later. Floats are moved by random numbers; integers (token ids) become another id of ``x``.
+    With ``layers`` the outputs that may change are those that the graphs predict; without, those of the same node or
+    later ones. Floats are moved by random numbers; integers (token ids) become another id of ``x``.
 
     A torch module runs in eval mode; modules inside a function keep their mode. Nothing has gradients, torch's
     random state is the same before every call, so that dropout is no leak, and afterwards that state, modes and buffers
@@ -95,8 +94,6 @@ def find_leaks(
         module: From ``x`` to (..., T, C'), nodes before the width; for token ids from (..., S).
         x: (..., S, C) floats, or (..., S) integers.
         layers: The graphs of the module's layers, first layer first, or one graph.
-        order: Without ``layers``: the place of each node, int64 (S,); by default the nodes' own numbers. The output's
-            targets are the same nodes.
         residual: With ``layers``: whether every target of a square layer also keeps what it has (a residual
             connection). ``True`` by default, as the question is about a model, whose blocks have them;
             ``receptive_field`` and ``path_counts``, about the graphs, have ``False``. A leak that nothing but such a
@@ -104,8 +101,7 @@ def find_leaks(
         at_most: Sources that are moved, >= 1: a seeded choice with the first and the last; each takes two calls.
         seed: Of the choice, of the steps and of torch's random state before each call.
     Raises:
-        GraphError: If the graphs' nodes are not those of ``x`` and the output, or ``order`` is not (S,), or is given
-            together with ``layers``.
+        GraphError: If the graphs' nodes are not those of ``x`` and the output, or these differ without ``layers``.
         GraphAttnError: If two calls on the same ``x`` from the same random state differ: the module is stateful, or
             random by other means than torch's.
         ShapeError: If ``x`` has no nodes or is not finite, the module gives no tensor of nodes, or NaN, or ids have no
@@ -136,10 +132,10 @@ def find_leaks(
         if isinstance(module, torch.nn.Module):
             module.eval()
         changed, random = _changed(_SeededModule(module, seed), x, axis, sources, generator)
-    allowed = _allowed(layers, order, residual, S, changed.shape[1], sources)
+    allowed = _allowed(layers, residual, S, changed.shape[1], sources)
     leak, silent = changed & ~allowed, ~changed & allowed
     if layers is None:
-        silent = torch.zeros_like(silent)  # an order allows, and requires nothing
+        silent = torch.zeros_like(silent)  # the order of nodes requires nothing
     return FoundLeaks(
         len(sources), S, changed.shape[1], int(changed.sum()), *_pairs(leak, sources), *_pairs(silent, sources), random
     )
@@ -186,20 +182,14 @@ def _moved(here: Tensor, x: Tensor, generator: torch.Generator) -> Tensor:
     return ids[(place + by) % ids.numel()]
 
 
-def _allowed(
-    layers: Layers | None, order: Any, residual: bool, num_sources: int, num_targets: int, sources: Tensor
-) -> Tensor:
+def _allowed(layers: Layers | None, residual: bool, num_sources: int, num_targets: int, sources: Tensor) -> Tensor:
     """bool (moved sources, T): whose output may change."""
     if layers is None:
-        place = torch.arange(num_sources) if order is None else torch.as_tensor(order).cpu()
-        if place.is_floating_point() or place.shape != (num_sources,) or num_targets != num_sources:
+        if num_targets != num_sources:
             raise GraphError(
-                f"order must hold a whole number for each of {num_sources} sources, which are the targets, too; got "
-                f"{list(place.shape)} and {num_targets} targets. Sources and targets of their own need layers="
+                f"{num_sources} sources and {num_targets} targets are other nodes: find_leaks needs layers="
             )
-        return place[sources][:, None] <= place[None, :]
-    if order is not None:
-        raise GraphError("find_leaks takes layers, whose graphs say what may be read, or order, not both")
+        return sources[:, None] <= torch.arange(num_targets)
     graphs = graphs_of(layers, residual)
     sizes = graphs[0].num_sources, graphs[-1].num_targets
     if sizes != (num_sources, num_targets):

@@ -15,7 +15,6 @@ from .hopfield import Hopfield as Hopfield
 from .hopfield import retrieval_energy as retrieval_energy
 from .hopfield import retrieve as retrieve
 from .longformer import Longformer as Longformer
-from .longformer import longformer_graphs as longformer_graphs
 from .mesh_transformer import MeshTransformer as MeshTransformer
 from .pct import PCT as PCT
 from .perceiver import Perceiver as Perceiver

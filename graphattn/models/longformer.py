@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import several
-from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
@@ -76,7 +75,7 @@ class Longformer(nn.Module):
             [windows] * num_layers if isinstance(windows, int) else several(windows, "windows", _A_WINDOW_EACH)
         )
         self.windows = tuple(widths)
-        self.tokens, self.graph = _chosen(tokens), longformer_graphs(self.windows, tokens)
+        self.tokens, self.graph = _chosen(tokens), layer_graphs(self.windows, _chosen(tokens))
         self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
         self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
 
@@ -108,7 +107,7 @@ class Longformer(nn.Module):
         """
         chosen = self.tokens if global_tokens is None else _chosen(global_tokens)
         if graph is None:
-            graph = self.graph if chosen == self.tokens else longformer_graphs(self.windows, chosen)
+            graph = self.graph if chosen == self.tokens else layer_graphs(self.windows, chosen)
         x = self.text.embedded(tokens, types, positions)
         if lengths is not None:
             check_lengths(lengths, tokens)
@@ -165,52 +164,7 @@ def _chosen(tokens: Any) -> tuple[int, ...]:
     return tuple(integers((tokens,) if isinstance(tokens, int) else tokens, "tokens").tolist())
 
 
-def longformer_graphs(
-    windows: Sequence[int], tokens: tuple[int, ...] | int = (0,), *, dilations: Sequence[int] | None = None
-) -> list[Pattern]:
-    r"""A graph for each layer, for any encoder: a window on both sides, and global tokens; patterns without a size.
-
-    .. math:: \mathcal{N}_\ell(t) = \{ s : |t - s| \le d_\ell (w_\ell - 1) / 2, \; d_\ell \text{ divides } t - s \}
-              \cup \{ s : s \in G \text{ or } t \in G \}
-
-    Args:
-        windows: w of each layer, odd, the target counted; Longformer's are small in low layers and large in high ones.
-        tokens: G, the global tokens, possibly none; an int is one token.
-        dilations: d of each layer, 1 by default. For different dilations of heads, give a layer a
-            :class:`graphattn.PerHead`.
-
-    Returns:
-        Patterns, in O(N w) for N tokens.
-
-    Raises:
-        OptionError: If the numbers of dilations and windows differ.
-
-    Source: Beltagy et al. 2020, "Longformer", section 3.1; windows by layer in section 4.1. On an
-    :class:`Encoder` global tokens share the projections of other tokens; in :class:`Longformer` their query, key and
-    value are separate. Their w does not count the target: ``w + 1``.
-
-    Example:
-        >>> import torch
-        >>> from graphattn.models import Encoder
-        >>> graphs = longformer_graphs((3, 5, 9))
-        >>> print(graphs[1](7).mask().long())
-        tensor([[1, 1, 1, 1, 1, 1, 1],
-                [1, 1, 1, 1, 0, 0, 0],
-                [1, 1, 1, 1, 1, 0, 0],
-                [1, 1, 1, 1, 1, 1, 0],
-                [1, 0, 1, 1, 1, 1, 1],
-                [1, 0, 0, 1, 1, 1, 1],
-                [1, 0, 0, 0, 1, 1, 1]])
-        >>> Encoder(3, 8, 2, norm_first=False)(torch.randn(2, 30, 8), graphs).shape
-        torch.Size([2, 30, 8])
-    """
-    tokens = _chosen(tokens)
-    windows = several(windows, "windows", _A_WINDOW_EACH)
-    dilations = [1] * len(windows) if dilations is None else several(dilations, "dilations", _A_WINDOW_EACH)
-    if len(dilations) != len(windows):
-        raise OptionError(f"dilations must be {len(windows)}, one for each window, got {len(dilations)}")
-    layers: list[Pattern] = []
-    for window, dilation in zip(windows, dilations, strict=True):
-        near = sliding_window(..., window, causal=False, dilation=dilation)
-        layers.append(near | global_tokens(..., tokens) if tokens else near)
-    return layers
+def layer_graphs(windows: Sequence[int], tokens: tuple[int, ...]) -> list[Pattern]:
+    """A graph for each layer: a window on both sides, and the global tokens; patterns without a size."""
+    near = [sliding_window(..., window, causal=False) for window in windows]
+    return [one | global_tokens(..., tokens) if tokens else one for one in near]

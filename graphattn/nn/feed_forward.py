@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import check_flags, floats, one_of, probability, refuse_class, width
+from ..arguments import check_flags, floats, probability, refuse_class, width
 from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
@@ -77,8 +77,9 @@ class MixtureOfExperts(nn.Module):
         embed_dim: C.
         top_k: Experts of a token, at most as many as there are.
         bias: True if the router has one.
-        softmax_over: "chosen" experts, whose weights sum to 1 (Mixtral); or "all", before the choice (Switch
-            transformer): the default if ``top_k`` is 1, since a router whose only weight is 1 would learn nothing.
+
+    The weights of the chosen experts sum to 1 (Mixtral); of a single one, ``top_k=1``, it is that of softmax over all
+    (Switch transformer), since a router whose only weight is 1 would learn nothing.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2.1, without noise; Fedus et al. 2022,
     "Switch Transformers", section 2.1. No capacity limit: no token is dropped. :func:`load_balancing_loss` balances
@@ -98,15 +99,12 @@ class MixtureOfExperts(nn.Module):
         top_k: int,
         *,
         bias: bool = False,
-        softmax_over: str | None = None,
     ) -> None:
         super().__init__()
         experts, top_k = nn.ModuleList(experts), width(top_k, "top_k")
         check_flags(bias=bias)
         if top_k > len(experts):
             raise OptionError(f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}")
-        self.softmax_over = ("all" if top_k == 1 else "chosen") if softmax_over is None else softmax_over
-        one_of(self.softmax_over, "softmax_over", ("chosen", "all"))
         self.experts, self.embed_dim, self.top_k = experts, width(embed_dim, "embed_dim"), top_k
         self.router = nn.Linear(embed_dim, len(experts), bias=bias)
 
@@ -115,7 +113,7 @@ class MixtureOfExperts(nn.Module):
         check_input("x", x, self.embed_dim, self.router)
         wide, score = torch.promote_types(x.dtype, torch.float32), self.router(x)
         best = torch.topk(score, self.top_k, dim=-1)
-        if self.softmax_over == "chosen":
+        if self.top_k > 1:
             return torch.softmax(best.values, -1, wide), best.indices
         return torch.softmax(score, -1, wide).gather(-1, best.indices), best.indices
 

@@ -11,7 +11,7 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.models import GraphTransformer, longformer_graphs
+from graphattn.models import GraphTransformer
 
 F_IN, C, H, OUT = 5, 8, 2, 3
 
@@ -203,23 +203,11 @@ BATCH = torch.tensor([0, 0, 0, 1, 1, 1])
         (lambda: model()(X, RING, batch=BATCH.flip(0)), ShapeError, r"batch must be int64 \(6,\), ascending"),
         (lambda: model()(X, RING, [graphs.full(...)] * 2, batch=BATCH), GraphError, "would join the graphs of a batch"),
         (lambda: model()(X, graphs.cross(6, 5)), GraphError, "needs a square graph"),
-        (lambda: longformer_graphs((3, 5), dilations=(1,)), OptionError, "dilations must be 2, .* got 1"),
-        (lambda: longformer_graphs((4,))[0](9), GraphError, r"window=5"),
     ],
 )
 def test_refusals(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-def test_dilated_windows_by_brute_force():
-    layers = [pattern(11) for pattern in longformer_graphs((3, 5), (2,), dilations=(1, 3))]
-    for graph, w, d in zip(layers, (3, 5), (1, 3), strict=True):
-        wanted = [
-            [s == 2 or t == 2 or (abs(t - s) <= d * (w - 1) // 2 and (t - s) % d == 0) for s in range(11)]
-            for t in range(11)
-        ]
-        assert torch.equal(graph.mask(), torch.tensor(wanted))
 
 
 def test_batches_and_sizes_that_do_not_fit_are_refused():

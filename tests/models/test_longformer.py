@@ -8,7 +8,8 @@ from text_models import changed, in_float64, same
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphIndexError, OptionError
-from graphattn.models import Longformer, from_hf, longformer_graphs
+from graphattn.models import Longformer, from_hf
+from graphattn.models.longformer import layer_graphs
 
 B, N, V, PAD = 2, 15, 13, 1
 
@@ -34,9 +35,7 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
     mine, lengths, chosen = from_hf(model), (N, 11), [(0, 7), (3,)]
     real = torch.arange(N) < torch.tensor(lengths)[:, None]
     expected = run(model, tokens, chosen, attention_mask=real.long(), position_ids=None).logits[real]
-    alone = [
-        [pattern(n) for pattern in longformer_graphs((5, 5, 9), own)] for own, n in zip(chosen, lengths, strict=True)
-    ]
+    alone = [[pattern(n) for pattern in layer_graphs((5, 5, 9), own)] for own, n in zip(chosen, lengths, strict=True)]
     packed = [ga.disjoint_union([a, b]) for a, b in zip(*alone, strict=True)]
     is_real = tokens != PAD
     at = (is_real.cumsum(-1) * is_real + PAD)[real]
@@ -49,7 +48,7 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
 def test_what_depends_on_a_removed_edge_and_of_other_projections():
     mine, (tokens, _) = from_hf(theirs("Longformer")), given()
     last = graphs.sliding_window(N, 9, causal=False) | graphs.global_tokens(N, (2,))
-    before = list(longformer_graphs((5, 5), (2,)))
+    before = list(layer_graphs((5, 5), (2,)))
 
     def out(graph, chosen=(2,)):
         return mine(tokens, [*before, graph], global_tokens=chosen)
@@ -76,8 +75,5 @@ def test_refusals_and_sizes_of_the_paper():
         model(given()[0], global_tokens=(N,))
     with pytest.raises(OptionError, match="there is no option 'norm_first'"):
         Longformer((3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N, norm_first=True)
-    first, both = (longformer_graphs((3,), tokens)[0](5).mask() for tokens in (0, torch.tensor([0, 4])))
-    assert first.equal(longformer_graphs((3,), (0,))[0](5).mask())
-    assert both[[0, 4]].all()
     with pytest.raises(OptionError, match="requires a model built with pooler=True"):
         from_hf(theirs("Longformer")).pooled(torch.randn(B, N, 12).double())
