@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import check_flags, function, table, tensor
+from ..arguments import check_flags, function, table, tensor, whole
 from ..errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from .receptive_field import Layers, graphs_of, receptive_field
@@ -123,8 +123,7 @@ def find_leaks(
         raise ShapeError(f"x must be (..., S, C) floats or (..., S) integers, got {list(x.shape)} of {x.dtype}")
     if x.is_floating_point() and not bool(x.isfinite().all()):
         raise ShapeError("x must be finite: where it is NaN or inf, no step can be seen")
-    if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
-        raise OptionError(f"at_most must be a whole number >= 1, got {at_most!r}")
+    at_most = whole(at_most, "at_most", 1)
     S = x.shape[axis]
     generator = torch.Generator().manual_seed(seed)
     sources = _chosen(S, at_most, generator)

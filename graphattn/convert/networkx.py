@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
-from ..arguments import check_flags, several, shown
+from ..arguments import check_flags, one_of, several, shown
 from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
 from .edge_index import from_edge_index
@@ -79,7 +79,7 @@ def from_networkx(
 
     if not isinstance(G, nx.Graph):
         raise GraphError(f"G must be a networkx graph, got a {type(G).__name__}")
-    _check_arrows(arrows)
+    one_of(arrows, "arrows", ("flow", "attends"), GraphError)
     check_flags(return_nodes=return_nodes)
     nodes = list(G.nodes)
     if (sources is None) != (targets is None):
@@ -95,14 +95,6 @@ def from_networkx(
     sizes = len(source_labels), len(target_labels)
     graph = from_edge_index(index, *sizes, duplicates=duplicates, name=name or str(G.name) or "networkx")
     return (graph, nodes) if return_nodes else graph
-
-
-def _check_arrows(arrows: str) -> None:
-    if not isinstance(arrows, str) or arrows not in ("flow", "attends"):
-        raise GraphError(
-            f'arrows must be "flow" (u -> v: u is the source) or "attends" (u -> v: u attends to v), '
-            f"got {shown(arrows)}"
-        )
 
 
 def _labels(labels: Iterable[Hashable], side: str) -> list[Hashable]:
@@ -168,7 +160,7 @@ def to_networkx(
     need_graph(graph, "to_networkx")
     import networkx as nx
 
-    _check_arrows(arrows)
+    one_of(arrows, "arrows", ("flow", "attends"), GraphError)
     G: Any = nx.MultiDiGraph() if graph.has_repeated_edges else nx.DiGraph()
     G.name = graph.name
     if graph.is_square:

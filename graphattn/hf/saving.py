@@ -1,7 +1,6 @@
 """Graphs in the configuration of a model: they are saved with it, and ignored by transformers without a patch."""
 
 import os
-from os import PathLike
 from typing import Any
 
 from torch import nn
@@ -61,8 +60,6 @@ def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
         import transformers
     except ImportError:
         raise need_extra("transformers", "hf") from None
-    if not isinstance(path, str | PathLike):
-        raise LoaderError(f"path must be a folder that save_pretrained wrote, got {type(path).__name__}")
     if not os.path.isdir(path) and (os.path.isabs(path) or str(path).startswith(".")):
         raise LoaderError(f"{path} is not a folder; pass one that model.save_pretrained wrote")
     options = {"trust_remote_code": False} | options

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from ..arguments import shown
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError
 from .graph_attention import GraphAttention
@@ -39,8 +38,6 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
         >>> ga.viz.rollout(weights).dense().shape  # what each output holds of each input
         torch.Size([1, 5, 5])
     """
-    if not isinstance(model, nn.Module):
-        raise OptionError(f"model must be a module, got {shown(model)}")
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, GraphAttention)}
     if not layers:
         raise OptionError(f"model must have a GraphAttention, got a {type(model).__name__} without one")

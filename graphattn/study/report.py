@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import shown
 from ..convert.files._replace import save_page, save_picture
 from ..errors import ControlError, OptionError
 from . import pilot
@@ -408,8 +407,6 @@ def report(
     Raises:
         OptionError: If there is no study.
     """
-    if not isinstance(folder, str | Path):
-        raise OptionError(f"folder must be that of a study, got {shown(folder)}")
     plan = read_plan(Path(folder))
     if plan is None:
         raise OptionError(f"{folder} holds no study; graphattn study FILE.py --out {folder} makes one")

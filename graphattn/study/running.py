@@ -174,8 +174,6 @@ def folder_of(study: str, out: Any) -> Path:
     Raises:
         OptionError: If it is no folder, or holds something else.
     """
-    if not isinstance(out, str | Path):
-        raise OptionError(f"out must be a folder for the results, got {shown(out)}")
     folder = Path(out)
     try:
         inside = {path.name for path in folder.iterdir() if path.suffix != ".py"} if folder.exists() else set()

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arguments import shown
 from ..convert.files._replace import save_page
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
@@ -85,8 +84,6 @@ def to_html(
         ...     path.stat().st_size > 10_000
         True
     """
-    if not isinstance(path, str | Path):
-        raise OptionError(f"path must be a file name, got {shown(path)}")
     alone = pos is None and not isinstance(graph_or_weights, Hierarchy) and _is_shape(graph_or_weights)
     shape = graph_or_weights if alone else pos
     if shape is not None and _is_shape(shape):

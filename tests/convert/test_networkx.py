@@ -166,7 +166,7 @@ def test_edges_that_do_not_lead_from_sources_to_targets_are_not_dropped():
 SQUARE = TABLE["causal"][0]
 REFUSALS = [
     (lambda: from_networkx([(0, 1)]), "G must be a networkx graph, got a list"),
-    (lambda: from_networkx(USERS, arrows="back"), r'arrows must be "flow" \(u -> v: u is the source\) or "attends"'),
+    (lambda: from_networkx(USERS, arrows="back"), 'arrows must be "flow" or "attends"'),
     (lambda: to_networkx(SQUARE, arrows=None), 'arrows must be "flow"'),
     (lambda: from_networkx(USERS, sources=["u1"]), "sources and targets must be given together"),
     (lambda: from_networkx(USERS, sources=["u9"], targets=["u1"]), "sources must be nodes of G, got 'u9'"),

@@ -220,7 +220,6 @@ WRONG = {
     f"examples must be at most {SAMPLES - HELD}": ({"a": WINDOW}, {}, TOO_MANY),
     "run takes no lr": ({"a": WINDOW}, {}, {"lr": 0.1}),
     "seeds must be": ({"a": WINDOW}, {}, {"seeds": 0}),
-    "out must be a folder": ({"a": WINDOW}, {}, {"out": 3}),
     "out must be a folder that can be made": ({"a": WINDOW}, {}, {"out": "/proc/none/here"}),
     "'full' is the name of a control": ({"full": WINDOW}, {}, {"controls": ("full",)}),
     "'rewired a' is the name of a control": (
