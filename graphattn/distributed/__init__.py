@@ -1,6 +1,10 @@
 """One graph for many processes: each owns targets, and receives the rows of the sources that these read."""
 
+from .files import EdgeFiles as EdgeFiles
+from .files import Part as Part
+from .files import save_parts as save_parts
 from .loss import mean as mean
+from .neighbours import knn_parts as knn_parts
 from .plans import Report as Report
 from .shards import Shard as Shard
 from .shards import shard as shard

@@ -1,6 +1,6 @@
 """A fingerprint of a graph and its partition: processes that hold others are refused, not run."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,16 @@ from ..versions import VERSION
 from .exchange import Processes
 from .own import OwnEdges, edges_into
 
+if TYPE_CHECKING:
+    from .files import EdgeFiles
+
 
 def agree(
-    processes: Processes, graph: AttentionGraph, target_part: Tensor, own: OwnEdges, facts: dict[str, Any]
+    processes: Processes,
+    graph: "AttentionGraph | EdgeFiles",
+    target_part: Tensor,
+    own: OwnEdges,
+    facts: dict[str, Any],
 ) -> None:
     """Refuse processes of other versions, options, partitions or edges than the others'.
 
@@ -29,7 +36,9 @@ def agree(
     mine: dict[str, Any] = {"version of graphattn": VERSION, "version of torch": torch.__version__, **facts}
     sizes = graph.num_targets, graph.num_sources
     mine["numbers of targets and sources"] = sizes
-    if graph.edges.is_listed:
+    if not isinstance(graph, AttentionGraph):
+        mine["edges"] = hash(tuple(graph.hashes))
+    elif graph.edges.is_listed:
         mine["edges"] = hashed(graph.edges.edge_index.cpu().flatten())  # type: ignore[attr-defined]
     every = processes.told(mine)
     for fact in mine:
@@ -41,7 +50,7 @@ def agree(
                     f"processes must share one graph and one partition, but the {fact} of process {rank} differ from "
                     f"those of the others: {value}, not {usual}; make the graph of one seed or file in every process"
                 )
-    if not graph.edges.is_listed:
+    if isinstance(graph, AttentionGraph) and not graph.edges.is_listed:
         after = (processes.rank + 1) % processes.number
         theirs = edges_into(graph, torch.nonzero(target_part == after).flatten())
         both = processes.told(tuple(hashed(torch.cat(edges)) for edges in (own, theirs)))

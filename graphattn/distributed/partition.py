@@ -41,7 +41,7 @@ def partition_of(
     points = table(pos, "pos", f"({num_nodes}, axes)").detach().cpu().double()
     if points.dim() != 2 or points.shape[0] != num_nodes:
         raise OptionError(f"pos must have shape ({num_nodes}, axes), got {tuple(points.shape)}")
-    return rcb(points, processes)
+    return rcb(points.numpy(), processes)
 
 
 def contiguous(num_nodes: int, processes: int) -> Tensor:
@@ -75,27 +75,27 @@ def box_of(grid: tuple[int, ...], process: int, processes: int) -> Tensor:
     return cells
 
 
-def rcb(pos: Tensor, processes: int) -> Tensor:
+def rcb(pos: Any, processes: int) -> Tensor:
     """Recursive coordinate bisection: points (N, d) are halved across the longest side of their box.
 
     Any number of processes; sizes differ by one for each halving at most. Points at the cut go to either side by their
-    numbers, so that every process computes the same partition.
+    numbers, so that every process computes the same partition. One axis of positions is in memory at a time, so that
+    ``pos`` may be a file's.
 
     Source: Berger and Bokhari 1987, "A Partitioning Strategy for Nonuniform Problems on Multiprocessors".
 
     Example:
-        >>> rcb(torch.tensor([[0.0], [3.0], [1.0], [2.0]]), 2).tolist()
+        >>> rcb(np.array([[0.0], [3.0], [1.0], [2.0]]), 2).tolist()
         [0, 1, 0, 1]
     """
-    x, part = pos.numpy(), np.zeros(len(pos), np.int32)
-    todo = [(np.arange(len(x)), 0, processes)]
+    number = np.int32 if len(pos) < 2**31 else np.int64
+    part, todo = np.zeros(len(pos), np.int32), [(np.arange(len(pos), dtype=number), 0, processes)]
     while todo:
         ids, first, many = todo.pop()
         if many == 1 or not len(ids):
             part[ids] = first
             continue
-        box = x[ids]
-        along, left = box[:, np.ptp(box, 0).argmax()], many // 2
+        along, left = pos[ids, max(range(pos.shape[1]), key=lambda axis: np.ptp(pos[ids, axis]))], many // 2
         cut = len(ids) * left // many
         at = np.partition(along, cut)[cut]
         low, ties = along < at, np.flatnonzero(along == at)

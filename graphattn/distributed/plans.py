@@ -148,8 +148,8 @@ class Report:
         return "\n".join(lines)
 
 
-def choose(plan: str, counts: Counts, rows: Rows) -> tuple[str, dict[str, str]]:
-    """The plan that runs, and the reason against each other one.
+def choose(plan: str, counts: Counts, rows: Rows, against: dict[str, str] | None = None) -> tuple[str, dict[str, str]]:
+    """The plan that runs, and the reason against each other one, beside those given.
 
     A halo unless its largest takes more bytes than heads: ``h_p > (P - 1) / P * (N / P) * (1 + H / H_kv)``.
 
@@ -158,7 +158,7 @@ def choose(plan: str, counts: Counts, rows: Rows) -> tuple[str, dict[str, str]]:
     """
     one_of(plan, "plan", ("auto", *PLANS))
     group = rows.group
-    against = {"heads": _against_heads(rows, counts.processes)}
+    against = {"heads": _against_heads(rows, counts.processes)} | (against or {})
     total = int(counts.sources.sum())
     if total * rows.bytes > MAX_BYTES:
         against["gather"] = f"all rows are {total * rows.bytes:,} bytes (limit {MAX_BYTES:,})"

@@ -11,17 +11,17 @@ from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..plans.edge_tensors import EdgeTensors
-from ..plans.grouped import EdgeLayout
 from .exchange import Asked, Every, Processes, along
+from .files import EdgeFiles, refuse_listed
 from .fingerprint import agree, hashed
 from .heads import Heads, Run
-from .own import OwnEdges, edges_into, remote
+from .own import OwnEdges, edges_into, local_edges, remote
 from .partition import partition_of
 from .plans import Counts, Report, Rows, choose
 
 
 def shard(
-    graph: AttentionGraph,
+    graph: AttentionGraph | EdgeFiles,
     group: Any = None,
     partition: Any = "contiguous",
     *,
@@ -39,7 +39,8 @@ def shard(
     on backend ``edges``, given queries, keys and values.
 
     Args:
-        graph: The graph, the same in every process: its edges and partition are compared.
+        graph: The graph, the same in every process: its edges and partition are compared. Of :class:`EdgeFiles` each
+            process reads consecutive parts, which it owns.
         group: A device mesh of one axis, ``mesh["graph"]``, or a process group; all processes by default.
         partition: "contiguous", slices of consecutive nodes; "rcb", recursive coordinate bisection of ``pos``; or the
             process of each target, integers (T,).
@@ -68,15 +69,20 @@ def shard(
         >>> torch.equal(shard.gather(layer(shard.scatter(x), shard)), layer(x, ga.graphs.knn(pos, 4)))
         True
     """
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
     processes, rows = Processes(group), Rows(heads, kv_heads, head_dim, dtype)
-    P = processes.number
-    parts = [partition_of(partition, graph.num_targets, P, pos, grid=graph.edges.grid)] * 2
-    if source_partition is not None or not graph.is_square:
-        given = "contiguous" if source_partition is None else source_partition
-        parts[1] = partition_of(given, graph.num_sources, P, name="source_partition")
-    own = edges_into(graph, torch.nonzero(parts[0] == processes.rank).flatten())
+    P, against = processes.number, None
+    if isinstance(graph, EdgeFiles):
+        refuse_listed(graph, partition, pos, source_partition)
+        parts, partition = [graph.partition(P)] * 2, "files"
+        own, against = graph.into(processes.rank, P), {"heads": "every process would list all edges of the files"}
+    elif isinstance(graph, AttentionGraph):
+        parts = [partition_of(partition, graph.num_targets, P, pos, grid=graph.edges.grid)] * 2
+        if source_partition is not None or not graph.is_square:
+            given = "contiguous" if source_partition is None else source_partition
+            parts[1] = partition_of(given, graph.num_sources, P, name="source_partition")
+        own = edges_into(graph, torch.nonzero(parts[0] == processes.rank).flatten())
+    else:
+        raise no_graph(graph, "graph must be an AttentionGraph")
     facts = {
         "partition": [hashed(part) for part in parts],
         "plan and width": (plan, heads, kv_heads, head_dim, str(dtype)),
@@ -88,7 +94,7 @@ def shard(
     row = torch.repeat_interleave(own.ptr.diff())
     mine = own.source.numel(), away.numel(), torch.unique(row[is_away]).numel()
     counts = Counts(targets, sources, *torch.tensor(processes.told(mine)).unbind(1))
-    chosen, refused = choose(plan, counts, rows)
+    chosen, refused = choose(plan, counts, rows, against)
     name = partition if isinstance(partition, str) else "ids"
     return Shard(graph, processes, parts, own, away, Report(chosen, name, counts, rows, refused))
 
@@ -113,7 +119,7 @@ class Shard(EdgeTensors):
 
     def __init__(
         self,
-        graph: AttentionGraph,
+        graph: AttentionGraph | EdgeFiles,
         processes: Processes,
         parts: list[Tensor],
         own: OwnEdges,
@@ -123,7 +129,7 @@ class Shard(EdgeTensors):
         self.processes, self.report, self._memo = processes, report, {}
         self.owned, self.owned_sources = (torch.nonzero(part == processes.rank).flatten() for part in parts)
         self._every = [Every(processes, part) for part in parts]
-        if report.plan == "heads":
+        if report.plan == "heads" and isinstance(graph, AttentionGraph):
             self._plan: Halo | Heads = Heads(EdgeTensors(graph), processes, *self._every)
             self.edges = torch.arange(graph.num_edges)
         else:
@@ -229,7 +235,13 @@ class Halo:
 
 
 def _halo(
-    graph: AttentionGraph, processes: Processes, part: Tensor, own: OwnEdges, away: Tensor, every: Every, plan: str
+    graph: AttentionGraph | EdgeFiles,
+    processes: Processes,
+    part: Tensor,
+    own: OwnEdges,
+    away: Tensor,
+    every: Every,
+    plan: str,
 ) -> tuple[Tensor, Halo]:
     """The numbers of own edges, ascending, and the plan: columns are own sources, then those of others by owner."""
     owned = torch.nonzero(part == processes.rank).flatten()
@@ -243,9 +255,7 @@ def _halo(
         wanted, sent = processes.ids(away, received)
         exchange = Asked(processes, place[wanted], sent, received, owned.numel())
     place[away] = owned.numel() + torch.arange(away.numel())
-    edges, order = torch.sort(own.edge)
-    layout = EdgeLayout(own.ptr, place[own.source], torch.argsort(order), torch.arange(own.ptr.numel() - 1))
-    local = EdgeTensors.of(layout, owned.numel() + away.numel(), graph.device)
-    local.names = own.edge.to(graph.device, local._by_target[2].dtype)
+    device = graph.device if isinstance(graph, AttentionGraph) else torch.device("cpu")
+    edges, local = local_edges(own, place[own.source], owned.numel() + away.numel(), device)
     local.agreed = processes.first
     return edges, Halo(local, exchange)

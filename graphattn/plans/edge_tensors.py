@@ -123,4 +123,4 @@ class EdgeTensors:
         return self
 
     def __repr__(self) -> str:
-        return f"EdgeTensors({self.num_sources} sources -> {self.num_targets} targets, {self.num_edges} edges)"
+        return f"{self.name}({self.num_sources} sources -> {self.num_targets} targets, {self.num_edges} edges)"

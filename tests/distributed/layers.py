@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -9,7 +10,7 @@ from torch import nn
 from traffic import Traffic
 
 import graphattn as ga
-from graphattn.distributed import mean, shard
+from graphattn.distributed import EdgeFiles, knn_parts, mean, shard
 from graphattn.distributed.paper import on_paper as paper
 from graphattn.errors import GraphAttnError
 
@@ -125,6 +126,17 @@ alpha = ga.attention(given, given, given, own, return_weights=True).weights.alph
 whole = X.unflatten(1, (4, 6))
 wanted = ga.attention(whole, whole, whole, GRAPH, backend="edges", return_weights=True).weights.alpha[own.edges]
 told("weights", apart=everywhere(float((alpha - wanted).abs().max()))[0], edges=own.num_edges, report=str(own))
+folder = [tempfile.mkdtemp()]
+dist.broadcast_object_list(folder)
+if RANK == 0:
+    knn_parts(POS.numpy(), 5, f"{folder[0]}/edges", parts=7)
+dist.barrier()
+mine = shard(EdgeFiles(f"{folder[0]}/edges"))
+wanted = ga.attention(whole, whole, whole.flip(0), GRAPH, backend="edges")
+output = ga.attention(mine.scatter(whole), mine.scatter(whole), mine.scatter(whole.flip(0)), mine)
+own_edges = torch.tensor(float(mine.num_edges))
+dist.all_reduce(own_edges)
+told("files", apart=everywhere(float((output - mine.scatter(wanted)).abs().max()))[0], edges=int(own_edges))
 for plan in ("halo", "gather"):
     mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan)
     torch.manual_seed(5)

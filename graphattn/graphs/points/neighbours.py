@@ -87,7 +87,8 @@ def knn(
             continue
         neighbours = nearest(*parts(points, query_points, cloud), min(need, there))
         if alone:
-            neighbours = _self_first(neighbours)[:, self_found:]
+            queries_here = torch.arange(neighbours.shape[0], device=neighbours.device)
+            neighbours = self_first(neighbours, queries_here)[:, self_found:]
         neighbours = neighbours[:, ::step]
         target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device).repeat_interleave(
             neighbours.shape[1]
@@ -189,9 +190,8 @@ def given(
     return points, targets, query_points, (query_points.shape[0], points.shape[0])
 
 
-def _self_first(neighbours: Tensor) -> Tensor:
-    """Move the target itself to the front, or replace the farthest by it; int64 (n, K), in place."""
-    own = torch.arange(neighbours.shape[0], device=neighbours.device)
+def self_first(neighbours: Tensor, own: Tensor) -> Tensor:
+    """Move the target itself, ``own`` (n,), to the front, or replace the farthest by it; int64 (n, K), in place."""
     rows = torch.nonzero(neighbours[:, 0] != own).flatten()  # another point at the same position comes first
     if rows.numel():
         others = neighbours[rows] != own[rows, None]

@@ -1,0 +1,221 @@
+"""Graphs larger than memory: the edges into each part of the targets lie in files, and are read part by part."""
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..arguments import whole
+from ..convert.files._guard import PathLike, open_regular, read
+from ..convert.files._npy import open_archive, read_entries
+from ..convert.files._replace import replace_file, save_page
+from ..errors import GraphError, LoaderError, OptionError
+from ..graph import AttentionGraph
+from ..graph.advice import no_graph
+from ..graph.sort import offsets
+from ..plans.edge_tensors import EdgeTensors
+from .fingerprint import hashed
+from .own import OwnEdges, edges_into, local_edges
+from .partition import partition_of
+
+_INDEX = "edges.json"
+_ARRAYS = ("target", "degree", "source", "edge")
+
+
+class Part(EdgeTensors):
+    """Some targets of a graph and the edges into them, over the sources that these read.
+
+    ``layer(x[part.targets], part, context=x[part.sources])`` gives the outputs of its targets, bit for bit those of the
+    whole graph on backend ``edges`` from the same queries, keys and values. Biases and edge features are those of its
+    edges, ``bias[part.edges]``; dropout of one seed drops the edges that it drops in the whole graph.
+
+    Attributes:
+        targets: Their numbers in the whole graph, int64 (T_p,), ascending.
+        sources: The sources that they read, int64 (S_p,), ascending, each once.
+        edges: The numbers of its edges in the whole graph's order, int64 (E_p,), ascending.
+    """
+
+    name = "Part"
+
+    def __init__(self, targets: Tensor, own: OwnEdges) -> None:
+        self.targets, self._memo = targets, {}
+        self.sources, column = torch.unique(own.source, return_inverse=True)
+        self.edges, local = local_edges(own, column, self.sources.numel(), torch.device("cpu"))
+        self._by_target, self._by_source, self.names = local._by_target, local._by_source, local.names
+
+    @property
+    def positions(self) -> tuple[Tensor, Tensor]:
+        """The numbers of targets and of sources in the whole graph."""
+        return self.targets, self.sources
+
+
+class EdgeFiles:
+    """A graph in a folder, written by :func:`save_parts` or :func:`knn_parts`: ``for part in graph`` reads a part.
+
+    :func:`shard` takes it as its graph, and each process reads the parts that it owns.
+
+    Attributes:
+        num_targets: T; ``num_sources`` S, ``num_edges`` E.
+
+    Raises:
+        LoaderError: If the folder holds no graph, or not the whole of it; a part, if its files have changed.
+    """
+
+    def __init__(self, folder: PathLike) -> None:
+        self.folder = Path(folder)
+        path = self.folder / _INDEX
+        if not path.is_file():
+            raise LoaderError(f"{path}: expected the edges of a graph, got no such file. Try: save_parts.")
+        try:
+            told = json.loads(bytes(read(path).data))
+            sizes = (told["targets"], told["sources"], told["edges"])
+            self.num_targets, self.num_sources, self.num_edges = (whole(size, "a size", 0) for size in sizes)
+            self.hashes = [whole(part, "a hash") for part in told["parts"]]
+        except (ValueError, KeyError, TypeError) as error:
+            got = f"{type(error).__name__}: {error}"
+            raise LoaderError(f"{path}: expected what save_parts writes, got {got}. Try: save_parts again.") from None
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def __iter__(self) -> Iterator[Part]:
+        return (self[part] for part in range(len(self)))
+
+    def __getitem__(self, part: int) -> Part:
+        part = range(len(self))[part]
+        return Part(*self.read(part))
+
+    def read(self, part: int) -> tuple[Tensor, OwnEdges]:
+        """Targets of a part, and the edges into them."""
+        target, degree, source, edge = self._arrays(part, *_ARRAYS)
+        fits = degree.numel() == target.numel() and int(degree.sum()) == source.numel() == edge.numel()
+        if not fits or _hash(target, degree, source, edge) != self.hashes[part]:
+            raise LoaderError(
+                f"{self.path(part)}: expected the edges that were written, got others. Try: save_parts again."
+            )
+        return target, OwnEdges(offsets(degree), source, edge)
+
+    def partition(self, processes: int) -> Tensor:
+        """The process of each target, int32 (T,), if each owns consecutive parts."""
+        owner = torch.empty(self.num_targets, dtype=torch.int32)
+        for part in range(len(self)):
+            owner[self._arrays(part, "target")[0]] = part * processes // len(self)
+        return owner
+
+    def into(self, process: int, processes: int) -> OwnEdges:
+        """The edges into the targets that a process owns by :meth:`partition`."""
+        mine = [self.read(part) for part in range(len(self)) if part * processes // len(self) == process]
+        targets = torch.cat([target for target, _ in mine]) if mine else torch.empty(0, dtype=torch.int64)
+        edges = [own for _, own in mine] or [OwnEdges(torch.zeros(1, dtype=torch.int64), *[targets] * 2)]
+        ptr = offsets(torch.cat([own.ptr.diff() for own in edges]))
+        return OwnEdges(ptr, torch.cat([own.source for own in edges]), torch.cat([own.edge for own in edges])).rows(
+            torch.argsort(targets)
+        )
+
+    def __repr__(self) -> str:
+        sizes = f"{self.num_sources} sources -> {self.num_targets} targets, {self.num_edges} edges"
+        return f"EdgeFiles({sizes}, in {len(self)} parts)"
+
+    def path(self, part: int) -> Path:
+        """The file of a part, .npz."""
+        return _path(self.folder, part)
+
+    def _arrays(self, part: int, *names: str) -> list[Tensor]:
+        path, most = self.path(part), 1 << 40
+        with open_regular(path, most) as file:
+            arrays = read_entries(str(path), open_archive(str(path), file, most)[0], names)
+        return [torch.from_numpy(array.astype(np.int64)) for array in arrays.values()]
+
+
+def save_parts(
+    graph: AttentionGraph, folder: PathLike, parts: int, partition: Any = "contiguous", *, pos: Any = None
+) -> EdgeFiles:
+    """Write a graph into a folder in parts of its targets. Those of a rule are listed one after another.
+
+    Args:
+        graph: Any graph.
+        folder: A new or empty folder.
+        parts: Number of parts.
+        partition: "contiguous", "rcb" of ``pos`` (T, d), or the part of each target, as in :func:`shard`.
+        pos: Coordinates for "rcb".
+
+    Raises:
+        OptionError: If the partition does not fit the graph, or the folder is not empty.
+        LoaderError: If a file cannot be written.
+
+    Example:
+        >>> import tempfile, torch, graphattn as ga
+        >>> graph, x = ga.graphs.sliding_window(50, 5), torch.randn(50, 2, 4)
+        >>> whole, y = ga.attention(x, x, x, graph, backend="edges"), torch.empty_like(x)
+        >>> for part in ga.distributed.save_parts(graph, tempfile.mkdtemp(), 3):
+        ...     y[part.targets] = ga.attention(x[part.targets], x[part.sources], x[part.sources], part)
+        >>> torch.equal(y, whole)
+        True
+    """
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
+    parts = whole(parts, "parts", 1, below=10**5)
+    owner = partition_of(partition, graph.num_targets, parts, pos, grid=graph.edges.grid)
+
+    def of_parts() -> Iterator[tuple[Tensor, OwnEdges]]:
+        for part in range(parts):
+            targets = torch.nonzero(owner == part).flatten()
+            yield targets, edges_into(graph, targets)
+
+    return write(folder, (graph.num_targets, graph.num_sources), of_parts())
+
+
+def write(folder: PathLike, sizes: tuple[int, int], parts: Iterable[tuple[Tensor, OwnEdges]]) -> EdgeFiles:
+    """Write targets and the edges into them; the index comes last, so that a folder is whole or no graph."""
+    path, hashes, edges = empty_folder(folder), [], 0
+    for part, (targets, own) in enumerate(parts):
+        degree = own.ptr.diff()
+        hashes.append(_hash(targets, degree, own.source, own.edge))
+        edges += own.source.numel()
+        arrays = {name: _small(x) for name, x in zip(_ARRAYS, (targets, degree, own.source, own.edge), strict=True)}
+        replace_file(_path(path, part), partial(_save, arrays))
+    told = {"targets": sizes[0], "sources": sizes[1], "edges": edges, "parts": hashes}
+    save_page(path / _INDEX, json.dumps(told))
+    return EdgeFiles(path)
+
+
+def empty_folder(folder: PathLike) -> Path:
+    """A folder that is made, or empty."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not any(path.iterdir()):
+            return path
+    except OSError as error:
+        raise OptionError(f"folder must be one that can be made, got {path}: {error.strerror}") from None
+    raise OptionError(f"folder must be new or empty, got {path}, which holds files; pass another")
+
+
+def refuse_listed(graph: EdgeFiles, partition: Any, pos: Any, source_partition: Any) -> None:
+    """Refuse arguments of :func:`shard` that make another partition than that of the files."""
+    if partition != "contiguous" or pos is not None or source_partition is not None:
+        raise OptionError("partition, pos and source_partition must be left out: edges in files have a partition")
+    if graph.num_targets != graph.num_sources:
+        sizes = f"{graph.num_sources} sources and {graph.num_targets} targets"
+        raise GraphError(f"edges in files are shared if sources and targets are the same nodes, got {sizes}")
+
+
+def _hash(*arrays: Tensor) -> int:
+    return hashed(torch.cat(arrays))
+
+
+def _save(arrays: dict[str, np.ndarray], file: BinaryIO) -> None:
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _path(folder: Path, part: int) -> Path:
+    return folder / f"part_{part:05}.npz"
+
+
+def _small(x: Tensor) -> np.ndarray:
+    return x.numpy().astype(np.int32 if not x.numel() or int(x.max()) < 2**31 else np.int64)
