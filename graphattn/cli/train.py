@@ -2,6 +2,7 @@
 
 import json as words
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Optional
@@ -242,6 +243,8 @@ def _values(text: str) -> tuple[int, ...]:
 def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
     """Of the values that are not ignored: words with commas between them, or lines of a file, ``2 ground``."""
     if not os.path.isfile(text):
+        if os.path.dirname(text) or re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()):
+            raise OptionError(f"--names must be names with commas between them, or a file; no file {text!r} is there")
         return tuple(word.strip() for word in text.split(",") if word.strip())
     with open(text, encoding="utf-8-sig") as file:
         lines = [line.replace(",", " ", 1).split(maxsplit=1) for line in file if line.strip()]

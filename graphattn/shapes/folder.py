@@ -174,8 +174,12 @@ class ShapeFolder(Dataset):
     def _labelled(self, item: Item, shape: Shape) -> None:
         """Give a shape its ``y`` from the property that is the label, without the values that are none."""
         plain = {plain_name(name): name for name in (*shape.keys(), "y", "face_y")}
-        names = ("y", "face_y", plain.get("label", ""), plain.get("classification", ""))
-        found = next((name for name in (names if self.label is None else (self.label,)) if name in shape), "")
+        usual = ("y", "face_y", plain.get("label", ""))
+        names: tuple[str, ...] = (*usual, plain.get("classification", ""))
+        if self.label is not None:
+            names = (self.label, plain.get(plain_name(self.label), ""))
+            names += usual if plain_name(self.label) == "label" else ()  # as loaders name it
+        found = next((name for name in names if name in shape), "")
         if not found:
             seen = ", ".join(name for name, _ in shape.items() if name not in ("pos", "face")) or "none"
             fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"

@@ -59,17 +59,26 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """A state dict of a .safetensors or of torch, without code."""
+    """A state dict of a .safetensors or of torch, or one within the state of a loop, without code."""
     if not path.is_file():
         raise LoaderError(f"{path}: expected a state dict or the folder of a trained run, got no such file.")
+    fix = "what model.state_dict() gives, saved by torch or safetensors"
     try:
         if path.suffix == ".safetensors":
             return dict(safetensors().load_file(path))
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-        return {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
+        held = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        got = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
-        raise LoaderError(f"{path}: expected a state dict of tensors, got: {got}. Try: safetensors.") from None
+        words = str(error).partition("\n")[0][:80]
+        got = words if " " in words else "a file that torch does not read"
+        raise LoaderError(f"{path}: expected a state dict of tensors, got: {got}. Try: {fix}.") from None
+    for name in ("state_dict", "model_state_dict", "model"):
+        if isinstance(held, dict) and isinstance(held.get(name), dict):
+            held = held[name]
+    tensors = {name: x for name, x in held.items() if isinstance(x, Tensor)} if isinstance(held, dict) else {}
+    if not tensors:
+        got = f"a dict of {', '.join(map(str, held))[:80]}" if isinstance(held, dict) else f"a {type(held).__name__}"
+        raise LoaderError(f"{path}: expected a state dict of tensors, got: {got}. Try: {fix}.")
+    return {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in tensors.items()}
 
 
 def _digest(tensors: dict[str, Tensor], told: dict[str, Any]) -> str:

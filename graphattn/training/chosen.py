@@ -33,7 +33,7 @@ def task_of(
     """The task that the labels of those shapes define; ``balance`` weights classes by their frequency.
 
     Raises:
-        LoaderError: If points have labels in another number than there are points.
+        LoaderError: If points have labels in another number than there are points, or all labels are of one class.
     """
     labels = [shapes.labels[number] for number in numbers]
     shape_wise = name == "classify" or (name == "regress" and all(len(label) == 1 for label in shapes.labels))
@@ -41,6 +41,11 @@ def task_of(
     check_labels(shapes, readout, elements)
     if name != "regress":
         count = torch.bincount(torch.cat([label[label >= 0] for label in labels]), minlength=len(shapes.classes))
+        there = [shapes.classes[int(number)] for number in count.nonzero()]
+        if len(there) < 2:
+            got = f"only {there[0]!r} in the part to train"
+            fix = "shapes of another class, or other labels (--label)"
+            raise LoaderError(f"{shapes.root}: expected labels of two classes or more, got {got}. Try: {fix}.")
         unequal = name == "segment" and float(count.max()) > _UNEQUAL * float(count[count > 0].min())
         weights = weights_of(count) if balance or (balance is None and unequal) else ()
         return TASKS[name](readout, shapes.classes, weights=weights)

@@ -24,7 +24,7 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
         first run, and their mean ``difference`` with its 95 % interval ``low``, ``high``.
 
     Raises:
-        OptionError: If they are fewer than two, or of different tasks.
+        OptionError: If they are fewer than two, of different tasks, or have held out nothing.
         LoaderError: If one has no result yet.
     """
     made = [Run.load(path) for path in runs]
@@ -36,6 +36,9 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
     for run, result in zip(made, told, strict=True):
         if (run.task.name, run.task.classes) != (first.task.name, first.task.classes):
             raise OptionError(f"runs must be of one task and its classes, got {first.path} and {run.path}")
+        if result.get("part") != "test":
+            said = "its scores are of shapes that it was trained or chosen on"
+            raise OptionError(f"runs must have held out shapes (--test), got {run.path}: {said}")
         metric = run.task.metric
         row: dict[str, Any] = {"run": str(run.path), "model": run.model, "reads": ", ".join(run.inputs.features)}
         row |= {"epochs": run.schedule.epochs, "metric": metric, "score": result["scores"][metric]}

@@ -96,12 +96,18 @@ def evaluated(
 
 
 def votes_of(
-    model: nn.Module, run: Run, folder: Any, numbers: list[int], votes: int = 1, like: Prepared | None = None
+    model: nn.Module,
+    run: Run,
+    folder: Any,
+    numbers: list[int],
+    votes: int = 1,
+    like: Prepared | None = None,
+    first: Prepared | None = None,
 ) -> list[Tensor]:
-    """Answers of a model for some shapes, of all their points; of scenes the mean over votes."""
+    """Answers of a model for some shapes, of all their points; of scenes the mean over votes, the ``first`` made."""
     total: list[Tensor] = []
     for vote in range(whole(votes, "votes", 1) if run.inputs.grid else 1):
-        data = prepared(run, folder, numbers, like=like, vote=vote)
+        data = first if first is not None and not vote else prepared(run, folder, numbers, like=like, vote=vote)
         run.check(data.static(0), data.name(0))
         answers = answers_of(model, run.task, data, run.schedule)[0]
         if isinstance(data.folder, Scenes):

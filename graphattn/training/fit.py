@@ -70,7 +70,7 @@ def _learned(run: Run, shapes: ShapeFolder, train: Prepared, val: Prepared, phas
         tell(Progress("begin", 0.0, started))
     if (run.path / CHECKPOINT).is_file():
         training.load(*run.state(run.path / CHECKPOINT), run.path / CHECKPOINT)
-    elif not started:
+    else:
         some = train.numbers[:: max(1, len(train) // 16)]
         few = Prepared(train.folder, some, run.inputs, like=train)
         x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)

@@ -18,7 +18,7 @@ def chosen(result: Any) -> list[int]:
     task = result.task
     errors = []
     for answer, label in zip(result.answers, result.labels, strict=True):
-        wrong = task.errors(task.predictions(answer), label).mean()
+        wrong = task.error(task.predictions(answer), label)
         doubt = 1 - answer.amax(-1).mean() if task.classes else torch.zeros(())
         errors.append(float(wrong + 0.1 * doubt))
     order = sorted(range(len(errors)), key=lambda number: -errors[number])
@@ -34,8 +34,9 @@ def gallery(result: Any, numbers: list[int]) -> str:
 def _of_points(result: Any, number: int) -> tuple[bytes, str]:
     task, label = result.task, result.labels[number]
     prediction = task.predictions(result.answers[number])
-    wrong = float(task.errors(prediction, label).mean())
-    said = f"{wrong:.1%} wrong" if task.classes else f"wrong by {wrong:.3g} on average"
+    wrong = float(task.error(prediction, label))
+    known = f" of {int((label >= 0).sum()):,} labels" if task.classes else ""
+    said = f"{wrong:.1%}{known} wrong" if task.classes else f"wrong by {wrong:.3g} on average"
     shape = result.data.folder[result.data.numbers[number]]
     if result.data.inputs.elements == "edges":
         label, prediction = (at_vertices(shape, values) for values in (label, prediction))

@@ -61,7 +61,7 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
 def notes(run: Run, result: "Evaluation") -> list[str]:
     """Lines for the terminal and the page."""
     task, scores = result.task, result.scores
-    lines: list[str] = []
+    lines = [words for words in run.unlike_start() if "held out" in words]
     iou: dict[str, Any] = scores.get("iou", {})
     for name, value in iou.items():
         if value == 0 and scores["labels"][name]:

@@ -5,6 +5,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from ..arguments import several
 from ..convert.files._guard import PathLike
-from ..convert.files._replace import save_page
+from ..convert.files._replace import replace_file, save_page
 from ..errors import OptionError
 from ..shapes import Shape, load, save
 from ..shapes.files.las import add_fields
@@ -26,6 +27,8 @@ from .ranges import Ranges, load_ranges, unlike, warn_of
 from .run import Run, make_folder
 from .scenes import prepared
 from .tasks import Task
+
+_ROWS = 1 << 16  # that are text at once
 
 
 def predict(run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: int = 1) -> list[dict[str, Any]]:
@@ -78,7 +81,7 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: i
             told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
         else:
             if not las:
-                save_page(folder / f"{name}.csv", _table(_columns(made.task), [_row(made.task, a) for a in answers]))
+                replace_file(folder / f"{name}.csv", partial(_write_rows, made.task, answers))
             told[made.inputs.elements or "points"] = len(answers)
         lines.append(told)
         columns = ["written" if name in ("ply", "las") else name for name in lines[0]]
@@ -120,9 +123,9 @@ def _answers(
     own = Shape({key: _float(value) for key, value in shape.items() if key != "y"})
     if made.inputs.grid:
         one = _Single(own, name)
-        data = prepared(made, one, [0])
+        data = prepared(made, one, [0], vote=0)
         odd = unlike(ranges, made.inputs, data.static(int(data.sizes.argmax())))
-        return votes_of(model, made, one, [0], votes)[0], odd
+        return votes_of(model, made, one, [0], votes, first=data)[0], odd
     data = made.inputs(own, name)
     made.check(data, name)
     odd = unlike(ranges, made.inputs, data)
@@ -178,6 +181,19 @@ def _row(task: Task, answer: Tensor) -> list[Any]:
     shares = [round(float(share), 6) for share in answer]
     best = int(answer.argmax())
     return [task.classes[best], shares[best], *shares]
+
+
+def _write_rows(task: Task, answers: Tensor, file: Any) -> None:
+    """A line for each of many answers, in pieces: as text they are ten times as large."""
+    file.write(_table(_columns(task), []).encode())
+    names = [_table([name], []).rstrip("\n") for name in task.classes]
+    line = "%s" + ",%.6f" * (1 + len(names)) + "\n" if names else "%r\n"
+    for part in answers.split(_ROWS):
+        columns = [part.tolist()]
+        if names:
+            best, number = part.max(1)
+            columns = [[names[each] for each in number.tolist()], best.tolist(), *part.T.tolist()]
+        file.write("".join(line % row for row in zip(*columns, strict=True)).encode())
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> str:

@@ -37,7 +37,7 @@ PARTS = ("train", "val", "test")
 SAID = {
     "perceptron": "a perceptron without edges",
     "random": "degree-matched random graphs",
-    "forest": "a random forest on local covariances",
+    "forest": "a random forest",
 }
 
 
@@ -193,11 +193,41 @@ class Run:
         tensors = read_tensors(path / MODEL if path.is_dir() else path)
         own = model.state_dict()
         fit = {name: x for name, x in tensors.items() if name in own and own[name].shape == x.shape}
+        new = [name for name in own if name not in fit]
+        sizes = {name: tuple(own[name].shape) for name in new}
+        other = [f"{name} {sizes[name]}, there {tuple(tensors[name].shape)}" for name in new if name in tensors]
         if not fit:
-            raise LoaderError(f"{path}: expected parameters of {self.model}, got none that fit. Try: its own options.")
+            got = other[0] if other else f"{len(tensors):,} others"
+            fix = "the model and the options that it was trained with"
+            raise LoaderError(f"{path}: expected parameters of {self.model}, got {got}. Try: {fix}.")
         model.load_state_dict(own | fit)
-        new = ", ".join(name for name in own if name not in fit)
-        return model, f"starts from {path}: {len(fit)} of {len(own)} tensors" + (f"; new: {new[:200]}" if new else "")
+        rest = [f"{name} {sizes[name]}" for name in new if name not in tensors]
+        lines = [f"starts from {path}: {len(fit)} of {len(own)} tensors"]
+        lines += [f"of another size: {'; '.join(other)[:300]}"] if other else []
+        lines += [f"new: {', '.join(rest)[:300]}"] if rest else []
+        return model, "\n  ".join(lines + self.unlike_start())
+
+    def unlike_start(self) -> list[str]:
+        """How the run that this one starts from differs, in words: its settings, and what it was trained on."""
+        if not self.start or not Path(self.start, "run.json").is_file():
+            return []
+        first, words = Run.load(self.start), []
+        pairs = [
+            {**asdict(one.inputs), **one.options, "classes": one.task.classes, "seed": one.schedule.seed}
+            for one in (self, first)
+        ]
+        keys = [key for key in dict.fromkeys((*pairs[0], *pairs[1])) if pairs[0].get(key) != pairs[1].get(key)]
+        if keys:
+            words.append(
+                f"otherwise than there: {', '.join(f'{k}={pairs[0].get(k)} ({pairs[1].get(k)})' for k in keys)}"
+            )
+        seen = {first.files[name] for name in first.split["train"]}
+        held = [name for part in ("val", "test") for name in self.split[part]]
+        many = sum(self.files[name] in seen for name in held)
+        if many:
+            same = "the same seed and shares hold out the same"
+            words.append(f"{first.path} was trained on {many:,} of the {len(held):,} shapes held out here: {same}")
+        return words
 
     def trained_model(self) -> nn.Module:
         """With the best parameters so far.

@@ -40,7 +40,10 @@ def standardized(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def measure(model: nn.Module, x: Tensor, shape: Hierarchy) -> None:
-    """Take means and deviations from what the layers read of these shapes; features that are constant stay as large."""
+    """Take means and deviations from what the layers read of these shapes; features that are constant stay as large.
+
+    Layers that have some, those of the model that this one starts from, keep them.
+    """
 
     def take(layer: Any, given: tuple[Tensor]) -> None:
         values = given[0].flatten(0, -2).double()
@@ -51,7 +54,8 @@ def measure(model: nn.Module, x: Tensor, shape: Hierarchy) -> None:
         layer.mean.copy_(values.mean(0))
         layer.deviation.copy_(torch.where(constant, 1.0, deviation))
 
-    hooks = [part.register_forward_pre_hook(take) for part in model.modules() if isinstance(part, Standard)]
+    layers = [part for part in model.modules() if isinstance(part, Standard)]
+    hooks = [layer.register_forward_pre_hook(take) for layer in layers if not layer.mean.any()]
     model.eval()(x, shape)
     for hook in hooks:
         hook.remove()

@@ -67,8 +67,8 @@ class Task(ABC):
         """Classes int64 (...,), or numbers."""
 
     @abstractmethod
-    def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
-        """Of each, from 0: 1 for a wrong class, or the distance from the number; 0 where there is no label."""
+    def error(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """The share of labels for which another class is taken, or the mean distance from the numbers."""
 
     @abstractmethod
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
@@ -94,8 +94,9 @@ class _Classes(Task):
     def predictions(self, answers: Tensor) -> Tensor:
         return answers.argmax(-1)
 
-    def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
-        return ((prediction != y) & (y >= 0)).float()
+    def error(self, prediction: Tensor, y: Tensor) -> Tensor:
+        known = y >= 0
+        return (prediction != y)[known].sum() / known.sum().clamp(min=1)
 
     def weight(self, output: Tensor) -> Tensor | None:
         """Of each class in the loss."""
@@ -181,8 +182,8 @@ class Regress(Task):
     def predictions(self, answers: Tensor) -> Tensor:
         return answers
 
-    def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
-        return (prediction - y).abs()
+    def error(self, prediction: Tensor, y: Tensor) -> Tensor:
+        return (prediction - y).abs().mean()
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
         spread = float(torch.cat(labels).double().var(correction=0))

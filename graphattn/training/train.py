@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import device as device_here
-from ..arguments import one_of, whole
+from ..arguments import function, one_of, whole
 from ..convert.files._guard import PathLike
 from ..errors import LoaderError, OptionError
 from ..shapes import ShapeFolder
@@ -121,6 +121,7 @@ def train(
     """
     safetensors()
     _in_one_process()
+    both = _told(tell, on_epoch)
     whole(seed, "seed", 0)
     shapes = ShapeFolder(folder, task=task, classes=names, label=label, ignore=ignore)
     if names is not None and shapes.task != "segment":
@@ -170,10 +171,15 @@ def train(
     run.first_model()  # refuses wrong options before anything is written
     with run.alone():
         run.save()
-        return fit(run, shapes, _told(tell, on_epoch))
+        return fit(run, shapes, both)
 
 
 def _told(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | None) -> Tell:
+    if tell is not None:
+        function(tell, "tell", "progress")
+    if on_epoch is not None:
+        function(on_epoch, "on_epoch", "line")
+
     def both(progress: Progress) -> None:
         if tell is not None:
             tell(progress)
@@ -210,6 +216,7 @@ def resume(
     """
     safetensors()
     _in_one_process()
+    both = _told(tell, on_epoch)
     run = Run.load(out)
     if device is not None:
         run = replace(run, schedule=replace(run.schedule, device=device))
@@ -219,4 +226,4 @@ def resume(
     same_files(shapes, run.files)
     check_labels(shapes, run.task.readout, run.inputs.elements)
     with run.alone():
-        return fit(run, shapes, _told(tell, on_epoch))
+        return fit(run, shapes, both)

@@ -121,8 +121,11 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
     asked = truth.astype(np.int64) >= 0
     wrong = (truth != prediction) & asked
     rgb = np.where(wrong[:, None], rgb_of(WRONG[1]), rgb_of(WRONG[0]))
+    rgb[~asked] = rgb_of(MISSING)
     share = wrong.sum() / max(1, asked.sum())
-    return Colouring("error", rgb, (("right", WRONG[0]), ("wrong", WRONG[1])), None, (f"Wrong: {share:.1%}.",))
+    without = () if asked.all() else (("no label", MISSING),)
+    labels = (("right", WRONG[0]), ("wrong", WRONG[1]), *without)
+    return Colouring("error", rgb, labels, None, (f"Wrong: {share:.1%}.",))
 
 
 def _labelled(labels: NDArray[np.int64], name: str, names: Any) -> Colouring:

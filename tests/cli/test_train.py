@@ -74,6 +74,7 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
         assert told["classes"] == ["lower", "upper part"]
     assert "--label NAME" in shell.error(f"train {folder} --out {tmp_path / 'no'}")
     assert "--ignore must be whole numbers" in shell.error(f"train {folder} --out {tmp_path / 'no'} --ignore -1")
+    assert "no file 'nofile.txt' is there" in shell.error(f"train {folder} --out {tmp_path / 'no'} --names nofile.txt")
     assert shell.json(f"evaluate {tmp_path / '1'} {folder}")["part"] == "test"
     done = shell(f"predict {tmp_path / '1'} {folder / '0.ply'} --out {tmp_path / 'out'}")
     assert done.stdout.endswith(f"-> {tmp_path / 'out' / '0.ply'}\n")

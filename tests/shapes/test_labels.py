@@ -27,6 +27,13 @@ def test_the_error_lists_the_properties_that_were_seen(tmp_path):
         ShapeFolder(tmp_path / "a", label="sort")
 
 
+@pytest.mark.parametrize("name", ["label", "Label", "My_Class", "my_class", "scalar_My_Class"])
+def test_the_name_of_the_label_is_found_as_the_file_or_its_loader_has_it(tmp_path, name):
+    for number in range(2):
+        scan(tmp_path / "a", f"{number}.ply", "label" if name.lower() == "label" else "My_Class")
+    assert ShapeFolder(tmp_path / "a", label=name)[0].y.tolist() == [2, 2, 5, 5, 6, 0, 2]
+
+
 def test_any_property_is_the_label_and_ignored_values_are_none(tmp_path):
     for number in range(3):
         scan(tmp_path / "a", f"{number}.ply", "kind", scalar_Class=torch.tensor([1.0, 2, 0, 1, 1, 1, 1]))

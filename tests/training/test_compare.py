@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from shape_folders import QUICK
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
+from graphattn.training.checkpoint import read_tensors
 from graphattn.training.loop import Schedule, Training
 
 
@@ -40,7 +42,7 @@ def test_a_run_starts_from_another_and_says_what_is_new(classes, tmp_path):
         own = load_file(tmp_path / name / "model.safetensors")
         same = [torch.equal(own[key], first[key]) for key in own]
         assert same.count(False) == (name == "c")
-    assert any("; new: head.last.weight" in line for line in words)
+    assert any("of another size: head.last.weight (2, 8), there (5, 8)" in line for line in words)
     (tmp_path / "odd.pt").write_bytes(b"no tensors")
     for start, match in (("none", "no such file"), ("odd.pt", "expected a state dict of tensors")):
         with pytest.raises(LoaderError, match=match):
@@ -110,3 +112,38 @@ def test_half_precision_learns_nearly_the_same(classes, tmp_path, monkeypatch):
     assert losses[0]["loss"] != losses[1]["loss"]
     with pytest.raises(OptionError, match=r"average must be a number in \[0, 1\)"):
         Schedule(1, 1, average=1.0)
+
+
+def test_a_start_says_sizes_settings_and_what_it_has_seen(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "a", **QUICK)
+    words, still = [], {**QUICK, "lr": 1e-30, "weight_decay": 0.0, "start": tmp_path / "a"}
+    how = {**still, "seed": 1, "features": ("distance",), "tell": lambda progress: words.append(progress.words)}
+    result = ga.training.train(classes, tmp_path / "b", **how)
+    (line,) = (line for line in words if line.startswith("starts from"))
+    assert re.search(r"embedding.first.weight \(\d+, 1\), there \(\d+, 8\)", line)
+    assert "seed=1 (0)" in line
+    assert "features=('distance',) (('distance', 'outward', 'spread'))" in line
+    assert any("was trained on" in note for note in result.notes)
+    other = load_file(tmp_path / "b" / "model.safetensors")
+    assert float(other["embedding.first.mean"].abs().sum()) > 0  # measured, as no other run's fit
+    assert not ga.training.train(classes, tmp_path / "c", **still).notes
+    with pytest.raises(LoaderError, match=r"parameters of perceptron, got .*Try: the model"):
+        ga.training.train(classes, tmp_path / "d", model="perceptron", **{**still, "model_options": {}})
+
+
+@pytest.mark.parametrize("name", ["state_dict", "model"])
+def test_a_state_dict_within_the_state_of_a_loop_is_read(tmp_path, name):
+    torch.save({name: {"module.a": torch.ones(2)}, "epoch": 3}, tmp_path / "loop.pt")
+    assert read_tensors(tmp_path / "loop.pt")["a"].tolist() == [1, 1]
+    torch.save({"epoch": 3}, tmp_path / "none.pt")
+    (tmp_path / "words.txt").write_text("hello\n")
+    for file, match in (("none.pt", "got: a dict of epoch"), ("words.txt", "got: a file that torch does not read")):
+        with pytest.raises(LoaderError, match=match):
+            read_tensors(tmp_path / file)
+
+
+def test_runs_that_held_out_nothing_are_not_compared(classes, tmp_path):
+    for name, test in (("a", 0.2), ("b", 0.0)):
+        ga.training.train(classes, tmp_path / name, model="perceptron", epochs=1, control=False, test=test)
+    with pytest.raises(OptionError, match=r"must have held out shapes \(--test\), got .*b"):
+        ga.training.compare([tmp_path / "a", tmp_path / "b"])

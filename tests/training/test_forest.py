@@ -64,7 +64,7 @@ def test_a_forest_is_a_control_that_is_evaluated_again(classes, tmp_path):
     assert Run.load(tmp_path / "run" / "forest").inputs.normals == "pca"
     assert ga.training.evaluate(tmp_path / "run").to_dict() == result.to_dict()
     assert result.controls["forest"].scores["accuracy"] == 1.0
-    assert "a random forest on local covariances, on the same split: 100.0%" in str(result)
+    assert "a random forest, on the same split: 100.0%" in str(result)
     with pytest.raises(OptionError, match="with edges, got model='forest'"):
         ga.training.train(classes, tmp_path / "other", model="forest", control=("random",))
 
@@ -82,6 +82,6 @@ def test_a_model_that_loses_by_more_than_its_interval_says_so():
         answers = [[right.flip(1)] * 30, [right] * many + [right.flip(1)] * (30 - many)]
         model, forest = (Evaluation(task, "test", {}, [], None, one, labels) for one in answers)
         model.controls["forest"] = forest
-        told = notes(SimpleNamespace(model="unet", options={}), model)
-        assert len([line for line in told if "a random forest on local covariances scores more" in line]) == least
+        told = notes(SimpleNamespace(model="unet", options={}, unlike_start=list), model)
+        assert len([line for line in told if "a random forest scores more" in line]) == least
     assert Difference(-0.5, -0.6, -0.4, 9).said == "+0.500 [+0.400, +0.600] less"

@@ -2,11 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from shape_folders import labelled_points, measured_meshes
 
 import graphattn as ga
+from graphattn.errors import LoaderError, OptionError
+from graphattn.training.tasks import Segment
+from graphattn.viz.colours import error_of
 
 PLAIN = {"model": "perceptron", "epochs": 2, "control": False}
 
@@ -118,3 +122,22 @@ def test_units_that_differ_between_files_of_training_and_rare_classes_are_said(t
     ):
         ga.training.train(folder, tmp_path / "run", **how)
     assert "classes of few labels to train on: 2 (1)" in "\n".join(said)
+
+
+def test_labels_of_one_class_and_functions_that_are_none_are_refused(tmp_path, no_page):
+    (tmp_path / "one").mkdir()
+    for number in range(4):
+        ga.save(ga.shapes.Shape(pos=torch.rand(9, 3), label=torch.ones(9).int()), tmp_path / "one" / f"{number}.ply")
+    with pytest.raises(LoaderError, match=r"labels of two classes or more, got only '1' in the part to train"):
+        ga.training.train(tmp_path / "one", tmp_path / "run")
+    for name in ("on_epoch", "tell"):
+        with pytest.raises(OptionError, match=f"{name} must be a function"):
+            ga.training.train(tmp_path / "none", tmp_path / "run", **{name: 3})
+
+
+def test_a_share_wrong_is_one_of_the_labels():
+    task = Segment("node", ("a", "b"))
+    assert float(task.error(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 0, -1, -1]))) == 0.5
+    colours = error_of(np.array([0, 0, -1]), np.array([0, 1, 1]))
+    assert [name for name, _ in colours.labels] == ["right", "wrong", "no label"]
+    assert len(np.unique(colours.rgb, axis=0)) == 3

@@ -10,6 +10,9 @@ from shape_folders import QUICK
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
+from graphattn.training.predict import _write_rows
+from graphattn.training.scenes import Scenes
+from graphattn.training.tasks import Regress, Segment
 
 
 def test_of_shapes_a_class_and_its_probabilities(classes, tmp_path):
@@ -137,3 +140,34 @@ def test_a_ply_keeps_every_property(parts, tmp_path):
     made = ga.load(line["ply"])
     assert torch.equal(made.y, shape.y)
     assert all(torch.equal(made[name], value) for name, value in more.items())
+
+
+@pytest.mark.parametrize("task", [Segment("node", ("a", 'b, "c"')), Regress("node")])
+def test_the_table_of_points_is_written_in_pieces(tmp_path, monkeypatch, task):
+    monkeypatch.setitem(_write_rows.__globals__, "_ROWS", 3)
+    answers = torch.rand(7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    answers = torch.stack((answers, 1 - answers), 1) if task.classes else answers
+    with open(tmp_path / "rows.csv", "wb") as file:
+        _write_rows(task, answers, file)
+    rows = list(csv.reader((tmp_path / "rows.csv").open(newline="")))
+    assert rows[0] == ["prediction", "probability", *task.classes] if task.classes else ["prediction"]
+    assert len(rows) == 8
+    for row, answer in zip(rows[1:], answers, strict=True):
+        if task.classes:
+            assert row[0] == task.classes[int(answer.argmax())]
+            assert list(map(float, row[1:])) == pytest.approx([float(answer.max()), *answer.tolist()], abs=1e-6)
+        else:
+            assert float(row[0]) == float(answer)
+
+
+def test_a_scan_is_thinned_and_cut_once_to_be_predicted(tmp_path, no_page, monkeypatch):
+    (tmp_path / "scans").mkdir()
+    for number in range(3):
+        pos = torch.rand(400, 3, generator=torch.Generator().manual_seed(number))
+        ga.save(ga.shapes.Shape(pos=pos, label=(pos[:, 2] > 0.5).int()), tmp_path / "scans" / f"{number}.ply")
+    ga.training.train(tmp_path / "scans", tmp_path / "run", model="perceptron", grid=0.1, epochs=1, control=False)
+    made, build = [], Scenes.__init__
+    monkeypatch.setattr(Scenes, "__init__", lambda self, *rest: made.append(rest[-1]) or build(self, *rest))
+    for votes in (1, 2):
+        ga.training.predict(tmp_path / "run", [tmp_path / "scans" / "0.ply"], tmp_path / str(votes), votes=votes)
+    assert made == [0, 0, 1]

@@ -243,3 +243,14 @@ def test_masks_of_clouds_are_in_curve_order_and_say_so():
         if queries is None:
             assert order[row] == 13
     assert "Hilbert" not in ga.plot(ga.from_edge_index([[0, 1], [1, 2]], 3, 3), pos[:3]).get_supxlabel()
+
+
+def test_a_stray_vertex_of_no_face_does_not_change_the_frame():
+    pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    face = torch.tensor([[0, 1, 2], [0, 1, 3]]).T
+    far = torch.cat((pos, torch.full((1, 3), 1e4)))
+    limits = []
+    for points in (pos, far):
+        ax = plot_shape(Data(pos=points, face=face)).axes[0]
+        limits.append((*ax.get_xlim(), *ax.get_ylim()))
+    assert limits[0] == pytest.approx(limits[1])

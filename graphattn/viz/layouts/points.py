@@ -115,7 +115,7 @@ class Points(Layout):
 
     def frame(self, near: tuple[Array, float] | None = None) -> tuple[Array, Array]:
         """The lower left and the upper right corner of what is seen on the page; in space the camera is set first."""
-        at = np.concatenate((self.source_at, self.target_at)) if self.two_sets else self.source_at
+        at = np.concatenate((self.source_at, self.target_at)) if self.two_sets else self._drawn
         if self.is_3d:
             self.view = Camera.around(at, *self._camera(near))
         if near is not None:
@@ -139,11 +139,16 @@ class Points(Layout):
         return self.best_camera
 
     @property
+    def _drawn(self) -> Array:
+        """The nodes; of a mesh those that are corners of its faces: a stray vertex is not seen."""
+        return self.source_at if self.faces is None or not len(self.faces) else self.source_at[np.unique(self.faces)]
+
+    @property
     def best_camera(self) -> tuple[float, float]:
         """Elevation and azimuth, degrees, of an eye that sees all: as given, or higher over what is flat."""
         if self.camera is not None:
             return self.camera
-        sides = np.ptp(self.source_at, axis=0) if len(self.source_at) else np.ones(3)
+        sides = np.ptp(self._drawn, axis=0) if len(self.source_at) else np.ones(3)
         return (_ABOVE if sides[2] < 0.3 * min(sides[:2]) else _BESIDE), -62.0
 
 
