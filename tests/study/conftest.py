@@ -6,6 +6,7 @@ import pytest
 from tiny_study import tiny_run
 
 from graphattn import study
+from graphattn.study import picture
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,13 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture
-def no_pictures(monkeypatch):
+def pictures():
+    """For a test that looks at the figures of its own study."""
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(request, monkeypatch):
     """Reports without figures, which take longer than such a study."""
-    monkeypatch.setattr(sys.modules[study.Report.__module__], "save_picture", lambda *given: None)
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr(picture, "draw", lambda report, sheet: None)
+        monkeypatch.setattr(sys.modules[study.Report.__module__], "save_picture", lambda *given: None)

@@ -16,7 +16,6 @@ from graphattn.study import costs, picture, records, trial
 from graphattn.study.comparison import Comparison
 from graphattn.study.predictions import predicted
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
 WINDOW, FULL = ga.graphs.sliding_window(N, 3, causal=False), ga.graphs.full(N)
 
 

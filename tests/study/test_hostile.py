@@ -52,7 +52,7 @@ def test_processes_that_die_hang_or_lie_are_failed_trials_and_the_others_go_on(m
     assert children() <= before
 
 
-def test_an_answer_that_is_no_record_is_a_failed_trial(tmp_path, monkeypatch, no_pictures):
+def test_an_answer_that_is_no_record_is_a_failed_trial(tmp_path, monkeypatch):
     for answer in ({"state": "weird"}, {"state": "done"}, {"a": 1}, {"state": "failed", "error": 3}):
         monkeypatch.setattr(trial, "train", lambda *given, answer=answer: answer)
         found = tiny_run(tmp_path, **ONE)
@@ -88,7 +88,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_disk_that_is_full_at_any_write_loses_no_trial_that_ended(tiny, tmp_path, monkeypatch, no_pictures, step):
+def test_a_disk_that_is_full_at_any_write_loses_no_trial_that_ended(tiny, tmp_path, monkeypatch, step):
     answer = next(iter(tiny.records.of_key.values()))
     ended, words = [], []
     monkeypatch.setattr(trial, "train", lambda *given: ended.append(given[2].key) or answer)
@@ -159,7 +159,7 @@ def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
             records.read_plan(tmp_path)
 
 
-def test_a_plan_that_was_lost_is_made_again_around_the_trials_and_its_claims_are_late(tiny, tmp_path, no_pictures):
+def test_a_plan_that_was_lost_is_made_again_around_the_trials_and_its_claims_are_late(tiny, tmp_path):
     folder = shutil.copytree(
         tiny.folder, tmp_path / "lost", ignore=lambda *given: {"plan.json", "report.json", "report.md"}
     )
@@ -171,7 +171,7 @@ def test_a_plan_that_was_lost_is_made_again_around_the_trials_and_its_claims_are
     assert len(found.records.of_key) == len(tiny.records.of_key)
 
 
-def test_lines_of_no_text_are_named(tiny, tmp_path, no_pictures):
+def test_lines_of_no_text_are_named(tiny, tmp_path):
     folder = shutil.copytree(tiny.folder, tmp_path / "binary")
     path = folder / records.TRIALS
     lines = path.read_bytes().splitlines(keepends=True)

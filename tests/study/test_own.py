@@ -16,7 +16,6 @@ from graphattn.study.own import network_of
 from graphattn.study.picture import draw
 from graphattn.study.trial import Reading
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 
 

@@ -77,7 +77,7 @@ def test_a_page_of_html_needs_nothing_beside_it_and_names_are_text(named):
 
 
 @pytest.mark.parametrize("curves", [True, False])
-def test_a_figure_as_wide_as_a_column_has_8_points_and_stays_inside(named, tiny, curves):
+def test_a_figure_as_wide_as_a_column_has_8_points_and_stays_inside(named, tiny, curves, pictures):
     figure = picture.draw(tiny if curves else named, picture.COLUMN)
     figure.draw_without_rendering()
     shown = [t for t in figure.findobj(Text) if t.get_text() and t.get_visible()]
@@ -89,7 +89,7 @@ def test_a_figure_as_wide_as_a_column_has_8_points_and_stays_inside(named, tiny,
     assert picture.draw(tiny if curves else named).get_size_inches()[0] == 6.9
 
 
-def test_a_tracker_is_given_every_record_and_its_errors_are_warnings(tmp_path, no_pictures):
+def test_a_tracker_is_given_every_record_and_its_errors_are_warnings(tmp_path):
     given = {"seeds": 2, "budgets": study.Budget(None, 1), "controls": ("full",)}
     seen = []
 
@@ -111,7 +111,7 @@ def piloted(folder, data=None, arms=None, **changes):
     return tiny_run(folder, arms, data, **given)
 
 
-def test_a_pilot_has_seeds_that_its_study_never_sees(tmp_path, no_pictures):
+def test_a_pilot_has_seeds_that_its_study_never_sees(tmp_path):
     claims = [study.Claim("window", "full")]
     with pytest.warns(UserWarning, match="its loss in training"):
         first = piloted(tmp_path, claims=claims)
@@ -140,7 +140,7 @@ def scored(found, folder, scores, losses):
         return report(folder)
 
 
-def test_a_pilot_warns_of_chance_by_its_reasons_of_perfect_scores_and_counts_seeds(tmp_path, no_pictures):
+def test_a_pilot_warns_of_chance_by_its_reasons_of_perfect_scores_and_counts_seeds(tmp_path):
     each = {"budgets": study.Budget(None, 2), "readout": "token", "claims": [study.Claim("window", "full")]}
     with pytest.warns(UserWarning, match="may need"):
         found = piloted(tmp_path / "a", arms={"window": WINDOW, "star": ga.graphs.global_tokens(N, (0,))}, **each)
@@ -165,7 +165,7 @@ def test_a_pilot_warns_of_chance_by_its_reasons_of_perfect_scores_and_counts_see
     assert "nothing varies between the two seeds" in str(alike)
 
 
-def test_bits_no_better_than_the_shares_of_classes_are_chance(tmp_path, no_pictures):
+def test_bits_no_better_than_the_shares_of_classes_are_chance(tmp_path):
     with pytest.warns(UserWarning, match="no arm has left chance"):
         found = tiny_run(tmp_path, metric="bits", controls=("full",), budgets=study.Budget(None, 1), seeds=1)
     row = found.row("window")

@@ -12,8 +12,6 @@ import graphattn as ga
 from graphattn.errors import LoaderError
 from graphattn.study import Claim, records, report
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 @pytest.fixture
 def copied(tiny, tmp_path):

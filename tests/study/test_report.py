@@ -51,7 +51,7 @@ def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     assert len(numbers["rows"]) == 11
 
 
-def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path, no_pictures):
+def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
     folder = tmp_path / "broken"
     shutil.copytree(tiny.folder, folder)
     path = folder / records.TRIALS
@@ -83,7 +83,7 @@ def test_shuffled_labels_are_judged_by_the_mean_of_the_seeds(tiny):
     assert holds(shuffled, [0.36]) is False  # one seed: of guesses
 
 
-def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path, no_pictures):
+def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
     """Tokens of 4 steps ago along rewirings of windows of 3, in 2 layers: each draw reaches other ones."""
     tokens = tiny_data().inputs
     needs = ga.from_rule(lambda t, s: t - s == 4, N)
@@ -122,7 +122,7 @@ def scored_anew(tiny, folder, scores, metric="accuracy"):
         kept.append({**one, "accuracy": scores.get(one["arm"], 0.3)})
 
 
-def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny, tmp_path, no_pictures):
+def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny, tmp_path):
     scored_anew(tiny, tmp_path / "both", {"window": 1.0, "full": 1.0})
     with pytest.warns(UserWarning, match="both within the margin of a perfect score"):
         found = report(tmp_path / "both")
@@ -138,7 +138,7 @@ def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny,
     assert "warning: study: no arm has left chance" in shown.stderr
 
 
-def test_an_interval_of_accuracies_stays_below_1(tiny, tmp_path, no_pictures):
+def test_an_interval_of_accuracies_stays_below_1(tiny, tmp_path):
     row = tiny.row("window", examples=11)
     some = replace(row, scores={0: 0.9, 1: 0.95, 2: 1.0}).interval
     assert some.high < 1 < replace(row, metric="bits", scores={0: 0.9, 1: 0.95, 2: 1.0}).interval.high
@@ -146,7 +146,6 @@ def test_an_interval_of_accuracies_stays_below_1(tiny, tmp_path, no_pictures):
     assert tiny.difference(much, little).high < 1
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_trial_that_diverged_has_no_score_and_is_said_aloud(tiny, tmp_path):
     folder = tmp_path / "diverged"
     shutil.copytree(tiny.folder, folder)
@@ -195,7 +194,7 @@ class Page(HTMLParser):
 HOSTILE = ["<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "*b* &lt;script&gt; `c`", "_d_ | ![e](f) ~~g~~"]
 
 
-def test_names_are_text_wherever_they_stand(tmp_path):
+def test_names_are_text_wherever_they_stand(tmp_path, pictures):
     markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
     arms = {name: ga.graphs.sliding_window(N, 3 + 2 * i, causal=False) for i, name in enumerate(HOSTILE)}
     claims = [study.Claim(HOSTILE[i - 1], HOSTILE[i], because=HOSTILE[i - 2]) for i in range(4)]
@@ -218,7 +217,7 @@ def test_names_are_text_wherever_they_stand(tmp_path):
     assert not {"img", "script", "a"} & elements
 
 
-def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path, no_pictures):
+def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path):
     """The largest of logits that are no numbers is the first class, and chance would be its score."""
     folder = tmp_path / "nan"
     shutil.copytree(tiny.folder, folder)
@@ -229,7 +228,7 @@ def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path, no_pictures):
     assert one["seed"] not in found.row(one["arm"], examples=one["examples"]).scores
 
 
-def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_path):
+def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_path, pictures):
     folder = tmp_path / "again"
     shutil.copytree(tiny.folder, folder)
     plan = json.dumps(records.read_plan(folder)).replace('"window"', r'"_a $\\frac$"')
@@ -244,7 +243,7 @@ def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_
     assert b"CreationDate" not in found[0][0]
 
 
-def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(tmp_path, no_pictures):
+def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(tmp_path):
     found = tiny_run(tmp_path, metric="bits", controls=("full", "shuffled"), seeds=1)
     one, full, shuffled = (found.row(name) for name in ("window", "full", "shuffled labels, window"))
     assert found.differences(one, full) == [full.scores[0] - one.scores[0]]
@@ -275,7 +274,7 @@ def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
 RECIPE = re.search(r"```python\n# examples/studies/\S+\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)[1]
 
 
-def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch, no_pictures):
+def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = RECIPE.replace("seeds=2", "summary=lambda report: [f'{len(report.rows)} rows.'], seeds=2")
     (tmp_path / "mine.py").write_text(code)
@@ -296,7 +295,7 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch, no_p
 
 
 @pytest.mark.slow
-def test_processes_import_a_study_file(tmp_path, no_pictures):
+def test_processes_import_a_study_file(tmp_path):
     """Its module is a model of the user's own."""
     (tmp_path / "mine.py").write_text(RECIPE)
     found = run_file(tmp_path / "mine.py", tmp_path / "out", quick=True, seeds=1, processes=1)

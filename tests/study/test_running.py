@@ -15,8 +15,6 @@ import graphattn as ga
 from graphattn.errors import ControlError, GraphAttnError, OptionError
 from graphattn.study import comparison, plan, pool, records, report, trial
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def lines_of(folder):
     return (folder / records.TRIALS).read_bytes().splitlines(keepends=True)

@@ -73,7 +73,6 @@ def test_atlas_reads_along_edges_and_its_ceilings_are_those_it_states():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("name", ["atlas", "listops", "points"])
 def test_a_quick_suite_trains_checks_and_reports(name, tmp_path):
     pytest.importorskip("trimesh")
