@@ -10,15 +10,13 @@ import typer
 from .bench import bench
 from .commands import explain, show, verify
 from .doctor import doctor
-from .gallery import gallery
 from .group import Group
 from .options import WHAT
-from .patterns import patterns
+from .patterns import gallery, patterns, zoo
 from .questions import audit, facts
 from .scale import scale
 from .study import study
 from .train import compare, evaluate, predict, train
-from .zoo import zoo
 
 app = typer.Typer(
     name="graphattn",

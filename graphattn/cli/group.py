@@ -1,15 +1,22 @@
 """Click's group with this program's manners: every error is one line, or one JSON document, and an exit status."""
 
 import os
+import re
 import sys
+import sysconfig
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from typer import Abort
+import typer
 from typer.core import TyperGroup
 
-from .failure import INTERRUPTED, report
-from .output import CLOSED
+from ..errors import BackendError, ExactnessError, GraphAttnError, not_installed
+from .output import CLOSED, document, one_line, say
+
+WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
 
 
 class Group(TyperGroup):
@@ -29,5 +36,70 @@ class Group(TyperGroup):
             wrong = error
         if wrong is not None or status == INTERRUPTED:  # some versions of typer raise Abort, some return the status
             debug = os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") or "--debug" in words
-            status = report(wrong or Abort(), as_json="--json" in words, debug=debug)
+            status = report(wrong or typer.Abort(), as_json="--json" in words, debug=debug)
         sys.exit(status)
+
+
+def report(error: Exception, *, as_json: bool, debug: bool) -> int:
+    """Print an error, and return its exit status."""
+    if isinstance(error, BrokenPipeError):
+        return CLOSED
+    status, message = _described(error)
+    if debug and status != INTERRUPTED:
+        _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
+    line = message if status == INTERRUPTED else f"error: {message}"
+    try:
+        if as_json:
+            document({"error": {"type": type(error).__name__, "message": message}})
+        else:
+            _aloud(line)
+    except OSError:  # stdout is full
+        _aloud(line)
+    return status
+
+
+def _aloud(line: str) -> None:
+    if sys.stderr is not None:
+        with suppress(OSError):
+            say(line, sys.stderr)
+
+
+def _described(error: Exception) -> tuple[int, str]:
+    if isinstance(error, typer.Abort):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, BackendError | ExactnessError):  # with a reason on each line
+        return WRONG, str(error)
+    if isinstance(error, GraphAttnError):
+        return WRONG, one_line(str(error))  # whatever files are called
+    usage = getattr(error, "format_message", None)  # of click, or of the copy of it inside typer
+    if usage is not None:
+        return WRONG, one_line(usage().rstrip(".")) + _see(error)
+    if isinstance(error, ModuleNotFoundError) and not_installed(error):
+        return WRONG, str(not_installed(error))
+    if isinstance(error, OSError):
+        return WRONG, str(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        size = re.search(r"tried to allocate (\d+) bytes", str(error))
+        size_note = f", it takes {int(size[1]):,} bytes" if size else ""
+        return WRONG, f"not enough memory for this graph{size_note}; graphattn explain prints what each backend needs"
+    if line := _line_of_a_user(error):
+        return WRONG, f"{line}: {type(error).__name__}: {one_line(str(error))}"
+    message = f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug shows where"
+    return UNEXPECTED, message
+
+
+def _see(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return "" if context is None else f"; see {context.command_path} --help"
+
+
+def _line_of_a_user(error: Exception) -> str:
+    """The file and line of a user, such as a study, that raised an error; "" where this package did."""
+    package, libraries = Path(__file__).parents[1], {Path(path) for path in sysconfig.get_paths().values()}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(package):
+            return ""
+        if path.is_file() and not any(map(path.is_relative_to, libraries)):
+            return f"{one_line(frame.filename)}:{frame.lineno}"
+    return ""

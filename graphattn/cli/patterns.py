@@ -1,4 +1,4 @@
-"""``graphattn patterns``: every builder with its arguments."""
+"""``graphattn patterns``, ``zoo`` and ``gallery``: the builders, and the patterns of the literature."""
 
 import difflib
 import inspect
@@ -12,7 +12,7 @@ import typer
 
 from ..errors import OptionError
 from .options import Debug, Json
-from .output import document, say
+from .output import check_picture, document, one_line, say, step
 
 _KEPT = re.compile(r"\[[^()]*?\]+| [|=] |: ")  # what stays on one line: an argument with its type and default
 
@@ -48,6 +48,50 @@ def patterns(
             say(_filled(f"{name}{_KEPT.sub(_together, signature_of(known[name]))}", width, "", "    "))
             say(_filled(summary(known[name]), width, "    ", "    ") + "\n")
         say("One in full: graphattn patterns knn. How they are joined: graphattn show --help")
+
+
+def zoo(
+    about: Annotated[str, typer.Argument(metavar="WORD", help="Only those whose name, line or family has it.")] = "",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the named patterns of the literature, a line each; show looks at one."""
+    from ..graphs import zoo as named
+    from ..graphs.catalogue.pattern import table
+
+    word = about.lower()
+    matches = [
+        pattern
+        for pattern in named().values()
+        if word in f"{pattern.name} {pattern.line} {pattern.family} {pattern.paper}".lower()
+    ]
+    if not matches:
+        raise OptionError(f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all")
+    if json:
+        fields = ("name", "family", "line", "code", "paper")
+        document({"command": "zoo", "patterns": [{f: getattr(pattern, f) for f in fields} for pattern in matches]})
+        return
+    say(f"{table(matches)}\n\nLook at one: graphattn show '{matches[0].name}', or any expression of builders:")
+    say("graphattn show 'sliding_window(64, 9) | global_tokens(64, (0,))'")
+
+
+def gallery(
+    out: Annotated[str, typer.Option(metavar="FILE", help="A page (.html).")] = "gallery.html",
+    debug: Debug = False,
+) -> None:
+    """Draw every named pattern of the literature.
+
+    One page that needs no network: a thumbnail of each, with the line of code that builds it.
+    """
+    check_picture(out, (".html",))
+    from ..convert.files._replace import save_page
+    from ..graphs import zoo
+    from ..viz.gallery import gallery_page
+
+    patterns = list(zoo().values())
+    with step(f"drawing {len(patterns)} patterns"):
+        save_page(out, gallery_page(patterns))
+    say(f"{len(patterns)} patterns: {one_line(out)}")
 
 
 def summary(function: Callable[..., Any]) -> str:

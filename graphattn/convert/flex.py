@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
-from typing import overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,28 +16,6 @@ from ._of_pair import MaskMod, OfPair, of_head, of_heads
 from .masks import _no_copies
 
 
-@overload
-def from_mask_mod(
-    mask_mod: MaskMod,
-    num_targets: int,
-    num_sources: int | None = None,
-    *,
-    B: int | None = None,
-    H: None = None,
-    name: str | None = None,
-    device: torch.device | str = "cpu",
-) -> AttentionGraph: ...
-@overload
-def from_mask_mod(
-    mask_mod: MaskMod,
-    num_targets: int,
-    num_sources: int | None = None,
-    *,
-    B: int | None = None,
-    H: int,
-    name: str | None = None,
-    device: torch.device | str = "cpu",
-) -> AttentionGraph | PerHead: ...
 def from_mask_mod(
     mask_mod: MaskMod,
     num_targets: int,
@@ -47,7 +25,7 @@ def from_mask_mod(
     H: int | None = None,
     name: str | None = None,
     device: torch.device | str = "cpu",
-) -> AttentionGraph | PerHead:
+) -> Any:
     """A graph, as a rule, from a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)``.
 
     All functions of ``create_block_mask`` are accepted. A function of whole index tensors, as in :func:`from_rule`, is

@@ -1,7 +1,7 @@
 """networkx graphs. By default their arrows are the flow of information."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,30 +12,6 @@ from .edge_index import from_edge_index
 
 if TYPE_CHECKING:
     import networkx as nx
-
-Arrows = Literal["flow", "attends"]
-
-
-@overload
-def from_networkx(
-    G: "nx.Graph",
-    *,
-    arrows: Arrows = ...,
-    sources: Iterable[Hashable] | None = ...,
-    targets: Iterable[Hashable] | None = ...,
-    duplicates: str = ...,
-    name: str | None = ...,
-    return_nodes: Literal[False] = ...,
-) -> AttentionGraph: ...
-@overload
-def from_networkx(
-    G: "nx.Graph",
-    *,
-    arrows: Arrows = ...,
-    duplicates: str = ...,
-    name: str | None = ...,
-    return_nodes: Literal[True],
-) -> tuple[AttentionGraph, list[Hashable]]: ...
 
 
 def from_networkx(
