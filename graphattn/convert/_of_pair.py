@@ -10,8 +10,7 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.forms import of_function
-from ._by_pair import by_pair
-from .rule import from_rule, on_device, sample
+from .rule import by_pair, from_rule, on_device, sample
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 _TRIED = {"b": (1, 2, 3, 7), "h": (1, 2, 3, 5, 7, 8, 15, 31, 63)}  # tried if their number is not given

@@ -19,8 +19,7 @@ from ..nn.arguments import check_names
 from ..plans.cache import cached
 from .bert import BERT
 from .example import example, tokens
-from .padding import padding_bias
-from .tokens import check_lengths
+from .tokens import check_lengths, padding_bias
 
 _A_WINDOW_EACH = "must be whole numbers, one for each layer"
 

@@ -17,8 +17,7 @@ from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import AllOrNone, tokens_held
 from ..nn.loaders import refuse_other
 from ..plans.edge_tensors import EdgeTensors
-from .padding import memory_up_to, padding_bias
-from .tokens import check_lengths
+from .tokens import check_lengths, memory_up_to, padding_bias
 
 ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | nn.ModuleList | nn.ParameterList | None
 """Biases of the edges of every layer's graph; or a module that makes them of a graph, such as

@@ -12,10 +12,9 @@ from ..nn import KeyValueCache, T5Bias
 from ..nn.blocks import Graph
 from .example import example, tokens
 from .longt5 import SummaryEncoder
-from .padding import memory_up_to
 from .reading import Reading
 from .stacks import Decoder, Encoder
-from .tokens import check_tokens
+from .tokens import check_tokens, memory_up_to
 
 CAUSAL = causal(..., ...)
 

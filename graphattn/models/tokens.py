@@ -1,4 +1,4 @@
-"""Checks of tokens and lengths."""
+"""Tokens, lengths, and biases that remove the edges from padding."""
 
 from typing import Any
 
@@ -7,7 +7,12 @@ from torch import Tensor
 
 from ..arguments import outside, shown
 from ..errors import PositionIndexError, ShapeError
+from ..graph import AttentionGraph, PerHead
+from ..graph.chosen import Chosen
+from ..graph.pattern import sized
 from ..kernels.modes import can_read_values
+from ..nn import KeyValueCache
+from ..nn.blocks import EVERY, Graph
 
 
 def check_lengths(lengths: Any, source: Tensor) -> None:
@@ -28,3 +33,23 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
     bad = outside(tokens, size) if can_read_values(tokens) else ""
     if bad:
         raise PositionIndexError(f"{name} must be in [0, {size}), the rows of the table; got {bad}")
+
+
+def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
+    """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
+    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead | Chosen) else graph
+    if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
+        raise ShapeError(f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}")
+    padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
+    return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
+
+
+def memory_up_to(
+    lengths: Tensor | None, memory: Tensor | list[KeyValueCache], graph: Graph | None, x: Tensor
+) -> tuple[Graph | None, Tensor | None]:
+    """The graph from a memory to ``x`` (..., T, C), and its biases; unchanged without lengths."""
+    if lengths is None:
+        return graph, None
+    key = memory[0].key if isinstance(memory, list) else memory.unsqueeze(-2)
+    graph = sized(EVERY if graph is None else graph, x.unsqueeze(-2), key)
+    return graph, padding_bias(graph, lengths, x)

@@ -31,10 +31,10 @@ from .pooling import pool as pool
 from .positions import LearnedPosition as LearnedPosition
 from .positions import SinusoidalPosition as SinusoidalPosition
 from .recording import record_weights as record_weights
+from .rotary import LinearScaling as LinearScaling
+from .rotary import Llama3Scaling as Llama3Scaling
 from .rotary import Rotary as Rotary
 from .rotary import grid_positions as grid_positions
-from .rotary_scaling import LinearScaling as LinearScaling
-from .rotary_scaling import Llama3Scaling as Llama3Scaling
 
 #: The names that ``help`` and ``dir`` show, without the files of this room.
 __all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]

@@ -14,7 +14,6 @@ from ..graph.graph import AttentionGraph
 from ..graph.per_head import PerHead
 from ..graphs.points.curves import curve_order
 from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
-from .colour_legends import handles_of, scales
 from .colours import Colouring, colouring, values_of
 from .edge_weights import may_be_weights, values_on, weights_in
 from .layouts import Layout, layout_of
@@ -31,9 +30,11 @@ from .style import (
     counted,
     empty_figure,
     fitting,
+    handles_of,
     is_narrow,
     number,
     plain,
+    scales,
     width_of,
 )
 from .values_picture import draw_values

@@ -7,11 +7,10 @@ import torch
 
 from ..arguments import check_flags, real, several, shown, table
 from ..errors import OptionError, ShapeError
-from .colour_legends import labels, scales
 from .colours import Colouring, colouring, error_of, plainly, values_of
 from .creases import SMOOTH, checked_smooth
 from .layouts.pick import points_of
-from .style import TEXT, counted, empty_figure, plain, titled
+from .style import TEXT, counted, empty_figure, labels, plain, scales, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

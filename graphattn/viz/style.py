@@ -3,10 +3,11 @@
 import io
 import re
 import textwrap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import GraphError, need_extra
-from .colours import SIGNED
+from .colours import SIGNED, Colouring
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +26,8 @@ _MOST_LETTERS = 14
 _NARROW = 5.0  # inches
 _ABOVE = 1.01  # 1 and what half precision rounds it to
 _WEAK = 0.2  # of the scale: pale
+
+_MOST_NAMED = 16
 
 
 def number(count: int) -> str:
@@ -191,3 +194,38 @@ def quiet(ax: Any) -> None:
     ax.set_yticks([])
     for spine in ax.spines.values():
         spine.set_visible(False)
+
+
+def scales(figure: Any, axes: list[Any], panels: list[Colouring]) -> None:
+    """A scale beside the panels that share it."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    of: dict[Any, list[Any]] = {}
+    for ax, colours in zip(axes, panels, strict=True):
+        if colours.scale is not None:
+            of.setdefault(colours.scale, []).append(ax)
+    for (low, high, steps), shared in of.items():
+        scale = ScalarMappable(Normalize(low, high), shades(*steps))
+        bar = figure.colorbar(scale, ax=shared, shrink=0.7, pad=0.02, aspect=22)
+        bar.ax.tick_params(labelsize=TEXT - 1)
+        bar.outline.set_visible(False)
+
+
+def handles_of(named: Iterable[tuple[str, str]]) -> list[Any]:
+    """Handles of a legend of (name, colour), each once; of the first 16 where there are more."""
+    from matplotlib.lines import Line2D
+
+    style: dict[str, Any] = {"marker": "o", "linewidth": 0, "markersize": 7}
+    handles = [Line2D([], [], color=colour, label=plain(name), **style) for name, colour in dict(named).items()]
+    if len(handles) > _MOST_NAMED:
+        handles[_MOST_NAMED:] = [Line2D([], [], linewidth=0, label=f"and {len(handles) - _MOST_NAMED} more")]
+    return handles
+
+
+def labels(ax: Any, named: Iterable[tuple[str, str]]) -> None:
+    """A legend of (name, colour) beside a panel."""
+    handles = handles_of(named)
+    if handles:
+        where: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False}
+        ax.legend(handles=handles, fontsize=TEXT, handletextpad=0.1, **where)

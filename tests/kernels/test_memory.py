@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.kernels import memory
+from graphattn.kernels import arrays as memory
 
 FLOAT = np.dtype(np.float32)
 

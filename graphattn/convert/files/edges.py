@@ -1,17 +1,24 @@
 """Edges from text, .npy and .npz files."""
 
+import re
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ...errors import LoaderError
-from ._edges_npz import Sizes, read_npz
-from ._edges_text import read_text
-from ._guard import MAX_BYTES, Blob, PathLike, read, suffix
-from ._npy import integers, read_array
+from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, show, suffix
+from ._npy import integers, open_archive, read_array, read_entries
+from ._text import clean, keep, rows, tokens, unseparated, word
 
 TEXT = (".csv", ".txt", ".tsv", ".edges")
 ENDINGS = (*TEXT, ".npz", ".npy")
+
+_NUMBER = re.compile(rb"[+-]?[\d.].*")
+_SOURCE = {b"source", b"src", b"from", b"sender"}
+_TARGET = {b"target", b"tgt", b"dst", b"dest", b"to", b"receiver"}
+_SIZES = ("num_sources", "num_targets", "num_nodes")
+_WEIGHTS = ("data", "weight", "weights", "edge_weight", "edge_weights", "edge_attr")
+Sizes = tuple[int | None, int | None]
 
 
 class Edges(NamedTuple):
@@ -134,3 +141,73 @@ def _sizes(blob: Blob, file: Sizes, caller: Sizes) -> Sizes:
             raise blob.fault(expected, f"{name}={from_caller}", f"leave {name} out")
         out.append(from_file if from_caller is None else from_caller)
     return out[0], out[1]
+
+
+def read_text(blob: Blob, header: bool, ignore_weights: bool) -> tuple[Blob, np.ndarray, np.ndarray, np.ndarray]:
+    """Sources (E,), targets (E,) and the byte offset (E,) of each line."""
+    blob = clean(blob, "#%")
+    text = unseparated(blob)
+    byte = np.frombuffer(text + b" ", np.uint8)
+    start, ptr = tokens(byte)
+    first = [word(text, offset) for offset in start[: ptr[1]][:2].tolist()]
+    named = not any(_NUMBER.fullmatch(item) for item in first)
+    if named != header:
+        expected = "a row of names (header=True)" if header else "two integers"
+        fix = "header=False" if header else "header=True, if this line is a row of names"
+        raise blob.fault(expected, show(b" ".join(first)), fix, offset=int(start[0]))
+    if header:
+        names = [item.strip(b"\"'").lower() for item in first]
+        if len(names) == 2 and names[0] in _TARGET and names[1] in _SOURCE:
+            fix = "swap the columns, or write the row of names as a comment if it is wrong"
+            raise blob.fault("the source first", show(b" ".join(first)), fix, offset=int(start[0]))
+        ptr = ptr[1:]
+    begin, width = start[ptr[:-1]], np.diff(ptr)
+    if not len(begin):
+        raise blob.fault("edges", "an empty list: only a row of names", "check how it was written")
+    bad = np.flatnonzero((width < 2) | ((width > 2) & (not ignore_weights)))
+    if len(bad):
+        row = int(bad[0])
+        expected = "2 columns or more" if ignore_weights else "2 columns, source and target"
+        fix = "weights='ignore' leaves the others out" if width[row] > 2 else "complete the line"
+        raise blob.fault(expected, f"{width[row]}", fix, offset=int(begin[row]))
+    end = np.append(start, len(byte))[ptr[:-1] + 2]  # the start of the third column or of the next line
+    table = rows(blob, keep(byte, begin, end)[:-1].tobytes(), np.int64)
+    pair = table.value.reshape(-1, 2)
+    bad = np.flatnonzero((pair < 0).any(1))
+    if len(bad):
+        row = int(bad[0])
+        raise blob.fault("ids from 0", str(pair[row].min()), "renumber", offset=int(begin[row]), at=f"edge {row}")
+    return blob, pair[:, 0].copy(), pair[:, 1].copy(), begin
+
+
+def check_names(blob: Blob, names: list[str]) -> None:
+    """Refuse arrays without edges among them."""
+    if "edge_index" not in names:
+        fix = "numpy.savez(path, edge_index=...); of a matrix graphattn.from_scipy(scipy.sparse.load_npz(path))"
+        raise blob.fault("edge_index", f"the arrays {names[:8]}"[:120], fix)
+
+
+def read_npz(path: PathLike, ignore_weights: bool, max_bytes: int) -> tuple[Blob, np.ndarray, np.ndarray, Sizes]:
+    """Sources (E,), targets (E,) and (num_sources, num_targets), if the file has them."""
+    with open_regular(path, max_bytes) as file:
+        blob = Blob(file_name(path), b"", 0)
+        archive, names = open_archive(blob.path, file, max_bytes)
+        check_names(blob, names)
+        weights = [name for name in names if name in _WEIGHTS]
+        if weights and not ignore_weights:
+            raise blob.fault("edges without weights", f"the array {weights[0]}", "weights='ignore'")
+        wanted = ["edge_index", *(name for name in _SIZES if name in names)]
+        arrays = read_entries(blob.path, archive, wanted)
+    pair = integers(blob, arrays["edge_index"], "edge_index")
+    if pair.ndim != 2 or len(pair) != 2:
+        raise blob.fault("edge_index of shape (2, E)", f"{pair.shape}", "edge_index.T if it is (E, 2)")
+    size = {name: _scalar(blob, arrays[name], name) for name in _SIZES if name in arrays}
+    both = size.get("num_nodes")
+    return blob, pair[0], pair[1], (size.get("num_sources", both), size.get("num_targets", both))
+
+
+def _scalar(blob: Blob, array: np.ndarray, name: str) -> int:
+    number = integers(blob, array, name)
+    if number.size != 1:
+        raise blob.fault("one number", f"shape {number.shape}", "save it as an integer", at=name)
+    return int(number.reshape(-1)[0])

@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-from ._edges_npz import check_names
 from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
 from ._npy import HEAD_BYTES, open_archive, read_header
-from .edges import ENDINGS
+from .edges import ENDINGS, check_names
 
 
 def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["points", "edges", "mask"]:

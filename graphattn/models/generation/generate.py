@@ -10,9 +10,8 @@ from ...errors import ShapeError
 from ...graph.foreign_names import names_checked
 from ...graph.layers import Layers
 from .arguments import check_model, check_options, prompt_of
-from .beam import beam_search
-from .choose import Sample, likeliest, one_by_one
 from .continuation import Continuation
+from .strategies import Sample, beam_search, likeliest, one_by_one
 
 
 @names_checked
