@@ -97,6 +97,7 @@ def test_a_program_that_users_compile_has_it_whole():
         torch.testing.assert_close(compiled(*nodes), wanted, atol=2e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
     """Compiled by a backend that only counts; nothing is generated."""
     made, compile_ = [], torch.compile

@@ -224,6 +224,7 @@ def test_one_over_the_width_is_named_beside_what_is_as_good():
     assert "scale applied twice" not in diagnosis(with_mask(MASK, scale=1 / 5), RANDOM, scale=0.3)
 
 
+@pytest.mark.slow
 def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one(monkeypatch):
     monkeypatch.setattr(pieces, "EXHAUSTIVE", 1 << 10)
     graph = AttentionGraph(forms.band(151, 151, 0, 16), "window of 17")

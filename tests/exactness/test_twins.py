@@ -175,6 +175,7 @@ def test_an_edge_of_minus_infinity_is_an_edge_removed():
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_gradients_are_the_finite_differences():
     query, key, value = (x.requires_grad_() for x in operands())
     bias = randn(H, T, S, seed=4).requires_grad_()

@@ -242,7 +242,7 @@ def test_k_hop_of_a_window_is_a_window(k):
 
 # --- size
 
-BIG = 300_000
+BIG = 60_000
 
 
 def test_a_large_rule_costs_nothing():

@@ -122,6 +122,7 @@ def test_stretches_of_an_order_know_their_edges_both_ways(name):
         assert torch.equal(torch.stack((graph.target, graph.source), 1), torch.nonzero(mask))
 
 
+@pytest.mark.slow
 def test_a_million_points_in_patches_are_a_rule():
     """10**9 edges: none is listed."""
     n = 1_000_003

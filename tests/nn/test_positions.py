@@ -152,6 +152,7 @@ def test_grid_positions_are_row_by_row():
     assert grid_positions((0, 3)).shape == (0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", MADE)
 def test_gradients_copies_and_compilation(name):

@@ -77,6 +77,7 @@ def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss
     assert [line["best"] for line in lines] == [True, True, False]
 
 
+@pytest.mark.slow
 def test_an_average_of_parameters_is_kept_and_goes_on_to_the_same_bits(classes, tmp_path):
     how = {**QUICK, "epochs": 2, "average": 0.5}
 
@@ -94,6 +95,7 @@ def test_an_average_of_parameters_is_kept_and_goes_on_to_the_same_bits(classes, 
     assert not torch.equal(a["head.last.weight"], plain["head.last.weight"])
 
 
+@pytest.mark.slow
 def test_half_precision_learns_nearly_the_same(classes, tmp_path, monkeypatch):
     dtypes, step = set(), Training._step
 

@@ -94,6 +94,7 @@ def test_cells_and_blocks_are_chosen_by_the_scans():
         grid_of(Listed([Shape(pos=torch.ones(9, 3))]), [0])
 
 
+@pytest.mark.slow
 def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     folder, said = scans(tmp_path / "scans"), []
     tell = lambda progress: said.append(progress.words)  # noqa: E731

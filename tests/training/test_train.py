@@ -45,6 +45,7 @@ def test_a_file_that_has_changed_is_named(classes, tmp_path):
         ga.training.resume(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_folder_that_has_moved_is_trained_on(classes, tmp_path):
     first = ga.training.train(classes, tmp_path / "run", **QUICK)
     again = ga.training.resume(tmp_path / "run", classes.rename(tmp_path / "moved"))
@@ -86,6 +87,7 @@ def test_labels_in_other_numbers_than_points_are_named(tmp_path):
     wrong(tmp_path / "odd", tmp_path, r"2.npz: expected a label for each point, got 6 for 7", LoaderError)
 
 
+@pytest.mark.slow
 def test_whole_numbers_are_regressed_where_that_is_asked(classes, tmp_path):
     lines = [f"{path.relative_to(classes)},{number}" for number, path in enumerate(sorted(classes.glob("*/*.ply")))]
     (classes / "labels.csv").write_text("\n".join(lines))

@@ -155,6 +155,7 @@ def test_derivatives_of_every_example_by_torch_func():
             torch.testing.assert_close(found.sum(0), whole, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_other_dtypes_modes_hooks_and_parametrizations():
     torch.set_default_dtype(torch.float64)
     try:
