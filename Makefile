@@ -41,7 +41,7 @@ types: env
 	$(RUN)mypy
 
 tests: env           ## tests and doctests but the slow ones
-	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2 -m "not slow"  # what pytest makes of asserts is kept for the next run
+	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2 --dist worksteal -m "not slow"  # what pytest makes of asserts is kept for the next run
 
 slow: env            ## tests marked slow
 	$(RUN)pytest -n 2 -m slow

@@ -106,5 +106,5 @@ def test_the_catalogue_shows_builders_alone():
     helpers |= {"degree_matched_random"}
     helpers |= {"mesh_edge_ends"}
     helpers |= {"line_graph", "hierarchy", "serialized_hierarchy"}
-    classes = {"CloudCache", "GridSample", "Hierarchy", "HierarchyRecipe", "MeshReport", "Pattern", "Relations"}
+    classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "Relations"}
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)
