@@ -14,7 +14,7 @@ A graph says what may read what; attention runs on it, exactly::
 * ``graphs``: builders; ``from_edge_index``, ``from_mask``, ... and ``convert``: graphs of other libraries, both ways;
 * ``AttentionGraph``, ``PerHead``, ``disjoint_union``: what they return, and its algebra;
 * ``attention``, ``explain``, ``nn``, ``models``: run on a graph, and see how it would run;
-* ``facts``, ``leaks``, ``audit`` and ``analyse``: questions to a graph, or to the graphs of layers;
+* ``facts``, ``leaks``, ``audit``, ``spread`` and ``analyse``: questions to a graph, or to the graphs of layers;
 * ``verify``, ``assert_exact``: measure that it is right;
 * ``patch``, ``patched``, ``unpatch`` and ``hf``: models of Hugging Face on any graph;
 * ``study``: settle by experiment what a connectivity buys; ``training``: folders of shapes;
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .analyse.audit import audit as audit
     from .analyse.facts import facts as facts
     from .analyse.leaks import leaks as leaks
+    from .analyse.spread import spread as spread
     from .backends import EdgeWeights as EdgeWeights
     from .convert import from_edge_index as from_edge_index
     from .convert import from_mask as from_mask
@@ -72,6 +73,7 @@ _HOMES = {
     "analyse.audit": ("audit",),
     "analyse.facts": ("facts",),
     "analyse.leaks": ("leaks",),
+    "analyse.spread": ("spread",),
     "backends": ("EdgeWeights",),
     "convert.edge_index": ("from_edge_index",),
     "convert.masks": ("from_mask",),

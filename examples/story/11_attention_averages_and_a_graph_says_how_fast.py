@@ -25,11 +25,6 @@ graphs = {
 }
 
 
-def spread(x):
-    """Distance of the tokens to their mean, relative to their size."""
-    return float((x - x.mean(0)).norm() / x.norm())
-
-
 def even(query, key, edge_attr):
     return (query * key).sum(-1) * 0.0
 
@@ -38,7 +33,7 @@ def spreads(graph, make):
     torch.manual_seed(0)
     x, found = torch.randn(N, 32, dtype=torch.float64), []
     for _ in range(LAYERS):
-        found.append(spread(x))
+        found.append(float(ga.spread(x)))
         with torch.no_grad():
             x = make().double()(x, graph)
     return found

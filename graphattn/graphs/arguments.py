@@ -14,8 +14,8 @@ from ..graph.expression import builders
 _SHOWN = 4
 
 
-def whole(value: object, argument: str, least: int = 0) -> int:
-    """``value`` as an int that is at least ``least``."""
+def whole(value: object, argument: str, least: int | None = 0) -> int:
+    """``value`` as an int that is at least ``least``, if given."""
     return arguments.whole(value, argument, least, GraphError)
 
 
@@ -83,7 +83,7 @@ def axes(size: object) -> tuple[int, ...]:
     return lengths
 
 
-def per_axis(value: object, num_axes: int, argument: str, least: int = 0) -> tuple[int, ...]:
+def per_axis(value: object, num_axes: int, argument: str, least: int | None = 0) -> tuple[int, ...]:
     """One whole number for every axis of a grid; a single number is for all of them."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * num_axes
     if len(values) != num_axes:

@@ -25,6 +25,7 @@ from ..plans.edge_tensors import EdgeTensors
 from . import loaders
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
+from .convolution import from_conv
 from .geometry import relative_positions
 from .linear_attention import linear
 from .normalizers import Normalizer, SinkSoftmax, asked_by, make_normalizer
@@ -219,6 +220,40 @@ class GraphAttention(EdgeAttention):
         ``PointTransformerConv``, and its outputs on the same edges; self-loops are the graph's.
         """
         return loaders.from_pyg(cls, conv)
+
+    @classmethod
+    def from_conv(
+        cls, conv: nn.Module, size: tuple[int, ...] | int, *, causal: bool = False
+    ) -> tuple["GraphAttention", PerHead]:
+        """A convolution as the layer that equals it, and the graph of each head: one for each place of the kernel.
+
+        A head's targets read one source each, so that the weight is 1 whatever queries and keys are; the kernel is the
+        output projection. It trains as the convolution does: values are a fixed identity, zeros of the padding are
+        targets without a source. Zeros between groups are trained, too.
+
+        Args:
+            conv: An ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``, with any stride, dilation, groups and padding.
+            size: Lengths of its input, (height, width) for images; nodes are numbered row by row,
+                ``x.flatten(2).mT`` of torch's (B, C, height, width).
+            causal: Pad axis 0, of a sequence or of time, before its start alone, by ``dilation * (kernel - 1)``;
+                requires ``conv.padding`` 0 there.
+        Returns:
+            The layer and its :class:`graphattn.PerHead`. Where targets are fewer than sources, as with a stride, call
+            ``layer(x[..., :graph.num_targets, :], graph, context=x)``: queries have no influence.
+        Raises:
+            OptionError: If ``conv`` is of another class, ``size`` does not fit it, or ``causal`` meets its padding.
+        Source:
+            Cordonnier et al. 2020, theorem 1. *What differs:* a head's graph has the one edge that their attention by
+            relative positions reaches in the limit, so that borders and strides are equal, too.
+        Example:
+            >>> import torch
+            >>> conv, image = torch.nn.Conv2d(3, 4, 3, padding=1), torch.randn(1, 3, 5, 7)
+            >>> layer, graph = GraphAttention.from_conv(conv, (5, 7))
+            >>> nodes, expected = image.flatten(2).mT, conv(image).flatten(2).mT  # (1, 35, 3), (1, 35, 4)
+            >>> len(graph.graphs), torch.allclose(layer(nodes, graph), expected, atol=1e-5)
+            (9, True)
+        """
+        return from_conv(cls, conv, size, causal)
 
     @names_checked
     def forward(

@@ -1,74 +1,91 @@
 """A convolution is attention: a head for each offset, each on a graph of degree 1."""
 
-from functools import reduce
 from itertools import product
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 import graphattn as ga
 from graphattn import graphs
+from graphattn.errors import OptionError
 from graphattn.nn import GraphAttention
 
+CONVOLUTIONS = [  # size, kernel, options of torch's layer, causal
+    ((11,), 3, {"padding": 1}, False),
+    ((11,), 4, {"padding": "same", "dilation": 2}, False),
+    ((11,), 4, {"dilation": 2}, True),
+    ((11,), 3, {"stride": 2, "bias": False}, True),
+    ((13,), 5, {"stride": 3, "padding": 2, "dilation": 2, "groups": 2}, False),
+    ((13,), 3, {"padding": 2, "padding_mode": "circular"}, False),
+    ((5, 7), (3, 2), {"padding": (1, 0)}, False),
+    ((7, 5), 3, {"stride": (2, 1), "padding": "valid", "padding_mode": "reflect"}, False),
+    ((7, 5), 3, {"dilation": 2, "padding": 3, "padding_mode": "reflect"}, False),
+    ((3, 5, 7), 3, {"stride": (1, 2, 3), "padding": 1, "padding_mode": "replicate"}, False),
+    ((5, 3, 7), (2, 3, 3), {"padding": (0, 1, 1), "stride": (1, 1, 2)}, True),  # a video, causal in time
+]
 
-def shift(size, offset):
-    """Every node of the grid reads the one node at this offset, where there is one."""
-    place = torch.stack(torch.meshgrid(*(torch.arange(n) for n in size), indexing="ij"), -1).flatten(0, -2)
-    there = (place[:, None] + torch.tensor(offset) == place).all(-1)  # (T, S)
-    return ga.from_mask(there)
+
+@pytest.mark.parametrize(("size", "kernel", "options", "causal"), CONVOLUTIONS)
+def test_a_convolution_is_attention_with_a_head_for_each_offset(size, kernel, options, causal):
+    torch.manual_seed(0)
+    conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(size) - 1](2, 4, kernel, **options).double()
+    layer, graph = GraphAttention.from_conv(conv, size, causal=causal)
+    assert all(head.in_degree.max() == 1 for head in graph.graphs)
+    x = torch.randn(3, 2, *size, dtype=torch.float64)
+    before = [0] * 2 * (len(size) - 1) + [conv.dilation[0] * (conv.kernel_size[0] - 1), 0]  # asymmetric padding
+    expected = conv(F.pad(x, before) if causal else x).flatten(2).mT
+    nodes, asks = x.flatten(2).mT, torch.randn(graph.num_targets, 2).double()  # whatever queries are: weights are 1
+    found = layer(asks, graph, context=nodes)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    other = layer(asks, ga.PerHead((graph.graphs[0],) * len(graph.graphs)), context=nodes)
+    assert (other - found).abs().max() > 0.1
+
+    found.sin().sum().backward()  # it trains as the convolution does
+    expected.sin().sum().backward()
+    torch.testing.assert_close(layer.out_proj.weight.grad, as_heads(conv.weight.grad, conv.groups, layer))
+    if conv.bias is not None:
+        torch.testing.assert_close(layer.out_proj.bias.grad, conv.bias.grad)
+    assert not any(part.weight.grad is not None and part.weight.grad.any() for part in (layer.q_proj, layer.k_proj))
 
 
-def as_attention(kernel):
-    """(C_out, C_in, *window) as the layer whose heads are the offsets, with identities for values."""
-    c_out, c_in, *window = kernel.shape
-    heads = torch.Size(window).numel()
-    layer = GraphAttention(c_out, heads, qdim=c_in, kdim=c_in, vdim=c_in, head_dim=c_in, bias=False).to(kernel)
-    with torch.no_grad():
-        layer.v_proj.weight.copy_(torch.eye(c_in).repeat(heads, 1))
-        layer.out_proj.weight.copy_(kernel.flatten(2).transpose(1, 2).flatten(1))  # (C_out, heads * C_in)
-    return layer
+def as_heads(kernel, groups, layer):
+    """(C_out, C_in / groups, *kernel) as (C_out, heads * C_in), and what the layer has of its own between groups."""
+    wide = layer.out_proj.weight.grad.clone().unflatten(1, (-1, 2))
+    for out, part in enumerate(kernel.flatten(2).transpose(1, 2)):
+        wide[out, :, slice(None) if groups == 1 else slice(out // 2, out // 2 + 1)] = part
+    return wide.flatten(1)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_heads_read_at_an_offset_and_together_a_window(stride):
+    for size, kernel, dilation in (((11,), 5, 2), ((5, 7), 3, 1), ((7, 5), 3, 2), ((3, 4, 5), 3, 1)):
+        conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(size) - 1]
+        reach = dilation * (kernel // 2)
+        _, graph = GraphAttention.from_conv(conv(1, 1, kernel, stride, reach, dilation), size)
+        steps = product(range(-reach, reach + 1, dilation), repeat=len(size))
+        for head, by in zip(graph.graphs, steps, strict=True):
+            assert head.equals(graphs.offset(size, by, stride=stride))
+        if stride == 1:
+            assert graph.union().equals(graphs.grid_neighbourhood(size, kernel, dilation=dilation, clamp=False))
 
 
 @pytest.mark.parametrize(
-    ("size", "window", "dilation", "causal"),
+    ("conv", "size", "causal", "words"),
     [
-        ((11,), (3,), 1, False),
-        ((11,), (5,), 2, False),
-        ((11,), (4,), 1, True),
-        ((5, 7), (3, 3), 1, False),
-        ((7, 5), (3, 3), 2, False),
+        (nn.ConvTranspose1d(2, 3, 3), 7, False, "expected an nn.Conv1d or nn.Conv2d or nn.Conv3d, got ConvTranspose1d"),
+        (nn.Conv2d(2, 3, 3), 7, False, "size must be the 2 lengths of the Conv2d's input, got 7"),
+        (nn.Conv2d(2, 3, 3), (7, 2), False, "size must hold the kernel, 3 on axis 1 with padding, got 2"),
+        (nn.Conv1d(2, 3, 3, padding=1), 7, True, r"requires conv.padding 0 there, got \(1,\)"),
+        (nn.Conv1d(2, 3, 3, padding="same"), 7, True, "requires conv.padding 0 there, got 'same'"),
+        (nn.Conv1d(2, 3, 3), 7.5, False, "size must be a whole number >= 1, got 7.5"),
+        (nn.Conv1d(2, 3, 3), 7, 1, "causal must be True or False"),
     ],
 )
-def test_a_convolution_is_attention_with_a_head_for_each_offset(size, window, dilation, causal):
-    torch.manual_seed(0)
-    kernel, x = torch.randn(3, 2, *window).double(), torch.randn(2, *size, dtype=torch.float64)
-    if causal:  # asymmetric padding
-        offsets = [(i - window[0] + 1,) for i in range(window[0])]
-        expected = F.conv1d(F.pad(x, (window[0] - 1, 0)), kernel)
-    else:
-        offsets = [
-            tuple(dilation * (i - w // 2) for i, w in zip(o, window, strict=True))
-            for o in product(*(range(w) for w in window))
-        ]
-        conv = F.conv1d if len(size) == 1 else F.conv2d
-        expected = conv(x, kernel, padding=dilation * (window[0] // 2), dilation=dilation)
-    heads = ga.PerHead(tuple(shift(size, offset) for offset in offsets))
-    assert all(graph.in_degree.max() == 1 for graph in heads.graphs)
-    layer = as_attention(kernel)
-    found = layer(x.flatten(1).t(), heads)  # whatever its queries and keys are: one source, weight 1
-    torch.testing.assert_close(found, expected.flatten(1).t(), rtol=1e-12, atol=1e-12)
-    other = layer(x.flatten(1).t(), ga.PerHead((heads.graphs[0],) * len(offsets)))
-    assert (other - found).abs().max() > 0.1
-    # All offsets together are a window; on a grid, the Kronecker product of those of the axes.
-    axes = [
-        graphs.sliding_window(n, w, causal=causal, dilation=dilation).mask() for n, w in zip(size, window, strict=True)
-    ]
-    whole = reduce(torch.kron, axes)
-    assert torch.equal(heads.union().mask(), whole)
-    if not causal and window[0] % 2:
-        around = graphs.grid_neighbourhood(size, window, dilation=dilation, clamp=False)
-        assert torch.equal(around.mask(), whole)
+def test_what_is_no_convolution_of_that_size_is_refused(conv, size, causal, words):
+    with pytest.raises(OptionError, match=words):
+        GraphAttention.from_conv(conv, size, causal=causal)
 
 
 def test_a_shared_perceptron_is_attention_to_oneself_and_a_convolution_of_one():  # no context
@@ -84,13 +101,8 @@ def test_a_shared_perceptron_is_attention_to_oneself_and_a_convolution_of_one():
 
 
 def test_convolution_is_equivariant_to_shifts_as_the_graph_is_and_attention_to_permutations():
-    ring = ga.PerHead(tuple(ga.from_rule(lambda t, s, o=o: (t + o) % 9 == s, 9) for o in (-1, 0, 1)))
-    layer, x = as_attention(torch.randn(3, 2, 3).double()), torch.randn(9, 2).double()
+    conv = nn.Conv1d(2, 3, 3, padding=1, padding_mode="circular").double()
+    (layer, ring), x = GraphAttention.from_conv(conv, 9), torch.randn(9, 2).double()
     torch.testing.assert_close(layer(x.roll(2, 0), ring), layer(x, ring).roll(2, 0))
-    torch.testing.assert_close(layer(x, ring).t(), F.conv1d(F.pad(x.t(), (1, 1), mode="circular"), as_kernel(layer)))
     order = torch.tensor([3, 0, 6, 4, 8, 1, 2, 7, 5])  # no shift
     assert (layer(x[order], ring) - layer(x, ring)[order]).abs().max() > 1e-3
-
-
-def as_kernel(layer):
-    return layer.out_proj.weight.unflatten(1, (3, 2)).transpose(1, 2)

@@ -150,11 +150,6 @@ def test_a_decoder_does_not_read_the_future():  # by edges left out, not by larg
     assert torch.equal(jacobian > 0, graphs.causal(9).mask())  # exactly 0 above the diagonal, and nowhere below
 
 
-def spread(x):
-    """How far nodes are from their mean, relative to their size: mu of Dong et al. 2021."""
-    return float((x - x.mean(0)).norm() / x.norm())
-
-
 def test_attention_alone_averages_everything_away_and_residuals_keep_it():
     torch.manual_seed(0)
     x = torch.randn(16, 32, dtype=torch.float64)
@@ -165,11 +160,12 @@ def test_attention_alone_averages_everything_away_and_residuals_keep_it():
         for layer in layers:
             alone, local = layer(alone, graphs.full(16)), layer(local, cells)
             added = added + layer(added, graphs.full(16))
-    assert spread(x) > 0.9
-    assert spread(alone) < 1e-4
-    assert spread(added) > 0.3
-    assert spread(local) > 0.3  # rank falls to one in each component of the graph, and no further
-    assert max(spread(part) for part in local.split(4)) < 1e-4
+    torch.testing.assert_close(ga.spread(x), (x - x.mean(0)).norm() / x.norm())
+    assert ga.spread(x) > 0.9
+    assert ga.spread(alone) < 1e-4
+    assert ga.spread(added) > 0.3
+    assert ga.spread(local) > 0.3  # rank falls to one in each component of the graph, and no further
+    assert max(ga.spread(part) for part in local.split(4)) < 1e-4
 
 
 def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():

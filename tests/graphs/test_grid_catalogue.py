@@ -83,6 +83,8 @@ RULES = {  # name: targets, sources (None: the same nodes), rule
     "SASA": ((8, 8), None, near(1, math.inf)),
     "HaloNet": ((8, 8), None, haloed(4, 1)),
     "HaloNet, padded": ((6, 6), (8, 8), haloed(3, 1, padding=1)),
+    "convolution, one head": ((6, 8), None, lambda t, s: s == (t[0], t[1] + 1)),
+    "convolution, strided": ((24,), (48,), lambda t, s: abs(s[0] - 2 * t[0]) <= 1),
     "MaxViT, block": ((8, 8), None, cells(4, 4)),
     "MaxViT, grid": ((8, 8), None, lambda t, s: all((a - b) % (8 // 4) == 0 for a, b in zip(t, s, strict=True))),
     "axial, rows": ((6, 8), None, same(0)),

@@ -1,0 +1,85 @@
+"""A convolution as attention: a head for each place of its kernel."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import check_flags, whole
+from ..convert.edge_index import from_edge_index
+from ..errors import OptionError
+from ..graph import PerHead
+from .loaders import linear, refuse_other
+
+
+def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> tuple[Any, PerHead]:
+    """A ``make``, :class:`GraphAttention`, with the weights of a convolution, and the graph of each head."""
+    refuse_other(conv, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    check_flags(causal=causal)
+    kernel = conv.kernel_size
+    lengths = tuple(size) if isinstance(size, tuple | list) else (size,)
+    if len(lengths) != len(kernel):
+        raise OptionError(f"size must be the {len(kernel)} lengths of the {type(conv).__name__}'s input, got {size!r}")
+    lengths = tuple(whole(length, "size", 1) for length in lengths)
+    places = _places(conv, lengths, causal)
+    graphs = tuple(_graph(chosen, lengths) for chosen in product(*places))
+    inputs, heads = conv.in_channels, len(graphs)
+    options = {"head_dim": 1, "value_dim": inputs, "num_kv_heads": 1, "bias": conv.bias is not None}
+    layer = make(conv.out_channels, heads, qdim=inputs, kdim=inputs, vdim=inputs, **options).to(conv.weight)
+    with torch.no_grad():
+        nn.init.eye_(layer.v_proj.weight)
+    layer.v_proj.requires_grad_(False)
+    layer.out_proj = linear(_of_heads(conv), conv.bias, conv.weight)
+    return layer.train(conv.training), PerHead(graphs)
+
+
+def _of_heads(conv: Any) -> Tensor:
+    """The kernel (C_out, heads * C_in): what each head writes, with zeros between groups."""
+    blocks = conv.weight.detach().flatten(2).transpose(1, 2).chunk(conv.groups)  # (C_out / G, heads, C_in / G) each
+    each = [torch.block_diag(*(block[:, head] for block in blocks)) for head in range(blocks[0].shape[1])]
+    return torch.cat(each, 1)
+
+
+def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tensor]]:
+    """For each axis and each place of its kernel: the source of every target (n,), -1 for a zero of the padding."""
+    given = (0,) * len(lengths) if conv.padding == "valid" else conv.padding
+    if causal and (given == "same" or given[0]):
+        raise OptionError(f"causal=True pads axis 0 itself and requires conv.padding 0 there, got {conv.padding!r}")
+    found = []
+    for axis, length in enumerate(lengths):
+        dilation, stride = conv.dilation[axis], conv.stride[axis]
+        reach = dilation * (conv.kernel_size[axis] - 1)
+        before = reach if causal and not axis else reach // 2 if given == "same" else given[axis]
+        after = 0 if causal and not axis else reach - before if given == "same" else given[axis]
+        last = length + before + after - reach  # first places of the kernel
+        if last < 1:
+            raise OptionError(f"size must hold the kernel, {reach + 1} on axis {axis} with padding, got {length}")
+        starts = torch.arange(0, last, stride) - before
+        shifts = range(0, reach + 1, dilation)
+        found.append([_padded(starts + shift, length, conv.padding_mode) for shift in shifts])
+    return found
+
+
+def _padded(place: Tensor, length: int, mode: str) -> Tensor:
+    """The source at each place, which may be before or after the sources."""
+    if mode == "circular":
+        return place % length
+    if mode == "replicate":
+        return place.clamp(0, length - 1)
+    if mode == "reflect":
+        return (place.abs() - (length - 1)).abs().neg() + length - 1
+    return torch.where((place >= 0) & (place < length), place, -1)
+
+
+def _graph(places: tuple[Tensor, ...], lengths: tuple[int, ...]) -> Any:
+    """Every target reads its place on each axis."""
+    grid = torch.meshgrid(*places, indexing="ij")
+    number = torch.zeros_like(grid[0])
+    for place, length in zip(grid, lengths, strict=True):
+        number = number * length + place
+    exists = torch.stack(grid).amin(0).flatten() >= 0
+    target = exists.nonzero().flatten()
+    edge_index = torch.stack((number.flatten()[target], target))
+    return from_edge_index(edge_index, num_sources=torch.Size(lengths).numel(), num_targets=exists.numel())
