@@ -52,3 +52,10 @@ def same_gradients(mine, theirs, output, expected, rtol=1e-11):
 def changed(output, other, dims=(0, 2)):
     """Which nodes have another output."""
     return (output - other).detach().abs().amax(dims).gt(1e-9).tolist()
+
+
+@torch.no_grad()
+def log_probability(made, tokens, start):
+    """Of tokens (..., N) from number ``start`` on, given those before."""
+    share = made(tokens)[..., start - 1 : -1, :].log_softmax(-1)
+    return share.gather(-1, tokens[..., start:, None]).sum((-1, -2))

@@ -12,7 +12,6 @@ from .catalogue import zoo as zoo
 from .combine import block_sparse as block_sparse
 from .combine import composite as composite
 from .grid import *
-from .grid.relative_position import relative_position_index as relative_position_index
 from .mesh import *
 from .mesh.rings import mesh_edge_ends as mesh_edge_ends
 from .mesh.rings import mesh_report as mesh_report

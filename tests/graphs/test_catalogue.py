@@ -102,9 +102,7 @@ def test_names_leave_out_what_is_long():
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
     helpers = {"curve_order", "farthest_points", "grid_sample", "inverse_distance_bias", "mesh_report", "voxel_ids"}
-    helpers |= {"relative_position_index", "block_sparse", "composite"}
-    helpers |= {"degree_matched_random"}
-    helpers |= {"mesh_edge_ends"}
+    helpers |= {"block_sparse", "composite", "degree_matched_random", "mesh_edge_ends"}
     helpers |= {"line_graph", "hierarchy", "serialized_hierarchy"}
     classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "Relations"}
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)

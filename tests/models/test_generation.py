@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from text_models import same, shaken
+from text_models import log_probability, same, shaken
 
 import graphattn as ga
 from graphattn import graphs
@@ -201,12 +201,6 @@ def test_alibi_goes_along(graph):
         same(steps(made, graph, tokens, sizes), made(tokens, graph))
         with torch.no_grad():
             same(steps(made, graph, tokens, sizes), made(tokens, graph))
-
-
-@torch.no_grad()
-def log_probability(made, tokens, start):
-    share = made(tokens)[..., start - 1 : -1, :].log_softmax(-1)
-    return share.gather(-1, tokens[..., start:, None]).sum((-1, -2))
 
 
 @pytest.mark.parametrize("eos", [None, 0, 1, 2, 3, 4])

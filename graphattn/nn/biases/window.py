@@ -10,7 +10,6 @@ from ...arguments import width
 from ...errors import GraphError, OptionError
 from ...graph import AttentionGraph, PerHead
 from ...graphs.arguments import axes
-from ...graphs.grid.relative_position import relative_position_index
 from .constant import need_graph, of_edges
 from .table import EdgeTable
 
@@ -146,8 +145,7 @@ def _places(graph: AttentionGraph | PerHead, window: Size, size: Size | None, de
 
 
 def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
-    """Row of the table for each edge (E,)."""
-    sources = None
+    """Row of the table for each edge, int64 (E,): the offset of each axis, of the target from the source."""
     if size is None:
         edges = graph.edges
         grid = edges.axes or (edges,)
@@ -159,9 +157,24 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
                 "no known grid; pass bias(graph, size=(height, width))"
             )
         size, sources = tuple(axis.num_targets for axis in grid), tuple(axis.num_sources for axis in grid)
-    elif len(size) != len(window):
+    else:
+        sources = size
+    if len(size) != len(window):
         raise GraphError(f"size is {size}, a grid of {len(size)} axes; {_of_axes(window, len(size))}")
-    return relative_position_index(graph, size, window, source_size=sources)
+    if (math.prod(size), math.prod(sources)) != (graph.num_targets, graph.num_sources):
+        raise GraphError(f"size must be a grid of the graph's {graph.num_targets} targets and sources, got {size}")
+    index, stride = torch.zeros_like(graph.target), 1
+    t, s = graph.target, graph.source
+    for axis in reversed(range(len(size))):
+        away, most = t % size[axis] - s % sources[axis], window[axis] - 1
+        if away.numel() and int(away.abs().max()) > most:
+            raise GraphError(
+                f"window must be above the length of every edge, got window={window[axis]} on axis {axis} "
+                f"and an edge of {int(away.abs().max())} steps"
+            )
+        index += (away + most) * stride
+        t, s, stride = t // size[axis], s // sources[axis], stride * (2 * most + 1)
+    return index
 
 
 def _of_axes(window: Size, num_axes: int) -> str:
