@@ -7,7 +7,7 @@ self-loops (test_reach).
 
 import pytest
 import torch
-from text_models import log_probability, shaken
+from text_models import shaken
 from torch import nn
 
 import graphattn as ga
