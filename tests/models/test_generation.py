@@ -11,6 +11,7 @@ from graphattn import graphs
 from graphattn.errors import GraphAttnError, GraphError, OptionError, PositionIndexError, ShapeError
 from graphattn.models import GPT, from_hf, generate, llama
 from graphattn.models.generation import Continuation
+from graphattn.models.generation.strategies import Sample, truncated
 
 B, P, NEW, V = 3, 4, 7, 11
 N = P + NEW
@@ -247,7 +248,7 @@ def test_a_model_is_filled_to_its_last_position_and_no_further():
         generate(made, prompt(), max_new_tokens=NEW + 1)
 
 
-@pytest.mark.parametrize("options", [{}, {"strategy": "beam", "num_beams": 2}, {"strategy": "sample"}])
+@pytest.mark.parametrize("options", [{}, {"strategy": "beam", "num_beams": 2}, {"strategy": "sample", "top_k": 3}])
 def test_a_token_of_logit_minus_infinity_is_never_written(options):
     class Barred(torch.nn.Module):
         def __init__(self):
@@ -276,11 +277,27 @@ def test_random_tokens_are_seeded_and_follow_the_probabilities():
     for options, share in (
         ({}, logits.softmax(-1)),
         ({"temperature": 0.5}, (2 * logits).softmax(-1)),
+        ({"top_k": 4}, truncated(logits, 4).softmax(-1)),
     ):
         last = generate(made, prompt()[:1].expand(20_000, P), **many, **options)[:, -1]
         same(torch.bincount(last, minlength=V) / 20_000, share.float(), 0.06)
     cold = generate(made, prompt(), max_new_tokens=NEW, strategy="sample", temperature=1e-6)
     assert torch.equal(cold, generate(made, prompt(), max_new_tokens=NEW))
+    one = generate(made, prompt(), max_new_tokens=NEW, strategy="sample", top_k=1)
+    assert torch.equal(one, cold)
+
+
+def test_supports_of_top_k_and_top_p():
+    logits = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
+    kept = [(truncated(logits, *options) > -torch.inf)[0].int().tolist() for options in ((1,), (2,), (3,), (None, 0.4))]
+    assert kept == [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]  # equals are kept together
+    assert (truncated(logits, None, 0.6) > -torch.inf).sum() == 2
+    assert (truncated(logits, 3, 0.95) > -torch.inf).sum() == 3
+    draw = Sample(temperature=5.0, top_k=3, top_p=0.7, generator=torch.Generator().manual_seed(0))
+    logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(0))
+    allowed = truncated(logits / 5.0, 3, 0.7)[0] > -torch.inf
+    drawn = draw(logits.expand(500, 9)).unique()
+    assert torch.equal(drawn, allowed.nonzero().flatten())
 
 
 LEAKS = {
@@ -304,17 +321,14 @@ def test_a_graph_that_reads_the_future_is_refused(name):
         ({"strategy": "best"}, OptionError, 'strategy must be "greedy", "beam" or "sample", got \'best\''),
         ({"num_beams": 2}, OptionError, """num_beams requires strategy="beam", got 'greedy'"""),
         ({"strategy": "beam"}, OptionError, "needs num_beams"),
-        (
-            {"strategy": "beam", "num_beams": 2, "temperature": 3},
-            OptionError,
-            'temperature requires strategy="sample", got',
-        ),
+        ({"strategy": "beam", "num_beams": 2, "top_k": 3}, OptionError, 'top_k requires strategy="sample", got'),
         ({"strategy": "beam", "num_beams": 0}, OptionError, "num_beams must be a whole number >= 1"),
         ({"strategy": "sample", "temperature": 0.0}, OptionError, "temperature must be .*near 0 .*greedy.*, got 0.0"),
+        ({"strategy": "sample", "top_p": 1.5}, OptionError, r"top_p must be a number in \[1e-30, 1\], got 1.5"),
         ({"max_new_tokens": 0}, OptionError, "max_new_tokens must be a whole number >= 1"),
         ({"max_new_tokens": 50}, ShapeError, "positions for 40 tokens, .* needs 54"),
         ({"eos": V}, OptionError, "eos must be one of the model's 11 tokens; got 11"),
-        ({"strategy": "sample", "temperature": float("nan")}, OptionError, "temperature must be"),
+        ({"strategy": "beam", "num_beams": 2, "length_penalty": float("nan")}, OptionError, "length_penalty must be"),
         ({"graph": 5}, GraphError, "layer 0 must be an AttentionGraph"),
         ({"tokens": [prompt()]}, ShapeError, r"a list of prompts must hold sequences \(P_i,\)"),
         ({"tokens": prompt() + V}, PositionIndexError, r"tokens must be in \[0, 11\)"),
@@ -354,7 +368,16 @@ def test_greedy_and_beams_of_transformers(kind):
         found = generate(mine, tokens, max_new_tokens=NEW, eos=eos)
         assert torch.equal(found, given.generate(tokens, **rules))
         assert eos is None or (found[:, P : P + 3] == eos).any()
-        for beams in (2, 3, 4):
-            rules.update(num_beams=beams, early_stopping="never", length_penalty=0.0)
-            found = generate(mine, tokens, max_new_tokens=NEW, eos=eos, strategy="beam", num_beams=beams)
+        for beams, penalty in ((2, 0.0), (4, 1.0), (3, -0.5)):
+            rules.update(num_beams=beams, early_stopping="never", length_penalty=penalty)
+            options = {"strategy": "beam", "num_beams": beams, "length_penalty": penalty}
+            found = generate(mine, tokens, max_new_tokens=NEW, eos=eos, **options)
             assert torch.equal(found, given.generate(tokens, **rules))
+
+
+def test_truncation_of_transformers():
+    logits = torch.randn(50, V, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+    top_k, top_p = transformers.TopKLogitsWarper, transformers.TopPLogitsWarper
+    for k, p in itertools.product((1, 3, V), (0.1, 0.5, 0.9, 1.0)):
+        assert torch.equal(truncated(logits, k, p), top_p(p)(None, top_k(k)(None, logits)))
+    assert not torch.equal(truncated(logits, None, 0.5), truncated(logits, None, 0.6))

@@ -133,9 +133,10 @@ def test_greedy_and_beams_of_transformers():
         rules.update(eos_token_id=eos, pad_token_id=0 if eos is None else eos)
         found = generate(reading, start, max_new_tokens=NEW, eos=eos)
         assert torch.equal(found, theirs.generate(source, **rules))
-        for beams in (2, 3, 4):
-            found = generate(reading, start, max_new_tokens=NEW, eos=eos, strategy="beam", num_beams=beams)
-            wanted = theirs.generate(source, **rules, num_beams=beams, early_stopping="never", length_penalty=0.0)
+        for beams, penalty in ((2, 0.0), (4, 0.6), (3, -1.0)):
+            given = {"strategy": "beam", "num_beams": beams, "length_penalty": penalty}
+            found = generate(reading, start, max_new_tokens=NEW, eos=eos, **given)
+            wanted = theirs.generate(source, **rules, num_beams=beams, early_stopping="never", length_penalty=penalty)
             assert torch.equal(found, wanted)
             ends += int((found[:, 2:-1] == eos).sum()) if eos is not None else 0
     assert ends > 0

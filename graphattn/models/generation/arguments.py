@@ -7,7 +7,12 @@ from torch import Tensor
 from ...arguments import one_of, real, width
 from ...errors import OptionError, ShapeError
 
-STRATEGIES = {"greedy": (), "beam": ("num_beams",), "sample": ("temperature", "generator")}
+STRATEGIES = {
+    "greedy": (),
+    "beam": ("num_beams", "length_penalty"),
+    "sample": ("temperature", "top_k", "top_p", "generator"),
+}
+_RANGES = {"length_penalty": (-100, 100), "temperature": (1e-30, 1e30), "top_p": (1e-30, 1.0)}
 
 
 def check_model(model: Any) -> None:
@@ -29,15 +34,16 @@ def check_options(strategy: str, given: dict[str, Any]) -> dict[str, Any]:
         if name not in STRATEGIES[strategy]:
             owner = next(kind for kind, names in STRATEGIES.items() if name in names)
             raise OptionError(f'{name} requires strategy="{owner}", got {strategy!r}')
-    if strategy == "beam":
-        if "num_beams" not in given:
-            raise OptionError('strategy="beam" needs num_beams, the sequences to keep')
-        width(given["num_beams"], "num_beams")
-    if not 1e-30 <= real(given.get("temperature", 1.0), "temperature") <= 1e30:
-        raise OptionError(
-            'temperature must be a number in [1e-30, 1e30] (near 0 it is strategy="greedy"), got '
-            f"{given['temperature']}"
-        )
+    if strategy == "beam" and "num_beams" not in given:
+        raise OptionError('strategy="beam" needs num_beams, the sequences to keep')
+    for name in given.keys() & {"num_beams", "top_k"}:
+        given[name] = width(given[name], name)
+    for name in given.keys() & _RANGES.keys():
+        least, most = _RANGES[name]
+        hint = ' (near 0 it is strategy="greedy")' if name == "temperature" else ""
+        given[name] = real(given[name], name)
+        if not least <= given[name] <= most:
+            raise OptionError(f"{name} must be a number in [{least:g}, {most:g}]{hint}, got {given[name]}")
     return given
 
 

@@ -24,7 +24,10 @@ def generate(
     max_new_tokens: int,
     strategy: str = "greedy",
     num_beams: int | None = None,
+    length_penalty: float | None = None,
     temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
     eos: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Any:
@@ -47,7 +50,11 @@ def generate(
         strategy: "greedy": the likeliest token each time. "beam": beam search by the sum of log-probabilities.
             "sample": random tokens.
         num_beams: Sequences that beam search keeps; 1 is greedy.
+        length_penalty: Beam search divides the sum by the number of new tokens to this power: 0.0, no division, by
+            default; values above 0 favour longer sequences.
         temperature: Divides the logits before one is drawn; 1 by default.
+        top_k: Draw from the likeliest ``top_k``.
+        top_p: Draw from the fewest of the likeliest that have this probability together.
         eos: The token that ends a sequence, which is then padded with it while others continue.
         generator: Generator of random numbers.
 
@@ -61,8 +68,9 @@ def generate(
         ShapeError: If ``tokens`` are not a prompt, or the sequence would exceed the model's positions.
         GraphAttnError: If the largest logit of a sequence is NaN or infinite.
 
-    Source: Beam search as Sutskever et al. 2014, section 3.2: that of ``transformers`` with ``early_stopping="never"``
-    and ``length_penalty=0.0``.
+    Source: Beam search as Sutskever et al. 2014, section 3.2; top-k as Fan et al. 2018, top-p as
+    Holtzman et al. 2020. Beam search is that of ``transformers`` with ``early_stopping="never"`` and the same
+    ``length_penalty``.
 
     Example:
         >>> import graphattn as ga
@@ -81,8 +89,8 @@ def generate(
         graphattn.errors.GraphError: a token would depend ...
     """
     check_model(model)
-    given = {"num_beams": num_beams, "temperature": temperature, "generator": generator}
-    options = check_options(strategy, given)
+    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
+    options = check_options(strategy, {"num_beams": num_beams, "length_penalty": length_penalty, **drawn})
     number, end = width(max_new_tokens, "max_new_tokens"), None if eos is None else whole(eos, "eos", 0)
 
     def written(prompt: Tensor, batch: int, rows: list[int]) -> Tensor:

@@ -9,17 +9,40 @@ from torch import Tensor
 from .continuation import Continuation
 
 
+def truncated(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
+    """Logits (..., V) with -inf for excluded tokens.
+
+    Args:
+        logits: Logits of the next token.
+        top_k: Keep the ``top_k`` likeliest tokens, ties included.
+        top_p: Then keep the fewest of the likeliest whose probabilities sum to at least ``top_p``.
+
+    Source: Fan et al. 2018 (top-k); Holtzman et al. 2020 (nucleus, top-p).
+    """
+    if top_k is not None and top_k < logits.shape[-1]:
+        least = logits.topk(top_k).values[..., -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p is not None and top_p < 1.0:
+        values, order = logits.sort(descending=True, stable=True)
+        share = values.softmax(-1)
+        late = share.cumsum(-1) - share >= top_p  # the tokens before it suffice
+        logits = logits.masked_fill(torch.zeros_like(late).scatter(-1, order, late), -torch.inf)
+    return logits
+
+
 @dataclass(frozen=True)
 class Sample:
-    """Draw from softmax(logits / temperature)."""
+    """Draw from softmax(logits / temperature), truncated."""
 
     temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
     generator: torch.Generator | None = None
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Tokens (B,) for logits (B, V)."""
         logits = logits - logits.amax(-1, keepdim=True)  # so that none overflows
-        share = (logits / self.temperature).softmax(-1)
+        share = truncated(logits / self.temperature, self.top_k, self.top_p).softmax(-1)
         return torch.multinomial(share, 1, generator=self.generator).squeeze(-1)
 
 
@@ -46,11 +69,14 @@ def one_by_one(
     return tokens
 
 
-def beam_search(write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int) -> Tensor:
-    """Tokens (B, P + n) of the highest value, the sum of their log-probabilities, among the sequences that end.
+def beam_search(
+    write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int, length_penalty: float = 0.0
+) -> Tensor:
+    """Tokens (B, P + n) of the highest value among the sequences that end.
 
-    At each step every sequence is extended by every token. Of the best unfinished ones ``num_beams`` are kept; those
-    finished among the best ``num_beams`` are candidates. It stops when no unfinished sequence can win.
+    The value of n tokens is the sum of their log-probabilities over n to the power ``length_penalty``. At each step
+    every sequence is extended by every token. Of the best unfinished ones ``num_beams`` are kept; those finished among
+    the best ``num_beams`` are candidates. It stops when no unfinished sequence can win.
     """
     B, P = prompt.shape
     fill = 0 if eos is None else eos
@@ -69,13 +95,15 @@ def beam_search(write: Continuation, prompt: Tensor, number: int, eos: int | Non
         ends = torch.full_like(token, step == number, dtype=torch.bool)
         if eos is not None:
             ends = ends | (token == eos)
-        value, rank = score.masked_fill(~ends, -torch.inf)[:, :num_beams].max(1)
+        final, rank = score.masked_fill(~ends, -torch.inf)[:, :num_beams].max(1)
+        value = final / step**length_penalty
         better = value > best_value
         best[better, : P + step] = _of(grown, rank[:, None])[better, 0]
         best[better, P + step :] = fill
         best_value = torch.where(better, value, best_value)
         score, kept = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
-        if bool((score[:, 0] <= best_value).all()):
+        most = number if length_penalty > 0 else step  # the length of the highest value of an unfinished sequence
+        if bool((score[:, 0] / most**length_penalty <= best_value).all()):
             break
         parent, running = parent.gather(1, kept), _of(grown, kept)
         write.reorder((parent + torch.arange(B, device=parent.device)[:, None] * n).flatten())
