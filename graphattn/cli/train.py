@@ -151,7 +151,7 @@ def train(
             chosen["model_options"] = _object(chosen["model_options"])
         with warnings_in_lines(), _told(json) as tell:
             result = training.train(folder, out, tell=tell, **chosen)
-    if json:
+    if json and os.environ.get("RANK", "0") == "0":
         document({"command": "train", "run": resume or out, **result.to_dict()})
 
 

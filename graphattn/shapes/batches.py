@@ -31,6 +31,8 @@ class PointBatches:
             but the epoch and the shape: not on the number of workers, nor on where training was resumed.
         num_workers: Processes that load; 0 is this one.
         sizes: (len(dataset),) numbers of points, if the dataset is none of the first two.
+        share: (process, number of processes) that share each batch: every so many-th of its shapes; None in place of a
+            batch that has none for this process.
 
     Iterating is one epoch, from its first batch; one that was left early is not gone on with. Only after
     ``load_state_dict(state_dict())`` the next one begins behind the last batch.
@@ -52,9 +54,11 @@ class PointBatches:
         seed: int = 0,
         num_workers: int = 0,
         sizes: Tensor | list[int] | None = None,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         self.points, self.seed = whole(points, "points", 1), whole(seed, "seed", 0)
         self.shuffle, self.num_workers = flag(shuffle, "shuffle"), whole(num_workers, "num_workers", 0)
+        self.share = share
         self.dataset, self._numbers = dataset, torch.arange(len(dataset))
         while isinstance(self.dataset, Subset):
             self._numbers, self.dataset = torch.as_tensor(self.dataset.indices)[self._numbers], self.dataset.dataset
@@ -96,10 +100,11 @@ class PointBatches:
             self.epoch, self.position = self.epoch + 1, 0
         self._resumed = False
         epoch, start = self.epoch, self.position
-        loader = DataLoader(self.dataset, batch_sampler=self.plan()[start:], num_workers=self.num_workers)
-        for position, batch in enumerate(loader, start + 1):
+        own = [batch[self.share[0] :: self.share[1]] for batch in self.plan()[start:]]
+        loader = iter(DataLoader(self.dataset, batch_sampler=list(filter(None, own)), num_workers=self.num_workers))
+        for position, batch in enumerate(own, start + 1):
             self.epoch, self.position = epoch, position
-            yield batch
+            yield next(loader) if batch else None
         self.epoch, self.position = epoch + 1, 0
 
     def state_dict(self) -> dict[str, int]:

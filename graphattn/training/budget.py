@@ -37,7 +37,7 @@ def foretold(training: Training) -> str:
     copies = min(points // few, _COPIES) if seconds < _SHORT else 1
     more = seconds if copies < 2 else _step(training, shape, copies)[0]
     epoch = of_epoch(seconds, more, copies, len(plan), float(train.sizes.sum()) / few)
-    minutes = epoch * (how.epochs - len(training.history)) / 60
+    minutes = epoch / training.team.number * (how.epochs - len(training.history)) / 60
     lasts = f"{minutes:.0f} minutes" if minutes >= 1 else "a minute or less"
     words = f"a batch: up to {points:,} points, {edges * points // few:,} edges, about {_size(need)}"
     free = _free(how.device)

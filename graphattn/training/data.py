@@ -112,10 +112,10 @@ class Prepared(Dataset):
         """``y`` of each shape."""
         return [self.folder.labels[number] for number in self.numbers]
 
-    def batches(self, points: int, *, shuffle: bool = False, seed: int = 0, workers: int = 0) -> PointBatches:
+    def batches(self, points: int, *, workers: int = 0, **options: Any) -> PointBatches:
         """Packed batches of at most ``points`` points, or of one shape that is larger."""
         most = max(points, int(self.sizes.max()))
-        return PointBatches(self, most, shuffle=shuffle, seed=seed, num_workers=workers)
+        return PointBatches(self, most, **{"shuffle": False, "num_workers": workers, **options})
 
 
 def joined(batch: Any, device: torch.device | str) -> tuple[Tensor, Hierarchy, Tensor | None]:

@@ -2,6 +2,8 @@
 
 from typing import Any, cast
 
+from torch import nn
+
 from ..convert.files._replace import save_page
 from ..shapes import ShapeFolder
 from .budget import foretold
@@ -17,26 +19,33 @@ from .run import CHECKPOINT, MODEL, REPORT, RESULT, SAID, Run
 from .scenes import prepared
 from .schema import written
 from .standard import measure
+from .team import Team
 
 
-def fit(run: Run, shapes: ShapeFolder, tell: Tell) -> Evaluation:
-    """Train what is not trained yet, and measure it on the shapes held out."""
+def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
+    """Train what is not trained yet, and measure it on the shapes held out; the first process writes and tells."""
+    tell = tell if team.first else lambda progress: None
     tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}\n{reads(run, shapes)}"))
-    result, history = _trained(run, shapes, "training", tell)
+    result, history = _trained(run, shapes, "training", tell, team)
     for name in run.control:
         tell(Progress("begin", 0.0, f"control: {SAID[name]}"))
         control = control_of(run, name, shapes)
-        if not (control.path / "run.json").exists():
-            control.save()
-        result.controls[name], _ = _trained(control, shapes, f"control {name}", tell)
+        team.first_does(control.save, unless=control.path / "run.json")
+        result.controls[name], _ = _trained(control, shapes, f"control {name}", tell, team)
     result.notes.extend(notes(run, result))
-    save_page(run.path / RESULT, written(result.to_dict(), indent=1))
-    save_report(run.path / REPORT, run, history, result)
+
+    def write() -> None:
+        save_page(run.path / RESULT, written(result.to_dict(), indent=1))
+        save_report(run.path / REPORT, run, history, result)
+
+    team.first_does(write)
     tell(Progress("end", 1.0, f"{result}\n{run.path / REPORT}"))
     return result
 
 
-def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> tuple[Evaluation, list[dict[str, Any]]]:
+def _trained(
+    run: Run, shapes: ShapeFolder, phase: str, tell: Tell, team: Team
+) -> tuple[Evaluation, list[dict[str, Any]]]:
     """Trained to the end, from where it was left; with its log."""
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
@@ -44,26 +53,30 @@ def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> tuple[Eva
     still = {name: prepared(run, shapes, part, like=train) for name, part in parts.items()}
     _prepare(list(still.values()), tell)
     run.check(train.static(0), train.name(0))
-    if not (run.path / RANGES).is_file():
-        save_ranges(run.path, still["train"])
-    model, history = (_grown if run.model == "forest" else _learned)(run, shapes, train, still["val"], phase, tell)
-    if not (run.path / MODEL).is_file():
-        run.save_model(model)
+    team.first_does(lambda: save_ranges(run.path, still["train"]), unless=run.path / RANGES)
+    history: list[dict[str, Any]] = []
+    if run.model == "forest":
+        model = _grown(run, train)
+    else:
+        model, history = _learned(run, train, still["val"], phase, tell, team)
+    team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
     where = next(name for name in ("test", "val", "train") if parts[name])
     return evaluated(model, run, shapes, parts[where], where, like=train), history
 
 
-def _grown(run: Run, shapes: ShapeFolder, train: Prepared, val: Prepared, phase: str, tell: Tell) -> Any:
+def _grown(run: Run, train: Prepared) -> nn.Module:
     """A forest, grown at once or read."""
     if (run.path / MODEL).is_file():
-        return run.trained_model(), []
-    return cast(Forest, run.new_model()).fit(run.task, train.batches(run.schedule.points), run.schedule.seed), []
+        return run.trained_model()
+    return cast(Forest, run.new_model()).fit(run.task, train.batches(run.schedule.points), run.schedule.seed)
 
 
-def _learned(run: Run, shapes: ShapeFolder, train: Prepared, val: Prepared, phase: str, tell: Tell) -> Any:
+def _learned(
+    run: Run, train: Prepared, val: Prepared, phase: str, tell: Tell, team: Team
+) -> tuple[nn.Module, list[dict[str, Any]]]:
     """A model in the parameters of its best epoch, with its log."""
     model, started = run.first_model()
-    training = Training(model, run.task, run.schedule, train, val, phase)
+    training = Training(model, run.task, run.schedule, train, val, phase, team)
     size = sum(p.numel() for p in training.model.parameters())
     tell(Progress("begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"))
     if started:
@@ -77,7 +90,7 @@ def _learned(run: Run, shapes: ShapeFolder, train: Prepared, val: Prepared, phas
         measure(training.model, x, levels)
     if phase == "training" and not training.history:
         tell(Progress("begin", 0.0, foretold(training)))
-    training.run(run.path, tell, run.key)
+    training.run(run.path if team.first else None, tell, run.key)
     return training.model, training.history
 
 

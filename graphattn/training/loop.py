@@ -26,6 +26,7 @@ from .checkpoint import fill, part, prefixed, save_state
 from .data import Prepared, joined
 from .schema import written
 from .tasks import Task
+from .team import Team
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Training:
     train: Prepared
     val: Prepared
     phase: str = "training"
+    team: Team = field(default_factory=Team)
     history: list[dict[str, Any]] = field(default_factory=list)
     sums: list[float] = field(default_factory=lambda: [0.0, 0.0])  # of losses and shapes of this epoch
     best: dict[str, Tensor] = field(default_factory=dict)
@@ -106,7 +108,9 @@ class Training:
         how = self.schedule
         self.model.to(how.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), how.lr, weight_decay=how.weight_decay, fused=True)
-        self.batches = self.train.batches(how.points, shuffle=True, seed=how.seed, workers=how.workers)
+        self.batches = self.train.batches(
+            how.points, shuffle=True, seed=how.seed, workers=how.workers, share=self.team.share
+        )
         average = get_ema_multi_avg_fn(how.average)
         self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True) if how.average else None
 
@@ -143,16 +147,19 @@ class Training:
 
     def run(self, folder: Path | None, tell: Tell, key: str = "") -> None:
         """Train to the end; the model has the best parameters then. ``folder`` is where states and log are written."""
+        self.team.agree(key, self.model, self.batches.state_dict())
         saved = time.monotonic()
         _write_log(folder, self.history)  # an end may have come between a state and its line
         while not self._done():
             epoch = self.batches.epoch
-            many = len(self.batches)
+            plan = self.batches.plan()
+            many = len(plan)
             for batch in self.batches:
                 position = self.batches.position
                 done = (epoch + position / many) / self.schedule.epochs
                 loss = self._step(batch, epoch, position, done)
-                self.sums = [self.sums[0] + loss * batch.num_graphs, self.sums[1] + batch.num_graphs]
+                shapes = len(plan[position - 1])
+                self.sums = [self.sums[0] + loss * shapes, self.sums[1] + shapes]
                 tell(Progress(self.phase, done))
                 if folder is not None and position < many and time.monotonic() - saved > self.schedule.seconds:
                     self.save(folder / "checkpoint.safetensors", key)
@@ -172,18 +179,24 @@ class Training:
 
     def _step(self, batch: Any, epoch: int, position: int, done: float) -> float:
         how = self.schedule
-        x, levels, y = joined(batch, how.device)
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = how.rate(done)
-        with seeded(mixed(how.seed, epoch, position, 1)):
-            if x.is_cuda:
-                torch.cuda.manual_seed(mixed(how.seed, epoch, position, 1))
-            with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
-                output = self.model(x, levels)
-            loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
-            self.optimizer.zero_grad()
-            loss.backward()
+        self.optimizer.zero_grad()
+        loss = mass = torch.zeros((), device=how.device)
+        seed = mixed(how.seed, epoch, position, 1 + self.team.share[0])
+        with seeded(seed):
+            if batch is not None:
+                x, levels, y = joined(batch, how.device)
+                if x.is_cuda:
+                    torch.cuda.manual_seed(seed)
+                with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
+                    output = self.model(x, levels)
+                loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
+                mass = self.task.mass(y, output) if self.team.number > 1 else mass + 1  # type: ignore[arg-type]
+                (loss * mass if self.team.number > 1 else loss).backward()
+        if self.team.number > 1:
+            loss = self.team.add_up(self.model, loss, mass)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         if self.average is not None:

@@ -58,6 +58,10 @@ class Task(ABC):
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """The mean over what has a label."""
 
+    def mass(self, y: Tensor, output: Tensor) -> Tensor:
+        """What the mean is over: the number of labels, or the sum of their weights."""
+        return output.new_tensor(float(y.numel()))
+
     @abstractmethod
     def answers(self, output: Tensor) -> Tensor:
         """Of an output on the CPU probabilities (..., K), or numbers (...,) in float64."""
@@ -117,6 +121,10 @@ class Classify(_Classes):
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(output, y, self.weight(output), label_smoothing=0.05)
 
+    def mass(self, y: Tensor, output: Tensor) -> Tensor:
+        weight = self.weight(output)
+        return super().mass(y, output) if weight is None else weight[y].sum()
+
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         from scipy.stats import binomtest
 
@@ -143,6 +151,9 @@ class Segment(_Classes):
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         known = (y >= 0).sum().clamp(min=1)
         return cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum") / known
+
+    def mass(self, y: Tensor, output: Tensor) -> Tensor:
+        return (y >= 0).sum().to(output.dtype)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         table = self.confusion(prediction, y)

@@ -1,7 +1,7 @@
 """Train a model on a folder of shapes, and go on where a run was left."""
 
-import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from .models import MODELS
 from .run import Run
 from .scenes import prepared
 from .tasks import TASKS
+from .team import team
 
 
 def train(
@@ -55,6 +56,8 @@ def train(
     **schedule: Any,
 ) -> Evaluation:
     """Train on a folder of shapes and measure on those held out; everything is written into ``out``.
+
+    Under ``torchrun`` every process computes on its shapes of each batch, and the first one writes and tells.
 
     Args:
         folder: As :class:`graphattn.shapes.ShapeFolder` reads it.
@@ -120,7 +123,6 @@ def train(
         4
     """
     safetensors()
-    _in_one_process()
     both = _told(tell, on_epoch)
     whole(seed, "seed", 0)
     shapes = ShapeFolder(folder, task=task, classes=names, label=label, ignore=ignore)
@@ -169,9 +171,14 @@ def train(
     how = schedule_of(data.sizes, many, epochs, {"seed": seed, **schedule})
     run = replace(run, features=data[0].x.shape[1], schedule=how)
     run.first_model()  # refuses wrong options before anything is written
-    with run.alone():
-        run.save()
-        return fit(run, shapes, both)
+    with team(run.schedule.device) as processes, ExitStack() as held:
+
+        def begin() -> None:
+            held.enter_context(run.alone())
+            run.save()
+
+        processes.first_does(begin)
+        return fit(run, shapes, both, processes)
 
 
 def _told(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | None) -> Tell:
@@ -189,12 +196,6 @@ def _told(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | None) 
     return both
 
 
-def _in_one_process() -> None:
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
-        got = f"WORLD_SIZE={os.environ['WORLD_SIZE']} of torchrun"
-        raise OptionError(f"training runs in one process, got {got}; start it without a launcher of several")
-
-
 def resume(
     out: PathLike,
     folder: PathLike | None = None,
@@ -204,6 +205,8 @@ def resume(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Evaluation:
     """Go on with a run that was ended in any way; on one thread its result has the bits of one that was not.
+
+    Under ``torchrun`` a run may go on in another number of processes; the same number gives the same bits.
 
     Args:
         out: The folder of the run.
@@ -215,7 +218,6 @@ def resume(
         LoaderError: If a file has changed since training began, or ``out`` holds no run.
     """
     safetensors()
-    _in_one_process()
     both = _told(tell, on_epoch)
     run = Run.load(out)
     if device is not None:
@@ -225,5 +227,6 @@ def resume(
     shapes = run.shapes(root)
     same_files(shapes, run.files)
     check_labels(shapes, run.task.readout, run.inputs.elements)
-    with run.alone():
-        return fit(run, shapes, both)
+    with team(run.schedule.device) as processes, ExitStack() as held:
+        processes.first_does(lambda: held.enter_context(run.alone()))
+        return fit(run, shapes, both, processes)

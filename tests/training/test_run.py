@@ -156,13 +156,6 @@ def test_classes_that_were_renamed_are_refused(tmp_path, no_page):
         ga.training.resume(tmp_path / "run")
 
 
-def test_several_processes_of_a_launcher_are_refused(copy, monkeypatch, tmp_path):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for begin in (lambda: ga.training.train(tmp_path, tmp_path / "r"), lambda: ga.training.resume(copy)):
-        with pytest.raises(OptionError, match="runs in one process, got WORLD_SIZE=2 of torchrun"):
-            begin()
-
-
 def test_a_large_label_asks_for_no_large_table(tmp_path):
     folder = labelled_points(tmp_path / "parts")
     shape = ga.load(folder / "0.ply")

@@ -1,0 +1,108 @@
+"""Processes of ``torchrun`` that train one model: each takes its shapes of every batch, and the first one writes."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..distributed.exchange import Processes
+from ..errors import GraphAttnError, ProcessError
+from ..versions import VERSION
+
+
+class Team:
+    """The processes that train one model; a single one without a launcher.
+
+    Attributes:
+        processes: Their group.
+        first: True in the process that writes and speaks.
+        number: How many they are.
+        share: This process, and the number of all.
+    """
+
+    def __init__(self) -> None:
+        self.processes = Processes()
+        self.first, self.number = self.processes.rank == 0, self.processes.number
+        self.share = self.processes.rank, self.number
+
+    def first_does(self, act: Callable[[], object], unless: Path | None = None) -> None:
+        """Let the first process do what one must do, unless a file is there; all go on after it.
+
+        Raises:
+            ProcessError: In the others, if it could not, with its words.
+        """
+        error = None
+        if self.first:
+            try:
+                if unless is None or not unless.is_file():
+                    act()
+            except GraphAttnError as raised:
+                error = raised
+        words = self.processes.told(error and str(error))[0]
+        if error is not None:
+            raise error
+        if words is not None:
+            raise ProcessError(f"process 0: {words}")
+
+    def agree(self, key: str, model: nn.Module, position: Any) -> None:
+        """Refuse processes of another run, other parameters, another position or version.
+
+        Raises:
+            ProcessError: If one differs.
+        """
+        if self.number == 1:
+            return
+        digest = hashlib.blake2b(digest_size=8)
+        for x in model.state_dict().values():
+            digest.update(x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        every = self.processes.told((VERSION, torch.__version__, key, digest.hexdigest(), position))
+        odd = [rank for rank, told in enumerate(every) if told != every[0]]
+        if odd:
+            raise ProcessError(
+                f"process {odd[0]} has other files, parameters or versions than process 0; give all processes one "
+                "folder of shapes, one folder of the run and one environment"
+            )
+
+    def add_up(self, model: nn.Module, loss: Tensor, mass: Tensor) -> Tensor:
+        """The mean loss of a batch from those of the shares, each of so much ``mass``; its gradients are in ``model``.
+
+        Gradients are those of ``loss * mass``, or None where a share is empty. Statistics of batch norms, which each
+        process takes of its share, are averaged.
+        """
+        params = [p for p in model.parameters() if p.requires_grad]
+        norms = [x for norm in model.modules() if isinstance(norm, _BatchNorm) for x in norm.buffers()]
+        has = mass.new_tensor([float(mass > 0)], dtype=torch.float32)
+        facts = torch.stack((loss.detach() * mass, mass)).float()
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+        every = torch.cat([x.float().flatten() for x in (has, facts, *(has * x for x in norms), *grads)])
+        every = self.processes.sum(every).to(every.device)
+        parts = iter(every.split([1, 2, *(x.numel() for x in (*norms, *params))]))
+        members, (total, mass) = next(parts).clamp(min=1), next(parts)
+        mass = mass.where(mass > 0, 1)
+        for x in norms:
+            x.copy_((next(parts) / members).view_as(x))
+        for p in params:
+            p.grad = (next(parts) / mass).view_as(p).to(p.dtype)
+        return total / mass
+
+
+@contextmanager
+def team(device: str) -> Iterator[Team]:
+    """The processes that a launcher started, who join each other here if they have not, or this one alone."""
+    many = os.environ.get("WORLD_SIZE", "1") not in ("", "1")
+    joins = many and not dist.is_initialized()
+    if many and device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if joins:
+        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    yield Team()
+    if joins:  # after an error the others may never answer
+        dist.barrier()
+        dist.destroy_process_group()

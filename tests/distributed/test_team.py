@@ -1,0 +1,119 @@
+"""Training in several processes: the losses of one, one log and one result, and the same bits after any end."""
+
+import json
+import random
+
+import pytest
+import ranks
+import torch
+from shape_folders import labelled_points, two_classes
+
+import graphattn as ga
+from graphattn.distributed.exchange import Processes
+from graphattn.errors import ProcessError
+from graphattn.training.team import Team
+
+HOW = {
+    "epochs": 3,
+    "seed": 3,
+    "points": 90,
+    "seconds": 0.0,  # a state after every batch
+    "control": ["perceptron"],
+    "augment": ["rotation"],
+    "model_options": {"widths": [8, 8], "num_heads": 2, "dropout": 0.0},
+}
+FILES = ("model.safetensors", "checkpoint.safetensors", "log.jsonl", "result.json", "perceptron/model.safetensors")
+
+
+def trained(processes, folder, out, end=2.0, **options):
+    return ranks.launch("team.py", processes, str(folder), str(out), json.dumps(HOW | options), str(end))
+
+
+def lines(run):
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def contents(run):
+    return {name: (run / name).read_bytes() for name in FILES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [two_classes, labelled_points])
+def test_three_processes_learn_what_one_does(made, tmp_path):
+    folder = made(tmp_path / "shapes")
+    ga.training.train(folder, tmp_path / "one", **HOW)
+    printed = trained(3, folder, tmp_path / "three")
+    assert all(len(of_rank) == 1 + (rank == 0) for rank, of_rank in enumerate(printed)), printed
+    one, three = lines(tmp_path / "one"), lines(tmp_path / "three")
+    assert len(one) == len(three) == 3
+    for a, b in zip(one, three, strict=True):
+        assert (a["loss"], a["val_loss"]) == pytest.approx((b["loss"], b["val_loss"]), rel=2e-3)
+    assert one[0]["loss"] == pytest.approx(three[0]["loss"], rel=1e-4)
+    assert one[0]["loss"] != one[1]["loss"]
+
+
+def killed_and_resumed(tmp_path, kills):
+    folder, draw = two_classes(tmp_path / "shapes"), random.Random(kills)
+    dropout = HOW["model_options"] | {"dropout": 0.3}
+    trained(2, folder, tmp_path / "whole", model_options=dropout)
+    for end in sorted(draw.uniform(0, 0.99) for _ in range(kills)):
+        printed = trained(2, folder, tmp_path / "killed", end, model_options=dropout)
+        assert not printed[0], printed  # it was killed
+    assert not (tmp_path / "killed" / "result.json").exists()
+    trained(2, folder, tmp_path / "killed", model_options=dropout)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_run_killed_five_times_has_the_bits_of_one_that_was_not(tmp_path):
+    folder = killed_and_resumed(tmp_path, 5)
+    trained(2, folder, tmp_path / "moved", 0.5)
+    trained(3, folder, tmp_path / "moved")  # goes on in another number of processes
+    assert len(lines(tmp_path / "moved")) == 3
+    assert (tmp_path / "moved" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_run_killed_twenty_times_has_the_bits_of_one_that_was_not(tmp_path):
+    killed_and_resumed(tmp_path, 20)
+
+
+def test_the_shares_of_a_batch_are_its_shapes():
+    shapes = [ga.shapes.Shape(pos=torch.full((size, 3), float(size))) for size in (5, 7, 4, 6, 9)]
+    named = {"sizes": [5, 7, 4, 6, 9], "seed": 1}
+    whole = [sorted(batch.pos[:, 0].unique().tolist()) for batch in ga.shapes.PointBatches(shapes, 17, **named)]
+    shares = [list(ga.shapes.PointBatches(shapes, 17, share=(rank, 3), **named)) for rank in range(3)]
+    assert [x is None for x in shares[2]] == [len(batch) < 3 for batch in whole]
+    for number, batch in enumerate(whole):
+        own = [share[number].pos[:, 0].unique().tolist() for share in shares if share[number] is not None]
+        assert sorted(sum(own, [])) == batch
+
+
+def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
+    """Two shares of other sizes, one of them empty in the end, add up as one batch does."""
+    torch.manual_seed(0)
+    model, x, y = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)), torch.randn(7, 3), torch.randn(7)
+    model[1].eval()
+    ((model(x).sum(1) - y) ** 2).mean().backward()
+    wanted = model[0].weight.grad.clone()
+    sent, shares = [], (slice(0, 5), slice(5, 7), slice(0, 0))
+    monkeypatch.setattr(Processes, "sum", lambda self, every: (sent.append(every), sum(sent))[1])
+    for share in shares:
+        model.zero_grad()
+        loss = ((model(x[share]).sum(1) - y[share]) ** 2).mean() if len(x[share]) else torch.zeros(())
+        mass = torch.tensor(float(len(x[share])))
+        if mass:
+            (loss * mass).backward()
+        total = Team().add_up(model, loss, mass)
+    assert torch.allclose(model[0].weight.grad, wanted, atol=1e-6)
+    assert wanted.abs().max() > 0.1
+    assert float(total) == pytest.approx(float(((model(x).sum(1) - y) ** 2).mean().detach()), rel=1e-5)
+
+
+def test_processes_of_other_files_are_refused(monkeypatch):
+    team = Team()
+    team.number = 2
+    monkeypatch.setattr(Processes, "told", lambda self, fact: [fact, (*fact[:2], "another", *fact[3:])])
+    with pytest.raises(ProcessError, match="process 1 has other files, parameters or versions than process 0"):
+        team.agree("key", torch.nn.Linear(2, 2), {"epoch": 0})
