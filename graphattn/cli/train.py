@@ -118,9 +118,12 @@ def train(
     part is held out by --seed; its scores are printed, beside those of the controls and the differences from them over
     shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
 
+    Under torchrun each process computes on its shapes of every batch, and one writes.
+
     \b
       graphattn train shapes --out run
       graphattn train --resume run
+      torchrun --nproc_per_node 4 -m graphattn train shapes --out run
     """
     chosen = {name: value for name, value in locals().items() if value is not None}
     for name in ("folder", "out", "resume", "no_control", "json", "debug"):

@@ -20,7 +20,7 @@ HOW = {
     "seconds": 0.0,  # a state after every batch
     "control": ["perceptron"],
     "augment": ["rotation"],
-    "model_options": {"widths": [8, 8], "num_heads": 2, "dropout": 0.0},
+    "model_options": {"widths": [8, 8], "depths": [1, 1], "num_heads": 2, "dropout": 0.0},
 }
 FILES = ("model.safetensors", "checkpoint.safetensors", "log.jsonl", "result.json", "perceptron/model.safetensors")
 
@@ -86,8 +86,8 @@ def test_the_shares_of_a_batch_are_its_shapes():
     shares = [list(ga.shapes.PointBatches(shapes, 17, share=(rank, 3), **named)) for rank in range(3)]
     assert [x is None for x in shares[2]] == [len(batch) < 3 for batch in whole]
     for number, batch in enumerate(whole):
-        own = [share[number].pos[:, 0].unique().tolist() for share in shares if share[number] is not None]
-        assert sorted(sum(own, [])) == batch
+        own = [share[number].pos[:, 0].unique() for share in shares if share[number] is not None]
+        assert sorted(torch.cat(own).tolist()) == batch
 
 
 def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
