@@ -20,7 +20,7 @@ HOW = {
     "seconds": 0.0,  # a state after every batch
     "control": ["perceptron"],
     "augment": ["rotation"],
-    "model_options": {"widths": [8, 8], "depths": [1, 1], "num_heads": 2, "dropout": 0.0},
+    "model_options": {"widths": [8, 8], "num_heads": 2, "dropout": 0.0},
 }
 FILES = ("model.safetensors", "checkpoint.safetensors", "log.jsonl", "result.json", "perceptron/model.safetensors")
 
@@ -38,11 +38,11 @@ def contents(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", [two_classes, labelled_points])
-def test_three_processes_learn_what_one_does(made, tmp_path):
-    folder = made(tmp_path / "shapes")
-    ga.training.train(folder, tmp_path / "one", **HOW)
-    printed = trained(3, folder, tmp_path / "three")
+@pytest.mark.parametrize(("made", "levels"), [(two_classes, 2), (labelled_points, 3)])
+def test_three_processes_learn_what_one_does(made, levels, tmp_path):
+    folder, small = made(tmp_path / "shapes"), HOW["model_options"] | {"widths": [8] * levels}
+    ga.training.train(folder, tmp_path / "one", **HOW | {"model_options": small})
+    printed = trained(3, folder, tmp_path / "three", model_options=small)
     assert all(len(of_rank) == 1 + (rank == 0) for rank, of_rank in enumerate(printed)), printed
     one, three = lines(tmp_path / "one"), lines(tmp_path / "three")
     assert len(one) == len(three) == 3
