@@ -11,7 +11,7 @@ from ..arguments import one_of, width
 from ..errors import OptionError
 from ..graph.limits import MAX_BYTES
 
-PLANS = ("halo", "heads", "gather")
+PLANS = ("halo", "heads", "gather", "stream")
 _COLLECTIVE = 0.8  # a gather's bytes against those of a halo: one collective of equal parts, and no rows are picked
 
 
@@ -86,6 +86,8 @@ class Counts:
         P, T, S = self.processes, self.targets, self.sources
         if plan == "halo":
             return self.remote.double()
+        if plan == "stream":
+            return (S.sum() - S).double()
         if plan == "gather":
             return ((P - 1) * S.max()).double().expand(P)
         return (S.sum() - S) / P + group / 2 * (T.sum() - T + (P - 1) * T) / P
@@ -162,6 +164,10 @@ def choose(plan: str, counts: Counts, rows: Rows, against: dict[str, str] | None
     total = int(counts.sources.sum())
     if total * rows.bytes > MAX_BYTES:
         against["gather"] = f"all rows are {total * rows.bytes:,} bytes (limit {MAX_BYTES:,})"
+    else:
+        against["stream"] = against.get("stream") or "gather brings these rows at once, and they fit in memory"
+    if plan == "stream":
+        del against["stream"]
     if plan != "auto":
         if against.get(plan):
             raise OptionError(f'plan="{plan}" cannot run: {against[plan]}; try plan="halo"')

@@ -18,6 +18,7 @@ from .heads import Heads, Run
 from .own import OwnEdges, edges_into, local_edges, remote
 from .partition import partition_of
 from .plans import Counts, Report, Rows, choose
+from .stream import Stream
 
 
 def shard(
@@ -48,7 +49,8 @@ def shard(
         source_partition: The same for the sources (S,) of a graph whose sources are other nodes; "contiguous" by
             default. Sources and targets of a square graph are the same nodes unless it is given.
         plan: What moves. "halo": the rows of the sources that a process's targets read, once each. "heads": every
-            process computes all targets of some heads. "gather": all rows. "auto": the one of least bytes.
+            process computes all targets of some heads. "gather": all rows; "stream": those of one process after
+            another, for softmax alone, to rounding. "auto": the one of least bytes; stream where all rows do not fit.
         heads: H of the layers, for the plan and its bytes; ``kv_heads`` H_kv, the same by default.
         head_dim: D of the layers.
         dtype: Dtype of the rows that move.
@@ -130,10 +132,13 @@ class Shard(EdgeTensors):
         self.owned, self.owned_sources = (torch.nonzero(part == processes.rank).flatten() for part in parts)
         self._every = [Every(processes, part) for part in parts]
         if report.plan == "heads" and isinstance(graph, AttentionGraph):
-            self._plan: Halo | Heads = Heads(EdgeTensors(graph), processes, *self._every)
+            self._plan: Halo | Heads | Stream = Heads(EdgeTensors(graph), processes, *self._every)
             self.edges = torch.arange(graph.num_edges)
         else:
-            self.edges, self._plan = _halo(graph, processes, parts[1], own, away, self._every[1], report.plan)
+            self.edges, halo = _halo(graph, processes, parts[1], own, away, self._every[1], report.plan)
+            self._plan = halo
+            if report.plan == "stream":
+                self._plan = Stream(halo.local, processes, self._every[1], own, self.edges, parts[1])
         self._by_target, self._by_source = self._plan.local._by_target, self._plan.local._by_source
 
     @property
@@ -248,7 +253,7 @@ def _halo(
     place = torch.empty(part.numel(), dtype=torch.int64)
     place[owned] = torch.arange(owned.numel())
     exchange: Asked | Every = every
-    if plan == "gather":
+    if plan in ("gather", "stream"):
         away = every.others
     else:
         received = torch.bincount(part[away].long(), minlength=processes.number).tolist()

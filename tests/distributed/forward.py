@@ -97,8 +97,12 @@ def compare(graph, how, plan, dtype, kv=12, bias=False, dv=13, lead=(), **number
         dist.all_reduce(own[3])  # each holds the gradient of its heads
     wanted_here = [x.index_select(len(lead), i) for x, i in zip(grads, here, strict=False)]
     errors = [float((a - b).abs().max()) if a.numel() else 0.0 for a, b in zip(own, wanted_here, strict=True)]
-    same = torch.equal(output, wanted.index_select(len(lead), mine.owned))
+    there = wanted.index_select(len(lead), mine.owned)
+    same = torch.equal(output, there)
     whole = torch.equal(mine.gather(output, len(lead)), wanted)
+    if plan == "stream":  # merged: equal to rounding
+        apart = float((output - there).abs().max()) if output.numel() else 0.0
+        same = whole = apart <= {torch.float64: 1e-12, torch.float32: 5e-6, torch.bfloat16: 0.05}[dtype]
     facts = torch.tensor([float(same and whole), -max(errors), float(grads[1].abs().max())])
     dist.all_reduce(facts, op=dist.ReduceOp.MIN)
     return bool(facts[0]), -float(facts[1]) <= BOUND[dtype], -float(facts[1]), float(facts[2])
@@ -124,7 +128,7 @@ some = sys.argv[1:] == ["some"]
 main(
     ["its reverse", "causal window"] if some else FAMILIES,
     ["scattered"] if some else PARTITIONS,
-    ["halo", "gather", "heads"],
+    ["halo", "gather", "heads", "stream"],
 )
 if RANK == 0:
     print(json.dumps({"done": True}), flush=True)

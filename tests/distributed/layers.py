@@ -105,7 +105,9 @@ def refusal(name, call):
 
 
 for name in LAYERS:
-    for plan in ("halo", "gather") if name == "three blocks" or "some" not in sys.argv else ("halo",):
+    for plan in ("halo", "gather", "stream") if name == "three blocks" or "some" not in sys.argv else ("halo",):
+        if plan == "stream" and name in ("sink", "sparsemax", "additive", "subtraction"):
+            continue  # refused
         compare(name, plan)
 for name in ("narrow rows of x", "rotary", "sink", "three blocks", "edge features") if WORLD < 3 else ():
     compare(name, "heads")
@@ -119,6 +121,10 @@ refusal("another plan", lambda: shard(GRAPH, plan="gather" if RANK else "halo"))
 mine = shard(GRAPH, plan="heads", heads=12)
 refusal(
     "weights by heads", lambda: ga.attention(*[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True)
+)
+mine = shard(GRAPH, plan="stream")
+refusal(
+    "weights by stream", lambda: ga.attention(*[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True)
 )
 own = shard(GRAPH, partition="rcb", pos=POS)
 given = own.scatter(X).unflatten(1, (4, 6))
@@ -146,7 +152,7 @@ for plan in ("halo", "gather"):
     kept = ga.attention(whole, whole, whole.flip(0), GRAPH, backend="edges")
     apart = everywhere(float((output - mine.scatter(wanted)).abs().max()), -float((wanted - kept).abs().max()))
     told(f"dropout, {plan}", apart=apart[0], dropped=-apart[1])
-for plan in ("halo", "gather", "heads"):
+for plan in ("halo", "gather", "heads", "stream"):
     mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan, heads=12, head_dim=2, dtype=torch.float64)
     rows = mine.scatter(X).unflatten(1, (12, 2))
     with torch.no_grad(), Traffic() as traffic:

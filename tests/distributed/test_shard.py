@@ -22,7 +22,7 @@ def judge(rows):
         dropout = rows.pop(f"dropout, {plan}")
         assert dropout["apart"] == 0
         assert dropout["dropped"] > 0.1
-    for plan in ("halo", "gather", "heads"):
+    for plan in ("halo", "gather", "heads", "stream"):
         counted = rows.pop(f"bytes, {plan}")
         assert (counted["apart"], counted["paper"]) == (0, 0), (plan, counted)
         assert counted["least"] > 0 or not counted["calls"]
@@ -39,11 +39,12 @@ def judge(rows):
 
 def test_two_processes_run_as_one():
     rows = ranks.verdicts("forward.py layers.py", 2, "some")
-    assert sum("bitwise" in row for row in rows.values()) == 24
+    assert sum("bitwise" in row for row in rows.values()) == 32
     assert {name.rpartition(", ")[2] for name in rows if name.startswith("three blocks,")} == {
         "halo",
         "heads",
         "gather",
+        "stream",
     }
     refusals, weights = judge(rows)
     for name, what in {
@@ -52,6 +53,7 @@ def test_two_processes_run_as_one():
         "another partition": "but the partition of process",
         "another plan": "but the plan and width of process",
         "weights by heads": "weights are of a process's heads",
+        "weights by stream": "weights need all sources at once",
     }.items():
         assert all(what in words for words in refusals[name]["words"]), refusals[name]
     assert weights["apart"] == 0
@@ -64,7 +66,7 @@ def test_any_number_of_processes_runs_as_one(processes):
     rows = ranks.verdicts("forward.py layers.py", processes, timeout=1500, group_timeout=300)
     assert len(rows) > 250
     refusals, _ = judge(rows)
-    del refusals["weights by heads"]  # refused by one process, too
+    del refusals["weights by heads"], refusals["weights by stream"]  # refused by one process, too
     assert all("nothing" in words for row in refusals.values() for words in row["words"]) == (processes == 1)
 
 
@@ -109,7 +111,7 @@ def test_what_fits_no_graph_is_refused(options, words):
         shard(ga.graphs.causal(5), **options)
 
 
-def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not():
+def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not(monkeypatch):
     def counts(remote):
         P, n = 4, 100
         each = torch.full((P,), n)
@@ -125,9 +127,17 @@ def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not():
         (151, Rows(), "halo"),
     ]:
         plan, refused = choose("auto", counts(remote), rows)
-        assert {plan, *refused} == {"halo", "heads", "gather"}
+        assert {plan, *refused} == {"halo", "heads", "gather", "stream"}
         assert plan == wanted, (remote, rows, plan)
     assert refused["heads"] == "heads is not given"
+    monkeypatch.setattr("graphattn.distributed.plans.MAX_BYTES", 1000)
+    plan, refused = choose("auto", counts(301), Rows(6))
+    assert plan == "stream"
+    assert "(limit 1,000)" in refused["gather"]
+    plan, refused = choose("auto", counts(299), Rows(6))
+    assert plan == "halo"
+    monkeypatch.undo()
+    plan, refused = choose("auto", counts(299), Rows(6))
     assert "300 rows" in refused["gather"]
     assert "4 processes do not divide 6 heads" in choose("auto", counts(1), Rows(6))[1]["heads"]
 
