@@ -113,7 +113,8 @@ class Report:
 
     @property
     def bytes_per_layer(self) -> Tensor:
-        """Bytes that each process receives in a layer's forward, int64 (P,); the backward sends as many back.
+        """Bytes that each process receives in a layer's forward, int64 (P,); the backward sends as many back; by the
+        plan ``stream`` it receives them once more, too.
 
         Rows of keys and values, in the dtype given; 0 if no heads were given.
         """
@@ -145,7 +146,8 @@ class Report:
         ]
         if self.rows.heads:
             most = int(self.bytes_per_layer.max())
-            lines.append(f"  a layer's forward brings a process at most {most:,} bytes, and its backward takes as many")
+            again = "twice as many" if self.plan == "stream" else "as many"
+            lines.append(f"  a layer's forward brings a process at most {most:,} bytes, and its backward takes {again}")
         lines += [f"  {plan}: refused, because {reason}" for plan, reason in self.refused.items()]
         return "\n".join(lines)
 

@@ -137,7 +137,8 @@ def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not(monkeypatch):
     plan, refused = choose("auto", counts(299), Rows(6))
     assert plan == "halo"
     monkeypatch.undo()
-    plan, refused = choose("auto", counts(299), Rows(6))
+    plan, refused = choose("auto", counts(151), Rows())
+    assert "they fit in memory" in refused["stream"]
     assert "300 rows" in refused["gather"]
     assert "4 processes do not divide 6 heads" in choose("auto", counts(1), Rows(6))[1]["heads"]
 
