@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import ranks
 import torch
+import torch.distributed as dist
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from traffic import Traffic
 
 import graphattn as ga
 from graphattn.distributed import mean, shard
+from graphattn.distributed.exchange import Asked, Processes
 from graphattn.distributed.partition import contiguous, rcb
 from graphattn.distributed.plans import Counts, Rows, choose
 from graphattn.errors import OptionError, ProcessError, ShapeError
@@ -144,8 +148,6 @@ def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not(monkeypatch):
 
 
 def test_a_group_that_fails_says_which_process_and_why(monkeypatch):
-    from graphattn.distributed.exchange import Processes
-
     alone = Processes()
     with pytest.raises(ProcessError, match=r"process 0 of 1 could not add up: another has ended.*\(closed by peer\)"):
         alone._asked(lambda: (_ for _ in ()).throw(RuntimeError("closed by peer")), "add up")
@@ -153,9 +155,6 @@ def test_a_group_that_fails_says_which_process_and_why(monkeypatch):
 
 def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
     """Torch's fake group moves nothing: what a rank would receive is counted, as on paper and in SCALE's table."""
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
     from graphattn.distributed.exchange import Processes
     from graphattn.distributed.paper import on_paper
 
@@ -182,6 +181,27 @@ def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
     assert sum(wanted) == 128 == int(planned.counts.remote[rank])
     assert traffic.received == 128 * 4096 == int(mine.report.bytes_per_layer[rank])
     assert planned.counts.remote.tolist()[:5] == [64, 84, 104, 124, 128]
+
+
+@pytest.mark.parametrize(
+    ("plan", "forward", "backward"), [("halo", 1, 1), ("gather", 1, 1), ("heads", 3, 3), ("stream", 7, 14)]
+)
+def test_collectives_of_a_plan_are_counted(plan, forward, backward, monkeypatch):
+    """One for keys and values together; heads sends queries and outputs apart; stream sends to each, and once more."""
+    monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
+    monkeypatch.setattr(Processes, "told", lambda self, fact: [fact] * 8)
+    monkeypatch.setattr(Processes, "ids", lambda self, ids, splits: (torch.arange(300, 300 + len(ids)), splits))
+    dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=8)
+    try:
+        mine = shard(ga.graphs.sliding_window(800, 65, causal=False), plan=plan, heads=8, head_dim=4)
+        x = torch.randn(100, 8, 4, requires_grad=True)
+        with CommDebugMode() as there:
+            output = ga.attention(x, x.clone(), x.clone(), mine)
+        with CommDebugMode() as back:
+            output.sum().backward()
+    finally:
+        dist.destroy_process_group()
+    assert (there.get_total_counts(), back.get_total_counts()) == (forward, backward)
 
 
 @pytest.mark.slow
@@ -217,8 +237,6 @@ def test_every_process_ends_in_time_and_says_why(what, said):
 
 
 def test_rows_of_halves_are_summed_in_float32():
-    from graphattn.distributed.exchange import Asked, Processes
-
     x = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
     grads = (torch.arange(400) % 7).to(torch.bfloat16).unsqueeze(1).expand(400, 3)
     exchange = Asked(Processes(), torch.zeros(400, dtype=torch.long), [400], [400], 2)
