@@ -17,6 +17,9 @@ from types import ModuleType
 import links
 
 import graphattn
+from graphattn.viz.gallery import gallery_page
+from graphattn.viz.style import empty_figure, png
+from graphattn.viz.thumbnail import draw_thumbnail, graph_of, place_in
 
 HERE = Path(__file__).parent
 EXAMPLES, ROOT = HERE.parent, HERE.parents[1]
@@ -37,9 +40,14 @@ PAGES = (
 FOLDERS = {EXAMPLES: "gallery/index.rst", EXAMPLES / "studies": "examples/studies/README.md"}
 FOLDERS[EXAMPLES / "story"] = "story/index.rst"
 GALLERIES = {
-    "story": "The story\n=========\n\nAttention on graphs, in order: each chapter is a claim, a picture and a check.\n",
-    "gallery": "Examples\n========\n\nEach is a claim that it checks; `make examples` runs them.\n",
+    "story": "The story\n=========\n\nAttention on graphs, in an order that teaches. Each chapter is a claim, a "
+    "picture and a check; it was executed when this page was made, and can be downloaded as a notebook.\n",
+    "gallery": "Examples\n========\n\nEach is a claim that it checks; ``make examples`` runs them.\n",
 }
+#: The first chapter of each part of the story.
+PARTS = {1: "What a token may read", 5: "How it reads", 9: "What is built of it", 15: "What is written wrongly"}
+#: What stands for an example that calls no builder: a word of its text, and a builder.
+STANDS_FOR = {"mesh": "mesh_vertices", "surface": "mesh_vertices", "point": "knn", "tree": "tree", "program": "tree"}
 
 
 class Layout:
@@ -87,6 +95,47 @@ def example(path: Path) -> str:
     return f'{opening}r"""{text}\n"""{code}'
 
 
+def order(chapters: list[Path]) -> str:
+    """The chapters as a numbered list, by part, each with its claim."""
+    lines = []
+    for path in chapters:
+        heading, claim = example(path).split('"""')[1].split("\n\n")[:2]
+        title = heading.split("\n")[0]
+        if part := PARTS.get(number := int(path.name[:2])):
+            lines += ["", f"**{part}**", ""]
+        lines.append(f"{number}. :doc:`{title} <{path.stem}>`. {claim}")
+    return "\n".join(lines) + "\n"
+
+
+def thumbnail(code: str) -> bytes:
+    """The first graph that an example builds, as the gallery of patterns draws that builder's."""
+    patterns = list(graphattn.graphs.zoo().values())
+    called = re.findall(r"\b(?:graphs\.)?([a-z_]+)\(", code)
+    called += [builder for word, builder in STANDS_FOR.items() if word in code] + ["full"]
+    named = next(each for name in called for each in patterns if each.code.startswith(f"{name}("))
+    figure, graph = empty_figure(None, 4, 2.8), graph_of(named)
+    figure.set_layout_engine("none")
+    draw_thumbnail(figure.add_axes((0.02, 0.02, 0.96, 0.96)), graph, place_in(named, graph))
+    return png(figure, 100)
+
+
+def zoo() -> str:
+    """The gallery of patterns as a page of the site; what is called leads to the reference."""
+    body = gallery_page(graphattn.graphs.zoo().values()).split("</h1>")[1].removesuffix("</body></html>\n")
+    body = body.replace("<main>", '<div class="patterns">').replace("</main>", "</div>")
+    known = set(graphattn.graphs.__all__)
+
+    def link(call: re.Match[str]) -> str:
+        page = f"reference/generated/graphattn.graphs.{call[1]}.html"
+        return f'<code><a href="{page}">{call[1]}</a>' if call[1] in known else call[0]
+
+    parts = re.split(r"<h2>(.*?)</h2>", re.sub(r"<code>(\w+)", link, body))
+    lines = ["# Patterns", "", "```{raw} html", parts[0], "```"]
+    for family, cards in zip(parts[1::2], parts[2::2], strict=True):
+        lines += ["", f"## {family.capitalize()}", "", "```{raw} html", cards, "```"]
+    return "\n".join(lines) + "\n"
+
+
 def reference(layout: Layout) -> None:
     """A page for each namespace; Sphinx makes one for each of its names."""
     rooms = ["graphattn", *(f"graphattn.{name}" for name in graphattn._NAMESPACES)]
@@ -126,10 +175,17 @@ def lay_out(folder: Path) -> None:
             layout.write(path.relative_to(ROOT), page(path) if path.suffix == ".md" else path.read_bytes())
     for path in (HERE / "pages").glob("*.md"):
         layout.write(path.name, page(path))
+    layout.write("zoo.md", zoo())
     for gallery, header in GALLERIES.items():
-        layout.write(f"{gallery}_in/GALLERY_HEADER.rst", header)
-        for path in sorted((EXAMPLES / gallery.replace("gallery", "")).glob("[0-9][0-9]_*.py")):
-            layout.write(f"{gallery}_in/{path.name}", example(path))
+        paths = sorted((EXAMPLES / gallery.replace("gallery", "")).glob("[0-9][0-9]_*.py"))
+        layout.write(f"{gallery}_in/GALLERY_HEADER.rst", header + (order(paths) if gallery == "story" else ""))
+        for path in paths:
+            text = example(path)
+            if gallery == "gallery":  # not executed, so that it draws nothing
+                picture = f"thumbnails/{path.stem}.png"
+                layout.write(picture, thumbnail(path.read_text()))
+                text += f"# sphinx_gallery_thumbnail_path = '{picture}'\n"
+            layout.write(f"{gallery}_in/{path.name}", text)
     reference(layout)
     layout.remove_stale()
 
