@@ -1,7 +1,7 @@
 """Context makes the meaning: a word alone has one, and a bag of words has no order.
 
-"Flies" is a verb after "time" and an insect after "fruit". Whether its vector can depend
-on "time" is decided by a graph: which words may a word read? Two tasks on four graphs.
+"Flies" is a verb after "time", an insect after "fruit". Can its vector depend on "time"?
+A graph decides: it says which words a word may read. Two tasks on four graphs.
 """
 
 # %%
@@ -40,8 +40,7 @@ is_noun, flies = torch.arange(24) // 12, corpus[:, 1] == words.index("flies")
 # %%
 # Entailment needs order: from "dog sees cat" follows "cat seen by dog"
 # ---------------------------------------------------------------------
-# "Dog seen by cat" has the same words, and does not follow. (SNLI, Bowman et al. 2015,
-# asks such questions of half a million pairs of sentences.)
+# "Dog seen by cat" has the same words, and does not follow (as in SNLI, Bowman 2015).
 names = list(permutations(range(6), 2))
 pairs = [(one, 6, two, 7, one, 8, two) for one, two in names]  # sees, full stop, by
 pairs += [(one, 6, two, 7, two, 8, one) for one, two in names]
@@ -77,5 +76,5 @@ for axis, (name, make) in zip(axes, arms.items(), strict=False):
 print(shares)
 assert list(shares.values()) == [[0.5, 0.5], [1.0, 0.5], [1.0, 0.5], [1.0, 1.0]]
 axes[4].imshow(list(shares.values()), cmap="Blues", vmin=0.3, vmax=1.2, aspect="auto")
-axes[4].set(title="share of right answers", yticks=range(4), yticklabels=arms)
+axes[4].set(title="right: .5 light, 1 dark", yticks=range(4), yticklabels=arms)
 axes[4].set_xticks((0, 1), ('"flies"', "entailment"))
