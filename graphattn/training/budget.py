@@ -14,9 +14,10 @@ from .data import joined
 from .loop import Training
 
 _OVER = 1.5  # what a step takes, gradients and buffers, over what it saves for its backward
-_LONG = 5.0  # seconds of a first step that is not timed again
+_LONG = 20.0  # seconds of a first step, in which kernels may be compiled, that is not timed again
 _SHORT = 1.0  # seconds of a step that is timed on copies, too, which take little more
 _COPIES = 8
+_FORWARD = 0.4  # of a step, which a shape of the validation part takes
 
 
 def foretold(training: Training) -> str:
@@ -37,8 +38,12 @@ def foretold(training: Training) -> str:
     copies = min(points // few, _COPIES) if seconds < _SHORT else 1
     more = seconds if copies < 2 else _step(training, shape, copies)[0]
     epoch = of_epoch(seconds, more, copies, len(plan), float(train.sizes.sum()) / few)
+    start = time.perf_counter()
+    train[smallest]  # which is changed in training
+    epoch += (time.perf_counter() - start) * float(train.sizes.sum()) / few
+    epoch += _FORWARD * of_epoch(seconds, more, copies, 1, float(training.val.sizes.sum()) / few)
     minutes = epoch / training.team.number * (how.epochs - len(training.history)) / 60
-    lasts = f"{minutes:.0f} minutes" if minutes >= 1 else "a minute or less"
+    lasts = f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute or less"
     words = f"a batch: up to {points:,} points, {edges * points // few:,} edges, about {_size(need)}"
     free = _free(how.device)
     if free is not None and need > free:

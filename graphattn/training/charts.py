@@ -17,9 +17,10 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
     figure = empty_figure(None, 9.4, 2.8)
     losses, scores = figure.subplots(1, 2)
     epochs = [line["epoch"] for line in history]
-    losses.plot(epochs, [line["loss"] for line in history], color=_TRAINED, label="training")
+    dot = "o" if len(epochs) == 1 else ""  # a line of one point is not seen
+    losses.plot(epochs, [line["loss"] for line in history], color=_TRAINED, marker=dot, label="training")
     if history and "val_loss" in history[0]:
-        losses.plot(epochs, [line["val_loss"] for line in history], color=_VALID, label="validation")
+        losses.plot(epochs, [line["val_loss"] for line in history], color=_VALID, marker=dot, label="validation")
         scores.plot(epochs, [line[f"val_{task.metric}"] for line in history], color=_VALID)
         best = max(n for n, line in enumerate(history) if line["best"])
         scores.plot(epochs[best], history[best][f"val_{task.metric}"], "o", color=_VALID)

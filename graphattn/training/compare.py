@@ -46,10 +46,18 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
         row["shapes"] = len(names)
         if run is not first and names:
             pairs = torch.tensor([(result["each"][name], told[0]["each"][name]) for name in names], dtype=torch.float64)
+            if metric == "r2":  # each is over the variance of the labels that its run held out
+                pairs[:, 0] = 1 - (1 - pairs[:, 0]) * _variance(result) / _variance(told[0])
             row |= difference(pairs[:, 0] - pairs[:, 1], run.task.bounds)._asdict() | {"shapes": len(names)}
             row["difference"] = row.pop("mean")
         rows.append(row)
     return rows
+
+
+def _variance(result: dict[str, Any]) -> float:
+    """Of the labels that a run held out."""
+    missed = 1 - result["scores"]["r2"]
+    return float(result["scores"]["rmse"] ** 2 / missed) if missed else 1.0
 
 
 def _result(path: Path) -> dict[str, Any]:

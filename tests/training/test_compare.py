@@ -7,12 +7,14 @@ import re
 import pytest
 import torch
 from safetensors.torch import load_file
-from shape_folders import QUICK
+from shape_folders import QUICK, measured_meshes
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
+from graphattn.training.charts import curves
 from graphattn.training.checkpoint import read_tensors
 from graphattn.training.loop import Schedule, Training
+from graphattn.training.tasks import Classify
 
 
 def test_runs_are_compared_on_the_shapes_that_both_held_out(classes, parts, tmp_path):
@@ -149,3 +151,25 @@ def test_runs_that_held_out_nothing_are_not_compared(classes, tmp_path):
         ga.training.train(classes, tmp_path / name, model="perceptron", epochs=1, control=False, test=test)
     with pytest.raises(OptionError, match=r"must have held out shapes \(--test\), got .*b"):
         ga.training.compare([tmp_path / "a", tmp_path / "b"])
+
+
+def test_numbers_are_compared_over_the_variance_of_the_first_run(tmp_path, no_page):
+    meshes = measured_meshes(tmp_path / "meshes")
+    how = {"model": "perceptron", "epochs": 1, "control": False, "test": 0.5}
+    results = [ga.training.train(meshes, tmp_path / str(seed), seed=seed, **how) for seed in (0, 1)]
+    squares = [
+        {name: (y - p).square().mean() for name, y, p in zip(one.names, one.labels, one.predictions, strict=True)}
+        for one in results
+    ]
+    both = squares[0].keys() & squares[1].keys()
+    spread = torch.cat(results[0].labels).double().var(correction=0)
+    wanted = sum((squares[0][name] - squares[1][name]) / spread for name in both) / len(both)
+    assert 0 < len(both) < 4
+    row = ga.training.compare([tmp_path / "0", tmp_path / "1"])[1]
+    assert row["difference"] == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_a_curve_of_one_epoch_is_a_dot():
+    task = Classify("shape", ("a", "b"))
+    losses, _ = curves([{"epoch": 1, "loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.7, "best": True}], task).axes
+    assert [line.get_marker() for line in losses.lines] == ["o", "o"]
