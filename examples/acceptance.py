@@ -267,11 +267,14 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
 
 
 def report(records: Records, out: Path, seeds: int) -> str:
-    """Write what is there, of all tasks."""
+    """Write what is there, of all tasks; of those that have no record here what was written before."""
     rows = [
         told(name, task, [records.of_key[key] for n in range(seeds) if records.done(key := f"{name} {n}")])
         for name, task in TASKS.items()
     ]
+    if (out / "acceptance.json").is_file():
+        before = {row["task"]: row for row in json.loads((out / "acceptance.json").read_text())["rows"]}
+        rows = [row if row["seeds"] else before.get(row["task"], row) for row in rows]
     text = table(rows, seeds)
     numbers = {"machine": machine("cpu"), "seeds": seeds, "rows": rows}
     save_page(out / "acceptance.json", json.dumps(numbers, indent=1, allow_nan=False))

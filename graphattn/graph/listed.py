@@ -60,21 +60,28 @@ class Listed(Edges):
         return self.edge_index[1]
 
     @cached_property
-    def _place(self) -> Tensor | None:
-        """``order`` by one sort, without a table of all targets; None if counting the edges into place costs less."""
-        row, column = self.target, self.source
-        if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
-            return None
+    def _many(self) -> bool:
+        """True if tables of all targets cost little beside the edges."""
+        return countable(self.target, self.num_targets, self.num_sources)
+
+    @cached_property
+    def _place(self) -> Tensor:
+        """:attr:`order` of few edges."""
         with torch.inference_mode(False):
-            return ascending(torch.add(column, row, alpha=self.num_sources))
+            return ascending(torch.add(self.source, self.target, alpha=self.num_sources))
 
     @cached_property
     def sorted(self) -> Sorted:
-        """The listed edges by target, then by source."""
+        """The listed edges by target, then by source; int32 where they are many."""
+        row, column, sizes = self.target, self.source, (self.num_targets, self.num_sources)
         with torch.inference_mode(False):
-            if self._place is None:
-                return counted(self.target, self.source, self.num_targets, self.num_sources)
-            return placed(self._place, self.target, self.source, self.num_targets)
+            if not self._many:
+                return placed(self._place, row, column, self.num_targets)
+            if bool((row[1:] < row[:-1]).any()):
+                return counted(row, column, *sizes)
+            place = ascending(torch.add(column, row, alpha=self.num_sources))  # quick, as they are nearly sorted
+            made = placed(place, row, column, self.num_targets)
+            return Sorted(made.ptr, made.column.int(), made.place.int())
 
     @cached_property
     def key(self) -> Tensor:
@@ -85,19 +92,23 @@ class Listed(Edges):
     @property
     def order(self) -> Tensor:
         """int64 (E,): the indices of the listed edges by target, then by source."""
-        return self.sorted.place.long() if self._place is None else self._place
+        return self.sorted.place.long() if self._many else self._place
 
     def is_copy(self) -> Tensor:
         """bool (E,), in :attr:`order`: True for an edge equal to the one before it."""
-        which = self.sorted.column if self._place is None else self.key
+        which = self.sorted.column if self._many else self.key
         same = torch.zeros_like(which, dtype=torch.bool)
         torch.eq(which[1:], which[:-1], out=same[1:])
-        if self._place is None:  # an equal source may belong to another target
+        if self._many:  # an equal source may belong to another target
             first = self.sorted.ptr[:-1]
             same[first[first < same.numel()]] = False
         return same
 
     def rows(self, target: Tensor) -> Runs:
+        if self._many and not self.has_repeats:  # without a key of every edge, which takes as much as one of its ends
+            ptr, column, _ = self.sorted
+            row, within = _runs.spread(ptr[target + 1] - ptr[target])
+            return _runs.from_pairs(row, column[ptr[target][row] + within].long())
         key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
         first = torch.searchsorted(key, target * self.num_sources)
         last = torch.searchsorted(key, (target + 1) * self.num_sources)

@@ -287,3 +287,17 @@ def test_k_hop_of_a_multigraph_counts_no_copy_as_a_new_edge():
     for k, count in ((1, 3), (2, 5), (3, 6)):
         assert graph.k_hop(k).num_edges == count
         assert torch.equal(graph.k_hop(k).mask(), torch.ones(4, 4).tril(-1).triu(-k).bool())
+
+
+def test_many_edges_are_kept_in_int32_and_surveyed_without_a_key_of_each(monkeypatch):
+    draw = torch.Generator().manual_seed(0)
+    target = torch.arange(3000).repeat_interleave(5)
+    source = torch.stack([torch.randperm(3000, generator=draw)[:5] for _ in range(3000)]).flatten()
+    edges = ga.from_edge_index(torch.stack((source, target)), 3000, 3000).edges
+    assert edges.sorted.column.dtype == edges.sorted.place.dtype == torch.int32
+    rows = torch.tensor([7, 2999, 11])
+    found = edges.rows(rows)
+    assert "key" not in vars(edges)
+    monkeypatch.setattr(type(edges), "_many", False)
+    wanted = edges.rows(rows)
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
