@@ -293,7 +293,7 @@ def test_many_edges_are_kept_in_int32_and_surveyed_without_a_key_of_each(monkeyp
     draw = torch.Generator().manual_seed(0)
     target = torch.arange(3000).repeat_interleave(5)
     source = torch.stack([torch.randperm(3000, generator=draw)[:5] for _ in range(3000)]).flatten()
-    edges = ga.from_edge_index(torch.stack((source, target)), 3000, 3000).edges
+    edges = from_edge_index(torch.stack((source, target)), 3000, 3000).edges
     assert edges.sorted.column.dtype == edges.sorted.place.dtype == torch.int32
     rows = torch.tensor([7, 2999, 11])
     found = edges.rows(rows)
