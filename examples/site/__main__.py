@@ -97,12 +97,14 @@ def example(path: Path) -> str:
 
 def order(chapters: list[Path]) -> str:
     """The chapters as a numbered list, by part, each with its claim."""
-    lines = []
+    lines, part = [], None
     for path in chapters:
         heading, claim = example(path).split('"""')[1].split("\n\n")[:2]
-        title = heading.split("\n")[0]
-        if part := PARTS.get(number := int(path.name[:2])):
-            lines += ["", f"**{part}**", ""]
+        number, title = int(path.name[:2]), heading.split("\n")[0]
+        own = max(first for first in PARTS if first <= number)
+        if own != part:
+            lines += ["", f"**{PARTS[own]}**", ""]
+            part = own
         lines.append(f"{number}. :doc:`{title} <{path.stem}>`. {claim}")
     return "\n".join(lines) + "\n"
 
