@@ -1,6 +1,6 @@
 """Context makes the meaning: a word alone has one, and a bag of words has no order.
 
-"Flies" is a verb after "time", an insect after "fruit". Can its vector depend on "time"?
+"Flies" is a verb after "time", an insect after "fruit". Can its vector depend on that?
 A graph decides: it says which words a word may read. Two tasks on four graphs.
 """
 
@@ -40,7 +40,7 @@ is_noun, flies = torch.arange(24) // 12, corpus[:, 1] == words.index("flies")
 # %%
 # Entailment needs order: from "dog sees cat" follows "cat seen by dog"
 # ---------------------------------------------------------------------
-# "Dog seen by cat" has the same words, and does not follow (as in SNLI, Bowman 2015).
+# "Dog seen by cat" has the same words, and does not follow (SNLI, Bowman et al. 2015).
 names = list(permutations(range(6), 2))
 pairs = [(one, 6, two, 7, one, 8, two) for one, two in names]  # sees, full stop, by
 pairs += [(one, 6, two, 7, two, 8, one) for one, two in names]
