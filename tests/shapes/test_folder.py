@@ -182,7 +182,7 @@ BAD += "element face 1\nproperty list uchar int vertex_indices\nend_header\n0 0 
 WRONG = {
     "empty": ("a/9.xyz", "# nothing\n", "empty"),
     "no points": ("a/9.off", "OFF\n0 0 0\n", "points"),
-    "NaN": ("a/9.ply", BAD % ("nan", 2), "line 11: expected finite"),
+    "NaN": ("a/9.ply", BAD % ("nan", 2), "line 11, vertex 1: expected finite"),
     "face": ("a/9.ply", BAD % (0, 7), "face 0: vertex 7 of 3"),
     "other properties": ("a/9.ply", shape(color=torch.rand(7, 3)), "it has color, which a/0.ply has no"),
     "a class of one": ("c/9.ply", shape(), "only this one of 'c'"),

@@ -93,3 +93,13 @@ def test_files_of_cloudcompare_need_no_options(tmp_path):
     assert shape.pos.tolist()[3] == [3.5, 5400000.25, 3.0]
     assert shape.Classification.tolist() == [0, 1, 0, 1, 0]
     assert set(shape.keys()) == {"pos", "color", "Intensity", "Classification"}
+
+
+def test_a_scalar_that_is_unknown_is_nan_in_ascii_as_in_binary(tmp_path):
+    head = "ply\nformat ascii 1.0\nelement vertex 2\nproperty float x\nproperty float y\nproperty float z\n"
+    file = tmp_path / "cloudcompare.ply"
+    file.write_text(f"{head}property float scalar_Gap\nend_header\n0 1 2 nan\n1 2 3 0.5\n")
+    assert ga.load(file).scalar_Gap.isnan().tolist() == [True, False]
+    file.write_text(f"{head}end_header\n0 nan 2\n1 2 3\n")
+    with pytest.raises(LoaderError, match=r"line 8, vertex 0: expected finite coordinates, got \[0.0, nan, 2.0\]"):
+        ga.load(file)

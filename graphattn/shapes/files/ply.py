@@ -32,7 +32,7 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     lines: dict[str, np.ndarray] = {}
     if header.ascii:
         blob = clean(read(path, max_bytes))
-        columns, lines = read_ascii(blob, header.elements, header.body, allow_nonfinite)
+        columns, lines = read_ascii(blob, header.elements, header.body)
     else:
         columns = read_binary(_body(path, blob, header, max_bytes), header.elements)
     vertex, face = columns.pop("vertex", {}), columns.pop("face", {})

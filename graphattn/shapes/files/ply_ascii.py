@@ -9,10 +9,10 @@ from .polygons import spans, typed
 
 
 def read_ascii(
-    blob: Blob, elements: tuple[Element, ...], body: int, nonfinite: bool
+    blob: Blob, elements: tuple[Element, ...], body: int
 ) -> tuple[dict[str, dict[str, Column]], dict[str, np.ndarray]]:
     """The columns of every element, and the byte offsets of its lines."""
-    table = rows(blob, b" " * body + blob.data[body:], nonfinite=nonfinite)
+    table = rows(blob, b" " * body + blob.data[body:], nonfinite=True)  # CloudCompare has NaN where a scalar is unknown
     have, want = len(table.ptr) - 1, sum(element.num for element in elements)
     if have != want:
         got = f"{have} ({'truncated' if have < want else 'some are too many'})"
