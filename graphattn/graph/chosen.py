@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from .edges import Edges
 from .expression import METHODS, Expression, built, function_of
 from .filled import OfSize, filled, leaves_open
 from .graph import AttentionGraph, disjoint_union
+from .html import mask_page
 from .listed import listed
 from .modes import not_compiled, without_modes
 from .pickles import Immutable
@@ -208,6 +209,26 @@ class Chosen(Immutable):
 
     def __repr__(self) -> str:
         return f"Chosen({self.name}: {self.num_sources} sources -> {self.num_targets} targets)"
+
+    def _repr_html_(self) -> str:
+        """The view in a notebook: the line of ``repr`` and a picture of every edge that may be chosen."""
+        return mask_page(f"{self!r}, edges that may be chosen", self.union().edges)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(AttentionGraph, name):
+            raise AttributeError(f"'Chosen' object has no attribute {name!r}")
+        raise AttributeError(
+            f"Chosen has no {name}, as its edges differ from call to call; use .union().{name}, of every edge that may "
+            f"be chosen, or .edges(query, key).{name}, of a call"
+        )
+
+    def _refuse_algebra(self, *_: object) -> NoReturn:
+        raise GraphError(
+            f"{self!r} joins no graph; join patterns, then give a size: (top_k(..., 8) | causal(...))(size)"
+        )
+
+    __or__ = __ror__ = __and__ = __rand__ = __sub__ = __rsub__ = __matmul__ = __rmatmul__ = _refuse_algebra
+    __invert__ = _refuse_algebra
 
 
 def with_sources_moved(graph: AttentionGraph, by: Tensor, num_sources: int) -> AttentionGraph:

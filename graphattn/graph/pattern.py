@@ -288,7 +288,10 @@ def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
             return builder(*args, **options)
         if blanks > len(sizes):
             raise GraphError(f"{builder.__name__} has {len(sizes)} {kind} ({', '.join(sizes)}), got {blanks} times ...")
-        signature.bind(*args, **options)  # a TypeError now, not when it is used
+        given = signature.bind(*args, **options).arguments  # a TypeError now, not when it is used
+        for name, value in given.items():
+            if signature.parameters[name].annotation is int and value is not ...:
+                whole(value, name, None, GraphError)
         return _called(builder.__name__, *args, **options)
 
     return build  # type: ignore[return-value]

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import one_of, probability
-from ..errors import OptionError
+from ..arguments import one_of, probability, shown
+from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
 from ..graphs import circulant
 from ..nn import FeedForward, GraphAttention
@@ -66,6 +66,8 @@ class GPSBlock(nn.Module):
         super().__init__()
         check_names(options, GPSBlock.__init__, GraphAttention.__init__)
         one_of(norm, "norm", NORMS)
+        if (width := getattr(local, "in_channels", None)) not in (None, -1, embed_dim, (embed_dim, embed_dim)):
+            raise OptionError(f"local must take embed_dim={embed_dim} channels, got {local!r} of {width}")
         self.local, self.dropout = local, nn.Dropout(probability(dropout, "dropout"))
         self.attention = GraphAttention(embed_dim, num_heads, dropout=dropout, **options)
         hidden = 2 * embed_dim if hidden is None else hidden
@@ -97,7 +99,8 @@ class GPSBlock(nn.Module):
             score_bias: Biases of the edges of ``graph``; ``edge_attr``, their features.
 
         Raises:
-            OptionError: If ``edge_index`` is missing.
+            OptionError: If ``edge_index`` is missing, or a batch norm in training has a single node.
+            ShapeError: If ``local`` does not return (..., N, C).
         """
         read = self.attention(x, graph, score_bias=score_bias, edge_attr=edge_attr)
         y = _normed(self.attention_norm, x + self.dropout(read))
@@ -105,7 +108,12 @@ class GPSBlock(nn.Module):
             if edge_index is None:
                 raise OptionError("the block has local message passing: pass edge_index")
             given = {} if local_attr is None else {"edge_attr": local_attr}
-            y = _normed(self.local_norm, x + self.dropout(self.local(x, edge_index, **given))) + y
+            messages = self.local(x, edge_index, **given)
+            if not isinstance(messages, Tensor) or messages.shape != x.shape:
+                raise ShapeError(
+                    f"local must return as many channels as it is given, {tuple(x.shape)}, got {shown(messages)}"
+                )
+            y = _normed(self.local_norm, x + self.dropout(messages)) + y
         return _normed(self.feed_forward_norm, y + self.dropout(self.feed_forward(y)))
 
     @classmethod
@@ -134,4 +142,8 @@ class GPSBlock(nn.Module):
 def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
     """A batch norm sees the nodes of all examples in one axis."""
     assert norm is not None
-    return norm(x.flatten(0, -2)).view(x.shape) if isinstance(norm, nn.BatchNorm1d) else norm(x)
+    if not isinstance(norm, nn.BatchNorm1d):
+        return norm(x)
+    if norm.training and x.shape[:-1].numel() == 1:
+        raise OptionError('norm="batch" needs 2 nodes in training, got 1; batch several graphs, or use norm="layer"')
+    return norm(x.flatten(0, -2)).view(x.shape)

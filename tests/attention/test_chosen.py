@@ -171,6 +171,10 @@ def test_chosen_graphs_are_pickled_and_print():
         (lambda: top_k(torch.zeros(2, 2), 1, score=max), "score computes open scores"),
         (lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, top_k(..., 1, score=lambda q, k: q)), "score must return"),
         (lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, routed(..., CENTROIDS)), "centroids must be (C, D), or (H"),
+        (lambda: top_k(torch.zeros(2, 2).to(torch.float8_e4m3fn), 1), "16 bits or more, got float8_e4m3fn"),
+        (lambda: top_k(..., 1.5), "k must be a whole number, got 1.5"),
+        (lambda: top_k(..., 2)(5) | causal(5), "joins no graph; join patterns, then give a size"),
+        (lambda: ~top_k(..., 2)(5), "joins no graph"),
         (lambda: ga.explain(top_k(..., 1)(5)), "graph must be an AttentionGraph"),
         (lambda: ga.verify(top_k(..., 1)(5)), "graph"),
     ],
@@ -198,17 +202,26 @@ def test_no_nodes_and_no_examples_have_an_output_of_their_shape(graph, shape):
     assert ga.attention(x, x, x, graph, return_weights=True).output.shape == x.shape
 
 
-@pytest.mark.parametrize("wrong", [None, torch.zeros(B, H, T, T, dtype=torch.bool), torch.zeros(B, H, T, T).numpy()])
+SCORES = torch.zeros(B, H, T, T)
+
+
+@pytest.mark.parametrize("wrong", [None, SCORES.bool(), SCORES.numpy(), SCORES.to(torch.float8_e4m3fn)])
 def test_scores_that_are_no_real_numbers_are_refused(wrong):
     x = torch.randn(B, T, H, D)
-    with pytest.raises(GraphError, match=r"score must return real numbers \(2, h, 23, 23\)"):
+    with pytest.raises(GraphError, match=r"score must return integers or floats of 16 bits or more, \(2, h, 23, 23\)"):
         ga.attention(x, x, x, top_k(..., 2, score=lambda query, key: wrong))
 
 
 def test_given_features_without_a_number_are_refused():
     good, bad = torch.ones(3, 2), torch.full((3, 2), torch.nan)
-    for given, name in (((bad, good), "features"), ((good, bad), "centroids"), ((good.cfloat(), good), "features")):
-        with pytest.raises(GraphError, match=f"{name} must be real numbers without NaN"):
+    complex_, float8 = good.cfloat(), good.to(torch.float8_e5m2)
+    for given, name in (
+        ((bad, good), "features"),
+        ((good, bad), "centroids"),
+        ((complex_, good), "features"),
+        ((good, float8), "centroids"),
+    ):
+        with pytest.raises(GraphError, match=f"{name} must be integers or floats of 16 bits or more, without NaN"):
             routed(*given)
 
 
@@ -216,3 +229,9 @@ def test_questions_of_a_choice_say_what_may_be_asked():
     with pytest.raises(GraphError, match=r"got Chosen; pass its \.union\(\), every edge that may be chosen"):
         ga.facts(top_k(..., 2)(8))
     assert ga.facts(top_k(..., 2)(8).union()).num_edges == 64
+    for name in ("mask", "edge_index", "in_degree"):
+        with pytest.raises(
+            AttributeError, match=rf"Chosen has no {name}.*use \.union\(\)\.{name}, .* \.edges\(query, key\)"
+        ):
+            getattr(top_k(..., 2)(8), name)
+    assert "edges that may be chosen</code><br><img" in top_k(..., 2)(8)._repr_html_()

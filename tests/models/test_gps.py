@@ -9,7 +9,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINEConv, GPSConv, TransformerC
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError, OptionError
+from graphattn.errors import GraphError, OptionError, ShapeError
 from graphattn.models import GPSBlock, GraphTransformer
 
 F_IN, C, H = 5, 8, 2
@@ -168,8 +168,17 @@ def test_what_has_no_counterpart_is_refused():
         virtual(torch.randn(5, F_IN), graphs.circulant(5, (1, 4)), graphs.top_k(..., 2))
 
 
-def test_a_function_that_forgets_its_module_and_a_pattern_of_walks_are_refused():
+def test_local_modules_of_another_width_one_node_and_patterns_of_walks_are_refused():
     with pytest.raises(OptionError, match=r"local must be a function that returns a torch\.nn\.Module, got None"):
         GraphTransformer(F_IN, C, H, 2, local=lambda: None)
+    with pytest.raises(OptionError, match="local must take embed_dim=8 channels, got GCNConv"):
+        GPSBlock(C, H, local=GCNConv(7, C))
+    with pytest.raises(
+        ShapeError, match=r"local must return as many channels as it is given, \(5, 8\)"
+    ):  # 1 would be spread
+        GPSBlock(C, H, local=GCNConv(C, 1))(torch.randn(5, C), graphs.full(...), graphs.circulant(5, (1, 4)).edge_index)
+    with pytest.raises(OptionError, match='norm="batch" needs 2 nodes in training, got 1'):
+        GPSBlock(C, H)(torch.randn(1, C), graphs.full(...))
+    assert GPSBlock(C, H).eval()(torch.randn(1, C), graphs.full(...)).shape == (1, C)
     with pytest.raises(GraphError, match="give it a size"):
         ga.nn.relative_walk_pe(graphs.circulant(5, (1, 4)), 2, graphs.full(...))

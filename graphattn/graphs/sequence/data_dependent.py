@@ -22,6 +22,7 @@ from ..arguments import call, flag, integers, one_of, stored, whole
 from .basic import documents
 from .bipartite import cross
 
+_REAL = "integers or floats of 16 bits or more"
 _AT_ONCE = 1 << 24  # scores whose highest are found together
 ScoreOfNodes = Callable[[Tensor, Tensor], Tensor]
 
@@ -79,8 +80,8 @@ def top_k(
         raise GraphError("score computes open scores, top_k(..., k, score=score); these are given")
     if stored(scores, "scores").dim() != 2:
         raise GraphError(f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head")
-    if scores.dtype == torch.bool or scores.is_complex():
-        raise GraphError(f"scores must be real numbers, got {str(scores.dtype).removeprefix('torch.')}")
+    if not _is_real(scores):
+        raise GraphError(f"scores must be {_REAL}, got {str(scores.dtype).removeprefix('torch.')}")
     if k > scores.shape[1]:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {scores.shape[1]}")
     scores = scores.detach()
@@ -120,11 +121,10 @@ def _of_content(
         scores = (of_query @ of_key.mT).flatten(0, 1)
     else:
         scores = function(score, "score", "query, key")(query, key)
-        real = isinstance(scores, Tensor) and scores.dtype != torch.bool and not scores.is_complex()
-        h = scores.shape[1] if real and scores.dim() == 4 else 0
+        h = scores.shape[1] if isinstance(scores, Tensor) and _is_real(scores) and scores.dim() == 4 else 0
         if not h or scores.shape != (B, h, *size) or H % h:
             form = f"({B}, h, {T}, {size[1]})"
-            raise GraphError(f"score must return real numbers {form}, where h divides {H} heads, got {shown(scores)}")
+            raise GraphError(f"score must return {_REAL}, {form}, where h divides {H} heads, got {shown(scores)}")
         scores = scores.detach().flatten(0, 1)
     scores = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)
     if readable is not None:
@@ -134,6 +134,10 @@ def _of_content(
     if groups is None:
         return with_sources_moved(made, start * S, B * H * S)
     return with_sources_moved(made @ groups, start * S, B * H * S)
+
+
+def _is_real(x: Tensor) -> bool:
+    return x.dtype != torch.bool and not x.is_complex() and (x.element_size() > 1 or not x.is_floating_point())
 
 
 def _groups(
@@ -236,8 +240,8 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     stored(centroids, "centroids")
     if not isinstance(features, Content):
         for name, given in (("features", stored(features, "features")), ("centroids", centroids)):
-            if given.is_complex() or bool(given.isnan().any()):
-                raise GraphError(f"{name} must be real numbers without NaN, got {shown(given)}")
+            if not _is_real(given) or bool(given.isnan().any()):
+                raise GraphError(f"{name} must be {_REAL}, without NaN, got {shown(given)}")
         routes = _routes(features, centroids, "(N, D)")
         return replace(documents(routes), name=call("routed", features, centroids))
     query, key = features.query, features.key
