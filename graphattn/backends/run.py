@@ -43,9 +43,10 @@ def run(
 
 @not_followed  # the edges are of this call alone
 def _run_chosen(graph: Chosen, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
-    if reads_edges(inputs, weights, backend):
-        return _run(graph.union(), as_bias_of_edges(graph, inputs), backend, weights, lse)
-    return of_heads(_run(*as_one(graph, inputs), backend, weights, lse), inputs)
+    with counting.get()(graph.num_edges, inputs.request(weights, lse)):  # scores of all edges, to choose by
+        if reads_edges(inputs, weights, backend):
+            return _run(graph.union(), as_bias_of_edges(graph, inputs), backend, weights, lse)
+        return of_heads(_run(*as_one(graph, inputs), backend, weights, lse), inputs)
 
 
 def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:

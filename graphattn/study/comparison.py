@@ -83,8 +83,9 @@ class Budget:
     Args:
         examples: Samples that it is trained on; all by default.
         steps: Batches.
-        equal: What arms have alike. "steps"; or "operations", counted, or "time", measured before training and written
-            down: the costliest arm then takes ``steps``, and the others as many more as each is cheaper.
+        equal: What arms have alike. "steps", of batches; or "operations" of a forward pass, counted, or "time", CPU
+            seconds of a training step on one thread, measured: the costliest arm then takes ``steps``, and the others
+            as many more as each is cheaper. Operations of chosen edges are those of all that may be chosen.
     """
 
     examples: int | None = None

@@ -172,6 +172,7 @@ def test_chosen_graphs_are_pickled_and_print():
         (lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, top_k(..., 1, score=lambda q, k: q)), "score must return"),
         (lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, routed(..., CENTROIDS)), "centroids must be (C, D), or (H"),
         (lambda: top_k(torch.zeros(2, 2).to(torch.float8_e4m3fn), 1), "16 bits or more, got float8_e4m3fn"),
+        (lambda: ga.save(top_k(..., 2)(5), "choice.json"), "save its pattern, or .union()"),
         (lambda: top_k(..., 1.5), "k must be a whole number, got 1.5"),
         (lambda: top_k(..., 2)(5) | causal(5), "joins no graph; join patterns, then give a size"),
         (lambda: ~top_k(..., 2)(5), "joins no graph"),

@@ -34,6 +34,15 @@ def test_equal_operations_give_cheaper_arms_more_steps():
     assert spent["window"] == pytest.approx(spent["full"], rel=1e-3)
 
 
+@pytest.mark.parametrize("model", ["ours", "own"])
+def test_an_arm_that_chooses_costs_all_edges_that_it_may_choose(model):
+    arms = {"chosen": ga.graphs.top_k(..., 2, within=WINDOW), "window": WINDOW, "full": FULL}
+    given = {} if model == "ours" else {"model": study.CustomModel(partial(Own, part="encoder"), layers=2)}
+    about = compared(arms, **given)
+    chosen, window, full = (costs.operations(about, graphs) for graphs in about.graphs.values())
+    assert chosen == window < full
+
+
 class Own(torch.nn.Module):
     """An encoder of this library, a convolution of PyG, a sparse product and attention along all pairs, as asked."""
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ..advice import no_graph
+from ..chosen import Chosen
 from ..expression import MOST_CALLS, Expression
 from ..graph import AttentionGraph
 from ..layers import Layer
@@ -56,6 +57,8 @@ class _Writer:
             return {"relations": [[name, self.number(part)] for name, part in value.parts.items()]}
         if isinstance(value, list | tuple) and value and all(isinstance(layer, Layer) for layer in value):
             return {"layers": [self.form(layer) for layer in value]}
+        if isinstance(value, Chosen):
+            raise GraphError(f"{value!r} is of one size; save its pattern, or .union(), every edge that may be chosen")
         expected = "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers"
         if isinstance(value, list | tuple):
             raise GraphError(f"{expected}, got {'an empty list' if not value else 'a list of something else'}")
