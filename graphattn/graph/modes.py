@@ -6,7 +6,7 @@ the two functions here do the same, and import it only during a compilation.
 
 from collections.abc import Callable
 from ctypes import cast, py_object
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -17,6 +17,8 @@ from .pickles import Immutable
 P = ParamSpec("P")
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
+
+_WHY = "a graph is a constant of a compiled program: make it outside and pass it in, or compile without fullgraph"
 
 
 def marked(function: Callable[P, T]) -> Callable[P, T]:
@@ -74,12 +76,11 @@ def not_followed(function: Callable[P, T], reason: str | None = None) -> Callabl
 
 def not_compiled(made: Class) -> Class:
     """A class decorator: torch.compile breaks the graph where an object of the class is constructed."""
-    why = "a graph is a constant of a compiled program: make it outside and pass it in, or compile without fullgraph"
-    made.__init__ = not_followed(made.__init__, why)  # type: ignore[misc]
+    made.__init__ = not_followed(made.__init__, _WHY)  # type: ignore[misc]
     return made
 
 
-@not_followed
+@partial(not_followed, reason=_WHY)
 def without_modes(make: Callable[[], T]) -> T:
     """``make()`` outside torch.compile, inference mode, torch.func, default devices and fake tensors."""
     with (

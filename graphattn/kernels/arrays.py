@@ -113,7 +113,8 @@ def _flat(x: Tensor) -> tuple[Tensor, int, int, int]:
 
 def width(x: Tensor, index: np.ndarray, edge: np.ndarray) -> Any:
     """The :class:`graphattn.kernels.widths.Width` of rows of nodes, for indices of nodes and edges of one dtype."""
-    assert index.dtype == edge.dtype, (index.dtype, edge.dtype)  # addresses have no types
+    if index.dtype != edge.dtype:  # addresses have no types
+        raise TypeError(f"indices of nodes and edges must have one dtype, got {index.dtype} and {edge.dtype}")
     from .widths import code_of_width
 
     sums = _absent(dtype_of_sums(x), 1).dtype

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..arguments import one_of, probability, several, width
@@ -142,13 +143,13 @@ class EdgeEncoder(nn.Module):
 
     def forward(self, graph: AttentionGraph, sources: Level, targets: Level | None = None) -> Tensor:
         """Encodings (E, width) of the edges on a level, or from one level to another."""
-        known = sources.geometry if isinstance(sources, LevelOfCall) else {}
-        made = known.get((graph, targets, self.words))
+        level = sources if isinstance(sources, LevelOfCall) and not torch.compiler.is_compiling() else None
+        made = None if level is None else level.geometry.get((graph, targets, self.words))
         if made is None:
             other = {} if targets is None else {"queries": targets.pos, "queries_normals": targets.normals}
             made = edge_geometry(graph, sources.pos, features=self.words, normals=sources.normals, **other)
-            if not made.requires_grad:  # what is recomputed for gradients must save the same tensors
-                known[graph, targets, self.words] = made
+            if level is not None and not made.requires_grad:  # what is recomputed must save the same tensors
+                level.geometry[graph, targets, self.words] = made
         return self.perceptron(made.to(self.perceptron.first.weight.dtype))
 
 
