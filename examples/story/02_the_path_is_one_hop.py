@@ -2,7 +2,8 @@
 
 "The shorter the path between input and output, the easier it is to learn their
 relation" (Vaswani et al. 2017). The path is counted on the graph, the gradient measured
-along it, and then both kinds of network learn to remember the first bit.
+along it, and then each network learns to remember the first bit. Dilated layers take
+log n hops: the gradient arrives, though 200 steps are too few for five layers.
 """
 
 # %%
@@ -15,33 +16,28 @@ from torch import nn
 import graphattn as ga
 
 LENGTHS = (4, 8, 16, 32)
+DILATED = [ga.graphs.sliding_window(..., 2, dilation=2**k) for k in range(5)]
 for n in LENGTHS:
     chain = ga.from_rule(lambda t, s: s == t - 1, n)  # a state reads the one before
     graphs = chain, ga.graphs.sliding_window(n, 3, causal=False), ga.graphs.full(n)
     assert [ga.analyse.hops(graph).layers for graph in graphs] == [n - 1, n - 1, 1]
+    assert ga.analyse.reach([d(n) for d in DILATED[: n.bit_length() - 1]]).mask()[-1, 0]
 
 # %%
 # Measured: what of the first token's gradient arrives
 # ----------------------------------------------------
 
 
-class Recurrent(nn.Module):
-    def __init__(self, cell):
+class Net(nn.Module):
+    def __init__(self, inner, graphs=None):
         super().__init__()
-        self.cell = cell(16, 16, batch_first=True)
-
-    def forward(self, x):
-        return self.cell(x)[0][..., -1, :]
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
+        self.inner, self.graphs = inner, graphs
         self.place = ga.nn.SinusoidalPosition(16)
-        self.encoder = ga.models.Encoder(1, 16, 2)
 
     def forward(self, x):
-        return self.encoder(self.place(x), ga.graphs.causal(...))[..., -1, :]
+        if self.graphs is None:
+            return self.inner(x)[0][..., -1, :]
+        return self.inner(self.place(x), self.graphs)[..., -1, :]
 
 
 def gradient(net, n):
@@ -50,7 +46,7 @@ def gradient(net, n):
     return float(found[:, 0].norm() / found[:, -1].norm())
 
 
-def learned(net, n, steps=100):
+def learned(net, n, steps=200):
     word, answer = nn.Embedding(2, 16), nn.Linear(16, 2)
     adam = torch.optim.Adam(nn.ModuleList([net, word, answer]).parameters(), 1e-2)
     for _ in range(steps):
@@ -63,16 +59,21 @@ def learned(net, n, steps=100):
 
 
 torch.manual_seed(0)
-kinds = {"RNN": nn.RNN, "LSTM": nn.LSTM, "attention": None}
+kinds = {
+    "RNN": lambda: Net(nn.RNN(16, 16, batch_first=True)),
+    "both ways": lambda: Net(nn.RNN(16, 8, batch_first=True, bidirectional=True)),
+    "LSTM": lambda: Net(nn.LSTM(16, 16, batch_first=True)),
+    "dilated": lambda: Net(ga.models.Encoder(5, 16, 2), DILATED),
+    "attention": lambda: Net(ga.models.Encoder(1, 16, 2), ga.graphs.causal(...)),
+}
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
-for name, cell in kinds.items():
-    nets = [(Recurrent(cell) if cell else Attention(), n) for n in LENGTHS]
-    fades = [gradient(*pair) for pair in nets]
-    learns = [learned(*pair) for pair in nets]
-    left.loglog(LENGTHS, fades, "o-", label=name)
-    right.semilogx(LENGTHS, learns, "o-")
+for name, make in kinds.items():
+    fades = [gradient(make(), n) for n in LENGTHS]
+    learns = [learned(make(), n) for n in LENGTHS]
+    left.semilogy(LENGTHS, fades, "o-", label=name)
+    right.plot(LENGTHS, learns, "o-")
     print(f"{name:9} gradient {fades[-1]:.0e}, right {learns[-1]:.2f} at 32 tokens")
-    assert fades[-1] > 1e-3 if name == "attention" else fades[-1] < 1e-4
+    assert fades[-1] > 1e-3 if name in ("dilated", "attention") else fades[-1] < 1e-4
     assert learns[-1] > 0.95 if name == "attention" else learns[-1] < 0.8
 left.set(xlabel="tokens", title="gradient at the first token / the last")
 right.set(xlabel="tokens", title="share of first bits named")
