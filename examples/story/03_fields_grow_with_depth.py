@@ -36,8 +36,8 @@ stacks = {
 }
 asked = dict(zip(stacks, (16, 31, 1, 16), strict=True))  # a target far from the border
 sizes = {}
-figure, axes = plt.subplots(2, 4, figsize=(12, 4.6), layout="constrained")
-for axis, (name, stack) in zip(axes[0], stacks.items(), strict=True):
+figure, axes = plt.subplots(1, 4, figsize=(12, 2.4), layout="constrained")
+for axis, (name, stack) in zip(axes, stacks.items(), strict=True):
     target, seen = asked[name], torch.zeros(LAYERS, N)
     for k in range(1, LAYERS + 1):  # of the last k layers, on their own sources
         field = ga.analyse.reach(stack[-k:]).mask()[target]
@@ -68,7 +68,8 @@ assert torch.equal(gradient[0].abs().sum(0) > 0, field)
 # A window on a grid is the product of its axes, and so is what stacked windows reach.
 image = ga.graphs.grid_neighbourhood((15, 15), 3, clamp=False)
 video = ga.graphs.grid_neighbourhood((9, 9, 9), 3, clamp=False)
-for axis, k in zip(axes[1], range(1, LAYERS + 1), strict=True):
+figure, axes = plt.subplots(1, 4, figsize=(12, 3), layout="constrained")
+for axis, k in zip(axes, range(1, LAYERS + 1), strict=True):
     field = ga.analyse.reach([image] * k).mask()[15 * 7 + 7]
     cube = ga.analyse.receptive_field([video] * k, targets=[81 * 4 + 9 * 4 + 4])
     assert int(field.sum()) == (2 * k + 1) ** 2
