@@ -183,7 +183,9 @@ class ShapeFolder(Dataset):
         if not found:
             seen = ", ".join(name for name, _ in shape.items() if name not in ("pos", "face")) or "none"
             fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"
-            fix = f"label='NAME' (--label NAME), {fix}" if self.label is None else "one of these"
+            fix = f"label='NAME' (--label NAME), {fix}"
+            if self.label is not None:
+                fix = "no label= (--label), for labels.csv or folders of classes" if seen == "none" else "one of these"
             what = "labels" if self.label is None else f"the property {self.label}"
             raise LoaderError(f"{item.path}: expected {what}, got none; its properties: {seen}. Try: {fix}.")
         if found != "y":

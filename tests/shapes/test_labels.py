@@ -25,6 +25,10 @@ def test_the_error_lists_the_properties_that_were_seen(tmp_path):
         ShapeFolder(tmp_path / "a")
     with pytest.raises(LoaderError, match=r"expected the property sort, got none; its properties: kind, intensity"):
         ShapeFolder(tmp_path / "a", label="sort")
+    (tmp_path / "b").mkdir()
+    ga.save(Shape(pos=torch.rand(7, 3)), tmp_path / "b" / "0.ply")
+    with pytest.raises(LoaderError, match=r"its properties: none\. Try: no label= \(--label\), for labels.csv"):
+        ShapeFolder(tmp_path / "b", label="sort")
 
 
 @pytest.mark.parametrize("name", ["label", "Label", "My_Class", "my_class", "scalar_My_Class"])
