@@ -223,5 +223,5 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
     first, second = sorted(edges.order[where - 1 : where + 1].tolist())
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: repeated edges. "
-        'from_edge_index(..., duplicates="merge") drops copies, duplicates="keep" counts each one (a multigraph)'
+        'ga.from_edge_index(edge_index, duplicates="merge") drops copies, "keep" counts each one (a multigraph)'
     )

@@ -192,6 +192,11 @@ class Pattern(Immutable):
         """
         return _called("with_global_tokens", self, whole(number, "number", 0, GraphError))
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(AttentionGraph, name):
+            raise AttributeError(f"'Pattern' object has no attribute {name!r}")
+        raise AttributeError(f"Pattern has no {name} before it has a size; call it first: pattern(64).{name}")
+
     def __repr__(self) -> str:
         return f"Pattern({self.name})"
 

@@ -221,3 +221,10 @@ def test_a_text_is_no_size_even_beside_its_number():
 def test_global_tokens_of_a_pattern_are_one_by_default():
     written = Reader("causal(...).with_global_tokens()", {}).read()
     assert Pattern(written)(5).equals(graphs.causal(4).with_global_tokens())
+
+
+@pytest.mark.parametrize("name", ["num_edges", "edge_index", "mask"])
+def test_a_question_before_there_is_a_size_says_to_call(name):
+    with pytest.raises(AttributeError, match=rf"Pattern has no {name} before it has a size; call it first"):
+        getattr(ga.graphs.causal(...), name)
+    assert not hasattr(ga.graphs.causal(...), "nothing")
