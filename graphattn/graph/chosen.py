@@ -215,11 +215,11 @@ class Chosen(Immutable):
         return mask_page(f"{self!r}, edges that may be chosen", self.union().edges)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(AttentionGraph, name):
-            raise AttributeError(f"'Chosen' object has no attribute {name!r}")
-        raise AttributeError(
-            f"Chosen has no {name}, as its edges differ from call to call; use .union().{name}, of every edge that may "
-            f"be chosen, or .edges(query, key).{name}, of a call"
+        raise lacks(
+            "Chosen",
+            name,
+            f", as its edges differ from call to call; use .union().{name}, of every edge that may be chosen, or "
+            f".edges(query, key).{name}, of a call",
         )
 
     def _refuse_algebra(self, *_: object) -> NoReturn:
@@ -229,6 +229,13 @@ class Chosen(Immutable):
 
     __or__ = __ror__ = __and__ = __rand__ = __sub__ = __rsub__ = __matmul__ = __rmatmul__ = _refuse_algebra
     __invert__ = _refuse_algebra
+
+
+def lacks(owner: str, name: str, remedy: str) -> AttributeError:
+    """What stands for a graph and is none lacks an attribute: a graph's comes with its remedy."""
+    if name.startswith("_") or not hasattr(AttentionGraph, name):
+        return AttributeError(f"{owner!r} object has no attribute {name!r}")
+    return AttributeError(f"{owner} has no {name}{remedy}")
 
 
 def with_sources_moved(graph: AttentionGraph, by: Tensor, num_sources: int) -> AttentionGraph:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError, ShapeError
-from .chosen import CONTENT, Chosen
+from .chosen import CONTENT, Chosen, lacks
 from .expression import SIGNS, Expression, NotPlain, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open
 from .graph import AttentionGraph
@@ -193,9 +193,7 @@ class Pattern(Immutable):
         return _called("with_global_tokens", self, whole(number, "number", 0, GraphError))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(AttentionGraph, name):
-            raise AttributeError(f"'Pattern' object has no attribute {name!r}")
-        raise AttributeError(f"Pattern has no {name} before it has a size; call it first: pattern(64).{name}")
+        raise lacks("Pattern", name, f" before it has a size; call it first: pattern(64).{name}")
 
     def __repr__(self) -> str:
         return f"Pattern({self.name})"

@@ -178,7 +178,7 @@ class Training:
         return epochs >= self.schedule.epochs or (0 < patience <= epochs - best)
 
     def _step(self, batch: Any, epoch: int, position: int, done: float) -> float:
-        how = self.schedule
+        how, alone = self.schedule, self.team.number == 1
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = how.rate(done)
@@ -193,9 +193,10 @@ class Training:
                 with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
                     output = self.model(x, levels)
                 loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
-                mass = self.task.mass(y, output) if self.team.number > 1 else mass + 1  # type: ignore[arg-type]
-                (loss * mass if self.team.number > 1 else loss).backward()
-        if self.team.number > 1:
+                if not alone:
+                    mass = self.task.mass(y, output)  # type: ignore[arg-type]
+                (loss if alone else loss * mass).backward()
+        if not alone:
             loss = self.team.add_up(self.model, loss, mass)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()

@@ -1,6 +1,5 @@
 """Processes of ``torchrun`` that train one model: each takes its shapes of every batch, and the first one writes."""
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..distributed.exchange import Processes
+from ..distributed.fingerprint import hashed
 from ..errors import GraphAttnError, ProcessError
 from ..versions import VERSION
 
@@ -59,10 +59,9 @@ class Team:
         """
         if self.number == 1:
             return
-        digest = hashlib.blake2b(digest_size=8)
-        for x in model.state_dict().values():
-            digest.update(x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        every = self.processes.told((VERSION, torch.__version__, key, digest.hexdigest(), position))
+        state = model.state_dict().values()
+        hashes = [hashed(x.detach().cpu().contiguous().view(-1).view(torch.uint8)) for x in state]
+        every = self.processes.told((VERSION, torch.__version__, key, hashes, position))
         odd = [rank for rank, told in enumerate(every) if told != every[0]]
         if odd:
             raise ProcessError(
