@@ -212,6 +212,7 @@ def told(name: str, task: Task, records: list[dict[str, Any]]) -> dict[str, Any]
     scores = [record["score"] for record in records]
     row |= {"score": mean_of(scores), "of_seeds": scores, "epochs": records[0]["epochs"]}
     row |= {"cpu_s": [record["cpu_s"] for record in records]}
+    row |= {"machines": [record["machine"] for record in records if "machine" in record]}
     row |= {"reached": sum(task.sign * (one - task.wanted) >= 0 for one in scores)}
     row["controls"] = {
         control: {
@@ -232,6 +233,22 @@ def shown(one: dict[str, Any] | None) -> str:
     if one is None:
         return ""
     return f"{one['mean']:.3f}" + ("" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]")
+
+
+def places(rows: list[dict[str, Any]]) -> list[str]:
+    """Machines and days of the rows."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        for facts in row.get("machines", ()):
+            where = f"{facts['processor']}, {facts['cores']} cores, torch {facts['versions']['torch']}"
+            found.setdefault(where, []).append((row["task"], facts["date"][:10]))
+        if row["seeds"] and not row.get("machines"):
+            found.setdefault("a machine that was not kept", []).append((row["task"], ""))
+    lines = []
+    for where, pairs in found.items():
+        tasks, days = (list(dict.fromkeys(each)) for each in zip(*pairs, strict=True))
+        lines.append(f"* {', '.join(tasks)}: {where}, {' to '.join(sorted({min(days), max(days)}))}".rstrip(", "))
+    return lines
 
 
 def table(rows: list[dict[str, Any]], seeds: int) -> str:
@@ -261,6 +278,7 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
             cells = (name, shown(one["score"]), shown(one["over_seeds"]), shown(one["over_shapes"]), beside)
             lines.append(f"{start} | {' | '.join(cells)} |")
             beside = ""
+    lines += ["", *places(rows)]
     short = [f"{row['task']} {row['seeds']} of {seeds}" for row in rows if row["seeds"] < seeds]
     last = f"Not all seeds have run yet: {', '.join(short)}." if short else "All seeds have run."
     return "\n".join([*lines, "", last, ""])
@@ -276,8 +294,7 @@ def report(records: Records, out: Path, seeds: int) -> str:
         before = {row["task"]: row for row in json.loads((out / "acceptance.json").read_text())["rows"]}
         rows = [row if row["seeds"] else before.get(row["task"], row) for row in rows]
     text = table(rows, seeds)
-    numbers = {"machine": machine("cpu"), "seeds": seeds, "rows": rows}
-    save_page(out / "acceptance.json", json.dumps(numbers, indent=1, allow_nan=False))
+    save_page(out / "acceptance.json", json.dumps({"seeds": seeds, "rows": rows}, indent=1, allow_nan=False))
     save_page(out / "acceptance.md", text)
     return text
 
@@ -299,10 +316,10 @@ def main(arguments: list[str] | None = None) -> None:
                 key, task, folder = f"{name} {seed}", TASKS[name], asked.runs / name / str(seed)
                 if records.done(key):
                     continue
-                start = sum(os.times()[:4])
+                where, start = machine("cpu"), sum(os.times()[:4])
                 record = trained(task, folder, seed) if task.make else elevation(folder, seed)
                 cpu = round(sum(os.times()[:4]) - start, 1)  # since the command's last start
-                records.append({"key": key, "state": "done", "cpu_s": cpu, **record})
+                records.append({"key": key, "state": "done", "cpu_s": cpu, "machine": where, **record})
                 report(records, asked.out, asked.seeds)
                 print(f"{key}: {task.metric} {record['score']:.3f}, {record['controls']}, {cpu} CPU s", flush=True)
         print(report(records, asked.out, asked.seeds))

@@ -23,7 +23,11 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
     over = {name: one["over_seeds"]["mean"] for name, one in row["controls"].items()}
     assert over == {name: row["of_seeds"][0] - one["score"]["mean"] for name, one in row["controls"].items()}
     assert row["beside"]["Dijkstra / constant"]["mean"] < row["beside"]["Dijkstra"]["mean"]
-    assert "| parts | miou >= 0.85 | not run" in (tmp_path / "table" / "acceptance.md").read_text()
+    words = (tmp_path / "table" / "acceptance.md").read_text()
+    assert "| parts | miou >= 0.85 | not run" in words
+    (where,) = row["machines"]
+    assert f"* geodesic: {where['processor']}" in words
+    assert "machines" not in missing
     (line,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
 
     (tmp_path / "runs" / "trials.jsonl").write_text("")  # killed before its line: the run itself is on the disk
@@ -60,6 +64,22 @@ def test_differences_are_paired_over_seeds_and_over_shapes():
     over = row["controls"]["random"]
     assert [over[key]["mean"] for key in ("over_seeds", "over_shapes")] == pytest.approx([0.15, 0.15])
     assert [over[key]["seeds"] for key in ("over_seeds", "over_shapes")] == [2, 4]
+
+
+def test_a_row_keeps_the_machine_and_the_days_of_its_seeds():
+    first = {"processor": "P", "cores": 2, "versions": {"torch": "3"}, "date": "2026-11-23T23:59:00+00:00"}
+    later = first | {"date": "2026-11-24T00:01:00+00:00"}
+    rows = [
+        {"task": "parts", "seeds": 2, "machines": [first, later]},
+        {"task": "heat", "seeds": 1, "machines": [later | {"processor": "Q"}]},
+        {"task": "relief", "seeds": 3},
+        {"task": "others", "seeds": 0},
+    ]
+    assert acceptance.places(rows) == [
+        "* parts: P, 2 cores, torch 3, 2026-11-23 to 2026-11-24",
+        "* heat: Q, 2 cores, torch 3, 2026-11-24",
+        "* relief: a machine that was not kept",
+    ]
 
 
 def test_tubes_are_closed_and_their_label_is_the_exact_distance(tmp_path):
