@@ -18,7 +18,7 @@ from ..graph import AttentionGraph
 from .peers import BOTH, FORWARD, MODES, Peer, Problem, all_peers
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-WARM_UNDER, BLOCK = 0.25, 0.02  # seconds: a quick call is warmed up in its turn, and repeated until it fills a block
+WARM_UNDER, BLOCK = 0.25, 0.02  # seconds: a quick call is repeated until it fills a block, and the second block counts
 Progress = Callable[[str], None]
 
 
@@ -72,12 +72,14 @@ class Contender:
             return 1e3 * (time.perf_counter() - start)
 
     def turn(self, mode: str) -> float:
-        """Milliseconds of a call: of several in a row if they are quick, after one that is not counted."""
-        call, last, device = self.calls[mode], self.seconds[mode], self.problem.device
+        """Milliseconds of a call: of several in a row if they are quick, after as many that are not counted.
+
+        One call is not enough: the threads of the process before still spin, and ours wake on one core.
+        """
         with _on_threads(self.threads):
-            if last < WARM_UNDER:
-                last = timed(call, 1, device)
-            self.seconds[mode] = timed(call, min(100, max(1, math.ceil(BLOCK / max(last, 1e-7)))), device)
+            for _ in range(2 if self.seconds[mode] < WARM_UNDER else 1):
+                count = min(100, max(1, math.ceil(BLOCK / max(self.seconds[mode], 1e-7))))
+                self.seconds[mode] = timed(self.calls[mode], count, self.problem.device)
         return 1e3 * self.seconds[mode]
 
     def _prepare(self, problem: Problem) -> None:
