@@ -68,9 +68,9 @@ def from_mask_mod(
 def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:
     """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and look-ups only.
 
-    Bands, rectangles, functions and their combinations become arithmetic. Other graphs become a table of tiles and a
-    bitmap for each partial tile, so that an order with near neighbours saves memory. The tensors are on
-    ``graph.device``.
+    Bands, rectangles, functions and their combinations become arithmetic; graphs of at most 16 intervals of sources a
+    target look up their ends. Others become a table of tiles and a bitmap for each partial tile, so that an order with
+    near neighbours saves memory. The tensors are on ``graph.device``.
 
     Args:
         graph: One for all heads, or a :class:`~graphattn.PerHead`, for which ``mask_mod`` depends on h.

@@ -1,6 +1,7 @@
 """FlexAttention: mask functions and block masks, judged by its own functions and by attention written out."""
 
 import functools
+import pickle
 import shutil
 import warnings
 
@@ -25,7 +26,7 @@ from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.edges import Edges
 from graphattn.graph.forms import band, partition, product
 from graphattn.graph.limits import refuse_over
-from graphattn.graph.pair_test import _tiled, pair_test
+from graphattn.graph.pair_test import _of_intervals, _tiled
 from graphattn.graphs.grid.axes import cell_window
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 
@@ -282,12 +283,33 @@ def test_refusals_of_block_masks():
 
 def test_look_ups_too_large_are_refused(monkeypatch):
     edges = disjoint_union([graphs.causal(5), graphs.causal(8)]).edges  # no closed form: a tile of 32 x 32 bits
-    assert pair_test(edges, CPU)(torch.tensor(5), torch.tensor(5))
+    assert _tiled(edges, CPU)(torch.tensor(5), torch.tensor(5))
     monkeypatch.setattr(
         "graphattn.graph.pair_test.refuse_over", functools.partial(refuse_over, limit=4 + 32 * 32 // 8 - 1)
     )
     with pytest.raises(GraphError, match="a mask_mod of these edges would take 132 bytes"):
-        pair_test(edges, CPU)
+        _tiled(edges, CPU)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        graphs.documents(lengths=(3, 0, 5), causal=True),
+        pickle.loads(pickle.dumps(graphs.sliding_window(40, 5, dilation=3) | graphs.global_tokens(40, [0, 7]))),
+        graphs.grid_neighbourhood((6, 5), 3),
+        AttentionGraph(partition(torch.zeros(3).long(), torch.ones(4).long())),
+        AttentionGraph(partition(torch.zeros(3).long(), torch.arange(32) % 2)),
+    ],
+)
+def test_intervals_are_looked_up(graph):
+    t, s = torch.arange(graph.num_targets)[:, None], torch.arange(graph.num_sources)[None, :]
+    test = _of_intervals(graph.edges, CPU)
+    assert test is not None
+    assert torch.equal(test(t, s), graph.mask())
+
+
+def test_rows_of_many_intervals_are_looked_up_in_tiles():
+    assert _of_intervals(partition(torch.zeros(3).long(), torch.arange(34) % 2), CPU) is None  # 17
 
 
 def scattered(nodes, edges):
