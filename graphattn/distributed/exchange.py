@@ -49,13 +49,18 @@ class Processes:
         self._asked(lambda: dist.all_to_all_single(got, ids.to(self.device), *sizes, group=self.group), "ask for rows")
         return got.cpu(), theirs.tolist()
 
-    def rows(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
-        """All-to-all of rows (n, W), by rank; gradients go back the same way."""
+    def rows(self, x: Tensor, received: list[int], sent: list[int], wait: bool = True) -> Tensor:
+        """All-to-all of rows (n, W), by rank, still on their way without ``wait``; gradients go back the same way."""
         if self.number == 1:
             return x
         run = collectives.all_to_all_single_autograd
         x = x.contiguous()
-        return self._asked(lambda: collectives.wait_tensor(run(x, received, sent, self.group)), "exchange rows")
+        rows = self._asked(lambda: run(x, received, sent, self.group), "exchange rows")
+        return self.arrived(rows) if wait else rows
+
+    def arrived(self, rows: Tensor) -> Tensor:
+        """Rows that were on their way, once they are here."""
+        return self._asked(lambda: collectives.wait_tensor(rows), "exchange rows")
 
     def every_row(self, x: Tensor) -> Tensor:
         """The rows (n, W) of every process, as many of each, (P n, W)."""
@@ -102,11 +107,15 @@ class Asked:
         by_row = torch.argsort(slots, stable=True)
         self.slots = Slots(slots, offsets(torch.bincount(slots, minlength=rows)), by_row)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, wait: bool = True) -> Tensor:
         """(n, W) -> (received, W). A row's gradients are summed in one order, in float32 or wider."""
         slots = Slots(*(part.to(x.device) for part in self.slots))
         (rows,) = take(x[None], [sum(self.sent)], slots)
-        return self.processes.rows(rows[0], self.received, self.sent)
+        return self.processes.rows(rows[0], self.received, self.sent, wait)
+
+    def back(self, x: Tensor) -> Tensor:
+        """(received, W) -> (sent, W): what the others made of these rows."""
+        return self.processes.rows(x, self.sent, self.received)
 
 
 class Every:
@@ -140,6 +149,10 @@ class Every:
     def ordered(self, x: Tensor) -> Tensor:
         """Own rows (n, W) -> those of all nodes (N, W), in their order."""
         return self._padded(x).index_select(0, self._row[self.place_by_owner].to(x.device))
+
+    def place_in_part(self, part: Tensor) -> Tensor:
+        """The place of each node among its owner's, int64 (N,)."""
+        return self.place_by_owner - offsets(torch.tensor(self.sizes))[part.long()]
 
     def _padded(self, x: Tensor) -> Tensor:
         if self.processes.number == 1:

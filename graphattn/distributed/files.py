@@ -46,7 +46,7 @@ class Part(EdgeTensors):
         self.targets, self._memo = targets, {}
         self.sources, column = torch.unique(own.source, return_inverse=True)
         self.edges, local = local_edges(own, column, self.sources.numel(), torch.device("cpu"))
-        self._by_target, self._by_source, self.names = local._by_target, local._by_source, local.names
+        self._by_target, self._by_source, self._named = local._by_target, local._by_source, local._named
 
     @property
     def positions(self) -> tuple[Tensor, Tensor]:
@@ -111,7 +111,7 @@ class EdgeFiles:
         """The edges into the targets that a process owns by :meth:`partition`."""
         mine = [self.read(part) for part in range(len(self)) if part * processes // len(self) == process]
         targets = torch.cat([target for target, _ in mine]) if mine else torch.empty(0, dtype=torch.int64)
-        edges = [own for _, own in mine] or [OwnEdges(torch.zeros(1, dtype=torch.int64), *[targets] * 2)]
+        edges = [own for _, own in mine] or [OwnEdges(torch.zeros(1, dtype=torch.int64), targets, targets)]
         ptr = offsets(torch.cat([own.ptr.diff() for own in edges]))
         return OwnEdges(ptr, torch.cat([own.source for own in edges]), torch.cat([own.edge for own in edges])).rows(
             torch.argsort(targets)
@@ -165,7 +165,7 @@ def save_parts(
     def of_parts() -> Iterator[tuple[Tensor, OwnEdges]]:
         for part in range(parts):
             targets = torch.nonzero(owner == part).flatten()
-            yield targets, edges_into(graph, targets)
+            yield targets, edges_into(graph, targets).numbered()
 
     return write(folder, (graph.num_targets, graph.num_sources), of_parts())
 

@@ -53,7 +53,7 @@ def agree(
     if isinstance(graph, AttentionGraph) and not graph.edges.is_listed:
         after = (processes.rank + 1) % processes.number
         theirs = edges_into(graph, torch.nonzero(target_part == after).flatten())
-        both = processes.told(tuple(hashed(torch.cat(edges)) for edges in (own, theirs)))
+        both = processes.told(tuple(hashed(torch.cat(edges[:3])) for edges in (own, theirs)))
         for rank in range(processes.number):
             before = (rank - 1) % processes.number
             if both[rank][0] != both[before][1]:

@@ -1,30 +1,38 @@
 """The edges into some targets of a graph, and the rows of sources that they read."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..backends.request import Inputs
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.sort import offsets
+from ..graph.sort import offsets, rows_of
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout, by_target, rows_in_order
 
 
 class OwnEdges(NamedTuple):
     """The edges into own targets: ``ptr`` int64 (T_p + 1,); ``source`` and ``edge``, int64 (E_p,), numbers in the whole
-    graph, by target and then by source.
+    graph, by target and then by source. Edges of a rule are counted here, until ``number`` asks for the degrees of all.
     """
 
     ptr: Tensor
     source: Tensor
     edge: Tensor
+    number: Callable[[Tensor], Tensor] | None = None
+
+    def numbered(self) -> "OwnEdges":
+        """The same with numbers in the whole graph."""
+        return self if self.number is None else self._replace(edge=self.number(self.edge), number=None)
 
     def rows(self, order: Tensor) -> "OwnEdges":
         """The edges into these targets, in another order."""
         ptr, place = rows_in_order(self.ptr, order)
-        return OwnEdges(ptr, self.source[place], self.edge[place])
+        return self._replace(ptr=ptr, source=self.source[place], edge=self.edge[place])
 
 
 def edges_into(graph: AttentionGraph, owned: Tensor) -> OwnEdges:
@@ -35,8 +43,11 @@ def edges_into(graph: AttentionGraph, owned: Tensor) -> OwnEdges:
         return OwnEdges(own.ptr, own.source.long(), own.edge.long())
     row, source = _runs.expand(graph.edges.rows(owned))
     ptr = offsets(torch.bincount(row, minlength=owned.numel()))
-    first = offsets(graph.in_degree.cpu())[owned]  # in the whole graph's order, which is by target
-    return OwnEdges(ptr, source, torch.arange(source.numel()) + (first - ptr[:-1])[row])
+
+    def number(edge: Tensor) -> Tensor:  # in the whole graph's order, which is by target
+        return edge.cpu() + (offsets(graph.in_degree.cpu())[owned] - ptr[:-1])[rows_of(ptr)[edge.cpu()]]
+
+    return OwnEdges(ptr, source, torch.arange(source.numel()), number)
 
 
 def remote(source: Tensor, owner: Tensor, process: int) -> Tensor:
@@ -50,5 +61,25 @@ def local_edges(own: OwnEdges, column: Tensor, columns: int, device: torch.devic
     edges, order = torch.sort(own.edge)
     layout = EdgeLayout(own.ptr, column, torch.argsort(order), torch.arange(own.ptr.numel() - 1))
     local = EdgeTensors.of(layout, columns, device)
-    local.names = own.edge.to(device, local._by_target[2].dtype)
+    name, number = own.edge.to(device, local._by_target[2].dtype), own.number
+    local._named = lambda: name if number is None else number(name)
     return edges, local
+
+
+class Some(NamedTuple):
+    """Some of a process's own edges; ``place`` (e,), int64: where they are among all of them."""
+
+    local: EdgeTensors
+    place: Tensor
+
+    @classmethod
+    def of(cls, own: OwnEdges, place: Tensor, columns: int, whole: EdgeTensors, edges: Tensor) -> "Some":
+        """Edges of ``whole``, whose numbers are ``edges`` (E_p,), ascending; a source is the column ``place`` (S,)."""
+        numbers, local = local_edges(own, place[own.source], columns, whole.device)
+        local.agreed = whole.agreed
+        return cls(local, torch.searchsorted(edges, numbers).to(whole.device))
+
+    def given(self, inputs: Inputs, key: Tensor, value: Tensor) -> Inputs:
+        """A call on these edges alone, with other rows of sources."""
+        bias, attr = (x if x is None else x.index_select(-2, self.place) for x in (inputs.score_bias, inputs.edge_attr))
+        return replace(inputs, key=key, value=value, score_bias=bias, edge_attr=attr)

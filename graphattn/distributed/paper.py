@@ -59,7 +59,10 @@ def on_paper(
         chosen = torch.floor((torch.arange(_SAMPLE) + 0.4) * processes / _SAMPLE).long()
     counted = torch.tensor([_count(edges, owns(p), reads(p)) for p in chosen.tolist()])
     nearest = torch.searchsorted((chosen[1:] + chosen[:-1]) / 2, torch.arange(processes).double())
-    counts = Counts(sizes, held, *counted[nearest].unbind(1))
+    told = [*counted[nearest].unbind(1)]
+    if graph.num_targets < graph.num_sources and not sampled:
+        told += _asked(graph, owns, held)
+    counts = Counts(sizes, held, *told)
     plan, refused = choose("auto", counts, rows)
     return Report(plan, f"{partition}, a sample of {_SAMPLE}" if sampled else partition, counts, rows, refused)
 
@@ -67,13 +70,26 @@ def on_paper(
 def times(report: Report, gigabytes: float, teraflops: float) -> Times:
     """Times of a link of so many gigabytes, and a processor of so many tera-operations, a second."""
     width = (report.rows.heads or 0) * report.rows.head_dim
-    operations = 4 * width * int(report.counts.edges.max())  # a product and a sum, of two operations each
+    operations = 4 * width * int(report.edges.max())  # a product and a sum, of two operations each
     return Times(int(report.bytes_per_layer.max()) / gigabytes / 1e6, operations / teraflops / 1e9)
 
 
 def _slices(nodes: int, processes: int) -> tuple[IdsOf, Tensor]:
     ranges = [contiguous_range(nodes, process, processes) for process in range(processes)]
     return lambda process: torch.arange(*ranges[process]), torch.tensor([last - first for first, last in ranges])
+
+
+def _asked(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
+    """Queries sent, queries answered and edges computed by each process, whose sources are slices."""
+    S, P, sent = graph.num_sources, held.numel(), []
+    for process in range(P):
+        row, lo, hi = _runs.nonempty(graph.edges.rows(owns(process)))
+        read = _runs.in_order(Runs(row, lo * P // S, (hi - 1) * P // S + 1), P)  # processes, of each target
+        ends = (torch.bincount(x, minlength=P + 1) for x in (read.lo, read.hi))
+        sent.append((next(ends) - next(ends)).cumsum(0)[:P])
+    queries = torch.stack(sent).fill_diagonal_(0)
+    edges = [part.sum() for part in graph.out_degree.cpu().split(held.tolist())]
+    return [queries.sum(1), queries.sum(0), torch.stack(edges)]
 
 
 def _count(edges: Edges, targets: Tensor, sources: Tensor) -> tuple[int, int, int]:

@@ -11,8 +11,9 @@ from ..arguments import one_of, width
 from ..errors import OptionError
 from ..graph.limits import MAX_BYTES
 
-PLANS = ("halo", "heads", "gather", "stream")
+PLANS = ("halo", "heads", "gather", "stream", "queries")
 _COLLECTIVE = 0.8  # a gather's bytes against those of a halo: one collective of equal parts, and no rows are picked
+_MERGED = 2.0  # bytes of queries and outputs against those of rows: three messages, and outputs equal to rounding alone
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,14 @@ class Rows:
 
     @property
     def group(self) -> float:
-        """H / H_kv."""
+        """H / H_kv; a query, or an output, takes half as many rows of keys and values."""
         return (self.heads or self.of_kv) / self.of_kv
+
+    @property
+    def lse(self) -> float:
+        """The log-sum-exp of a target, in such rows; it is float32 or wider."""
+        wide = torch.promote_types(self.dtype, torch.float32).itemsize
+        return self.group * wide / (2 * self.head_dim * self.dtype.itemsize)
 
     @property
     def bytes(self) -> int:
@@ -65,6 +72,8 @@ class Counts:
         edges: Edges into own targets.
         remote: Sources of others that own targets read, each once.
         boundary: Own targets that read a remote source.
+        asked: Queries that it sends by the plan ``queries``, one for each other process whose sources a target reads;
+            ``answered``, those that it receives; ``outgoing``, edges of own sources. None where they are not counted.
     """
 
     targets: Tensor
@@ -72,25 +81,32 @@ class Counts:
     edges: Tensor
     remote: Tensor
     boundary: Tensor
+    asked: Tensor | None = None
+    answered: Tensor | None = None
+    outgoing: Tensor | None = None
 
     @property
     def processes(self) -> int:
         """P."""
         return self.targets.numel()
 
-    def received(self, plan: str, group: float) -> Tensor:
+    def received(self, plan: str, rows: Rows) -> Tensor:
         """What each process receives in a layer's forward, in rows of keys and values, float64 (P,).
 
-        Queries and outputs are H numbers of width D, ``group`` / 2 of such a row; a gather pads parts to the largest.
+        A gather pads parts to the largest.
         """
-        P, T, S = self.processes, self.targets, self.sources
+        P, T, S = self.processes, self.targets.double(), self.sources.double()
         if plan == "halo":
             return self.remote.double()
         if plan == "stream":
-            return (S.sum() - S).double()
+            return S.sum() - S
         if plan == "gather":
-            return ((P - 1) * S.max()).double().expand(P)
-        return (S.sum() - S) / P + group / 2 * (T.sum() - T + (P - 1) * T) / P
+            return ((P - 1) * S.max()).expand(P)
+        if plan == "queries":
+            assert self.asked is not None
+            assert self.answered is not None
+            return rows.group / 2 * (self.asked + self.answered).double() + rows.lse * self.asked.double()
+        return (S.sum() - S) / P + rows.group / 2 * (T.sum() - T + (P - 1) * T) / P
 
 
 @dataclass(frozen=True)
@@ -118,12 +134,18 @@ class Report:
 
         Rows of keys and values, in the dtype given; 0 if no heads were given.
         """
-        return (self.counts.received(self.plan, self.rows.group) * self.rows.bytes).round().long()
+        return (self.counts.received(self.plan, self.rows) * self.rows.bytes).round().long()
+
+    @property
+    def edges(self) -> Tensor:
+        """Edges that each process computes, int64 (P,)."""
+        outgoing = self.counts.outgoing if self.plan == "queries" else None
+        return self.counts.edges if outgoing is None else outgoing
 
     @property
     def balance(self) -> float:
         """Edges of the process with most, over the mean: 1.0 is even."""
-        return _over_mean(self.counts.edges)
+        return _over_mean(self.edges)
 
     @property
     def interior(self) -> float:
@@ -132,7 +154,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
-        counts = {name: x.tolist() for name, x in vars(self.counts).items()}
+        counts = {name: x.tolist() for name, x in vars(self.counts).items() if x is not None}
         told = {"bytes_per_layer": self.bytes_per_layer.tolist(), "balance": self.balance, "interior": self.interior}
         return {"plan": self.plan, "partition": self.partition, **counts, **told, "refused": dict(self.refused)}
 
@@ -141,9 +163,11 @@ class Report:
         lines = [
             f"plan: {self.plan}, of {c.processes} processes, partition {self.partition}",
             f"  own targets {_span(c.targets)}, own sources {_span(c.sources)}, remote sources {_span(c.remote)}",
-            f"  edges {_span(c.edges)}, most over mean {self.balance:.2f}; "
+            f"  edges {_span(self.edges)}, most over mean {self.balance:.2f}; "
             f"{self.interior:.0%} of targets read nothing remote",
         ]
+        if self.plan == "queries" and c.asked is not None and c.answered is not None:
+            lines.append(f"  queries sent {_span(c.asked)}, answered {_span(c.answered)}")
         if self.rows.heads:
             most = int(self.bytes_per_layer.max())
             again = "twice as many" if self.plan == "stream" else "as many"
@@ -161,26 +185,26 @@ def choose(plan: str, counts: Counts, rows: Rows, against: dict[str, str] | None
         OptionError: If the plan named cannot run, or none can.
     """
     one_of(plan, "plan", ("auto", *PLANS))
-    group = rows.group
-    against = {"heads": _against_heads(rows, counts.processes)} | (against or {})
+    against = {"heads": _against_heads(rows, counts.processes), "queries": _against_queries(counts)} | (against or {})
     total = int(counts.sources.sum())
     if total * rows.bytes > MAX_BYTES:
         against["gather"] = f"all rows are {total * rows.bytes:,} bytes (limit {MAX_BYTES:,})"
     else:
         against["stream"] = against.get("stream") or "gather brings these rows at once, and they fit in memory"
-    if plan == "stream":
-        del against["stream"]
+    if plan in ("stream", "queries"):
+        against.pop(plan, None)
     if plan != "auto":
         if against.get(plan):
             raise OptionError(f'plan="{plan}" cannot run: {against[plan]}; try plan="halo"')
         return plan, {other: against.get(other) or f"{plan} was asked for" for other in PLANS if other != plan}
-    costs = {name: float(counts.received(name, group).max()) for name in PLANS if not against.get(name)}
-    if "gather" in costs:
-        costs["gather"] *= _COLLECTIVE
+    costs = {name: float(counts.received(name, rows).max()) for name in PLANS if not against.get(name)}
+    for name, factor in (("gather", _COLLECTIVE), ("queries", _MERGED)):
+        costs |= {name: factor * costs[name]} if name in costs else {}
     best = min(costs, key=lambda name: costs[name])
     for name in costs.keys() - {best}:
-        here, there = (f"{float(counts.received(way, group).max()):,.0f}" for way in (name, best))
+        here, there = (f"{float(counts.received(way, rows).max()):,.0f}" for way in (name, best))
         against[name] = f"it brings a process {here} rows of keys and values, or as many bytes, and {best} {there}"
+        against[name] += ", and it merges outputs to rounding" if name == "queries" else ""
     return best, {name: against[name] for name in PLANS if name != best}
 
 
@@ -190,6 +214,12 @@ def _against_heads(rows: Rows, processes: int) -> str:
     if rows.of_kv % processes:
         return f"{processes} processes do not divide {rows.of_kv} heads of key and value"
     return ""
+
+
+def _against_queries(counts: Counts) -> str:
+    if int(counts.targets.sum()) >= int(counts.sources.sum()):
+        return "targets are not fewer than sources"
+    return "a sample of processes does not tell what the others ask" if counts.asked is None else ""
 
 
 def _over_mean(x: Tensor) -> float:

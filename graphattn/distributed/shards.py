@@ -1,28 +1,31 @@
 """A process's share of a graph: its targets, the edges into them, and the exchange of the rows that they read."""
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..backends.heads import heads_read, join, split
 from ..backends.request import Inputs, Outputs
-from ..errors import ShapeError
-from ..graph import AttentionGraph
+from ..errors import BackendError, ShapeError
+from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph
+from ..graph.sort import rows_of
 from ..plans.edge_tensors import EdgeTensors
-from .exchange import Asked, Every, Processes, along
+from .exchange import Every, Processes, along
 from .files import EdgeFiles, refuse_listed
 from .fingerprint import agree, hashed
+from .halo import Halo
 from .heads import Heads, Run
-from .own import OwnEdges, edges_into, local_edges, remote
+from .own import OwnEdges, edges_into, remote
 from .partition import partition_of
 from .plans import Counts, Report, Rows, choose
+from .queries import Queries, asked_of
 from .stream import Stream
 
 
 def shard(
-    graph: AttentionGraph | EdgeFiles,
+    graph: AttentionGraph | PerHead | EdgeFiles,
     group: Any = None,
     partition: Any = "contiguous",
     *,
@@ -33,6 +36,7 @@ def shard(
     kv_heads: int | None = None,
     head_dim: int = 64,
     dtype: torch.dtype = torch.float32,
+    overlap: bool = False,
 ) -> "Shard":
     """This process's share of a graph that every process of the group passes; all call it at the same time.
 
@@ -40,8 +44,8 @@ def shard(
     on backend ``edges``, given queries, keys and values.
 
     Args:
-        graph: The graph, the same in every process: its edges and partition are compared. Of :class:`EdgeFiles` each
-            process reads consecutive parts, which it owns.
+        graph: The graph, the same in every process: its edges and partition are compared. A :class:`graphattn.PerHead`
+            is shared graph by graph. Of :class:`EdgeFiles` each process reads consecutive parts, which it owns.
         group: A device mesh of one axis, ``mesh["graph"]``, or a process group; all processes by default.
         partition: "contiguous", slices of consecutive nodes; "rcb", recursive coordinate bisection of ``pos``; or the
             process of each target, integers (T,).
@@ -50,10 +54,14 @@ def shard(
             default. Sources and targets of a square graph are the same nodes unless it is given.
         plan: What moves. "halo": the rows of the sources that a process's targets read, once each. "heads": every
             process computes all targets of some heads. "gather": all rows; "stream": those of one process after
-            another, for softmax alone, to rounding. "auto": the one of least bytes; stream where all rows do not fit.
+            another; "queries": each query, to the owners of sources that it reads, and their outputs, which are merged;
+            both for softmax alone, to rounding. "auto": the one of least bytes; stream where all rows do not fit,
+            queries where few targets read many sources.
         heads: H of the layers, for the plan and its bytes; ``kv_heads`` H_kv, the same by default.
         head_dim: D of the layers.
         dtype: Dtype of the rows that move.
+        overlap: True to compute, by the plan "halo", the targets that read nothing remote while rows are on their way:
+            calls of plain softmax on keys and values, without dropout or weights.
 
     Returns:
         A :class:`Shard`, which ``attention`` and layers take as their graph; ``print(shard)`` shows its report.
@@ -73,6 +81,15 @@ def shard(
     """
     processes, rows = Processes(group), Rows(heads, kv_heads, head_dim, dtype)
     P, against = processes.number, None
+    if isinstance(graph, PerHead):
+        partition = partition_of(partition, graph.num_targets, P, pos, grid=graph.graphs[0].edges.grid)
+        sized: Any = {"head_dim": head_dim, "dtype": dtype, "overlap": overlap}
+        shards = []
+        for _, part, first, last in graph.groups(heads or len(graph.graphs)):
+            if heads:
+                sized |= {"heads": last - first, "kv_heads": len(heads_read(first, last, heads, rows.of_kv))}
+            shards.append(shard(part, group, partition, source_partition=source_partition, plan=plan, **sized))
+        return HeadShards(graph, shards)
     if isinstance(graph, EdgeFiles):
         refuse_listed(graph, partition, pos, source_partition)
         parts, partition = [graph.partition(P)] * 2, "files"
@@ -93,12 +110,14 @@ def shard(
     away = remote(own.source, parts[1], processes.rank)
     is_away = parts[1][own.source] != processes.rank
     targets, sources = (torch.bincount(part.long(), minlength=P) for part in parts)
-    row = torch.repeat_interleave(own.ptr.diff())
-    mine = own.source.numel(), away.numel(), torch.unique(row[is_away]).numel()
-    counts = Counts(targets, sources, *torch.tensor(processes.told(mine)).unbind(1))
+    mine = own.source.numel(), away.numel(), torch.unique(rows_of(own.ptr)[is_away]).numel()
+    told = [*torch.tensor(processes.told(mine)).unbind(1)]
+    if plan == "queries" or graph.num_targets < graph.num_sources:
+        told += asked_of(processes, own, parts[1][own.source].long())
+    counts = Counts(targets, sources, *told)
     chosen, refused = choose(plan, counts, rows, against)
     name = partition if isinstance(partition, str) else "ids"
-    return Shard(graph, processes, parts, own, away, Report(chosen, name, counts, rows, refused))
+    return Shard(graph, processes, parts, own, away, Report(chosen, name, counts, rows, refused), overlap)
 
 
 class Shard(EdgeTensors):
@@ -112,8 +131,6 @@ class Shard(EdgeTensors):
     Attributes:
         report: The plan, what each process owns and receives, and the reasons against the other plans.
         owned: Own targets, int64 (T_p,), ascending; ``owned_sources`` (S_p,), the same on a square graph.
-        edges: The numbers of its edges in the whole graph's order, int64 (E_p,), ascending; all of them by the plan
-            ``heads``.
         processes: The processes that share the graph.
     """
 
@@ -127,18 +144,25 @@ class Shard(EdgeTensors):
         own: OwnEdges,
         away: Tensor,
         report: Report,
+        overlap: bool = False,
     ) -> None:
         self.processes, self.report, self._memo = processes, report, {}
         self.owned, self.owned_sources = (torch.nonzero(part == processes.rank).flatten() for part in parts)
-        self._every = [Every(processes, part) for part in parts]
+        same, every = parts[1] is parts[0], Every(processes, parts[0])
+        self._every = [every, every if same else Every(processes, parts[1])]
         if report.plan == "heads" and isinstance(graph, AttentionGraph):
-            self._plan: Halo | Heads | Stream = Heads(EdgeTensors(graph), processes, *self._every)
-            self.edges = torch.arange(graph.num_edges)
+            self._plan: Halo | Heads | Stream | Queries = Heads(EdgeTensors(graph), processes, *self._every)
+            self._edges, self._number = torch.arange(graph.num_edges), None
         else:
-            self.edges, halo = _halo(graph, processes, parts[1], own, away, self._every[1], report.plan)
-            self._plan = halo
+            device = graph.device if isinstance(graph, AttentionGraph) else torch.device("cpu")
+            read = None if report.plan in ("gather", "stream") else away
+            halo = Halo(processes, parts[1], own, read, self._every[1], device, overlap and report.plan == "halo")
+            self._edges, self._number, self._plan = halo.edges, own.number, halo
             if report.plan == "stream":
-                self._plan = Stream(halo.local, processes, self._every[1], own, self.edges, parts[1])
+                self._plan = Stream(halo.local, processes, self._every[1], own, halo.edges, parts[1])
+            if report.plan == "queries":
+                place = self._every[1].place_in_part(parts[1])
+                self._plan = Queries(halo, processes, own, parts[1], place, self.num_sources)
         self._by_target, self._by_source = self._plan.local._by_target, self._plan.local._by_source
 
     @property
@@ -150,6 +174,14 @@ class Shard(EdgeTensors):
     def num_sources(self) -> int:
         """S_p, own sources."""
         return self.owned_sources.numel()
+
+    @property
+    def edges(self) -> Tensor:
+        """The numbers of its edges in the whole graph's order, int64 (E_p,), ascending; all of them by plan ``heads``.
+
+        A rule is asked for the degrees of all targets.
+        """
+        return self._edges if self._number is None else self._number(self._edges)
 
     @property
     def positions(self) -> tuple[Tensor, Tensor]:
@@ -205,62 +237,54 @@ class Shard(EdgeTensors):
         )
 
 
-class Halo:
-    """The plans ``halo`` and ``gather``: attention on own targets, whose sources are own rows and received ones.
+class HeadShards(Shard):
+    """A process's share of a :class:`graphattn.PerHead`: a shard of each graph, which exchanges rows of its own heads.
 
-    Args:
-        local: The edges; columns are own sources, then received ones.
-        exchange: Own rows (S_p, W) -> received rows.
+    Attributes:
+        shards: The shard of each graph; heads side by side that have one graph share it.
     """
 
-    def __init__(self, local: EdgeTensors, exchange: Asked | Every) -> None:
-        self.local, self.exchange = local, exchange
+    def __init__(self, graph: PerHead, shards: list[Shard]) -> None:
+        vars(self).update(vars(shards[0]))  # nodes, processes and device are those of all
+        self.graph, self.shards, self._memo = graph, shards, {}
+
+    @property
+    def num_edges(self) -> int:
+        """Of all shards."""
+        return sum(each.num_edges for each in self.shards)
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-        """Attention on own targets."""
-        key, value = inputs.key, inputs.value
-        if value is key:
-            key = value = self.of_sources(key, -3)
-        else:
-            both = torch.cat((key.flatten(-2), value.flatten(-2)), -1)  # one message
-            widths = [x.shape[-2] * x.shape[-1] for x in (key, value)]
-            key, value = (
-                part.unflatten(-1, x.shape[-2:])
-                for part, x in zip(self.of_sources(both).split(widths, -1), (key, value), strict=True)
-            )
-        return run(self.local, replace(inputs, key=key, value=value), weights, lse)
+        """The outputs of own targets.
 
-    def of_sources(self, x: Tensor, dim: int = -2) -> Tensor:
-        """Rows of own sources along ``dim``, and then those received."""
-        return along(dim, lambda rows: torch.cat((rows, self.exchange(rows))), x)
+        Raises:
+            BackendError: If the call has tensors of edges, or a score or normalisation of all heads.
+        """
+        of_edges = weights or inputs.score_bias is not None or inputs.edge_attr is not None
+        reasons = ["biases, edge features and weights are of one graph's edges"] * of_edges
+        reasons += ["a custom score or normalisation may read several heads"] * (
+            inputs.score is not None or inputs.normalize is not None
+        )
+        if reasons:
+            raise BackendError("a shard of PerHead cannot run this call; try a call of each graph's heads:", reasons)
+        parts = zip(self.shards, split(self.graph, inputs), strict=True)
+        outputs = [each.attend(run, part, False, lse) for each, (_, part) in parts]
+        return join(self.graph, outputs, inputs.query.shape[-2])
+
+    def gathered(self, *rows: Tensor, numbers: int) -> tuple[EdgeTensors, tuple[Tensor, ...]]:
+        """Rows of own nodes, as they are."""
+        return self, rows
+
+    @property
+    def edges(self) -> Tensor:
+        """Refused, as :meth:`ends`."""
+        return self.ends(self.owned, self.owned)[0]
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
-        """As :meth:`Shard.ends`."""
-        return self.of_sources(of_sources), of_targets
+        """Refused: each graph has its own edges."""
+        raise BackendError("edges of a PerHead are of each graph; take those of", ["shard.shards[0]"])
 
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.shards))
 
-def _halo(
-    graph: AttentionGraph | EdgeFiles,
-    processes: Processes,
-    part: Tensor,
-    own: OwnEdges,
-    away: Tensor,
-    every: Every,
-    plan: str,
-) -> tuple[Tensor, Halo]:
-    """The numbers of own edges, ascending, and the plan: columns are own sources, then those of others by owner."""
-    owned = torch.nonzero(part == processes.rank).flatten()
-    place = torch.empty(part.numel(), dtype=torch.int64)
-    place[owned] = torch.arange(owned.numel())
-    exchange: Asked | Every = every
-    if plan in ("gather", "stream"):
-        away = every.others
-    else:
-        received = torch.bincount(part[away].long(), minlength=processes.number).tolist()
-        wanted, sent = processes.ids(away, received)
-        exchange = Asked(processes, place[wanted], sent, received, owned.numel())
-    place[away] = owned.numel() + torch.arange(away.numel())
-    device = graph.device if isinstance(graph, AttentionGraph) else torch.device("cpu")
-    edges, local = local_edges(own, place[own.source], owned.numel() + away.numel(), device)
-    local.agreed = processes.first
-    return edges, Halo(local, exchange)
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.shards))

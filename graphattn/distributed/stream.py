@@ -1,20 +1,17 @@
 """The plan ``stream``: the rows of one process after another, so that no process holds all of them."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..backends.request import Inputs, Outputs
 from ..errors import BackendError
-from ..graph.sort import offsets
+from ..graph.sort import offsets, rows_of
 from ..plans.edge_tensors import EdgeTensors
+from ..plans.grouped import EdgeLayout
 from .exchange import Every, Processes, along
 from .heads import Run
-from .own import OwnEdges, local_edges
-
-State = tuple[Tensor, Tensor, Tensor]  # a sum of values, the sum of their weights, and the weights' largest logarithm
+from .own import OwnEdges, Some
 
 
 class Stream:
@@ -34,17 +31,16 @@ class Stream:
         self, local: EdgeTensors, processes: Processes, every: Every, own: OwnEdges, edges: Tensor, part: Tensor
     ) -> None:
         self.local, self.processes, self.every = local, processes, every
-        in_part = every.place_by_owner - offsets(torch.tensor(every.sizes))[part.long()]
-        row, owner = torch.repeat_interleave(own.ptr.diff()), part[own.source]
-        self.steps: list[tuple[EdgeTensors, Tensor]] = []
+        place, targets = every.place_in_part(part), own.ptr.numel() - 1
+        row, owner = rows_of(own.ptr), part[own.source]
+        self.steps: list[Some] = []
         for step in range(processes.number):
             there = (processes.rank + step) % processes.number
             chosen = owner == there
-            ptr = offsets(torch.bincount(row[chosen], minlength=own.ptr.numel() - 1))
-            some = OwnEdges(ptr, own.source[chosen], own.edge[chosen])
-            numbers, step_edges = local_edges(some, in_part[some.source], every.sizes[there], local.device)
-            step_edges.agreed = processes.first
-            self.steps.append((step_edges, torch.searchsorted(edges, numbers).to(local.device)))
+            ptr = offsets(torch.bincount(row[chosen], minlength=targets))
+            some = own._replace(ptr=ptr, source=own.source[chosen], edge=own.edge[chosen])
+            self.steps.append(Some.of(some, place, every.sizes[there], local, edges))
+        self.two = parts_of(torch.arange(targets).repeat(2), targets, local.device)
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
         """Attention on own targets.
@@ -52,43 +48,24 @@ class Stream:
         Raises:
             BackendError: If outputs of parts of the sources cannot be merged.
         """
-        reasons = ["a custom score or normalisation is not merged"] * (
-            inputs.score is not None or inputs.normalize is not None
-        )
-        reasons += ["weights need all sources at once"] * weights
-        if reasons:
-            raise BackendError('plan="stream" cannot run this call; try plan="gather":', reasons)
-        wide = torch.promote_types(inputs.value.dtype, torch.float32)
-        shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
-        total = inputs.value.new_zeros(shape, dtype=wide)
-        least = torch.full_like(total[..., :1], torch.finfo(wide).min / 4)
-        state: State = (total, torch.zeros_like(least), least)
+        refuse_unmerged("stream", "gather", inputs, weights)
+        shape, wide = (*inputs.query.shape[:-1], inputs.value.shape[-1]), inputs.request().statistics
+        output = inputs.value.new_zeros(shape, dtype=wide)
+        sums = output.new_full(shape[:-1], -torch.inf)
         for step in range(len(self.steps)):
-            state = checkpoint(self._step, run, inputs, step, *state, use_reentrant=False)
-        total, mass, most = state
-        output = (total / mass.where(mass > 0, 1)).to(inputs.value.dtype)
-        sums = (mass.log() + most).squeeze(-1) if lse else None
-        return Outputs(output, None, sums)
+            output, sums = checkpoint(self._step, run, inputs, step, output, sums, use_reentrant=False)
+        return Outputs(output.to(inputs.value.dtype), None, sums if lse else None)
 
-    def _step(self, run: Run, inputs: Inputs, step: int, total: Tensor, mass: Tensor, most: Tensor) -> State:
-        edges, place = self.steps[step]
+    def _step(self, run: Run, inputs: Inputs, step: int, output: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+        edges = self.steps[step]
         widths = [x.shape[-2] * x.shape[-1] for x in (inputs.key, inputs.value)]
         both = torch.cat((inputs.key.flatten(-2), inputs.value.flatten(-2)), -1)
         key, value = along(-2, lambda rows: self._rows(rows, step), both).split(widths, -1)
-        bias, attr = inputs.score_bias, inputs.edge_attr
-        given = replace(
-            inputs,
-            key=key.unflatten(-1, inputs.key.shape[-2:]),
-            value=value.unflatten(-1, inputs.value.shape[-2:]),
-            score_bias=bias if bias is None else bias.index_select(-2, place),
-            edge_attr=attr if attr is None else attr.index_select(-2, place),
-        )
-        found = run(edges, given, False, True)
+        rows = (x.unflatten(-1, like.shape[-2:]) for x, like in ((key, inputs.key), (value, inputs.value)))
+        found = run(edges.local, edges.given(inputs, *rows), False, True)
         assert found.lse is not None
-        log = found.lse.unsqueeze(-1).to(total.dtype)
-        largest = torch.maximum(most, log.detach())
-        before, now = (most - largest).exp(), (log - largest).exp()
-        return total * before + found.output.to(total.dtype) * now, mass * before + now, largest
+        parts = torch.cat((output, found.output.to(output.dtype)), -3), torch.cat((sums, found.lse), -2)
+        return merged(run, self.two, *parts)
 
     def _rows(self, rows: Tensor, step: int) -> Tensor:
         """The rows (n, W) of the process ``step`` ranks further."""
@@ -103,3 +80,31 @@ class Stream:
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """As :meth:`Shard.ends`."""
         return along(-2, lambda rows: torch.cat((rows, self.every(rows))), of_sources), of_targets
+
+
+def parts_of(target: Tensor, targets: int, device: torch.device) -> EdgeTensors:
+    """Edges from parts of sources (n,) to the ``target`` of each."""
+    order = torch.argsort(target, stable=True)
+    ptr = offsets(torch.bincount(target, minlength=targets))
+    return EdgeTensors.of(EdgeLayout(ptr, order, order, torch.arange(targets)), target.numel(), device)
+
+
+def merged(run: Run, parts: EdgeTensors, output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs (..., n, H, D) of parts of sources, and log-sum-exp (..., n, H), as those of targets: attention on parts,
+    whose scores are their log-sum-exp.
+    """
+    query = lse.new_zeros(*lse.shape[:-2], parts.num_targets, lse.shape[-1], 1)
+    given = Inputs(query, lse.new_zeros(*lse.shape, 1), output.to(lse.dtype), 1.0, score_bias=lse)
+    found = run(parts, given, False, True)
+    assert found.lse is not None
+    return found.output, found.lse
+
+
+def refuse_unmerged(plan: str, other: str, inputs: Inputs, weights: bool) -> None:
+    """Refuse a call whose outputs of parts of the sources cannot be merged."""
+    reasons = ["a custom score or normalisation is not merged"] * (
+        inputs.score is not None or inputs.normalize is not None
+    )
+    reasons += ["weights need all sources at once"] * weights
+    if reasons:
+        raise BackendError(f'plan="{plan}" cannot run this call; try plan="{other}":', reasons)

@@ -307,12 +307,16 @@ class GraphAttention(EdgeAttention):
         query = self._query(x)
         past, apart = 0 if cache is None else cache.length, held is None and key_input is not x
         name = "x" if key_input is x else "context"
-        if isinstance(graph, EdgeTensors) and held is None and self.rotary is None:
+        if isinstance(graph, EdgeTensors) and held is None and cache is None and self.rotary is None:
             numbers = self.num_kv_heads * (self.head_dim + self.value_dim)
             numbers = sys.maxsize if self._is_observed() else numbers  # PyG's hooks see rows of all sources
             graph, (key_input, value_input) = graph.gathered(key_input, value_input, numbers=numbers)
         elif isinstance(graph, EdgeTensors) and positions is None and self.rotary is not None:
             positions = graph.positions
+            if cache is not None and positions is not None:  # new tokens are the last sources
+                if cache.dropped:
+                    raise OptionError("positions must be passed to a shard whose cache has dropped tokens")
+                positions = positions[1][cache.length :]
         of_targets, of_sources = self._positions(query, positions, past, apart, held is not None)
         query = query if self.rotary is None else self.rotary(query, of_targets)
         key, value = self._keys(name, key_input, value_input, of_sources) if held is None else held

@@ -36,8 +36,7 @@ class EdgeTensors:
 
     is_rule = False
     name = "EdgeTensors"
-    names: Tensor | None = None
-    """The numbers by which dropout hashes edges, by target, where they are not those of the order of biases."""
+    _named: Callable[[], Tensor] | None = None
     agreed: Callable[[Tensor], Tensor] | None = None
     """Makes a seed of this process that of all processes which share a graph."""
 
@@ -101,6 +100,13 @@ class EdgeTensors:
     def edge_index(self) -> Tensor:
         """int64 (2, E): row 0 sources, row 1 targets."""
         return torch.stack((self.source, self.target))
+
+    @property
+    def names(self) -> Tensor | None:
+        """The numbers by which dropout hashes edges, by target, where they are not those of the order of biases."""
+        if self._named is not None and "names" not in self._memo:
+            self._memo["names"] = self._named().to(self.device, self._by_target[2].dtype)
+        return self._memo.get("names")
 
     @property
     def positions(self) -> tuple[Tensor, Tensor] | None:

@@ -29,6 +29,20 @@ def test_a_grid_is_cut_into_boxes(shell):
     assert "16 processes, not gather: it brings a process 3,840 rows of keys and values" in line
 
 
+def test_queries_of_few_targets_travel(shell):
+    told = shell.json("scale 'cross(16, 100000)' --processes 8,1000 --width 1024")
+    eight, thousand = told["plans"]
+    assert (eight["plan"], thousand["plan"]) == ("queries", "queries")
+    assert (eight["asked"], eight["answered"]) == ([2 * 7] * 8, [2 * 7] * 8)
+    assert (
+        eight["bytes_per_layer"] == [28 * 2048 + 14 * 64] * 8
+    )  # queries and outputs in bfloat16, log-sum-exp in float32
+    assert max(thousand["bytes_per_layer"]) == (999 + 15) * 2048 + 999 * 64
+    assert thousand["balance"] == 1
+    assert thousand["milliseconds"]["compute"] == pytest.approx(4 * 1024 * 16 * 100 / 200e9)
+    assert "not fewer" in shell("scale 'causal(64)' --processes 8").stdout
+
+
 @pytest.mark.parametrize(
     ("words", "said"), [("--processes 0,8", "--processes must be"), ("--width 1000", "a multiple")]
 )

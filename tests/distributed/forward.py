@@ -79,8 +79,9 @@ def compare(graph, how, plan, dtype, kv=12, bias=False, dv=13, lead=(), **number
     q, k, v = random(8, T, H, 13), random(9, S, kv, 13), random(10, S, kv, dv)
     given = [q, k, v] + [random(11, E, H).to(torch.promote_types(dtype, torch.float32))] * bias
     grad = random(12, T, H, dv)
-    mine = shard(graph, partition=how, plan=plan, heads=H, kv_heads=kv)
-    assert mine.report.plan == plan
+    asked = {"plan": "halo", "overlap": True} if plan == "overlap" else {"plan": plan}
+    mine = shard(graph, partition=how, heads=H, kv_heads=kv, **asked)
+    assert mine.report.plan == asked["plan"]
     here = (mine.owned, mine.owned_sources, mine.owned_sources, mine.edges)
 
     def run(where, leaves, grad):
@@ -100,7 +101,7 @@ def compare(graph, how, plan, dtype, kv=12, bias=False, dv=13, lead=(), **number
     there = wanted.index_select(len(lead), mine.owned)
     same = torch.equal(output, there)
     whole = torch.equal(mine.gather(output, len(lead)), wanted)
-    if plan == "stream":  # merged: equal to rounding
+    if plan in ("stream", "queries"):  # merged: equal to rounding
         apart = float((output - there).abs().max()) if output.numel() else 0.0
         same = whole = apart <= {torch.float64: 1e-12, torch.float32: 5e-6, torch.bfloat16: 0.05}[dtype]
     facts = torch.tensor([float(same and whole), -max(errors), float(grads[1].abs().max())])
@@ -128,7 +129,7 @@ some = sys.argv[1:] == ["some"]
 main(
     ["its reverse", "causal window"] if some else FAMILIES,
     ["scattered"] if some else PARTITIONS,
-    ["halo", "gather", "heads", "stream"],
+    ["halo", "overlap", "gather", "heads", "stream", "queries"],
 )
 if RANK == 0:
     print(json.dumps({"done": True}), flush=True)

@@ -3,6 +3,7 @@
 import json
 import sys
 import tempfile
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -61,7 +62,7 @@ LAYERS = {
 
 def run(layer, graph, x, y, weight, average):
     """Output, loss and gradients; edge features are relative positions, made here or by a single layer."""
-    given, pos = {}, POS if graph is GRAPH else graph.scatter(POS)
+    given, pos = {}, graph.scatter(POS) if hasattr(graph, "scatter") else POS
     if "edge_dim=3" in repr(layer):
         is_layer = isinstance(layer, ga.nn.GraphAttention)
         given = {"positions": pos} if is_layer else {"edge_attr": ga.nn.relative_positions(graph, pos)}
@@ -75,12 +76,12 @@ def weighted(x, weight):
     return (x.mean(1) * weight).sum() / weight.sum()
 
 
-def compare(name, plan):
+def compare(name, plan, graph=GRAPH):
     torch.manual_seed(3)
     layer = LAYERS[name]().double()
-    mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan, heads=4)
+    mine = shard(graph, partition="rcb", pos=POS, plan=plan, heads=4)
     weight = (torch.arange(N) % 3 > 0).double()
-    output, loss, grads = run(layer, GRAPH, X, Y, weight, weighted)
+    output, loss, grads = run(layer, graph, X, Y, weight, weighted)
     layer.zero_grad()
     own = [mine.scatter(x) for x in (X, Y, weight)]
     here, average, parts = run(layer, mine, *own, lambda x, w: mean(x, mine, w))
@@ -90,6 +91,7 @@ def compare(name, plan):
     moved = max(float(g.abs().max()) for g in grads.values() if g is not None)
     errors = [float((grads[key] - g / WORLD).abs().max()) for key, g in parts.items() if g is not None]
     apart = everywhere(float((here - mine.scatter(output)).abs().max()), float((average - loss).abs()), max(errors))
+    name = name if graph is GRAPH else f"{name}, graphs of heads"
     told(f"{name}, {plan}", output=apart[0], loss=apart[1], gradient=apart[2], moved=moved)
 
 
@@ -105,12 +107,31 @@ def refusal(name, call):
 
 
 for name in LAYERS:
-    for plan in ("halo", "gather", "stream") if name == "three blocks" or "some" not in sys.argv else ("halo",):
-        if plan == "stream" and name in ("sink", "sparsemax", "additive", "subtraction"):
+    every = name == "three blocks" or "some" not in sys.argv
+    for plan in ("halo", "gather", "stream", "queries") if every else ("halo",):
+        if plan in ("stream", "queries") and name in ("sink", "sparsemax", "additive", "subtraction"):
             continue  # refused
         compare(name, plan)
 for name in ("narrow rows of x", "rotary", "sink", "three blocks", "edge features") if WORLD < 3 else ():
     compare(name, "heads")
+for plan in ("auto", "stream"):
+    compare("three blocks", plan, ga.PerHead((GRAPH, ga.graphs.sliding_window(N, 9))))
+
+
+def grow(plan):
+    """Tokens in turns, whose keys stay in the caches of their owners: the greatest error."""
+    torch.manual_seed(4)
+    layer, cache, graph = LAYERS["rotary"]().double(), ga.nn.KeyValueCache(), ga.graphs.causal(12)
+    part, wanted, error = torch.arange(12) % WORLD, layer(X[:12], graph), 0.0
+    for first, last in ((0, 6), (6, 7), (7, 12)):
+        rows = ga.graphs.causal(last).subgraph(targets=range(first, last))
+        mine = shard(rows, partition=part[first:last], source_partition=part[:last], plan=plan)
+        output = layer(X[first:last][mine.owned], mine, cache=cache)
+        error += float((output - wanted[first:last][mine.owned]).abs().sum())
+    return error
+
+
+told("caches", apart=everywhere(grow("halo"), grow("queries")))
 
 seed = torch.Generator().manual_seed(int(RANK == WORLD - 1))
 other = ga.graphs.knn(torch.rand(N, 3, generator=seed), 5)
@@ -122,10 +143,10 @@ mine = shard(GRAPH, plan="heads", heads=12)
 refusal(
     "weights by heads", lambda: ga.attention(*[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True)
 )
-mine = shard(GRAPH, plan="stream")
-refusal(
-    "weights by stream", lambda: ga.attention(*[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True)
-)
+for plan in ("stream", "queries"):
+    mine = shard(GRAPH, plan=plan)
+    call = partial(ga.attention, *[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True)
+    refusal(f"weights by {plan}", call)
 own = shard(GRAPH, partition="rcb", pos=POS)
 given = own.scatter(X).unflatten(1, (4, 6))
 alpha = ga.attention(given, given, given, own, return_weights=True).weights.alpha
@@ -143,7 +164,7 @@ output = ga.attention(mine.scatter(whole), mine.scatter(whole), mine.scatter(who
 own_edges = torch.tensor(float(mine.num_edges))
 dist.all_reduce(own_edges)
 told("files", apart=everywhere(float((output - mine.scatter(wanted)).abs().max()))[0], edges=int(own_edges))
-for plan in ("halo", "gather"):
+for plan in ("halo", "gather", "queries"):
     mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan)
     torch.manual_seed(5)
     wanted = ga.attention(whole, whole, whole.flip(0), GRAPH, backend="edges", dropout_p=0.3)
@@ -152,17 +173,22 @@ for plan in ("halo", "gather"):
     kept = ga.attention(whole, whole, whole.flip(0), GRAPH, backend="edges")
     apart = everywhere(float((output - mine.scatter(wanted)).abs().max()), -float((wanted - kept).abs().max()))
     told(f"dropout, {plan}", apart=apart[0], dropped=-apart[1])
-for plan in ("halo", "gather", "heads", "stream"):
-    mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan, heads=12, head_dim=2, dtype=torch.float64)
-    rows = mine.scatter(X).unflatten(1, (12, 2))
+few, size = ga.graphs.cross(7, N), {"heads": 12, "head_dim": 2, "dtype": torch.float64}
+for plan in ("halo", "gather", "heads", "stream", "queries", "auto"):
+    graph, how = (few, {}) if plan == "auto" else (GRAPH, {"partition": "rcb", "pos": POS})
+    mine = shard(graph, plan=plan, **how, **size)
+    rows, q = X[mine.owned_sources].unflatten(1, (12, 2)), Y[mine.owned].unflatten(1, (12, 2))
     with torch.no_grad(), Traffic() as traffic:
-        ga.attention(rows, rows.clone(), rows.clone(), mine)
+        output = ga.attention(q, rows, rows.clone(), mine)
     planned = int(mine.report.bytes_per_layer[RANK])
-    on_paper = paper(GRAPH, WORLD, mine.report.rows, partition="rcb", pos=POS).counts
-    same = all(
-        torch.equal(x, y) for x, y in zip(vars(on_paper).values(), vars(mine.report.counts).values(), strict=True)
-    )
-    apart = everywhere(abs(traffic.received - planned), 1 - same, -traffic.received)
-    told(f"bytes, {plan}", apart=apart[0], paper=apart[1], least=-apart[2], calls=traffic.calls)
+    on_paper = paper(graph, WORLD, mine.report.rows, **how)
+    both = zip(vars(on_paper.counts).values(), vars(mine.report.counts).values(), strict=True)
+    same = all(torch.equal(x, y) for x, y in both if x is not None)
+    same = same and (plan != "auto" or on_paper.plan == mine.report.plan)
+    rows = [x.unflatten(1, (12, 2)) for x in (Y[: graph.num_targets], X, X)]
+    error = float((output - ga.attention(*rows, graph, backend="edges")[mine.owned]).abs().max())
+    apart = everywhere(abs(traffic.received - planned), 1 - same, -traffic.received, error)
+    named = {"plan": mine.report.plan, "calls": traffic.calls, "output": apart[3]}
+    told(f"bytes, {plan}", apart=apart[0], paper=apart[1], least=-apart[2], **named)
 if RANK == 0:
     print(json.dumps({"done": True}), flush=True)

@@ -5,15 +5,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Traffic(TorchDispatchMode):
-    """``received`` counts bytes; ``calls`` the collectives by name."""
+    """``received`` counts bytes; ``calls`` the collectives by name; ``order`` has attention on edges, too."""
 
     def __init__(self):
         super().__init__()
-        self.received, self.calls = 0, []
+        self.received, self.calls, self.order = 0, [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = str(func)
+        told = {"all_to_all_single": "sent", "wait_tensor": "arrived", "graphattn": "edges"}
+        self.order += [word for part, word in told.items() if part in name]
         if "all_to_all_single" in name:
             rows, splits = args[0], args[1]
             width = rows[0].numel() * rows.element_size() if rows.numel() else 0

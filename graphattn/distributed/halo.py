@@ -1,0 +1,92 @@
+"""The plans ``halo`` and ``gather``: attention on own targets, whose sources are own rows and received ones."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..backends.request import Inputs, Outputs
+from ..graph.sort import rows_of
+from .exchange import Asked, Every, Processes, along
+from .heads import Run
+from .own import OwnEdges, Some, local_edges
+
+
+class Halo:
+    """Own targets read own rows, and rows of others that came in one exchange.
+
+    Args:
+        processes: The processes; ``part`` is the owner of each source.
+        own: The edges into own targets.
+        away: Sources of others to receive, by owner; all by default, with ``every``.
+        device: Device of the edges.
+        overlap: True to compute the targets that read nothing remote while rows are on their way.
+
+    Attributes:
+        local: The edges; columns are own sources, then received ones.
+        edges: Their numbers in the whole graph, ascending.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        part: Tensor,
+        own: OwnEdges,
+        away: Tensor | None,
+        every: Every,
+        device: torch.device,
+        overlap: bool = False,
+    ) -> None:
+        self.processes, mine, place = processes, every.sizes[processes.rank], every.place_in_part(part)
+        self.exchange: Asked | Every = every
+        if away is None:
+            away = every.others
+        else:
+            received = torch.bincount(part[away].long(), minlength=processes.number).tolist()
+            wanted, sent = processes.ids(away, received)
+            self.exchange = Asked(processes, place[wanted], sent, received, mine)
+        place[away] = mine + torch.arange(away.numel())
+        columns = mine + away.numel()
+        self.edges, self.local = local_edges(own, place[own.source], columns, device)
+        self.local.agreed = processes.first
+        self.parts: list[tuple[Tensor, Some]] = []
+        if overlap and processes.number > 1:
+            far = torch.zeros(own.ptr.numel() - 1, dtype=torch.bool)
+            far[rows_of(own.ptr)[place[own.source] >= mine]] = True
+            targets = [torch.nonzero(part).flatten() for part in (~far, far)]
+            self.back = torch.argsort(torch.cat(targets)).to(device)
+            for some, size in zip(targets, (mine, columns), strict=True):
+                edges = Some.of(own.rows(some), place, size, self.local, self.edges)
+                self.parts.append((some.to(device), edges))
+
+    def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+        """Attention on own targets."""
+        key, value = inputs.key, inputs.value
+        rows = key.flatten(-2) if value is key else torch.cat((key.flatten(-2), value.flatten(-2)), -1)  # one message
+
+        def pair(rows: Tensor) -> tuple[Tensor, Tensor]:
+            parts = (rows,) if value is key else rows.split([x.shape[-2] * x.shape[-1] for x in (key, value)], -1)
+            first, *rest = (x.unflatten(-1, y.shape[-2:]) for x, y in zip(parts, (key, value), strict=False))
+            return first, rest[0] if rest else first
+
+        whole = weights or inputs.dropout_p > 0 or inputs.score is not None or inputs.normalize is not None
+        if whole or not self.parts or not isinstance(self.exchange, Asked):
+            keys, values = pair(self.of_sources(rows))
+            return run(self.local, replace(inputs, key=keys, value=values), weights, lse)
+        coming, found = along(-2, partial(self.exchange, wait=False), rows), []
+        for targets, edges in self.parts:
+            given = edges.given(replace(inputs, query=inputs.query.index_select(-3, targets)), *pair(rows))
+            found.append(run(edges.local, given, False, lse))
+            rows = torch.cat((rows, self.processes.arrived(coming)), -2) if len(found) == 1 else rows
+        output = torch.cat([part.output for part in found], -3).index_select(-3, self.back)
+        sums = [part.lse for part in found if part.lse is not None]
+        return Outputs(output, None, torch.cat(sums, -2).index_select(-2, self.back) if sums else None)
+
+    def of_sources(self, x: Tensor, dim: int = -2) -> Tensor:
+        """Rows of own sources along ``dim``, and then those received."""
+        return along(dim, lambda rows: torch.cat((rows, self.exchange(rows))), x)
+
+    def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
+        """As :meth:`Shard.ends`."""
+        return self.of_sources(of_sources), of_targets
