@@ -38,6 +38,17 @@ def _edge_linear(edge_dim: int | None, wide: int) -> tuple[int | None, nn.Linear
     return size, None if size is None else nn.Linear(size, wide, bias=False)
 
 
+def _rectified(layer: nn.Linear, x: Tensor) -> Tensor:
+    """``relu(layer(x))``, for few inputs of many rows.
+
+    A weight stored by rows of inputs gets its gradient as ``x^T g``: measured, MKL takes a tenth of the time that the
+    ``g^T x`` of ``F.linear`` takes with two to eight inputs.
+    """
+    rows, weight = x.flatten(0, -2), layer.weight.t().contiguous()
+    product = rows @ weight if layer.bias is None else torch.addmm(layer.bias, rows, weight)
+    return torch.relu_(product).unflatten(0, x.shape[:-1])
+
+
 def _vectors(heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, head_dim)))
 
@@ -314,8 +325,8 @@ class Subtraction(Score):
     def delta_in_parts(self) -> tuple[Callable[[Tensor], Tensor], nn.Linear] | None:
         if self.delta is None or not self.has_twin or any(map(is_changed, self.delta.modules())):
             return None
-        *others, last = cast(list[nn.Linear], list(self.delta.children()))
-        return None if last.bias is None else (nn.Sequential(*others), last)
+        first, _, last = cast(list[nn.Linear], list(self.delta.children()))
+        return None if last.bias is None else (partial(_rectified, first), last)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)  # (..., T, S, H * D)
