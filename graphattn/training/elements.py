@@ -29,10 +29,10 @@ def elements_of(given: str | None, shapes: ShapeFolder) -> str:
 
 
 def count_of(shape: Any, elements: str) -> int:
-    """Tokens of a shape."""
-    if elements == "faces":
-        return int(shape.face.shape[1])
-    return len(mesh_edge_ends(shape.face.T)) if elements == "edges" else len(shape.pos)
+    """Tokens of a shape; of a cloud its points."""
+    if not elements or "face" not in shape:
+        return len(shape.pos)
+    return int(shape.face.shape[1]) if elements == "faces" else len(mesh_edge_ends(shape.face.T))
 
 
 def at_vertices(shape: Any, values: Tensor) -> Tensor:

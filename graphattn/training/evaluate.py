@@ -140,7 +140,7 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
     else:
         ranges, data = load_ranges(made.path), prepared(made, shapes, numbers)
-        odd = {data.name(i): unlike(ranges, made.inputs, data.static(i)) for i in range(len(data))}
+        odd = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
         warn_of({name: words for name, words in odd.items() if words})
     beside = {name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()}
     result, *others = (

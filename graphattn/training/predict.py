@@ -20,7 +20,6 @@ from ..errors import OptionError
 from ..shapes import Shape, load, save
 from ..shapes.files.las import add_fields
 from .colours import of_classes, of_numbers
-from .data import joined
 from .elements import coloured_tokens
 from .evaluate import votes_of
 from .ranges import Ranges, load_ranges, unlike, warn_of
@@ -121,17 +120,10 @@ def _answers(
 ) -> tuple[Tensor, str]:
     """(1, ...) of a shape or (N, ...) of its points, and how it is unlike those of training."""
     own = Shape({key: _float(value) for key, value in shape.items() if key != "y"})
-    if made.inputs.grid:
-        one = _Single(own, name)
-        data = prepared(made, one, [0], vote=0)
-        odd = unlike(ranges, made.inputs, data.static(int(data.sizes.argmax())))
-        return votes_of(model, made, one, [0], votes, first=data)[0], odd
-    data = made.inputs(own, name)
-    made.check(data, name)
-    odd = unlike(ranges, made.inputs, data)
-    data.levels = [data.levels]
-    x, levels, _ = joined(data, made.schedule.device)
-    return made.task.answers(model(x, levels).cpu()), odd
+    one = _Single(own, name)
+    data = prepared(made, one, [0], vote=0)
+    odd = unlike(ranges, data, int(data.sizes.argmax()))
+    return votes_of(model, made, one, [0], votes, first=data)[0], odd
 
 
 def _float(value: Tensor) -> Tensor:

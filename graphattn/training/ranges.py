@@ -2,9 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,11 +10,12 @@ from ..convert.files._guard import read
 from ..convert.files._replace import save_page
 from ..errors import LoaderError
 from .data import Prepared
-from .inputs import Inputs
+from .scenes import Scenes, spacing
 from .schema import parsed, typed, written
 
 RANGES = "ranges.json"
-_SPACING = "spacing of points"
+_SPACING, _SCAN = "spacing of points", "spacing before thinning"
+_WIDER = 2.5  # times the spacing of another file in the same units: feet are 3.28 to a metre
 _UNITS = 100.0  # times the largest values of another file: 8 bits beside 16, or 0 to 1 beside 8
 _MOST = 8  # files that are warned of
 Ranges = dict[str, tuple[float, ...]]
@@ -24,7 +23,7 @@ Ranges = dict[str, tuple[float, ...]]
 
 def save_ranges(path: Path, shapes: Prepared) -> None:
     """Write the lowest and highest value of each feature in training, and the narrowest and widest spread of a file."""
-    rows = [_of_file(shapes.inputs, shapes.static(index)) for index in range(len(shapes))]
+    rows = [_of_file(shapes, index) for index in range(len(shapes))]
     _warn_of_units(shapes, rows)
     ranges = {
         name: [
@@ -63,16 +62,17 @@ def load_ranges(path: Path) -> Ranges:
         raise LoaderError(f"{file}: expected what graphattn train writes: {error}. Try: the run's own file.") from None
 
 
-def unlike(ranges: Ranges, inputs: Inputs, data: Any) -> str:
-    """How a file differs from those of training, by the name of each feature; "" if it does not."""
+def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
+    """How a shape differs from those of training, by the name of each feature; "" if it does not."""
     words = []
-    for name, (low, middle, high) in _of_file(inputs, data).items():
+    wider = _WIDER if shapes.inputs.scale or shapes.inputs.grid else 4.0  # of shapes in units of their own radius
+    for name, (low, middle, high) in _of_file(shapes, index).items():
         if name not in ranges:
             continue
         least, most, narrow, wide = ranges[name]
         room = 2 * max(most - least, 1e-3 * max(abs(least), abs(most)))
-        if name == _SPACING:
-            far = most > 0 and not least / 4 <= middle <= 4 * most
+        if name in (_SPACING, _SCAN):
+            far = most > 0 and not least / wider <= middle <= wider * most
         else:
             moved = not least - room <= middle <= most + room
             far = moved or high - low > 10 * max(wide, room / 2) or 20 * (high - low) < narrow
@@ -90,19 +90,18 @@ def warn_of(odd: dict[str, str]) -> None:
         warnings.warn(f"{len(odd) - _MOST:,} more files are unlike the shapes of training", stacklevel=3)
 
 
-def _of_file(inputs: Inputs, data: Any) -> dict[str, tuple[float, float, float]]:
-    """Of each word of the inputs, and of the distance to the nearest point, 5 %, 50 % and 95 % of its values."""
+def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, float]]:
+    """Of each word of the inputs 5 %, 50 % and 95 % of its values, and the distance to the nearest point."""
+    inputs, data = shapes.inputs, shapes.static(index)
     parts = data.x.double().split(data.widths, 1)
     found = {}
     for word, values in zip(inputs.features, parts, strict=True):
         step = max(1, len(values) // 10_000)  # of large clouds, some points
         found[word] = _spread(values[::step].flatten())
-    pos = data.levels.levels[0].pos.double().numpy()
-    if len(pos) > 1:
-        from scipy.spatial import cKDTree  # an extra of graphs of points
-
-        far = cKDTree(pos).query(pos[:: max(1, len(pos) // 1000)], 2)[0][:, 1]
-        found[_SPACING] = (float(np.median(far)) * (inputs.scale or 1.0),) * 3
+    if isinstance(shapes.folder, Scenes):
+        found[_SCAN] = (shapes.folder.spacing(shapes.numbers[index]),) * 3
+    elif len(data.x) > 1:
+        found[_SPACING] = (spacing(data.levels.levels[0].pos) * (inputs.scale or 1.0),) * 3
     return found
 
 

@@ -42,6 +42,7 @@ class Scenes:
         self.folder, self.numbers, self.up = folder, numbers, inputs.upward
         self._above: dict[int, Tensor] = {}
         self._cell: dict[int, Tensor] = {}
+        self._spacing: dict[int, float] = {}
         self._rows: list[tuple[int, Tensor]] = []  # number of the file and rows of each block
         self.labels: list[Tensor] = []
         shift = torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64) * vote % 1  # Roberts' sequence
@@ -80,6 +81,13 @@ class Scenes:
         before = sum(own == number for own, _ in self._rows[:index])
         many = before or (index + 1 < len(self._rows) and self._rows[index + 1][0] == number)
         return f"{self.folder.name(number)}, block {before + 1}" if many else str(self.folder.name(number))
+
+    def spacing(self, index: int) -> float:
+        """Of the points of a block's file, before it was thinned."""
+        number, _ = self._rows[index]
+        if number not in self._spacing:
+            self._spacing[number] = spacing(self.folder[number].pos)
+        return self._spacing[number]
 
     def stitched(self, answers: list[Tensor]) -> list[Tensor]:
         """Answers for every point of each file: those of its cell, the mean over the blocks that have it."""
@@ -172,17 +180,25 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
     return rows
 
 
+def spacing(pos: Tensor) -> float:
+    """Median distance to the nearest point that is elsewhere, of some 2,000 points; 0 if there is none."""
+    from scipy.spatial import cKDTree  # an extra of graphs of points
+
+    places = pos.double().numpy()
+    tree = cKDTree(places, balanced_tree=False, compact_nodes=False)  # the build takes longer than the search
+    far = tree.query(places[:: max(1, len(places) // 2000)], 2)[0][:, 1]
+    far = far[(far > 0) & np.isfinite(far)]
+    return float(np.median(far)) if len(far) else 0.0
+
+
 def grid_of(folder: Any, numbers: list[int]) -> float:
     """Side of the cells that scans are thinned to: three times the distance of neighbours, less for small scans."""
-    from scipy.spatial import cKDTree
-
     sides = []
     for number in numbers[:: max(1, len(numbers) // 8)]:
-        pos = _checked(folder[number], folder.name(number)).numpy()
-        far = cKDTree(pos).query(pos[:: max(1, len(pos) // 2000)], 2)[0][:, 1] if len(pos) > 1 else np.zeros(1)
-        side = 3 * float(np.median(far[far > 0])) if (far > 0).any() else 0.0
+        pos = _checked(folder[number], folder.name(number))
+        side = 3 * spacing(pos)
         least = min(_THIN // 2, 0.9 * len(pos))
-        while side and len(pos) < 16 * _THIN and len(grid_sample(torch.from_numpy(pos), side).kept) < least:
+        while side and len(pos) < 16 * _THIN and len(grid_sample(pos, side).kept) < least:
             side /= 2
         sides.append(side)
     side = median(sides)

@@ -121,6 +121,20 @@ def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
         ga.training.predict(tmp_path / "run", [tmp_path / "small.ply"], tmp_path / "out")
 
 
+def test_feet_for_metres_are_seen_though_points_are_thinned(tmp_path, no_page):
+    folder = scans(tmp_path / "scans", 4)
+    how = {"model": "perceptron", "features": ("position",), "epochs": 1, "control": False}
+    ga.training.train(folder, tmp_path / "run", grid=2.0, **how)
+    shape = ga.load(folder / "1.ply")
+    shape.pos = shape.pos / 0.3048
+    ga.save(shape, tmp_path / "feet.ply")
+    with pytest.warns(UserWarning, match=r"^\S+feet.ply is unlike .* perhaps: spacing before thinning \S+ \(in training"):
+        (feet,) = ga.training.predict(tmp_path / "run", [tmp_path / "feet.ply"], tmp_path / "out")
+    (same,) = ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / "same")
+    assert feet["unlike"]
+    assert not same["unlike"]
+
+
 def test_the_control_reads_the_same_blocks(tmp_path, no_page):
     how = {**PLAIN, "control": ("perceptron", "random"), "epochs": 1}
     result = ga.training.train(scans(tmp_path / "scans"), tmp_path / "run", grid=1.0, **how)
