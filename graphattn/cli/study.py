@@ -27,6 +27,9 @@ def study(
         Optional[int], number("Trials at once; as many as there are cores by default; 0 is in this process.", 0)
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the study files of a folder.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print the whole report, not verdicts and scores alone.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -36,7 +39,8 @@ def study(
     .json, .csv and .tex (a table), figure.pdf and .svg, column.pdf and .svg (as wide as a column). With --pilot two
     seeds are run first, that the study does not count: it warns of arms at chance or at their best, and says how many
     seeds a difference of a given size takes. Interrupted by anything, the same command goes on. It ends with an error,
-    and the report is there, if shuffled labels were learned or arms did not start alike.
+    and the report is there, if shuffled labels were learned or arms did not start alike. Verdicts and scores are
+    printed, with --full all of report.md.
 
     \b
       graphattn study --list examples/studies
@@ -55,7 +59,7 @@ def study(
             raise OptionError("study report needs the folder of a study: graphattn study report DIR")
         with warnings_in_lines():
             found = report(folder)
-        document(found.to_dict()) if json else say(str(found))
+        _print(found, json, full)
         return
     if file is None or folder is not None:
         raise OptionError("study needs a FILE.py with a study in it, a folder and --list, or report DIR")
@@ -75,5 +79,18 @@ def study(
         except KeyboardInterrupt:
             say(f"what is trained is kept in {one_line(out)}: the same command goes on from there", sys.stderr)
             raise
-    document(found.to_dict()) if json else say(str(found))
-    say(f"report.md and .html, tables and figures are in {one_line(out)}{'/pilot' * pilot}", sys.stderr)
+    _print(found, json, full)
+
+
+def _print(found: Any, json: bool, full: bool) -> None:
+    """Verdicts and scores, and where the rest is."""
+    from ..study.markdown import brief
+
+    if json:
+        document(found.to_dict())
+    elif full:
+        say(str(found))
+    else:
+        say("\n".join(map(one_line, brief(found))))
+    where = one_line(str(found.folder))
+    say(f"report.md and .html, tables and figures are in {where}; --full prints report.md", sys.stderr)

@@ -141,6 +141,8 @@ def train(
         with warnings_in_lines(), _told(json) as tell:
             result = training.resume(resume, folder, tell=tell, **chosen)
     else:
+        if folder is not None and not os.path.isdir(folder):
+            raise OptionError(f"FOLDER must be a folder of shapes, and {folder} is none that exists")
         if folder is None or out is None:
             raise OptionError("train needs a FOLDER of shapes and --out RUN, or --resume RUN")
         for name in ("features", "augment", "control"):

@@ -236,7 +236,9 @@ def items_of(root: Any) -> tuple[str, list[Item]]:
     """The name of the first layout that a folder has, and its shapes."""
     path = Path(root)
     if not path.is_dir():
-        got, fix = ("a file", "ga.load, or its folder") if path.exists() else ("nothing", "another path")
+        got, fix = (
+            ("a file", "ga.load, or its folder") if path.exists() else ("one that does not exist", "another path")
+        )
         raise LoaderError(f"{root}: expected a folder of shapes, got {got}. Try: {fix}.")
     for name, layout in LAYOUTS.items():
         items = layout(path)

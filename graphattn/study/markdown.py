@@ -61,6 +61,31 @@ def page(report: Report) -> str:
     return "\n\n".join([*parts, "## Made by", _made_by(report)])
 
 
+def brief(report: Report) -> list[str]:
+    """Lines for a terminal: the verdicts, then scores."""
+    counts = ", ".join(f"{count} {state}" for state, count in report.counts.items())
+    lines = [f"{report.plan['study']}: trials: {counts}; seeds: {report.plan['seeds']}"]
+    if report.is_pilot:
+        lines += _pilot(report).splitlines()
+    for verdict in [] if report.is_pilot else report.verdicts:
+        p = "" if verdict.p is None else f", p {verdict.p:.3g}"
+        told = "" if verdict.difference is None else f", by {verdict.difference}{p}"
+        lines.append(f"{', '.join((verdict.verdict, *verdict.remarks))}: {verdict.claim}{told}")
+    names = ("comparison", "arm", "positions", "examples", "steps")
+    several = [name for name in names if len({getattr(row, name) for row in report.rows}) > 1]
+    for row in report.rows[:_FEW]:
+        words = [getattr(row, name) for name in several]
+        words = [
+            f"{word or 'all'} {name}" if name in names[3:] else word for name, word in zip(several, words, strict=True)
+        ]
+        lines.append(f"{', '.join(words)}: {row.metric} {row.interval}")
+    more = len(report.rows) - _FEW
+    return [*lines, f"and {more} more rows"] if more > 0 else lines
+
+
+_FEW = 24  # rows of a terminal
+
+
 def _registered(report: Report) -> str:
     lines = []
     for number, one in enumerate(report.plan["registered"]):

@@ -298,7 +298,9 @@ class Report:
             rows = [row for row in self.rows if row.comparison == name and row.scores]
             rows = [row for row in rows if row.may_leave(about["chance"])]
             if rows and all(map(self.at_chance, rows)):
-                told.append(f"{name}: no arm has left chance, {about['chance']:.3f}; their differences say nothing")
+                far = f"is more than {SIGMAS:g} standard errors above chance, {about['chance']:.3f}"
+                far = far if rows[0].is_share else "takes fewer bits than a guess by the shares of classes"
+                told.append(f"{name}: no arm {far}; their differences say little")
         return told + (pilot.cautions(self) if self.is_pilot else [])
 
     @property

@@ -166,7 +166,7 @@ def test_a_pilot_warns_of_chance_by_its_reasons_of_perfect_scores_and_counts_see
 
 
 def test_bits_no_better_than_the_shares_of_classes_are_chance(tmp_path):
-    with pytest.warns(UserWarning, match="no arm has left chance"):
+    with pytest.warns(UserWarning, match="no arm takes fewer bits than a guess"):
         found = tiny_run(tmp_path, metric="bits", controls=("full",), budgets=study.Budget(None, 1), seeds=1)
     row = found.row("window")
     assert found.at_chance(row)

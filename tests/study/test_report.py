@@ -131,11 +131,11 @@ def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny,
     scored_anew(tiny, tmp_path / "one", {"window": 1.0, "full": 0.97})
     assert report(tmp_path / "one").cautions == []
     scored_anew(tiny, tmp_path / "none", {})
-    with pytest.warns(UserWarning, match="study: no arm has left chance, 0.458; their differences say nothing"):
+    with pytest.warns(UserWarning, match="study: no arm is more than 4 standard errors above chance, 0.458; their"):
         found = report(tmp_path / "none")
     assert found.verdicts[0].remarks == ("both at chance",)
     shown = CliRunner().invoke(app, ["study", "report", str(tmp_path / "none")])
-    assert "warning: study: no arm has left chance" in shown.stderr
+    assert "warning: study: no arm is more than 4 standard errors" in shown.stderr
 
 
 def test_an_interval_of_accuracies_stays_below_1(tiny, tmp_path):
@@ -259,7 +259,11 @@ def said(*words, status=0):
 
 
 def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
-    assert "# Study: study" in said("report", str(tiny.folder)).stdout
+    assert "# Study: study" in said("report", str(tiny.folder), "--full").stdout
+    words = said("report", str(tiny.folder))
+    assert len(words.stdout) < 1000
+    assert re.search(r"^study: trials: .*\n(.*\n)*window, .*: accuracy \d", words.stdout)
+    assert f"are in {tiny.folder}; --full prints" in words.stderr
     assert json.loads(said("report", str(tiny.folder), "--json").stdout)["study"] == "study"
     folder = ROOT / "examples" / "studies"
     listed = json.loads(said("--list", str(folder), "--json").stdout)
@@ -283,7 +287,7 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     page = (tmp_path / "report.md").read_text()
     assert "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n2 rows." in page
     assert "`graphattn study mine.py --quick --seeds 1 --out .`" in page
-    assert "warning: neighbours: no arm has left chance" in first.stderr
+    assert "warning: neighbours: no arm is more than 4 standard errors" in first.stderr
     assert "report.md and .html, tables and figures are in ." in first.stderr
     assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 2
     said(*run)  # goes on, with as many seeds as the study has
