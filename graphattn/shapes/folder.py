@@ -192,8 +192,9 @@ class ShapeFolder(Dataset):
             shape.y = shape[found]
             del shape[found]
         named = found not in ("y", "face_y") and self._wanted != "regress"  # CloudCompare has whole numbers as floats
-        if named and shape.y.is_floating_point() and torch.equal(shape.y, shape.y.round()):
-            shape.y = shape.y.long()
+        if named and shape.y.is_floating_point():
+            known = torch.where(shape.y.isnan(), -1.0, shape.y)  # CloudCompare has NaN where a scalar is unknown
+            shape.y = known.long() if torch.equal(known, known.round()) else shape.y
         if plain_name(found) == "classification" and self._wanted != "regress":
             self._names = dict(enumerate(_LAS))
         if self.ignore:

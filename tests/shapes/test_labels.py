@@ -107,3 +107,20 @@ def test_a_scalar_that_is_unknown_is_nan_in_ascii_as_in_binary(tmp_path):
     file.write_text(f"{head}end_header\n0 nan 2\n1 2 3\n")
     with pytest.raises(LoaderError, match=r"line 8, vertex 0: expected finite coordinates, got \[0.0, nan, 2.0\]"):
         ga.load(file)
+
+
+def test_names_of_columns_have_blanks_between_commas_and_scalars_may_be_unknown(tmp_path):
+    rows = "".join(f"{number}.5,2,3,0.5,1,0,{number},{'nan' if number else 7}\n" for number in range(3))
+    (tmp_path / "scan.csv").write_text(f"//X,Y,Z,Rf,Gf,Bf,Return Number,C2C absolute distances\n{rows}")
+    shape = ga.load(tmp_path / "scan.csv")
+    assert set(shape.keys()) == {"pos", "color", "Return_Number", "C2C_absolute_distances"}
+    assert shape.color[0].tolist() == [0.5, 1, 0]
+    assert shape.C2C_absolute_distances.isnan().tolist() == [False, True, True]
+    ga.save(shape, tmp_path / "scan.ply")
+    (tmp_path / "wrong.csv").write_text("X,Y,Z,Return Number\n1,2,3,4\n1,nan,3,4\n")
+    with pytest.raises(LoaderError, match=r"line 3, vertex 1: expected finite coordinates"):
+        ga.load(tmp_path / "wrong.csv")
+    for number in range(2):
+        label = torch.tensor([2.0, torch.nan, 1, 1, 1, 1, 1])
+        scan(tmp_path / "a", f"{number}.ply", "kind", scalar_Classification=label)
+    assert ShapeFolder(tmp_path / "a")[0].y.tolist() == [2, -1, 1, 1, 1, 1, 1]

@@ -23,13 +23,13 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     """Columns under their names; of a file without names x, y, z, then ``x`` (N, k) for all others."""
     raw_blob = read(path, max_bytes)
     blob = clean(raw_blob, "#")
-    text, names = _names(blob, unseparated(blob), raw_blob.data)
-    names = columns.split() or names
+    text, named = _names(blob, unseparated(blob), raw_blob.data)
     text = _without_count(text)
-    table = rows(blob, text, nonfinite=allow_nonfinite)
+    table = rows(blob, text, nonfinite=True)  # CloudCompare has NaN where a scalar is unknown
     if not len(table.value):
         raise blob.fault("points", "an empty list: only a row of names", "check how it was written")
     width = table.width
+    names = columns.split() or next((names for names in named if len(names) == width[0]), named[0])
     want = len(names) or int(width[0])
     bad = np.flatnonzero((width != want) | (width < 2))
     if len(bad):
@@ -49,8 +49,9 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     return Raw(blob, points, point_lines=lines, text=True)
 
 
-def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[str]]:
-    """The text with a first line of names blank, and these; or those of a comment right above it."""
+def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]]]:
+    """The text with a first line of names blank, and these, split at blanks, or at commas and the like; or those of a
+    comment right above it."""
     first = re.search(rb"\S[^\n]*", text)
     assert first is not None  # clean() has seen to it
     words = first[0].removeprefix(b"//").split()  # CloudCompare's comment
@@ -59,13 +60,15 @@ def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[str]]:
         odd = (word for word in words if re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word))
         if not named and any(odd):
             raise blob.fault("numbers, or names of columns", show(first[0]), "correct it", offset=first.start())
-        return b" " * first.end() + text[first.end() :], [
-            word.strip(b"\"'").decode("utf-8", "replace") for word in words
-        ]
+        line = blob.data[first.start() : first.end()].removeprefix(b"//")
+        cells = line.split(next((mark for mark in (b"\t", b";", b",") if mark in line), None))
+        both = [words, [b"_".join(cell.strip().strip(b"\"'").split()) for cell in cells]]
+        names = [[word.strip(b"\"'").decode("utf-8", "replace") for word in one] for one in both]
+        return b" " * first.end() + text[first.end() :], names
     above = re.findall(rb"#+([^\n]*)", whole[: first.start()])
     said = re.split(r"[\s,;]+", above[-1].decode("utf-8", "replace").strip()) if above else []
     named = {"x", "y", "z"} <= {word.lower() for word in said} and len(said) == len(words)
-    return text, said if named else []
+    return text, [said if named else []]
 
 
 def _without_count(text: bytes) -> bytes:

@@ -9,6 +9,7 @@ _GROUPS = (
     ("normal", "normal_x normal_y normal_z"),
     ("color", "red green blue"),
     ("color", "r g b"),
+    ("color", "rf gf bf"),
     ("uv", "s t"),
     ("uv", "u v"),
     ("uv", "texture_u texture_v"),
