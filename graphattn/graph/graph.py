@@ -277,9 +277,9 @@ class AttentionGraph(Immutable):
         return AttentionGraph(edges, clipped(name, _LONGEST_NAME), device, expression)
 
     def _join(self, other: object, sign: str, make: Callable[[Edges, Edges], Edges]) -> "AttentionGraph":
-        from .pattern import Pattern  # it imports this file
+        from .pattern import Chosen, Pattern  # it imports this file
 
-        if isinstance(other, Pattern):
+        if isinstance(other, Pattern | Chosen):  # the one joins later, the other says how to join
             return NotImplemented
         other = self._need_same_nodes(other, sign)
         edges = make(self.edges, other.edges)

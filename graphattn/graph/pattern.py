@@ -17,6 +17,7 @@ from ..errors import GraphError, ShapeError
 from .chosen import CONTENT, Chosen, lacks
 from .expression import SIGNS, Expression, NotPlain, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open
+from .foreign_names import names_checked
 from .graph import AttentionGraph
 from .modes import constant_result, not_compiled
 from .pickles import Immutable
@@ -297,4 +298,4 @@ def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
                 whole(value, name, None, GraphError)
         return _called(builder.__name__, *args, **options)
 
-    return build  # type: ignore[return-value]
+    return names_checked(build)  # type: ignore[arg-type, return-value]

@@ -164,10 +164,11 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
             "layer(data.x, data.edge_index)"
         )
     way = advice(edge_index)
+    if way is None and not (isinstance(edge_index, list | tuple) or hasattr(edge_index, "__array__")):
+        way = "a builder makes one, such as graphattn.graphs.full(num_nodes)"
     if way is not None:
-        raise GraphError(
-            f"graph must be an AttentionGraph or an edge_index (2, E), got a {type(edge_index).__name__}; {way}"
-        )
+        got = f"a {type(edge_index).__name__}"
+        raise GraphError(f"graph must be an AttentionGraph or an edge_index (2, E), got {got}; {way}")
     sizes = f"{num_sources} sources and {num_targets} targets"
     own = edge_index.sparse_size() if hasattr(edge_index, "sparse_size") else (None, None)
     if any(mine not in (None, given) for mine, given in zip(own, (num_sources, num_targets), strict=True)):

@@ -175,6 +175,7 @@ def test_chosen_graphs_are_pickled_and_print():
         (lambda: ga.save(top_k(..., 2)(5), "choice.json"), "save its pattern, or .union()"),
         (lambda: top_k(..., 1.5), "k must be a whole number, got 1.5"),
         (lambda: top_k(..., 2)(5) | causal(5), "joins no graph; join patterns, then give a size"),
+        (lambda: causal(5) | top_k(..., 2)(5), "joins no graph; join patterns, then give a size"),
         (lambda: ~top_k(..., 2)(5), "joins no graph"),
         (lambda: ga.explain(top_k(..., 1)(5)), "graph must be an AttentionGraph"),
         (lambda: ga.verify(top_k(..., 1)(5)), "graph"),

@@ -53,6 +53,11 @@ WORDS = {
     "SDPA's mask": (lambda: ga.attention(X, X, X, GRAPH, attn_mask=None), r"^attention takes no .*from_mask\(mask\)"),
     "SDPA's flag": (lambda: ga.attention(X, X, X, GRAPH, is_causal=True), r"graphattn.graphs.causal\(num_nodes\)"),
     "FlashAttention's window": (lambda: ga.attention(X, X, X, GRAPH, window_size=(3, 0)), r"\(w, 0\) is window=w \+ 1"),
+    "its window, of a builder": (
+        lambda: ga.graphs.sliding_window(8, window_size=3),
+        r"^sliding_window takes no argument .window_size.: a window is .* It takes num_nodes, window, causal",
+    ),
+    "of a pattern": (lambda: ga.graphs.knn(..., num_neighbours=3), r"^knn takes no argument .num_neighbours.*k, "),
     "FlashAttention's scale": (lambda: ga.attention(X, X, X, GRAPH, softmax_scale=1.0), "it is called scale"),
     "MHA's padding": (lambda: LAYER(X, GRAPH, key_padding_mask=None), r"-inf in score_bias \(batch, E, 1\)"),
     "MHA's weights": (lambda: LAYER(X, GRAPH, need_weights=False), "with return_weights=True"),

@@ -178,6 +178,8 @@ def test_too_few_points():
         graphs.knn(points, 16)
     with pytest.raises(GraphError, match="k=16 needs at least 16 points, got 10"):
         graphs.knn(points, 16, include_self=True)
+    with pytest.raises(GraphError, match=r"got 3; the rows of pos are points, got \(3, 10\): pass pos.T"):
+        graphs.knn(points.T, 5)
     with pytest.raises(GraphError, match="k=16 needs at least 16 points, got 10"):
         graphs.knn(points, 16, queries=torch.rand(2, 3))
     with pytest.raises(GraphError, match="k=5 needs at least 6 points, got 3 in cloud 4"):

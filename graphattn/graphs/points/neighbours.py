@@ -81,6 +81,8 @@ def knn(
         if there < need and not clamp:
             own = "" if batch is None else f" in cloud {cloud.number}"
             hint = "use a smaller k, or clamp=True to read all of them"
+            if points.shape[1] > len(points):
+                hint = f"the rows of pos are points, got {tuple(points.shape)}: pass pos.T"
             asks = f"k={k}" if step == 1 else f"k={k} with dilation={step}"
             raise GraphError(f"{asks} needs at least {need} points, got {there}{own}; {hint}")
         if there == 0:
