@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result
-from ..kernels.bytes_moved import Sizes, forward
+from ..kernels.bytes_moved import Sizes, forward, kept
 from ..kernels.modes import plain_operations_only, without_autocast
 from ..plans.cache import cached
 from ..plans.edge_tensors import EdgeTensors
@@ -28,6 +28,7 @@ from .scored import BLOCK, PER_NODE, scored_run
 SCORED = 6  # measured: time of an additive score over that of a product; other functions take more
 RELABELLED = 0.6  # measured: time of a step on relabelled nodes over reordered rows; a mesh of 40,962, 16,384 points
 NORMALIZED = 3.4  # measured: time per edge over that of softmax, forward and backward, windows of 65 to 1,024
+LARGE = 1 << 28  # bytes kept for a backward from which a note says what needs less
 
 
 class EdgesBackend(Backend):
@@ -47,14 +48,25 @@ class EdgesBackend(Backend):
         return edges_too_many(graph) or without_kernels(request.device)
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
+        of_nodes, of_edges = kept(
+            sizes(request, graph.num_edges, graph.num_targets, graph.num_sources), request.softcap
+        )
+        remarks = []
+        if of_nodes + of_edges >= LARGE:
+            remarks.append(
+                f"to train, a call keeps {of_nodes / 1e9:.2f} GB of queries, keys and values and "
+                f"{of_edges / 1e9:.2f} GB of weights for its backward: torch.utils.checkpoint.checkpoint(layer, x, "
+                "graph, use_reentrant=False) keeps x alone, and autocast to bfloat16 half of the first"
+            )
         nodes = order(graph)
         if nodes is None:
-            return []
+            return remarks
         reordered = "rows run in that order from the second call on; " if request.device.type == "cpu" else ""
         before, after = (f"{distance(graph, at):,.0f}" for at in (None, nodes.argsort()))
         return [
+            *remarks,
             f"the mean distance from a node to its sources is {before}, and {after} after graph.relabelled(): "
-            f"{reordered}relabelled, a step takes about {RELABELLED} of that on the CPU"
+            f"{reordered}relabelled, a step takes about {RELABELLED} of that on the CPU",
         ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:

@@ -61,3 +61,14 @@ def _blocks(heads: int, group: int, *widths: int) -> tuple[int, int]:
     each = heads_at_once(heads, *widths)
     starts = range(0, heads, each)
     return len(starts), sum(len({h // group for h in range(at, min(at + each, heads))}) for at in starts)
+
+
+def kept(sizes: Sizes, softcap: bool) -> tuple[int, int]:
+    """Bytes that a forward keeps for its backward: of query, key and value, and of weights.
+
+    Weights larger than these and another query are recomputed, and so are those behind the slope of a softcap.
+    """
+    query = sizes.batch * sizes.targets * sizes.heads * sizes.head_dim * sizes.number
+    nodes = query + sizes.batch * sizes.sources * sizes.kv_heads * (sizes.head_dim + sizes.value_dim) * sizes.number
+    weights = sizes.batch * sizes.edges * sizes.heads * sizes.wide
+    return nodes, 0 if softcap or weights > nodes + query else weights

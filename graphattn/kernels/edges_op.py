@@ -19,6 +19,8 @@ from torch import Tensor
 
 from .again import gradients_of_definition
 from .arrays import array, dtype_of_sums, empty, narrow, nodes, results, widest, width
+from .bytes_moved import Sizes
+from .bytes_moved import kept as bytes_kept
 from .edge_softmax import edge_softmax, scatter_sum
 from .modes import nothing_watches, on_gpu
 from .threads import chunks, share
@@ -93,12 +95,10 @@ def _sizes(query: Tensor, key: Tensor, value: Tensor, *indices: np.ndarray) -> t
 
 
 def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softcap: float) -> bool:
-    """True if the forward keeps its weights: they are no larger than the tensors that it keeps anyway.
-
-    Otherwise the backward recomputes them, as it does for the slope of a softcap.
-    """
-    kept = dtype_of_sums(query).itemsize * query.shape[0] * edges * query.shape[2]
-    return softcap == 0 and kept <= sum(x.numel() * x.element_size() for x in (query, key, value, query))
+    """True if the forward keeps its weights for the backward."""
+    (B, T, H, D), (_, S, group, _), number = query.shape, key.shape, query.element_size()
+    sizes = Sizes(B, T, S, edges, H, group, D, value.shape[-1], number, dtype_of_sums(query).itemsize)
+    return bytes_kept(sizes, softcap != 0)[1] > 0
 
 
 @edge_attention.register_fake

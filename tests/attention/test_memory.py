@@ -165,3 +165,28 @@ def test_a_lack_of_memory_is_told_with_what_needs_less(monkeypatch, error):
     with pytest.raises(ZeroDivisionError) as other:
         ga.attention(*inputs, graph, backend="dense")
     assert not hasattr(other.value, "__notes__")
+
+
+def test_what_a_call_keeps_for_its_backward_is_said_and_kept(monkeypatch):
+    monkeypatch.setattr(ga.backends.edges, "LARGE", 1)
+    for window, softcap in ((7, None), (29, None), (7, 2.0)):
+        graph, kept = ga.graphs.sliding_window(1031, window).materialise(), {}
+        query, key, value = (torch.zeros(1031, heads, width, requires_grad=True) for heads, width in SIZES)
+
+        def hold(x, kept=kept):
+            kept[x.data_ptr()] = x.nbytes if x.is_floating_point() else 0
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(hold, lambda x: x):
+            ga.attention(query, key, value, graph, softcap=softcap, backend="edges")
+        nodes, edges = sum(x.nbytes for x in (query, key, value)), 4 * 6 * graph.num_edges
+        edges = 0 if softcap or window == 29 else edges
+        assert sum(kept.values()) == nodes + edges
+        options = {"heads": 6, "kv_heads": 3, "head_dim": 5, "value_dim": 3, "softcap": softcap}
+        (note, *_) = {c.name: c.notes for c in ga.explain(graph, **options).candidates}["edges"]
+        assert f"keeps {nodes / 1e9:.2f} GB of queries, keys and values and {edges / 1e9:.2f} GB of weights" in note
+    monkeypatch.undo()
+    assert not {c.name: c.notes for c in ga.explain(graph, **options).candidates}["edges"]
+
+
+SIZES = ((6, 5), (3, 5), (3, 3))  # heads and widths of query, key and value
