@@ -50,6 +50,9 @@ def foretold(training: Training) -> str:
         fit = max(1, int(points * free / need))
         largest = int(train.sizes.max())
         fix = f"--points {fit} fits" if fit >= largest else "a larger --grid, or a smaller --block, fits"
+        if not how.amp:
+            less = int(_OVER * _step(training, shape, amp=True)[1] * points / few)
+            fix += f", and so does --amp, {_size(less)}" if less <= free else f"; --amp takes {_size(less)}"
         raise OptionError(f"points: {words}, and {_size(free)} are free; {fix}")
     return f"{words}; all epochs: about {lasts}"
 
@@ -63,7 +66,7 @@ def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) 
     return batches * (one - each) + shapes * each
 
 
-def _step(training: Training, shape: Any, copies: int = 1) -> tuple[float, int]:
+def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) -> tuple[float, int]:
     """Seconds of a forward and a backward of copies of a shape, and the bytes that are saved between them; nothing is
     changed.
     """
@@ -80,7 +83,9 @@ def _step(training: Training, shape: Any, copies: int = 1) -> tuple[float, int]:
     start = time.perf_counter()
     with seeded(how.seed), torch.autograd.graph.saved_tensors_hooks(hold, lambda x: x):
         x, levels, y = joined(batch, how.device)
-        training.task.loss(model(x, levels), y).backward()  # type: ignore[arg-type]
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=amp or how.amp):
+            output = model(x, levels)
+        training.task.loss(output.to(x.dtype), y).backward()  # type: ignore[arg-type]
     return time.perf_counter() - start, sum(held.values())
 
 

@@ -5,6 +5,7 @@ the local ground.
 """
 
 import math
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -43,7 +44,9 @@ class Scenes:
         self._above: dict[int, Tensor] = {}
         self._cell: dict[int, Tensor] = {}
         self._spacing: dict[int, float] = {}
+        self._last: tuple[int, Any] = (-1, None)
         self._rows: list[tuple[int, Tensor]] = []  # number of the file and rows of each block
+        self._names: list[str] = []
         self.labels: list[Tensor] = []
         shift = torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64) * vote % 1  # Roberts' sequence
         for number in numbers:
@@ -58,8 +61,10 @@ class Scenes:
             if inputs.upward:
                 self._above[number] = above_ground(pos, inputs.upward, 2 * inputs.grid)
             side = block_of(pos[kept], inputs)
-            for rows in _blocks(pos[kept], inputs.upward, side, shift) if side else [torch.arange(len(kept))]:
+            blocks = _blocks(pos[kept], inputs.upward, side, shift) if side else [torch.arange(len(kept))]
+            for block, rows in enumerate(blocks, 1):
                 self._rows.append((number, kept[rows]))
+                self._names.append(f"{name}, block {block}" if len(blocks) > 1 else str(name))
                 self.labels.append(shape.y[kept[rows]] if "y" in shape else torch.full((len(rows),), -1))
         self.sizes = torch.tensor([len(rows) for _, rows in self._rows])
 
@@ -68,7 +73,9 @@ class Scenes:
 
     def __getitem__(self, index: int) -> Shape:
         number, rows = self._rows[index]
-        shape = self.folder[number]
+        if self._last[0] != number:  # blocks of a file come together, and reading it takes longer than cutting one
+            self._last = number, self.folder[number]
+        shape = self._last[1]
         size = len(shape.pos)
         own = {name: x[rows] for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
         if self.up:
@@ -77,10 +84,7 @@ class Scenes:
 
     def name(self, index: int) -> str:
         """The file, and the number of the block if there are several."""
-        number, _ = self._rows[index]
-        before = sum(own == number for own, _ in self._rows[:index])
-        many = before or (index + 1 < len(self._rows) and self._rows[index + 1][0] == number)
-        return f"{self.folder.name(number)}, block {before + 1}" if many else str(self.folder.name(number))
+        return self._names[index]
 
     def spacing(self, index: int) -> float:
         """Of the points of a block's file, before it was thinned."""
@@ -167,17 +171,34 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
 
     axes = [axis for axis, name in enumerate(AXES) if name != up]
     place = (pos[:, axes] - pos[:, axes].amin(0)) / side + shift[axes]
-    rows, column = [], torch.arange(len(pos))
-    near = None
-    for cell in place.floor().unique(dim=0):
-        own = ((place >= cell - _MARGIN) & (place < cell + 1 + _MARGIN)).all(1)
-        found = column[own]
+    own = place.floor()
+    sizes = (own.amax(0).long() + 3).tolist()  # a cell more on each side
+    occupied = _numbered(own, sizes).unique()
+    pairs = []
+    for step in product((-1, 0, 1), repeat=len(axes)):  # a point is in its own block, and in the next ones near a side
+        cell = own + torch.tensor(step)
+        near = ((place >= cell - _MARGIN) & (place < cell + 1 + _MARGIN)).all(1).nonzero().flatten()
+        wanted = _numbered(cell[near], sizes)
+        block = torch.searchsorted(occupied, wanted).clamp(max=len(occupied) - 1)
+        pairs.append(torch.stack((block, near))[:, occupied[block] == wanted])
+    block, row = torch.cat(pairs, 1)
+    order = (block * len(pos) + row).argsort()
+    rows = list(row[order].split(torch.bincount(block).tolist()))
+    tree = None
+    for number, found in enumerate(rows):
         if len(found) < _FEW:
-            near = cKDTree(pos.numpy()) if near is None else near
-            found = torch.from_numpy(near.query(pos[found].mean(0).numpy(), min(_FEW, len(pos)))[1]).flatten().sort()[0]
-            found = torch.cat((found, column[own])).unique()
-        rows.append(found)
+            tree = cKDTree(pos.numpy()) if tree is None else tree
+            more = torch.from_numpy(tree.query(pos[found].mean(0).numpy(), min(_FEW, len(pos)))[1]).flatten()
+            rows[number] = torch.cat((more, found)).unique()
     return rows
+
+
+def _numbered(cell: Tensor, sizes: list[int]) -> Tensor:
+    """Cells (N, d) from -1 as numbers, by the first axis, then by the next."""
+    number = torch.zeros(len(cell), dtype=torch.int64)
+    for column, size in zip(cell.T, sizes, strict=True):
+        number = number * size + column.long() + 1
+    return number
 
 
 def spacing(pos: Tensor) -> float:

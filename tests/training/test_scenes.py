@@ -12,7 +12,7 @@ from graphattn.shapes import Shape
 from graphattn.training import Run, budget
 from graphattn.training.data import Prepared
 from graphattn.training.inputs import Inputs
-from graphattn.training.scenes import Scenes, above_ground, block_of, grid_of
+from graphattn.training.scenes import Scenes, _blocks, above_ground, block_of, grid_of
 
 PLAIN = {"epochs": 2, "control": False, "model_options": {"widths": [8] * 4, "num_heads": 2}}
 
@@ -65,6 +65,21 @@ def test_every_point_gets_the_answer_of_its_cell_over_all_blocks(block, up):
         assert torch.equal((answer / 2).floor(), (shape.pos / 2).floor())  # a point of the same cell, at each point
     other = Scenes(shapes, [0], Inputs(("constant",), upward=up, grid=2.0, block=block), vote=1)
     assert not torch.equal(other[0].pos[:20], cut[0].pos[:20])
+
+
+@pytest.mark.parametrize("up", ["z", ""])
+def test_a_block_has_all_points_up_to_its_margin(up):
+    pos = torch.rand(5000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.tensor([9, 5, 3])
+    axes, shift = [0, 1] if up else [0, 1, 2], torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64)
+    place = (pos[:, axes] - pos[:, axes].amin(0)) / 2.0 + shift[axes]
+    cells = place.floor().unique(dim=0)
+    for rows, cell in zip(_blocks(pos, up, 2.0, shift), cells, strict=True):
+        inside = ((place >= cell - 0.125) & (place < cell + 1.125)).all(1).nonzero().flatten()
+        if len(inside) >= 32:
+            assert torch.equal(rows, inside)
+        else:
+            assert len(rows) >= 32
+            assert torch.isin(inside, rows).all()
 
 
 def test_scenes_turn_about_the_axis_up_alone():
@@ -128,7 +143,9 @@ def test_feet_for_metres_are_seen_though_points_are_thinned(tmp_path, no_page):
     shape = ga.load(folder / "1.ply")
     shape.pos = shape.pos / 0.3048
     ga.save(shape, tmp_path / "feet.ply")
-    with pytest.warns(UserWarning, match=r"^\S+feet.ply is unlike .* perhaps: spacing before thinning \S+ \(in training"):
+    with pytest.warns(
+        UserWarning, match=r"^\S+feet.ply is unlike .* perhaps: spacing before thinning \S+ \(in training"
+    ):
         (feet,) = ga.training.predict(tmp_path / "run", [tmp_path / "feet.ply"], tmp_path / "out")
     (same,) = ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / "same")
     assert feet["unlike"]
@@ -147,7 +164,9 @@ def test_the_control_reads_the_same_blocks(tmp_path, no_page):
 def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
     folder = scans(tmp_path / "scans")
     monkeypatch.setattr(budget, "_free", lambda device: 3_000_000)
-    with pytest.raises(OptionError, match=r"points: a batch: .* and 3 MB are free; (--points \d+|a larger --grid)"):
+    with pytest.raises(
+        OptionError, match=r"points: a batch: .* and 3 MB are free; (--points \d+|a larger --grid).*--amp"
+    ):
         ga.training.train(folder, tmp_path / "run", grid=1.0, **PLAIN)
 
 
