@@ -167,12 +167,12 @@ def save_parts(
             targets = torch.nonzero(owner == part).flatten()
             yield targets, edges_into(graph, targets).numbered()
 
-    return write(folder, (graph.num_targets, graph.num_sources), of_parts())
+    return write(empty_folder(folder), (graph.num_targets, graph.num_sources), of_parts())
 
 
-def write(folder: PathLike, sizes: tuple[int, int], parts: Iterable[tuple[Tensor, OwnEdges]]) -> EdgeFiles:
+def write(path: Path, sizes: tuple[int, int], parts: Iterable[tuple[Tensor, OwnEdges]]) -> EdgeFiles:
     """Write targets and the edges into them; the index comes last, so that a folder is whole or no graph."""
-    path, hashes, edges = empty_folder(folder), [], 0
+    hashes, edges = [], 0
     for part, (targets, own) in enumerate(parts):
         degree = own.ptr.diff()
         hashes.append(_hash(targets, degree, own.source, own.edge))

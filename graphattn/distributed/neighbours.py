@@ -37,7 +37,7 @@ def knn_parts(pos: Any, k: int, folder: PathLike, *, parts: int | None = None) -
         parts: Number of parts, by recursive coordinate bisection; by default of some 100,000 points.
 
     Raises:
-        GraphError: If there are too few points, or a coordinate is not finite; it names the row in its part.
+        GraphError: If there are too few points, or a coordinate is not finite.
         OptionError: If the folder is not empty.
         LoaderError: If a file cannot be written.
 
@@ -54,10 +54,20 @@ def knn_parts(pos: Any, k: int, folder: PathLike, *, parts: int | None = None) -
     if len(points) <= k:
         raise GraphError(f"k={k} needs at least {k + 1} points, got {len(points)}; use a smaller k")
     many = -(-len(points) // _USUAL) if parts is None else whole(parts, "parts", 1, below=10**5)
+    _finite(points)
     path = empty_folder(folder)
     with tempfile.TemporaryFile(dir=path.parent) as file:
         edges = _Points(points, min(many, len(points)), file).edges(k)
         return write(path, (len(points), len(points)), edges)
+
+
+def _finite(points: np.ndarray) -> None:
+    slices = range(0, len(points), _USUAL)
+    rows = [i + np.flatnonzero(~np.isfinite(points[i : i + _USUAL]).all(1)) for i in slices]
+    bad = np.concatenate(rows)
+    if bad.size:
+        got = f"{tuple(points[bad[0]].tolist())} in row {bad[0]}; {bad.size} of {len(points)} rows are not"
+        raise GraphError(f"pos must be finite, got {got}: drop them first")
 
 
 class _Points:

@@ -1,5 +1,6 @@
 """Graphs in files: their parts have the edges and the outputs of the whole."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -79,6 +80,12 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
         save_parts(graph, tmp_path / "edges", 2)
     with pytest.raises(GraphError, match="k=30 needs at least 31 points, got 30"):
         knn_parts(torch.rand(30, 3).numpy(), 30, tmp_path / "b")
+    far = np.zeros((211, 3), np.float32)
+    far[207, 1] = np.nan
+    with pytest.raises(GraphError, match=r"\(0.0, nan, 0.0\) in row 207; 1 of 211 rows are not"):
+        knn_parts(far, 3, tmp_path / "b", parts=7)
+    with pytest.raises(OptionError, match="folder must be new or empty"):
+        knn_parts(np.random.default_rng(0).random((30, 3)), 3, tmp_path / "edges")
     with pytest.raises(OptionError, match="must be left out"):
         shard(files, partition="rcb", pos=torch.rand(30, 3))
     with pytest.raises(OptionError, match="every process would list all edges"):
