@@ -1,9 +1,11 @@
 """Click's group with this program's manners: every error is one line, or one JSON document, and an exit status."""
 
+import json
 import os
 import re
 import sys
 import sysconfig
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -48,6 +50,12 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
     if debug and status != INTERRUPTED:
         _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
     line = message if status == INTERRUPTED else f"error: {message}"
+    if summary := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # with which torchrun ends, after its own traceback
+        from ..convert.files._replace import save_page
+
+        told = {"message": {"message": line, "extraInfo": {"timestamp": int(time.time())}}}
+        with suppress(GraphAttnError):
+            save_page(summary, json.dumps(told))
     try:
         if as_json:
             document({"error": {"type": type(error).__name__, "message": message}})

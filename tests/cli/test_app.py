@@ -42,6 +42,18 @@ def test_errors_are_one_line_with_status_2(shell, line, said):
     assert said in shell.error(line)
 
 
+def test_the_summary_of_torchrun_has_the_message(shell, tmp_path):
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    file = tmp_path / "error.json"
+    summaries = []
+    for env in ({}, {"TORCHELASTIC_ERROR_FILE": str(file)}):
+        assert shell("show prefix", env=env).exit_code == 2
+        failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
+        summaries.append(str(ChildFailedError("graphattn", {0: failure})))
+    assert ["error: prefix" in summary for summary in summaries] == [False, True]
+
+
 def test_debug_shows_where(shell):
     for done in (shell("show prefix --debug"), shell("show prefix", env={"GRAPHATTN_DEBUG": "1"})):
         assert done.exit_code == 2
