@@ -144,6 +144,6 @@ def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
     assert norm is not None
     if not isinstance(norm, nn.BatchNorm1d):
         return norm(x)
-    if norm.training and x.shape[:-1].numel() == 1:
+    if norm.training and type(norm) is nn.BatchNorm1d and x.shape[:-1].numel() == 1:  # a synced one has others' rows
         raise OptionError('norm="batch" needs 2 nodes in training, got 1; batch several graphs, or use norm="layer"')
     return norm(x.flatten(0, -2)).view(x.shape)

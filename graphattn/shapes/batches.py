@@ -31,8 +31,8 @@ class PointBatches:
             but the epoch and the shape: not on the number of workers, nor on where training was resumed.
         num_workers: Processes that load; 0 is this one.
         sizes: (len(dataset),) numbers of points, if the dataset is none of the first two.
-        share: (process, number of processes) that share each batch: every so many-th of its shapes; None in place of a
-            batch that has none for this process.
+        share: (process, number of processes) that share each batch: every so many-th of its shapes; the first one where
+            it has none for this process.
 
     Iterating is one epoch, from its first batch; one that was left early is not gone on with. Only after
     ``load_state_dict(state_dict())`` the next one begins behind the last batch.
@@ -100,11 +100,11 @@ class PointBatches:
             self.epoch, self.position = self.epoch + 1, 0
         self._resumed = False
         epoch, start = self.epoch, self.position
-        own = [batch[self.share[0] :: self.share[1]] for batch in self.plan()[start:]]
-        loader = iter(DataLoader(self.dataset, batch_sampler=list(filter(None, own)), num_workers=self.num_workers))
-        for position, batch in enumerate(own, start + 1):
+        own = [batch[self.share[0] :: self.share[1]] or batch[:1] for batch in self.plan()[start:]]
+        loader = DataLoader(self.dataset, batch_sampler=own, num_workers=self.num_workers)
+        for position, batch in enumerate(loader, start + 1):
             self.epoch, self.position = epoch, position
-            yield next(loader) if batch else None
+            yield batch
         self.epoch, self.position = epoch + 1, 0
 
     def state_dict(self) -> dict[str, int]:

@@ -19,6 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..arguments import number, positive, text, whole
 from ..convert.files._replace import save_page
+from ..distributed.norms import SyncedNorm, sync_batch_norms
 from ..errors import OptionError
 from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
@@ -113,6 +114,8 @@ class Training:
         )
         average = get_ema_multi_avg_fn(how.average)
         self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True) if how.average else None
+        if self.team.number > 1:
+            sync_batch_norms(self.model)
 
     # --- states on the disk
 
@@ -157,8 +160,8 @@ class Training:
             for batch in self.batches:
                 position = self.batches.position
                 done = (epoch + position / many) / self.schedule.epochs
-                loss = self._step(batch, epoch, position, done)
                 shapes = len(plan[position - 1])
+                loss = self._step(batch, epoch, position, done, shapes)
                 self.sums = [self.sums[0] + loss * shapes, self.sums[1] + shapes]
                 tell(Progress(self.phase, done))
                 if folder is not None and position < many and time.monotonic() - saved > self.schedule.seconds:
@@ -177,27 +180,29 @@ class Training:
         best = max((n for n, line in enumerate(self.history, 1) if line["best"]), default=0)
         return epochs >= self.schedule.epochs or (0 < patience <= epochs - best)
 
-    def _step(self, batch: Any, epoch: int, position: int, done: float) -> float:
-        how, alone = self.schedule, self.team.number == 1
-        self.model.train()
+    def _step(self, batch: Any, epoch: int, position: int, done: float, shapes: int) -> float:
+        how, (process, processes) = self.schedule, self.team.share
+        counts = process < shapes  # else a batch of fewer shapes than processes, and this is a copy of one of them
+        for module in self.model.train().modules():
+            if isinstance(module, SyncedNorm):
+                module.counts = counts
         for group in self.optimizer.param_groups:
             group["lr"] = how.rate(done)
         self.optimizer.zero_grad()
-        loss = mass = torch.zeros((), device=how.device)
-        seed = mixed(how.seed, epoch, position, 1 + self.team.share[0])
+        seed = mixed(how.seed, epoch, position, 1 + process)
         with seeded(seed):
-            if batch is not None:
-                x, levels, y = joined(batch, how.device)
-                if x.is_cuda:
-                    torch.cuda.manual_seed(seed)
-                with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
-                    output = self.model(x, levels)
-                loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
-                if not alone:
-                    mass = self.task.mass(y, output)  # type: ignore[arg-type]
-                (loss if alone else loss * mass).backward()
-        if not alone:
-            loss = self.team.add_up(self.model, loss, mass)
+            x, levels, y = joined(batch, how.device)
+            if x.is_cuda:
+                torch.cuda.manual_seed(seed)
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
+                output = self.model(x, levels)
+            loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
+            if processes == 1:
+                loss.backward()
+            else:
+                mass = self.task.mass(y, loss) * counts  # type: ignore[arg-type]
+                (loss * mass).backward()
+                loss = self.team.add_up(self.model, loss, mass)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         if self.average is not None:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..distributed.exchange import Processes
 from ..distributed.fingerprint import hashed
@@ -72,23 +71,18 @@ class Team:
     def add_up(self, model: nn.Module, loss: Tensor, mass: Tensor) -> Tensor:
         """The mean loss of a batch from those of the shares, each of so much ``mass``; its gradients are in ``model``.
 
-        Gradients are those of ``loss * mass``, or None where a share is empty. Statistics of batch norms, which each
-        process takes of its share, are averaged.
+        Gradients are those of ``loss * mass``.
         """
         params = [p for p in model.parameters() if p.requires_grad]
-        norms = [x for norm in model.modules() if isinstance(norm, _BatchNorm) for x in norm.buffers()]
-        has = mass.new_tensor([float(mass > 0)], dtype=torch.float32)
-        facts = torch.stack((loss.detach() * mass, mass)).float()
+        facts = torch.stack((loss.detach() * mass, mass))
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
-        every = torch.cat([x.float().flatten() for x in (has, facts, *(has * x for x in norms), *grads)])
+        wide = torch.promote_types(facts.dtype, torch.float32)
+        every = torch.cat([x.to(wide).flatten() for x in (facts, *grads)])
         every = self.processes.sum(every).to(every.device)
-        parts = iter(every.split([1, 2, *(x.numel() for x in (*norms, *params))]))
-        members, (total, mass) = next(parts).clamp(min=1), next(parts)
+        (total, mass), *parts = every.split([2, *(p.numel() for p in params)])
         mass = mass.where(mass > 0, 1)
-        for x in norms:
-            x.copy_((next(parts) / members).view_as(x))
-        for p in params:
-            p.grad = (next(parts) / mass).view_as(p).to(p.dtype)
+        for p, grad in zip(params, parts, strict=True):
+            p.grad = (grad / mass).view_as(p).to(p.dtype)
         return total / mass
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from traffic import Traffic
 
 import graphattn as ga
-from graphattn.distributed import EdgeFiles, knn_parts, mean, shard
+from graphattn.distributed import EdgeFiles, knn_parts, mean, shard, sync_batch_norms
 from graphattn.distributed.paper import on_paper as paper
 from graphattn.errors import GraphAttnError
 
@@ -55,6 +55,7 @@ LAYERS = {
     "additive": lambda: ga.nn.GraphAttention(C, 4, num_kv_heads=1, score="additive"),
     "subtraction": lambda: ga.nn.GraphAttention(C, 4, score="subtraction", edge_dim=3),
     "edge features": lambda: ga.nn.GraphAttention(C, 4, num_kv_heads=2, edge_dim=3),
+    "batch norms": lambda: sync_batch_norms(ga.models.GPSBlock(C, 4)),
     "three blocks": Three,
     "three blocks of edge features": lambda: Three(edge_dim=3, num_kv_heads=2),
 }

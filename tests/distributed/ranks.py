@@ -16,17 +16,22 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def launch(files, processes, *words, timeout=240, group_timeout=60):
+def launch(files, processes, *words, **options):
     """The lines that each process printed, of one file or of several one after another."""
+    return launches([(files, processes, *words)], **options)[0]
+
+
+def launches(runs, first="import graphattn.training", timeout=240, group_timeout=60):
+    """The lines of several launches, one after another, forked from a process that has run the code ``first``."""
     import fresh_python
 
-    paths = [str(HERE / file) for file in files.split()]
-    call = f"[{paths!r}, {processes}, {list(words)!r}, {timeout}, {group_timeout}]"
-    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import ranks; ranks.run(*{call})"
-    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    result = fresh_python.run(code, env=env)
-    assert result.stdout, result.stderr
-    return json.loads(result.stdout.splitlines()[-1])
+    calls = [([str(HERE / file) for file in files.split()], *run) for files, *run in runs]
+    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import ranks\n{first}\n"
+    code += f"for files, processes, *words in {calls!r}: ranks.run(files, processes, words, {timeout}, {group_timeout})"
+    result = fresh_python.run(code, env={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+    lines = result.stdout.splitlines()
+    assert len(lines) >= len(runs), result.stderr
+    return [json.loads(line) for line in lines[-len(runs) :]]
 
 
 def verdicts(files, processes, *words, **options):

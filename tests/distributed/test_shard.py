@@ -1,5 +1,7 @@
 """A graph that several processes share: the outputs of one process, bit for bit, and gradients to rounding."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import ranks
@@ -45,10 +47,14 @@ def judge(rows):
 
 
 def test_two_processes_run_as_one():
-    rows = ranks.verdicts("forward.py layers.py", 2, "some")
+    rows = ranks.verdicts("forward.py layers.py norms.py", 2, "some")
     assert sum("bitwise" in row for row in rows.values()) == 48
     told = [name for name in rows if name.startswith("three blocks, ") and "of heads" not in name]
     assert {name.rpartition(", ")[2] for name in told} == {"halo", "heads", "gather", "stream", "queries"}
+    synced, control = rows.pop("batch norms, synced"), rows.pop("batch norms, control")
+    assert synced["few"] > 0
+    assert max(synced["losses"], synced["state"]) < 1e-9, synced
+    assert min(control["losses"], control["state"], synced["moved"]) > 1e-3, control
     refusals, weights = judge(rows)
     for name, what in {
         "another graph": "but the edges of process",
@@ -286,3 +292,14 @@ def test_twenty_steps_of_ddp_and_fsdp_are_those_of_one_process(processes):
         assert row["output"] < 1e-12, (name, row)
         assert max(row["losses"], row["parameters"]) < 1e-9, (name, row)
         assert row["fall"] < 0.95
+
+
+@pytest.mark.slow
+def test_a_state_of_three_processes_is_read_by_two(tmp_path):
+    first = "import graphattn as ga, torch.distributed.checkpoint.state_dict; ga.models"
+    run = partial(ranks.verdicts, "checkpoint.py", first=first)
+    whole, rest = (run(processes, str(tmp_path))["losses"] for processes in (3, 2))
+    assert (whole["begin"], rest["begin"]) == (0, 3)
+    assert (tmp_path / "latest").read_text() == "step_00000003"
+    assert max(abs(a - b) for a, b in zip(whole["losses"][3:], rest["losses"], strict=True)) < 1e-9
+    assert whole["losses"][0] - rest["losses"][0] > 1e-3

@@ -25,8 +25,20 @@ HOW = {
 FILES = ("model.safetensors", "checkpoint.safetensors", "log.jsonl", "result.json", "perceptron/model.safetensors")
 
 
-def trained(processes, folder, out, end=2.0, **options):
-    return ranks.launch("team.py", processes, str(folder), str(out), json.dumps(HOW | options), str(end))
+#: A process that has trained, so that those forked from it have read everything.
+FIRST = """import pathlib, tempfile, torch, shape_folders, graphattn as ga
+torch.set_num_threads(1)
+from graphattn.training import fit
+fit.save_report = lambda *args: None  # it draws
+folder = pathlib.Path(tempfile.mkdtemp())
+ga.training.train(shape_folders.two_classes(folder / "shapes"), folder / "run", **shape_folders.QUICK)"""
+
+
+def trained(folder, *runs, **options):
+    """The lines of trainings (processes, folder of the run, and the part of 1 where the first process is killed)."""
+    words = [(str(folder), str(out), json.dumps(HOW | options), str(*end or (2.0,))) for _, out, *end in runs]
+    each = [("team.py", run[0], *of_run) for run, of_run in zip(runs, words, strict=True)]
+    return ranks.launches(each, FIRST)
 
 
 def lines(run):
@@ -34,7 +46,7 @@ def lines(run):
 
 
 def contents(run):
-    return {name: (run / name).read_bytes() for name in FILES}
+    return {name: (run / name).read_bytes() for name in FILES if (run / name).is_file()}
 
 
 @pytest.mark.slow
@@ -42,7 +54,7 @@ def contents(run):
 def test_three_processes_learn_what_one_does(made, levels, tmp_path):
     folder, small = made(tmp_path / "shapes"), HOW["model_options"] | {"widths": [8] * levels}
     ga.training.train(folder, tmp_path / "one", **HOW | {"model_options": small})
-    printed = trained(3, folder, tmp_path / "three", model_options=small)
+    (printed,) = trained(folder, (3, tmp_path / "three"), model_options=small)
     assert all(len(of_rank) == 1 + (rank == 0) for rank, of_rank in enumerate(printed)), printed
     one, three = lines(tmp_path / "one"), lines(tmp_path / "three")
     assert len(one) == len(three) == 3
@@ -52,31 +64,26 @@ def test_three_processes_learn_what_one_does(made, levels, tmp_path):
     assert one[0]["loss"] != one[1]["loss"]
 
 
-def killed_and_resumed(tmp_path, kills):
+@pytest.mark.parametrize("kills", [2, *(pytest.param(many, marks=pytest.mark.slow) for many in (5, 20))])
+def test_a_run_that_was_killed_has_the_bits_of_one_that_was_not(kills, tmp_path):
     folder, draw = two_classes(tmp_path / "shapes"), random.Random(kills)
-    dropout = HOW["model_options"] | {"dropout": 0.3}
-    trained(2, folder, tmp_path / "whole", model_options=dropout)
-    for end in sorted(draw.uniform(0, 0.99) for _ in range(kills)):
-        printed = trained(2, folder, tmp_path / "killed", end, model_options=dropout)
-        assert not printed[0], printed  # it was killed
-    assert not (tmp_path / "killed" / "result.json").exists()
-    trained(2, folder, tmp_path / "killed", model_options=dropout)
-    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
-    return folder
+    how = {"model_options": HOW["model_options"] | {"dropout": 0.3}}
+    if kills == 2:
+        how |= {"epochs": 2, "control": []}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    ends = sorted(draw.uniform(0, 0.99) for _ in range(kills))
+    runs = (2, whole), *((2, killed, end) for end in ends), (2, killed)
+    printed = trained(folder, *runs, **how)
+    assert [not of_first for of_first, _ in printed] == [False, *[True] * kills, False], printed
+    assert contents(killed) == contents(whole)
 
 
 @pytest.mark.slow
-def test_a_run_killed_five_times_has_the_bits_of_one_that_was_not(tmp_path):
-    folder = killed_and_resumed(tmp_path, 5)
-    trained(2, folder, tmp_path / "moved", 0.5)
-    trained(3, folder, tmp_path / "moved")  # goes on in another number of processes
-    assert len(lines(tmp_path / "moved")) == 3
-    assert (tmp_path / "moved" / "result.json").exists()
-
-
-@pytest.mark.slow
-def test_a_run_killed_twenty_times_has_the_bits_of_one_that_was_not(tmp_path):
-    killed_and_resumed(tmp_path, 20)
+def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
+    folder = two_classes(tmp_path / "shapes")
+    printed = trained(folder, (2, tmp_path / "run", 0.5), (3, tmp_path / "run"))
+    assert [bool(of_run[0]) for of_run in printed] == [False, True], printed
+    assert len(lines(tmp_path / "run")) == 3
 
 
 def test_the_shares_of_a_batch_are_its_shapes():
@@ -84,17 +91,18 @@ def test_the_shares_of_a_batch_are_its_shapes():
     named = {"sizes": [5, 7, 4, 6, 9], "seed": 1}
     whole = [sorted(batch.pos[:, 0].unique().tolist()) for batch in ga.shapes.PointBatches(shapes, 17, **named)]
     shares = [list(ga.shapes.PointBatches(shapes, 17, share=(rank, 3), **named)) for rank in range(3)]
-    assert [x is None for x in shares[2]] == [len(batch) < 3 for batch in whole]
+    two = [len(batch) for batch in whole].index(2)
+    assert torch.equal(shares[2][two].pos, shares[0][two].pos)  # the third process has the first shape of two
+    assert not torch.equal(shares[1][two].pos, shares[0][two].pos)
     for number, batch in enumerate(whole):
-        own = [share[number].pos[:, 0].unique() for share in shares if share[number] is not None]
-        assert sorted(torch.cat(own).tolist()) == batch
+        own = torch.cat([share[number].pos[:, 0].unique() for share in shares[: len(batch)]])
+        assert sorted(own.tolist()) == batch
 
 
 def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
     """Two shares of other sizes, one of them empty in the end, add up as one batch does."""
     torch.manual_seed(0)
-    model, x, y = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)), torch.randn(7, 3), torch.randn(7)
-    model[1].eval()
+    model, x, y = torch.nn.Sequential(torch.nn.Linear(3, 2)), torch.randn(7, 3), torch.randn(7)
     ((model(x).sum(1) - y) ** 2).mean().backward()
     wanted = model[0].weight.grad.clone()
     sent, shares = [], (slice(0, 5), slice(5, 7), slice(0, 0))

@@ -1,0 +1,99 @@
+"""Batch norms over the rows of all processes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..errors import ShapeError
+from .exchange import Processes
+
+
+def sync_batch_norms(model: nn.Module, group: Any = None) -> nn.Module:
+    """Let the batch norms of a model take their statistics of the rows of all processes in training.
+
+    Outputs, gradients and running statistics are those of one process that has all rows, to rounding. Every process
+    calls the model as often as the others; it may have no rows. ``torch.nn.SyncBatchNorm`` is for CUDA alone.
+
+    Args:
+        model: Any model. It is changed in place, and keeps its parameters, buffers and their names.
+        group: A device mesh of one axis, or a process group; all processes by default.
+
+    Returns:
+        The model.
+
+    Raises:
+        ShapeError: In training, if all processes together have a single row.
+
+    Example:
+        >>> norm, x = sync_batch_norms(nn.BatchNorm1d(3)), torch.randn(5, 3)
+        >>> torch.allclose(norm(x), nn.BatchNorm1d(3)(x), atol=1e-6)
+        True
+    """
+    processes = Processes(group)
+    for norm in model.modules():
+        kind = type(norm)
+        if isinstance(norm, _BatchNorm) and not isinstance(norm, nn.SyncBatchNorm | SyncedNorm):
+            # held by the class, as copies of a module cannot hold a process group
+            norm.__class__ = type(f"Synced{kind.__name__}", (SyncedNorm, kind), {"processes": processes})
+    return model
+
+
+class SyncedNorm(_BatchNorm):
+    """A batch norm over the rows of all processes.
+
+    Attributes:
+        processes: Those that share the statistics.
+        counts: False if the statistics leave out the rows of this process.
+    """
+
+    processes: Processes
+    counts = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, ...) of own rows."""
+        if not self.training:
+            return super().forward(x)
+        self._check_input_dim(x)
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        rows, dims = slice(None if self.counts else 0), [0, *range(2, x.dim())]
+        own = wide[rows].sum(dims)
+        total = _Total.apply(torch.cat((own, own.new_tensor([wide[rows].numel() // own.numel()]))), self.processes)
+        count = float(total[-1].detach())
+        if count < 2:
+            raise ShapeError(f"batch norms in training need 2 rows in all processes, got {count:.0f}; use layer norms")
+        mean = total[:-1] / count
+        centred = wide - _column(mean, x)
+        variance = _Total.apply(centred[rows].square().sum(dims), self.processes) / count
+        self._remember(mean.detach(), variance.detach() * count / (count - 1))
+        scale = torch.rsqrt(variance + self.eps)
+        if self.affine:
+            return (centred * _column(scale * self.weight, x) + _column(self.bias, x)).to(x.dtype)
+        return (centred * _column(scale, x)).to(x.dtype)
+
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        share = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), share)
+
+
+class _Total(torch.autograd.Function):
+    """The sum of a tensor over all processes; its gradients are summed likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, processes: Processes) -> Tensor:
+        ctx.processes = processes
+        return processes.sum(x.clone())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.processes.sum(grads[0].clone()), None
+
+
+def _column(x: Tensor, like: Tensor) -> Tensor:
+    """(C,) beside (N, C, ...)."""
+    return x.view(-1, *(1,) * (like.dim() - 2))
