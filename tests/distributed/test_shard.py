@@ -242,15 +242,19 @@ def test_targets_that_read_nothing_remote_run_while_rows_are_on_their_way(overla
 @pytest.mark.slow
 def test_broken_exchanges_are_seen():
     rows = ranks.verdicts("mutants.py", 2)
-    verdicts = {name: tuple(map(bool, row["verdict"])) for name, row in rows.items() if name != "mean"}
-    assert verdicts == {  # bitwise forward, gradients, another graph refused
-        "none": (True, True, True),
-        "a row dropped": (False, False, True),
-        "two rows swapped": (False, False, True),
-        "gradient not scattered": (True, False, True),
-        "a mean for a sum": (True, False, True),
-        "no fingerprint": (True, True, False),
+    wanted = {  # forward as it is (halo, queries), gradients (halo, queries), another graph refused
+        "none": (True, True, True, True, True),
+        "a row dropped": (False, False, False, False, True),
+        "two rows swapped": (False, False, False, False, True),
+        "gradient not scattered": (True, True, False, False, True),
+        "a mean for a sum": (True, True, False, False, True),
+        "no fingerprint": (True, True, True, True, False),
+        "parts merged evenly": (True, False, True, False, True),
     }
+    for name, (*right, refused) in wanted.items():
+        told = [list(map(bool, rows[f"{plan}, {name}"]["verdict"])) for plan in ("halo", "queries")]
+        assert [told[0][0], told[1][0], told[0][1], told[1][1]] == right, (name, told)
+        assert told[0][2] == told[1][2] == refused
     assert rows["mean"]["verdict"] == [48.0, 10.0]  # of all nodes, and of those of the first process alone
 
 
@@ -287,7 +291,7 @@ def test_rows_of_halves_are_summed_in_float32():
 @pytest.mark.parametrize("processes", [2, 3])
 def test_twenty_steps_of_ddp_and_fsdp_are_those_of_one_process(processes):
     rows = ranks.verdicts("training.py", processes)
-    assert len(rows) == (8 if processes == 2 else 6)
+    assert len(rows) == (10 if processes == 2 else 6)
     for name, row in rows.items():
         assert row["output"] < 1e-12, (name, row)
         assert max(row["losses"], row["parameters"]) < 1e-9, (name, row)

@@ -47,7 +47,12 @@ reference = copy.deepcopy(start)
 with torch.no_grad():
     output = reference(X, GRAPH)
 losses = fit(reference, GRAPH, X, Y, torch.mean)
-for plan, uneven in (("halo", False), ("halo", True), ("gather", False), *[("heads", False)] * (WORLD == 2)):
+for plan, uneven in (
+    ("halo", False),
+    ("halo", True),
+    ("gather", False),
+    *[(plan, False) for plan in ("heads", "queries")] * (WORLD == 2),
+):
     part = torch.searchsorted(torch.tensor([0.7, 0.95]), torch.arange(N) / N).clamp(max=WORLD - 1)
     mine = shard(GRAPH, partition=part if uneven else "rcb", pos=POS, plan=plan, heads=4, kv_heads=2)
     x, y = mine.scatter(X), mine.scatter(Y)
