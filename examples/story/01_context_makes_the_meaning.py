@@ -40,7 +40,7 @@ is_noun, flies = torch.arange(24) // 12, corpus[:, 1] == words.index("flies")
 # %%
 # Entailment needs order: from "dog sees cat" follows "cat seen by dog"
 # ---------------------------------------------------------------------
-# "Dog seen by cat" has the same words, and does not follow (SNLI, Bowman et al. 2015).
+# "Dog seen by cat" has the same words and does not (as SNLI asks, Bowman et al. 2015).
 names = list(permutations(range(6), 2))
 pairs = [(one, 6, two, 7, one, 8, two) for one, two in names]  # sees, full stop, by
 pairs += [(one, 6, two, 7, two, 8, one) for one, two in names]

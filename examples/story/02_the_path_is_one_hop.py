@@ -1,9 +1,9 @@
-"""From the last word to the first it is one hop: a recurrent network needs as many.
+"""From the last word to the first it is one hop: a recurrent network takes one a word.
 
-"The shorter the path between input and output, the easier it is to learn their
-relation" (Vaswani et al. 2017). The path is counted on the graph, the gradient measured
-along it, and then each network learns to remember the first bit. Dilated layers take
-log n hops: the gradient arrives, though 200 steps are too few for five layers.
+The shorter the path between two positions, the easier it is to learn how one depends on
+the other (Vaswani et al. 2017, section 4). The path is counted on the graph, and the
+gradient measured along it; then each network learns to remember the first bit. Dilated
+layers take log n hops: the gradient arrives, but 200 steps are too few for five layers.
 """
 
 # %%

@@ -51,7 +51,7 @@ assert named[0] > 0.85 > 0.15 > named[1]
 # %%
 # Tokens that read each other again and again: spins on a sphere
 # --------------------------------------------------------------
-# They gather while their energy falls (Geshkovski et al. 2023), but along edges alone.
+# They gather, energy falls (Geshkovski et al. 2023, arXiv 2312.10794): here on edges.
 apart = F.normalize(torch.randn(24, 3, dtype=torch.float64))
 likeness, energies = {"alike, first": apart @ apart.T}, {}
 graphs = {

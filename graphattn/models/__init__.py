@@ -21,6 +21,7 @@ from .perceiver import Perceiver as Perceiver
 from .point_transformer import PointTransformer as PointTransformer
 from .point_transformer_v2 import PointTransformerV2 as PointTransformerV2
 from .point_transformer_v3 import PointTransformerV3 as PointTransformerV3
+from .reading import Reading as Reading
 from .rnn import Seq2Seq as Seq2Seq
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder
