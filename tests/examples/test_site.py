@@ -1,4 +1,7 @@
-"""The site: the check of its links finds faults, and the story's chapters keep their form. `make docs` builds it."""
+"""The site: no fault in the sources of its pages, nor in the check of built ones; chapters keep their form.
+
+`make docs` builds it.
+"""
 
 import ast
 import json
@@ -6,8 +9,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import layout
 import links
 import pytest
+import sources
 
 import graphattn as ga
 
@@ -40,6 +45,46 @@ def test_links_that_hold_are_no_faults(pages):
 def test_a_fault_is_found(pages, name, text, fault):
     (pages / name).write_text(text)
     assert links.faults(pages) == [fault]
+
+
+def test_the_sources_of_all_pages_have_no_fault(tmp_path):
+    layout.lay_out(tmp_path, drawn=False)
+    assert len(list(tmp_path.rglob("*.md"))) > 30
+    assert sources.faults(tmp_path) == []
+
+
+def test_a_fault_of_a_source_is_found(tmp_path):
+    contents = "```{toctree}\na\nstory/index\nstory/1\n%s```\n"
+    texts = {
+        "index.md": contents % "b\n" + "[](a.md#two-words) [](/c.md) [](#top) [](story/1.rst)",
+        "a.md": "# Two `words`\n[](https://a.org) ![](a.svg)",
+        "b.md": contents % "d\n",
+        "e.md": "# Not listed\n[](a.md#three-words)",
+        "story_in/1.py": '"""Title\n====="""\n# %%\n# *not closed\n',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert sources.faults(tmp_path) == [
+        "1.py, text 1:1: (WARNING/2) Inline emphasis start-string without end-string.",
+        "a.md: leads nowhere: a.svg",
+        "b.md: no page for the entry d",
+        "e.md: no such heading: a.md#three-words",
+        "index.md: leads nowhere: /c.md",
+        "index.md: no such heading: #top",
+        "e.md: in no table of contents",
+    ]
+
+
+def test_docstrings_are_restructured_text_whose_names_exist():
+    texts = sources.docstrings()
+    assert {"graphattn.attention", "graphattn.nn.GraphAttention.forward", "graphattn.graphs.knn"} <= set(texts)
+    assert sources.wrong(texts) == []
+    text = "Args:\n    x: A ``tensor of :class:`graphattn.AttentionGraph` and :func:`graphattn.graphs.lost`."
+    assert sources.wrong({"made": text}) == [
+        "made:1: (WARNING/2) Inline literal start-string without end-string.",
+        "made: there is no graphattn.graphs.lost",
+    ]
 
 
 @pytest.mark.parametrize("path", STORY, ids=lambda path: path.stem)

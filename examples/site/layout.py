@@ -1,0 +1,193 @@
+"""Sphinx's sources: Markdown in the tree that it has in the repository, galleries, and a reference of the public names.
+
+So links hold there and here.
+"""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import graphattn
+from graphattn.viz.gallery import gallery_page
+from graphattn.viz.style import empty_figure, png
+from graphattn.viz.thumbnail import draw_thumbnail, graph_of, place_in
+
+HERE = Path(__file__).parent
+EXAMPLES, ROOT = HERE.parent, HERE.parents[1]
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "CITATION.cff",
+    "examples/guide/*.md",
+    "examples/pictures/*.png",
+    "examples/benchmarks/*.md",
+    "examples/studies/**/*.md",
+    "examples/studies/**/*.svg",
+    "tests/claims/README.md",
+)
+#: Folders that a page links to, and the page that stands for each.
+FOLDERS = {EXAMPLES: "gallery/index.rst", EXAMPLES / "studies": "examples/studies/README.md"}
+FOLDERS[EXAMPLES / "story"] = "story/index.rst"
+GALLERIES = {
+    "story": "The story\n=========\n\nAttention on graphs, in an order that teaches. Each chapter is a claim, a "
+    "picture and a check; it was executed when this page was made, and can be downloaded as a notebook.\n",
+    "gallery": "Examples\n========\n\nEach is a claim that it checks; ``make examples`` runs them.\n",
+}
+#: The first chapter of each part of the story.
+PARTS = {1: "What a token may read", 5: "How it reads", 9: "What is built of it", 15: "What is written wrongly"}
+#: What stands for an example that calls no builder: a word of its text, and a builder.
+STANDS_FOR = {"mesh": "mesh_vertices", "surface": "mesh_vertices", "point": "knn", "tree": "tree", "program": "tree"}
+
+
+class Layout:
+    """Sphinx's sources; a file is written only if it differs, so that what has not changed is not built again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.written = folder, set[Path]()
+
+    def write(self, name: str | Path, content: str | bytes) -> None:
+        path, content = self.folder / name, content.encode() if isinstance(content, str) else content
+        self.written.add(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+    def remove_stale(self) -> None:
+        """Delete pages that an earlier build laid out and this one did not."""
+        for folder, kinds in (("", "*.md"), ("reference", "*.rst"), ("story_in", "*.py"), ("gallery_in", "*.py")):
+            for path in set((self.folder / folder).rglob(kinds)) - self.written:
+                path.unlink()
+
+
+def page(path: Path) -> str:
+    """A page of the repository, whose links begin at the root and lead from examples and folders to their pages."""
+
+    def target(link: re.Match[str]) -> str:
+        file = (path.parent / link[1]).resolve()
+        if file.parent == EXAMPLES and re.match(r"\d\d_", file.name):
+            return f"](/gallery/{file.stem}.rst)"
+        if file.parent == HERE / "pages":
+            return f"](/{file.name})"
+        return f"](/{FOLDERS.get(file) or file.relative_to(ROOT)})"
+
+    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)\)", target, path.read_text())
+
+
+def example(path: Path) -> str:
+    """An example whose docstring begins with a title, which is its first clause, as Sphinx-Gallery requires."""
+    opening, docstring, code = path.read_text().split('"""', 2)
+    first, _, rest = docstring.partition("\n\n")
+    title, _, claim = " ".join(first.split()).rstrip(".").partition(": ")
+    paragraphs = [f"{title}\n{'=' * len(title)}", f"{claim[:1].upper()}{claim[1:]}." if claim else "", rest]
+    indented = re.compile(r"\n\n((?:    .*\n?)+)")
+    text = indented.sub(r"\n\n.. code-block:: text\n\n\1", "\n\n".join(filter(None, paragraphs)))
+    return f'{opening}r"""{text}\n"""{code}'
+
+
+def order(chapters: list[Path]) -> str:
+    """The chapters as a numbered list, by part, each with its claim."""
+    lines, part = [], None
+    for path in chapters:
+        heading, claim = example(path).split('"""')[1].split("\n\n")[:2]
+        number, title = int(path.name[:2]), heading.split("\n")[0]
+        own = max(first for first in PARTS if first <= number)
+        if own != part:
+            lines += ["", f"**{PARTS[own]}**", ""]
+            part = own
+        lines.append(f"{number}. :doc:`{title} <{path.stem}>`. {claim}")
+    return "\n".join(lines) + "\n"
+
+
+def thumbnail(code: str) -> bytes:
+    """The first graph that an example builds, as the gallery of patterns draws that builder's."""
+    patterns = list(graphattn.graphs.zoo().values())
+    called = re.findall(r"\b(?:graphs\.)?([a-z_]+)\(", code)
+    called += [builder for word, builder in STANDS_FOR.items() if word in code] + ["full"]
+    named = next(each for name in called for each in patterns if each.code.startswith(f"{name}("))
+    figure, graph = empty_figure(None, 4, 2.8), graph_of(named)
+    figure.set_layout_engine("none")
+    draw_thumbnail(figure.add_axes((0.02, 0.02, 0.96, 0.96)), graph, place_in(named, graph))
+    return png(figure, 100)
+
+
+def zoo() -> str:
+    """The gallery of patterns as a page of the site; what is called leads to the reference."""
+    body = gallery_page(graphattn.graphs.zoo().values()).split("</h1>")[1].removesuffix("</body></html>\n")
+    body = body.replace("<main>", '<div class="patterns">').replace("</main>", "</div>")
+    known = set(graphattn.graphs.__all__)
+
+    def link(call: re.Match[str]) -> str:
+        page = f"reference/generated/graphattn.graphs.{call[1]}.html"
+        return f'<code><a href="{page}">{call[1]}</a>' if call[1] in known else call[0]
+
+    parts = re.split(r"<h2>(.*?)</h2>", re.sub(r"<code>(\w+)", link, body))
+    lines = ["# Patterns", "", "```{raw} html", parts[0], "```"]
+    for family, cards in zip(parts[1::2], parts[2::2], strict=True):
+        lines += ["", f"## {family.capitalize()}", "", "```{raw} html", cards, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def rooms() -> list[str]:
+    return ["graphattn", *(f"graphattn.{name}" for name in graphattn._NAMESPACES)]
+
+
+def public(room: str) -> dict[str, Any]:
+    """The functions and classes of a namespace by name; those of the top are imported at first use."""
+    module = import_module(room)
+    names = [name for name in getattr(module, "__all__", None) or dir(module) if not name.startswith("_")]
+    values = {name: getattr(module, name) for name in names}
+    return {name: value for name, value in values.items() if callable(value)}
+
+
+def reference(layout: Layout) -> None:
+    """A page for each namespace; Sphinx makes one for each of its names."""
+    for room in rooms():
+        module = import_module(room)
+        groups: dict[str, list[str]] = {}
+        for name, value in public(room).items():
+            if module is not graphattn and value is vars(graphattn).get(name):
+                group = "At the top"  # documented there
+            elif room == "graphattn.graphs":
+                group = value.__module__.removeprefix(f"{room}.").split(".")[0].replace("_", " ").capitalize()
+            else:
+                group = "Classes" if inspect.isclass(value) else "Functions"
+            groups.setdefault(group, []).append(name)
+        summary = (inspect.getdoc(module) or "").split("\n\n")[0]
+        lines = [room, "=" * len(room), "", f".. currentmodule:: {room}", "", summary]
+        top = groups.pop("At the top", [])
+        if top:
+            lines += ["", "Imported from the top: " + ", ".join(f":py:obj:`graphattn.{name}`" for name in top) + "."]
+        for group, names in groups.items():
+            table = [".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
+            lines += ["", group, "-" * len(group), "", *table, *(f"   {name}" for name in names)]
+        layout.write(f"reference/{room}.rst", "\n".join(lines) + "\n")
+    toctree = "".join(f"   {room}\n" for room in rooms())
+    layout.write("reference/index.rst", f"Reference\n=========\n\n.. toctree::\n   :maxdepth: 2\n\n{toctree}")
+
+
+def lay_out(folder: Path, drawn: bool = True) -> None:
+    """Write all sources; with ``drawn=False`` without pictures and without the reference."""
+    layout = Layout(folder)
+    for pattern in PAGES:
+        for path in ROOT.glob(pattern):
+            layout.write(path.relative_to(ROOT), page(path) if path.suffix == ".md" else path.read_bytes())
+    for path in (HERE / "pages").glob("*.md"):
+        layout.write(path.name, page(path))
+    layout.write("zoo.md", zoo() if drawn else "# Patterns\n")
+    for gallery, header in GALLERIES.items():
+        paths = sorted((EXAMPLES / gallery.replace("gallery", "")).glob("[0-9][0-9]_*.py"))
+        layout.write(f"{gallery}_in/GALLERY_HEADER.rst", header + (order(paths) if gallery == "story" else ""))
+        for path in paths:
+            text = example(path)
+            if drawn and gallery == "gallery":  # not executed, so that it draws nothing
+                picture = f"thumbnails/{path.stem}.png"
+                layout.write(picture, thumbnail(path.read_text()))
+                text += f"# sphinx_gallery_thumbnail_path = '{picture}'\n"
+            layout.write(f"{gallery}_in/{path.name}", text)
+    if drawn:
+        reference(layout)
+    layout.remove_stale()
