@@ -75,10 +75,12 @@ def scale(
     for line in lines:
         say("  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)))
     say(f"\npartition: {reports[-1].partition}; own, halo, MB and times are those of the process that has most")
+    reasons: dict[tuple[str, str], list[str]] = {}
     for report in reports:
-        for plan, reason in report.refused.items():
-            if report.counts.processes > 1:
-                say(f"{report.counts.processes:,} processes, not {plan}: {reason}")
+        for refused in report.refused.items() if report.counts.processes > 1 else ():
+            reasons.setdefault(refused, []).append(f"{report.counts.processes:,}")
+    for (plan, reason), of in reasons.items():
+        say(f"{' and '.join(of)} processes, not {plan}: {reason}")
     say(f"times: at {bandwidth:g} GB/s and {teraflops:g} TFLOP/s, a layer's forward; the backward sends as much again")
     say_notes(subject.notes)
 
