@@ -41,6 +41,7 @@ def assert_shown(shown, printed):
 def test_blocks_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
     """A text block is what the python block before it prints; a console block has its own lines."""
     monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("graphattn.cli.output._LONG", 600.0)  # what is at work is said on a slow machine, too
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     blocks = BLOCK.findall(page.read_text())
