@@ -13,6 +13,7 @@ from .geometry import angle_between, length_of
 from .mesh_geometry import area_vectors, checked_triangles, mesh_edge_geometry, mesh_normals
 
 ELEMENTS = ("vertices", "faces", "edges")
+_LARGEST = 1e4  # ratio of an edge to the height of a face: that of a face without area
 
 
 def mesh_elements(
@@ -24,7 +25,7 @@ def mesh_elements(
     ``"vertices"``  the area around it, its angle defect, and the mean and the largest length of its edges
     ``"faces"``     its area, and its three angles, ascending
     ``"edges"``     the dihedral angle, the two opposite angles and the two ratios of its length to the heights of its
-                    faces, each pair ascending: MeshCNN's features; 0 in place of a face that is not there
+                    faces (at most 1e4), each pair ascending: MeshCNN's features; 0 in place of a face that is not there
     ==============  ===================================================================================================
 
     Args:
@@ -102,7 +103,9 @@ def _of_edges(
     order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
     length = length_of(corner.roll(-1, 1) - corner).squeeze(-1)
     opposite = angle.roll(1, 1).flatten()  # of the edge from a corner to the next
-    ratio = (length.square() / (2 * area).clamp(min=torch.finfo(pos.dtype).tiny)).flatten()  # length / height
+    square = length.square()
+    height = torch.maximum(2 * area, square / _LARGEST).clamp(min=torch.finfo(pos.dtype).tiny)  # times the length
+    ratio = (square / height).flatten()
     pairs = []
     for values in (opposite, ratio):
         sides = [values[order[(first + i).clamp(max=len(order) - 1)]] * (count > i) for i in (0, 1)]

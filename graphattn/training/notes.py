@@ -48,8 +48,12 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
         words += f"; not read: {names} (--features {','.join((*run.inputs.features, 'NAME'))} reads one)"
     if run.task.name == "segment":
         parts = [label for number, label in enumerate(shapes.labels) if shapes.name(number) in set(run.split["train"])]
-        many = bincount(cat(parts).clamp(min=-1) + 1, minlength=len(run.task.classes) + 1).tolist()[1:]
-        few = [f"{name} ({count:,})" for name, count in zip(run.task.classes, many, strict=True) if count < _FEW]
+        many, every = (
+            bincount(cat(labels).clamp(min=-1) + 1, minlength=len(run.task.classes) + 1).tolist()[1:]
+            for labels in (parts, shapes.labels)
+        )
+        rows = zip(run.task.classes, many, every, strict=True)  # names of LAS stand for values that no file has
+        few = [f"{name} ({count:,})" for name, count, there in rows if there and count < _FEW]
         words += f"\nclasses of few labels to train on: {', '.join(few[:12])}" if few else ""
     if run.task.weights:
         pairs = sorted(zip(run.task.weights, run.task.classes, strict=True))

@@ -236,7 +236,9 @@ def block_of(kept: Tensor, inputs: Inputs) -> float:
         return inputs.block
     axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
     wide = 8 * inputs.grid
-    occupied = len((kept[:, axes] / wide).floor().unique(dim=0))
+    cell = (kept[:, axes] / wide).floor()
+    cell -= cell.amin(0)
+    occupied = len(_numbered(cell, (cell.amax(0).long() + 2).tolist()).unique())
     return nice(wide * (_THIN * occupied / len(kept)) ** (1 / len(axes)))
 
 

@@ -160,3 +160,10 @@ def test_faces_as_pyg_holds_them_are_refused_with_what_to_pass(number):
 def test_elements_of_a_mesh_without_finite_positions_are_refused():
     with pytest.raises(GraphError, match="pos must be finite, got 3 numbers that are not"):
         mesh_elements(torch.tensor([[0.0, 0, 0], [1, 0, 0], [torch.nan] * 3]), torch.tensor([[0, 1, 2]]))
+
+
+def test_a_face_without_area_has_a_largest_ratio():
+    line, faces = torch.tensor([[0.0, 0, 0], [1, 0, 0], [2, 0, 0], [1, 1, 0]]), torch.tensor([[0, 1, 2], [0, 2, 3]])
+    made = mesh_elements(line, faces, "edges")[0]
+    assert made.isfinite().all()
+    assert made[:, 3:].max() == 1e4

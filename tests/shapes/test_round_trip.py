@@ -205,6 +205,13 @@ def test_positions_of_another_width_come_back_or_are_refused(ending, width, tmp_
             ga.save(data, path)
 
 
+@pytest.mark.parametrize("ending", WORDS)
+def test_a_mesh_without_faces_is_its_points(ending, tmp_path):
+    if ending != ".stl":
+        ga.save(Data(pos=shape().pos, face=torch.zeros(3, 0).long()), tmp_path / f"a{ending}", lossy=True)
+        torch.testing.assert_close(ga.load(tmp_path / f"a{ending}").pos.float(), shape().pos, rtol=0, atol=1e-8)
+
+
 def test_bfloat16_is_written_in_float32(tmp_path):
     ga.save(Data(pos=shape().pos.bfloat16()), tmp_path / "a.ply")
     assert torch.equal(ga.load(tmp_path / "a.ply").pos, shape().pos.bfloat16().float())

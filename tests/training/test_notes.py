@@ -114,14 +114,14 @@ def test_units_that_differ_between_files_of_training_and_rare_classes_are_said(t
     for number, path in enumerate(sorted(folder.iterdir())):
         shape = ga.load(path)
         shape.intensity = torch.rand(len(shape.pos)) * (65535 if number < 4 else 1)
-        shape.y[3] = 2 if number == 4 else shape.y[3]
+        shape.y[3] = 3 if number == 4 else shape.y[3]  # 2 is a class without a label
         ga.save(shape, path)
     how = {**PLAIN, "epochs": 1, "val": 0, "test": 0, "tell": lambda progress: said.append(progress.words)}
     with pytest.warns(
         UserWarning, match=r"intensity of \d.ply \(up to \d\S+\) is in other units than that of [4-9].ply"
     ):
         ga.training.train(folder, tmp_path / "run", **how)
-    assert "classes of few labels to train on: 2 (1)" in "\n".join(said)
+    assert "classes of few labels to train on: 3 (1)" in "\n".join(said)
 
 
 def test_labels_of_one_class_and_functions_that_are_none_are_refused(tmp_path, no_page):

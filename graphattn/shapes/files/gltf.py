@@ -167,8 +167,9 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
     if "TEXCOORD_0" in arrays:
         arrays["TEXCOORD_0"] = arrays["TEXCOORD_0"] * np.array([1, -1], "f4") + np.array([0, 1], "f4")
     views, accessors, body = [], [], io.BytesIO()
-    if parts.face is not None:
-        arrays["indices"] = parts.face.T.reshape(-1).astype("<u4")
+    face = parts.face if parts.face is not None and parts.face.size else None
+    if face is not None:
+        arrays["indices"] = face.T.reshape(-1).astype("<u4")
     for name, values in arrays.items():
         rows = np.zeros((len(values), -(-values[0].nbytes // 4) * 4), np.uint8)  # rows begin at multiples of 4
         rows[:, : values[0].nbytes] = np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)
@@ -183,8 +184,8 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
         accessors.append(accessor)
         body.write(rows.tobytes())
     names = {name: place for place, name in enumerate(arrays) if name != "indices"}
-    primitive = {"attributes": names, "mode": 0 if parts.face is None else 4}
-    primitive |= {"indices": len(names)} if parts.face is not None else {}
+    primitive = {"attributes": names, "mode": 0 if face is None else 4}
+    primitive |= {"indices": len(names)} if face is not None else {}
     tree = {"asset": {"version": "2.0", "generator": "graphattn"}, "scene": 0, "scenes": [{"nodes": [0]}]}
     tree |= {"nodes": [{"mesh": 0}], "meshes": [{"primitives": [primitive]}], "bufferViews": views}
     tree |= {"accessors": accessors, "buffers": [{"byteLength": body.tell()}]}
