@@ -20,6 +20,7 @@ from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_elements, mesh_normals
+from ..shapes.folder import plain_name
 from .forest import local_features
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
@@ -211,7 +212,8 @@ class Inputs:
             return torch.stack([normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1)
         if word in ("outward", "normals"):
             if normals is None:
-                raise OptionError(f"features={word!r} needs normals, got none; say normals='pca'")
+                ways = "say normals='pca', or features='normal' for those of the file"
+                raise OptionError(f"features={word!r} needs normals, got none; {ways}")
             along = (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
             return normals if word == "normals" else along
         return _own(shape, word, len(pos), name)
@@ -251,10 +253,13 @@ def _parts(text: str) -> list[str]:
 
 
 def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
-    """A property of the file for each point, (N, k), or its first ``width`` numbers."""
-    values = shape.get(word)
-    if not torch.is_tensor(values) or not values.ndim or len(values) != size:
-        raise LoaderError(f"{name}: expected the property {word} of each point, got none. Try: other features.")
+    """A property of the file for each point, (N, k), or its first ``width`` numbers; under CloudCompare's name, too."""
+    rows = {own: x for own, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+    values = rows.get(word, next((x for own, x in rows.items() if plain_name(own) == plain_name(word)), None))
+    if values is None:
+        seen = ", ".join(own for own in rows if own != "pos") or "none"
+        got = f"none; its properties: {seen}"
+        raise LoaderError(f"{name}: expected the property {word} of each point, got {got}. Try: other features.")
     values = values.float().reshape(size, -1)[:, :width]
     if width not in (None, values.shape[1]):
         raise LoaderError(f"{name}: expected {word} (N, {width}), got (N, {values.shape[1]}). Try: another model.")

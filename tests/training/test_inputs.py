@@ -81,8 +81,12 @@ def test_small_clouds_are_read_by_every_default():
 
 
 def test_features_and_graphs_that_are_none_are_refused():
-    with pytest.raises(LoaderError, match=r"scan.ply: expected the property heat of each point"):
+    with pytest.raises(LoaderError, match=r"scan.ply: expected the property heat of each point, got none; .*: none"):
         Inputs(("heat",))(CLOUD, "scan.ply")
+    scan = Data(pos=CLOUD.pos, scalar_Intensity=torch.rand(50))  # CloudCompare's name of a property of LAS
+    assert torch.equal(Inputs(("intensity",))(scan, "").x[:, 0], scan.scalar_Intensity)
+    with pytest.raises(LoaderError, match=r"expected the property heat .* its properties: scalar_Intensity"):
+        Inputs(("heat",))(scan, "scan.ply")
     for color, words in ((None, "the property color"), (torch.rand(50), r"got \(N, 1\)"), (torch.nan, "finite color")):
         color = torch.full((50, 3), color) if color is torch.nan else color
         with pytest.raises(LoaderError, match=f"scan.ply: expected .*{words}"):
