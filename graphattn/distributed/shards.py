@@ -281,7 +281,7 @@ class HeadShards(Shard):
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Refused: each graph has its own edges."""
-        raise BackendError("edges of a PerHead are of each graph; take those of", ["shard.shards[0]"])
+        raise BackendError("edges of a PerHead are of each graph; take those of one:", ["shard.shards[0]"])
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.shards))

@@ -16,7 +16,7 @@ from graphattn.distributed import mean, shard
 from graphattn.distributed.exchange import Asked, Processes
 from graphattn.distributed.partition import contiguous, rcb
 from graphattn.distributed.plans import Counts, Rows, choose
-from graphattn.errors import OptionError, ProcessError, ShapeError
+from graphattn.errors import BackendError, OptionError, ProcessError, ShapeError
 
 
 def judge(rows):
@@ -91,6 +91,27 @@ def test_one_process_owns_the_whole_graph():
         mine.scatter(x[:3])
     with pytest.raises(ShapeError, match=r"per_node must have shape \(17, ...\)"):
         mean(x[:3], mine)
+
+
+def test_graphs_of_heads_are_shared_one_by_one():
+    graphs, x = ga.PerHead((ga.graphs.sliding_window(17, 5), ga.graphs.causal(17))), torch.randn(17, 4, 3)
+    mine, whole = shard(graphs), ga.attention(x, x, x, graphs, backend="edges")
+    assert torch.equal(ga.attention(x, x, x, mine), whole)
+    assert not torch.equal(ga.attention(x, x, x, mine.shards[0]), whole)
+    assert str(mine).count("plan: halo") == 2
+    with pytest.raises(BackendError, match="biases, edge features and weights are of one graph"):
+        ga.attention(x, x, x, mine, score_bias=torch.zeros(mine.num_edges, 1))
+    with pytest.raises(BackendError, match="edges of a PerHead are of each graph; take those of"):
+        mine.edges  # noqa: B018
+
+
+def test_positions_of_a_cache_that_dropped_tokens_are_asked_for():
+    layer, cache, x = ga.nn.GraphAttention(8, 2, rotary=ga.nn.Rotary(4)), ga.nn.KeyValueCache(), torch.randn(5, 8)
+    layer(x[:3], shard(ga.graphs.causal(3)), cache=cache)
+    cache.drop(1)
+    with pytest.raises(OptionError, match="positions must be passed to a shard whose cache has dropped tokens"):
+        layer(x[3:], shard(ga.graphs.cross(2, 4)), cache=cache)
+    layer(x[3:], shard(ga.graphs.cross(2, 4)), cache=cache, positions=torch.arange(3, 5))
 
 
 def test_a_rule_is_asked_for_the_degrees_of_all_only_to_number_edges(monkeypatch):
