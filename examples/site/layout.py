@@ -69,12 +69,12 @@ def page(path: Path) -> str:
     def target(link: re.Match[str]) -> str:
         file = (path.parent / link[1]).resolve()
         if file.parent == EXAMPLES and re.match(r"\d\d_", file.name):
-            return f"](/gallery/{file.stem}.rst)"
+            return f"](/gallery/{file.stem}.rst{link[2]})"
         if file.parent == HERE / "pages":
-            return f"](/{file.name})"
-        return f"](/{FOLDERS.get(file) or file.relative_to(ROOT)})"
+            return f"](/{file.name}{link[2]})"
+        return f"](/{FOLDERS.get(file) or file.relative_to(ROOT)}{link[2]})"
 
-    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)\)", target, path.read_text())
+    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#?[^)\s]*)\)", target, path.read_text())
 
 
 def example(path: Path) -> str:
