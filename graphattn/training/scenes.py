@@ -172,18 +172,18 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
     axes = [axis for axis, name in enumerate(AXES) if name != up]
     place = (pos[:, axes] - pos[:, axes].amin(0)) / side + shift[axes]
     own = place.floor()
-    sizes = (own.amax(0).long() + 3).tolist()  # a cell more on each side
-    occupied = _numbered(own, sizes).unique()
+    sides = [column.unique() for column in own.T]
+    occupied = _numbered(own, sides).unique()
     pairs = []
     for step in product((-1, 0, 1), repeat=len(axes)):  # a point is in its own block, and in the next ones near a side
         cell = own + torch.tensor(step)
         near = ((place >= cell - _MARGIN) & (place < cell + 1 + _MARGIN)).all(1).nonzero().flatten()
-        wanted = _numbered(cell[near], sizes)
+        wanted = _numbered(cell[near], sides)
         block = torch.searchsorted(occupied, wanted).clamp(max=len(occupied) - 1)
         pairs.append(torch.stack((block, near))[:, occupied[block] == wanted])
     block, row = torch.cat(pairs, 1)
-    order = (block * len(pos) + row).argsort()
-    rows = list(row[order].split(torch.bincount(block).tolist()))
+    key = (block * len(pos) + row).unique()  # far from 0 a cell and the next are one number
+    rows = list((key % len(pos)).split(torch.bincount(key // len(pos)).tolist()))
     tree = None
     for number, found in enumerate(rows):
         if len(found) < _FEW:
@@ -193,12 +193,13 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
     return rows
 
 
-def _numbered(cell: Tensor, sizes: list[int]) -> Tensor:
-    """Cells (N, d) from -1 as numbers, by the first axis, then by the next."""
-    number = torch.zeros(len(cell), dtype=torch.int64)
-    for column, size in zip(cell.T, sizes, strict=True):
-        number = number * size + column.long() + 1
-    return number
+def _numbered(cell: Tensor, sides: list[Tensor]) -> Tensor:
+    """Cells (N, d) as numbers, by the first axis, then by the next; -1 of one that lies on none of these ``sides``."""
+    number, known = torch.zeros(len(cell), dtype=torch.int64), torch.ones(len(cell), dtype=torch.bool)
+    for column, side in zip(cell.T, sides, strict=True):
+        at = torch.searchsorted(side, column.contiguous()).clamp(max=len(side) - 1)
+        number, known = number * len(side) + at, known & (side[at] == column)
+    return torch.where(known, number, -1)
 
 
 def spacing(pos: Tensor) -> float:
@@ -237,8 +238,7 @@ def block_of(kept: Tensor, inputs: Inputs) -> float:
     axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
     wide = 8 * inputs.grid
     cell = (kept[:, axes] / wide).floor()
-    cell -= cell.amin(0)
-    occupied = len(_numbered(cell, (cell.amax(0).long() + 2).tolist()).unique())
+    occupied = len(_numbered(cell, [column.unique() for column in cell.T]).unique())
     return nice(wide * (_THIN * occupied / len(kept)) ** (1 / len(axes)))
 
 
