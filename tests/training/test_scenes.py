@@ -132,6 +132,9 @@ def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     shape = ga.load(folder / "1.ply")
     shape.pos = shape.pos / 1e4
     ga.save(shape, tmp_path / "small.ply")
+    ga.save(Shape(pos=torch.tensor([[0.0, 0, 0], [1, 1, 0], [1e30, 0, 0]])), tmp_path / "far.ply")
+    with pytest.raises(LoaderError, match=r"far.ply: expected at most 1,073,741,824 cells in a row, got 1e.30 long"):
+        ga.training.predict(tmp_path / "run", [tmp_path / "far.ply"], tmp_path / "none")
     with pytest.raises(LoaderError, match=r"small.ply: expected points in two cells or more, got grid=1.0"):
         ga.training.predict(tmp_path / "run", [tmp_path / "small.ply"], tmp_path / "out")
 
