@@ -78,14 +78,18 @@ class Scenes:
 
     def __getitem__(self, index: int) -> Shape:
         number, rows = self._rows[index]
-        if self._last[0] != number:  # blocks of a file come together, and reading it takes longer than cutting one
-            self._last = number, self.folder[number]
-        shape = self._last[1]
+        shape = self._file(number)
         size = len(shape.pos)
         own = {name: x[rows] for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
         if self.up:
             own["above_ground"] = self._above[number][rows]
         return Shape(own)
+
+    def _file(self, number: int) -> Shape:
+        """The latest file is kept: its blocks come together, and reading it takes longer than cutting one."""
+        if self._last[0] != number:
+            self._last = number, self.folder[number]
+        return self._last[1]
 
     def name(self, index: int) -> str:
         """The file, and the number of the block if there are several."""
@@ -95,7 +99,7 @@ class Scenes:
         """Of the points of a block's file, before it was thinned."""
         number, _ = self._rows[index]
         if number not in self._spacing:
-            self._spacing[number] = spacing(self.folder[number].pos)
+            self._spacing[number] = spacing(self._file(number).pos)
         return self._spacing[number]
 
     def stitched(self, answers: list[Tensor]) -> list[Tensor]:
