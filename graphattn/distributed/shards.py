@@ -1,22 +1,24 @@
 """A process's share of a graph: its targets, the edges into them, and the exchange of the rows that they read."""
 
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
 from ..backends.heads import heads_read, join, split
 from ..backends.request import Inputs, Outputs
-from ..errors import BackendError, ShapeError
+from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph
 from ..graph.sort import rows_of
+from ..graphs import Hierarchy
 from ..plans.edge_tensors import EdgeTensors
 from .exchange import Every, Processes, along
 from .files import EdgeFiles, refuse_listed
 from .fingerprint import agree, hashed
 from .halo import Halo
 from .heads import Heads, Run
+from .levels import shared
 from .own import OwnEdges, edges_into, remote
 from .partition import partition_of
 from .plans import Counts, Report, Rows, choose
@@ -24,8 +26,14 @@ from .queries import Queries, asked_of
 from .stream import Stream
 
 
+@overload
 def shard(
-    graph: AttentionGraph | PerHead | EdgeFiles,
+    graph: AttentionGraph | PerHead | EdgeFiles, group: Any = ..., partition: Any = ..., **options: Any
+) -> "Shard": ...
+@overload
+def shard(graph: Hierarchy, group: Any = ..., partition: Any = ..., **options: Any) -> Hierarchy: ...
+def shard(  # type: ignore[misc]  # options have names
+    graph: AttentionGraph | PerHead | Hierarchy | EdgeFiles,
     group: Any = None,
     partition: Any = "contiguous",
     *,
@@ -37,7 +45,7 @@ def shard(
     head_dim: int = 64,
     dtype: torch.dtype = torch.float32,
     overlap: bool = False,
-) -> "Shard":
+) -> Any:
     """This process's share of a graph that every process of the group passes; all call it at the same time.
 
     Each target belongs to one process, which computes its whole softmax: outputs are bit for bit those of one process
@@ -45,11 +53,13 @@ def shard(
 
     Args:
         graph: The graph, the same in every process: its edges and partition are compared. A :class:`graphattn.PerHead`
-            is shared graph by graph. Of :class:`EdgeFiles` each process reads consecutive parts, which it owns.
+            is shared graph by graph. Of :class:`EdgeFiles` each process reads consecutive parts, which it owns. Of a
+            :class:`graphattn.graphs.Hierarchy` a process owns some of the finest points, and a coarser point with the
+            finer one that it keeps, or with most of those that it reads.
         group: A device mesh of one axis, ``mesh["graph"]``, or a process group; all processes by default.
         partition: "contiguous", slices of consecutive nodes; "rcb", recursive coordinate bisection of ``pos``; or the
             process of each target, integers (T,).
-        pos: Coordinates (T, d) for "rcb"; those of its cells by default, on a grid.
+        pos: Coordinates (T, d) for "rcb"; by default those of its cells, on a grid, or of a hierarchy's points.
         source_partition: The same for the sources (S,) of a graph whose sources are other nodes; "contiguous" by
             default. Sources and targets of a square graph are the same nodes unless it is given.
         plan: What moves. "halo": the rows of the sources that a process's targets read, once each. "heads": every
@@ -64,7 +74,9 @@ def shard(
             calls of plain softmax on keys and values, without dropout or weights.
 
     Returns:
-        A :class:`Shard`, which ``attention`` and layers take as their graph; ``print(shard)`` shows its report.
+        A :class:`Shard`, which ``attention`` and layers take as their graph; ``print(shard)`` shows its report. Of a
+        hierarchy one of own points, which models of points take: its graphs are shards, those between levels by "halo".
+        ``shape.levels[0].graph`` scatters features and gathers outputs, ``shape.clouds`` those of clouds.
 
     Raises:
         ProcessError: If processes hold different graphs, partitions, options or versions, or one does not answer.
@@ -81,9 +93,18 @@ def shard(
     """
     processes, rows = Processes(group), Rows(heads, kv_heads, head_dim, dtype)
     P, against = processes.number, None
+    sized: Any = {"head_dim": head_dim, "dtype": dtype, "overlap": overlap}
+    if isinstance(graph, Hierarchy):
+        if source_partition is not None:
+            raise OptionError("source_partition must be left out for a hierarchy: partition is that of all its points")
+        sized |= {"heads": heads, "kv_heads": kv_heads}
+
+        def share(each: AttentionGraph, to: Tensor, of: Tensor, plan: str = "halo") -> Shard:
+            return shard(each, group, to, source_partition=None if of is to else of, plan=plan, **sized)
+
+        return shared(graph, processes, partition, pos, plan, share)
     if isinstance(graph, PerHead):
         partition = partition_of(partition, graph.num_targets, P, pos, grid=graph.graphs[0].edges.grid)
-        sized: Any = {"head_dim": head_dim, "dtype": dtype, "overlap": overlap}
         shards = []
         for _, part, first, last in graph.groups(heads or len(graph.graphs)):
             if heads:

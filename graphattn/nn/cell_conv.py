@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from ..arguments import flag, width
 from ..errors import GraphError
 from ..graphs.points.hierarchy import CellNeighbours
+from ..plans.edge_tensors import EdgeTensors
 from .arguments import check_input
 
 
@@ -59,6 +60,7 @@ class CellConv(nn.Module):
             raise GraphError(f"x must have a row for each of {near.graph.num_sources} cells, got {tuple(x.shape)}")
         parts = zip(near.source.split(near.counts), near.target.split(near.counts), self.weight, strict=True)
         y = x.new_zeros(*x.shape[:-1], out_dim)
+        x = near.graph.ends(x, x)[0] if isinstance(near.graph, EdgeTensors) else x
         for source, target, weight in parts:
             if source.numel():
                 product = x.index_select(-2, source) @ weight.t()  # in autocast's dtype, under autocast

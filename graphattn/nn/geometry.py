@@ -12,7 +12,7 @@ from ..graph import AttentionGraph, Chosen, PerHead
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..kernels.modes import can_read_values
 from ..plans.edge_tensors import EdgeTensors
-from .biases.constant import need_graph, sources, targets
+from .biases.constant import need_graph, own_targets, sources, targets
 
 Graph = AttentionGraph | PerHead | Chosen
 
@@ -46,7 +46,7 @@ _OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
 
 def edge_geometry(
-    graph: Graph,
+    graph: Graph | EdgeTensors,
     pos: Tensor,
     queries: Tensor | None = None,
     *,
@@ -118,7 +118,7 @@ def edge_geometry(
     return torch.cat([made[word]() for word in features], -1)
 
 
-def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | None = None) -> Tensor:
+def local_frames(graph: Graph | EdgeTensors, pos: Tensor, normals: Tensor, queries: Tensor | None = None) -> Tensor:
     """An orthonormal frame at each target, equivariant to rotations: the normal, a tangent and their product.
 
     The tangent points to the mean direction of the target's sources, weighed by the cube of their distance. If that is
@@ -138,10 +138,9 @@ def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | N
         raise ShapeError(
             f"normals must have shape ({graph.num_targets}, 3), and pos 3 axes; got {tuple(normals.shape)}"
         )
-    pull = scatter_sum(d * length_of(d) ** 2, targets(graph, d.device), graph.num_targets, 0)
-    least = torch.finfo(d.dtype).eps ** 0.5 * scatter_sum(
-        length_of(d) ** 3, targets(graph, d.device), graph.num_targets, 0
-    )
+    target, size = own_targets(graph, d.device), graph.num_targets
+    pull = scatter_sum(d * length_of(d) ** 2, target, size, 0)
+    least = torch.finfo(d.dtype).eps ** 0.5 * scatter_sum(length_of(d) ** 3, target, size, 0)
     along = pull - (pull * normals).sum(-1, keepdim=True) * normals
     axis = torch.nn.functional.one_hot(normals.detach().abs().argmin(-1), 3).to(d.dtype)
     other = axis - (axis * normals).sum(-1, keepdim=True) * normals
@@ -149,7 +148,7 @@ def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | N
     return torch.stack((tangent, torch.linalg.cross(normals, tangent), normals), -2)
 
 
-def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def local_pca(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Normals of the targets from their sources, without a sign, and the spread of the sources.
 
     Args:
@@ -163,7 +162,7 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
         Hoppe et al. 1992, section 3.1.
     """
     d = -relative_positions(graph, pos, queries).double()
-    target, size = targets(graph, d.device), graph.num_targets
+    target, size = own_targets(graph, d.device), graph.num_targets
     count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
     spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
     covariance = scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
@@ -190,11 +189,8 @@ def _ends(
     if both[0].shape[-1] != both[1].shape[-1] or both[0].device != both[1].device:
         got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in both)
         raise ShapeError(f"{names[0]} and {names[1]} must have the same axes on one device, got {got}")
-    device = both[0].device
-    if isinstance(graph, EdgeTensors):
-        index, both = (graph.source, graph.target), graph.ends(*both)
-    else:
-        index = sources(graph, device), targets(graph, device)
+    index = sources(graph, both[0].device), targets(graph, both[0].device)
+    both = graph.ends(*both) if isinstance(graph, EdgeTensors) else both
     return tuple(rows_of(x, i) for x, i in zip(both, index, strict=True))
 
 
@@ -255,7 +251,9 @@ def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
     return torch.cat((-_dot(of_sources, along), _dot(of_targets, along)), -1)
 
 
-def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor) -> Tensor:
+def _in_frames(
+    graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor
+) -> Tensor:
     assert normals is not None
     frames = local_frames(graph, pos, normals, queries)
     return (rows_of(frames.flatten(-2), targets(graph, d.device)).unflatten(-1, (3, 3)) @ -d.unsqueeze(-1)).squeeze(-1)

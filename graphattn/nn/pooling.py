@@ -9,13 +9,14 @@ from ..arguments import floats, one_of
 from ..errors import ShapeError
 from ..functional import attention
 from ..graph import AttentionGraph, need_graph
-from .biases.constant import of_edges, sources, targets
+from ..plans.edge_tensors import EdgeTensors
+from .biases.constant import of_edges, own_targets, sources
 from .geometry import relative_positions
 
 POOLS = ("mean", "max", "sum")
 
 
-def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
+def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> Tensor:
     """The mean, maximum or sum of the features of each target's sources, channel by channel.
 
     The mean is attention whose scores are all 0. Pooling by attention is :class:`GraphAttention` on the same graph, and
@@ -35,18 +36,21 @@ def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
         [[1.0], [5.0]]
     """
     one_of(how, "how", POOLS)
-    need_graph(graph, "pool")
-    if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
-        raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
+    _check(x, graph, "pool")
     if how == "max":
-        return largest(x.index_select(-2, sources(graph, x.device)), graph)
+        rows = x if not isinstance(graph, EdgeTensors) else graph.ends(x, x)[0]
+        return largest(rows.index_select(-2, sources(graph, x.device)), graph)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
     mean: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph)
     mean = mean.squeeze(-2)
-    return mean if how == "mean" else mean * of_edges(graph, _degrees, device=x.device).to(x.dtype)
+    if how == "mean":
+        return mean
+    own_targets(graph, x.device)
+    degrees = _degrees(graph) if isinstance(graph, EdgeTensors) else of_edges(graph, _degrees, device=x.device)
+    return mean * degrees.to(x.dtype)
 
 
-def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+def interpolate(x: Tensor, graph: AttentionGraph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> Tensor:
     """The mean of a target's sources, weighed by the inverse squares of their distances.
 
     Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions already known to be
@@ -67,11 +71,9 @@ def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor |
         >>> interpolate(torch.tensor([[0.0], [5.0]]), ga.graphs.knn(coarse, 2, queries=fine), coarse, fine).tolist()
         [[1.0], [5.0]]
     """
-    need_graph(graph, "interpolate")
-    if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
-        raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
+    _check(x, graph, "interpolate")
     squared = relative_positions(graph, pos, queries).double().square().sum(-1)
-    there, target = squared == 0, targets(graph, pos.device)
+    there, target = squared == 0, own_targets(graph, pos.device)
     taken = there.new_zeros(graph.num_targets, dtype=torch.int64).index_add(0, target, there.long()) > 0
     bias = -squared.masked_fill(there, 1.0).log()
     bias = bias.masked_fill(taken[target] & ~there, -torch.inf).to(x.dtype)
@@ -81,12 +83,19 @@ def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor |
     return made
 
 
-def _degrees(graph: AttentionGraph) -> Tensor:
+def _check(x: Tensor, graph: AttentionGraph | EdgeTensors, what: str) -> None:
+    if not isinstance(graph, EdgeTensors):
+        need_graph(graph, what)
+    if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
+        raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
+
+
+def _degrees(graph: AttentionGraph | EdgeTensors) -> Tensor:
     return graph.in_degree.unsqueeze(-1)
 
 
-def largest(values: Tensor, graph: AttentionGraph) -> Tensor:
+def largest(values: Tensor, graph: AttentionGraph | EdgeTensors) -> Tensor:
     """(..., T, C): the largest of ``values`` (..., E, C) over the edges into each target, or 0 without any."""
-    slots = targets(graph, values.device).unsqueeze(-1).expand_as(values)
+    slots = own_targets(graph, values.device).unsqueeze(-1).expand_as(values)
     empty = values.new_zeros(*values.shape[:-2], graph.num_targets, values.shape[-1])
     return empty.scatter_reduce(-2, slots, values, "amax", include_self=False)

@@ -97,6 +97,17 @@ class EdgeTensors:
         return torch.empty_like(edge, dtype=torch.int64).index_copy(0, edge.long(), source.long())
 
     @property
+    def in_degree(self) -> Tensor:
+        """int64 (T,): the number of edges into each target."""
+        ptr, _, _, order = self._by_target
+        return torch.empty_like(ptr[1:]).index_copy(0, order.long(), ptr.diff())
+
+    @property
+    def edge_targets(self) -> int:
+        """The number of targets that :attr:`target` may name."""
+        return self._by_target[0].shape[0] - 1
+
+    @property
     def edge_index(self) -> Tensor:
         """int64 (2, E): row 0 sources, row 1 targets."""
         return torch.stack((self.source, self.target))

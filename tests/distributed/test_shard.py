@@ -47,7 +47,8 @@ def judge(rows):
 
 
 def test_two_processes_run_as_one():
-    rows = ranks.verdicts("forward.py layers.py norms.py", 2, "some")
+    rows = ranks.verdicts("forward.py layers.py norms.py levels.py", 2, "some")
+    assert sum(name.startswith("levels: ") for name in rows) == 8
     assert sum("bitwise" in row for row in rows.values()) == 48
     told = [name for name in rows if name.startswith("three blocks, ") and "of heads" not in name]
     assert {name.rpartition(", ")[2] for name in told} == {"halo", "heads", "gather", "stream", "queries"}
@@ -73,7 +74,7 @@ def test_two_processes_run_as_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 3, 4])
 def test_any_number_of_processes_runs_as_one(processes):
-    rows = ranks.verdicts("forward.py layers.py", processes, timeout=1500, group_timeout=300)
+    rows = ranks.verdicts("forward.py layers.py levels.py", processes, timeout=1500, group_timeout=300)
     assert len(rows) > 250
     refusals, _ = judge(rows)
     some = [row for name, row in refusals.items() if not name.startswith("weights")]  # refused by one process, too
@@ -103,6 +104,16 @@ def test_graphs_of_heads_are_shared_one_by_one():
         ga.attention(x, x, x, mine, score_bias=torch.zeros(mine.num_edges, 1))
     with pytest.raises(BackendError, match="edges of a PerHead are of each graph; take those of"):
         mine.edges  # noqa: B018
+
+
+def test_a_hierarchy_is_shared_level_by_level():
+    pos, x = torch.rand(40, 3, dtype=torch.float64), torch.randn(40, 4, dtype=torch.float64)
+    shape = ga.graphs.hierarchy(pos, ratio=0.5)
+    own, model = shard(shape, partition="rcb"), ga.models.UNet(4, 2, (8, 8), 2).double()
+    torch.testing.assert_close(model(x, own), model(x, shape), rtol=0, atol=1e-13)
+    assert [level.kept is None for level in own.levels] == [True, False]
+    with pytest.raises(OptionError, match="source_partition must be left out for a hierarchy"):
+        shard(shape, source_partition=torch.zeros(40))
 
 
 def test_positions_of_a_cache_that_dropped_tokens_are_asked_for():

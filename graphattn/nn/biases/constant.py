@@ -7,12 +7,13 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from ...errors import ShapeError
+from ...errors import BackendError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...graph.advice import no_graph
 from ...graph.chosen import Chosen
 from ...graph.modes import constant_result
 from ...plans.cache import cached
+from ...plans.edge_tensors import EdgeTensors
 from ..positions import pair_of_positions
 
 
@@ -42,14 +43,25 @@ def _constant(
     return (cached(edges, (make, key, device), lambda: make(edges, *arguments).to(device)),)
 
 
-def targets(graph: AttentionGraph | PerHead | Chosen, device: torch.device) -> Tensor:
+def targets(graph: AttentionGraph | PerHead | Chosen | EdgeTensors, device: torch.device) -> Tensor:
     """The target of each edge, int64 (E,), cached for this graph on this device."""
-    return of_edges(graph, _target, device=device)
+    return graph.target if isinstance(graph, EdgeTensors) else of_edges(graph, _target, device=device)
 
 
-def sources(graph: AttentionGraph | PerHead | Chosen, device: torch.device) -> Tensor:
+def sources(graph: AttentionGraph | PerHead | Chosen | EdgeTensors, device: torch.device) -> Tensor:
     """The source of each edge, int64 (E,), cached for this graph on this device."""
-    return of_edges(graph, _source, device=device)
+    return graph.source if isinstance(graph, EdgeTensors) else of_edges(graph, _source, device=device)
+
+
+def own_targets(graph: AttentionGraph | PerHead | Chosen | EdgeTensors, device: torch.device) -> Tensor:
+    """The same, for sums over the edges into each target.
+
+    Raises:
+        BackendError: If the graph is a shard with the edges of all targets.
+    """
+    if isinstance(graph, EdgeTensors) and graph.edge_targets != graph.num_targets:
+        raise BackendError("a shard by heads has the edges of all targets:", ['try plan="halo"'])
+    return targets(graph, device)
 
 
 def offsets(

@@ -1,0 +1,63 @@
+"""Levels of a hierarchy that many processes share: a shard of every graph, with the rows of own points."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graphs import Hierarchy
+from ..graphs.points.hierarchy import CellNeighbours, Level
+from .exchange import Processes
+from .partition import contiguous, partition_of
+
+
+def shared(
+    shape: Hierarchy, processes: Processes, partition: Any, pos: Any, plan: str, share: Callable[..., Any]
+) -> Hierarchy:
+    """A hierarchy of own points, whose graphs are ``share(graph, owners of targets, owners of sources, plan)``.
+
+    A coarser point belongs to the owner of the finer point that it keeps, or of most of those that it reads. A cloud of
+    the batch is a node of ``clouds``, owned in slices. The plan is that of the graphs between the points of a level.
+    """
+    levels: list[Level] = []
+    part = partition_of(partition, len(shape.levels[0].pos), processes.number, _pos(shape) if pos is None else pos)
+    for level in shape.levels:
+        finer, part = part, _owners(level, part, processes.number)
+        own = torch.nonzero(part == processes.rank).flatten().to(level.pos.device)
+        rows = {name: getattr(level, name) for name in ("pos", "batch", "normals", "cells", "signals", "kept")}
+        rows = {name: x if x is None else x.index_select(0, own) for name, x in rows.items()}
+        if level.kept is not None:
+            among = torch.cumsum(finer == processes.rank, 0) - 1  # numbers of own finer points
+            rows["kept"] = among.to(own.device)[rows["kept"]]
+        graphs = tuple(share(graph, part, part, plan) for graph in level.graphs)
+        down = level.down if level.down is None else share(level.down, part, finer)
+        up = level.up if level.up is None else share(level.up, finer, part)
+        near = tuple(_near(each, share(each.graph, part, part)) for each in level.near)
+        levels.append(Level(**rows, graphs=graphs, down=down, up=up, near=near))
+    clouds = share(shape.clouds, contiguous(shape.num_clouds, processes.number), part)
+    return replace(shape, levels=tuple(levels), clouds=clouds)
+
+
+def _pos(shape: Hierarchy) -> Tensor:
+    """Positions that bisection cuts: clouds of a batch lie side by side."""
+    pos, batch = shape.levels[0].pos.detach(), shape.levels[0].batch
+    return pos if batch is None else torch.cat((pos, batch.to(pos)[:, None] * (pos.max() - pos.min() + 1)), 1)
+
+
+def _owners(level: Level, finer: Tensor, processes: int) -> Tensor:
+    """The owner of each point of a level, int32 (N,), from those of the finer level's points."""
+    if level.down is None:
+        return finer
+    if level.kept is not None:
+        return finer[level.kept.cpu()]
+    target, source = level.down.target.cpu(), level.down.source.cpu()
+    read = torch.zeros(level.down.num_targets, processes, dtype=torch.int32)
+    read.index_put_((target, finer[source].long()), torch.ones((), dtype=torch.int32), accumulate=True)
+    return read.argmax(1).to(torch.int32)
+
+
+def _near(near: CellNeighbours, graph: Any) -> CellNeighbours:
+    """The neighbours of own cells."""
+    return CellNeighbours(graph, near.offset.index_select(0, graph.edges.to(near.offset.device)), near.num_offsets)
