@@ -132,6 +132,7 @@ def train(
         chosen["control"] = ""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch reads it at import: idle threads sleep, not spin
     from .. import training
+    from ..shapes.layouts import folder_of
 
     if resume is not None:
         wrong = [name for name in chosen if name != "device"] + ["out"] * (out is not None)
@@ -141,8 +142,8 @@ def train(
         with warnings_in_lines(), _told(json) as tell:
             result = training.resume(resume, folder, tell=tell, **chosen)
     else:
-        if folder is not None and not os.path.isdir(folder):
-            raise OptionError(f"FOLDER must be a folder of shapes, and {folder} is none that exists")
+        if folder is not None:
+            folder_of(folder)
         if folder is None or out is None:
             raise OptionError("train needs a FOLDER of shapes and --out RUN, or --resume RUN")
         for name in ("features", "augment", "control"):

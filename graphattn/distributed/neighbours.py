@@ -1,8 +1,8 @@
 """Nearest neighbours of more points than fit in memory with their edges, part by part."""
 
+import os
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..convert.files._guard import PathLike
+from ..convert.files._npy import map_array
 from ..errors import GraphError
 from ..graph.sort import offsets
 from ..graphs.points.balls import squared_distance
-from ..graphs.points.clouds import coordinates
+from ..graphs.points.clouds import coordinates, refuse_extreme
 from ..graphs.points.nearest import nearest
 from ..graphs.points.neighbours import self_first
 from .files import EdgeFiles, empty_folder, write
@@ -47,27 +48,22 @@ def knn_parts(pos: Any, k: int, folder: PathLike, *, parts: int | None = None) -
         >>> ga.distributed.knn_parts(pos, 4, tempfile.mkdtemp(), parts=3)
         EdgeFiles(500 sources -> 500 targets, 2000 edges, in 3 parts)
     """
-    points = np.load(pos, mmap_mode="r", allow_pickle=False) if isinstance(pos, str | Path) else np.asarray(pos)
+    if isinstance(pos, str | os.PathLike):
+        points = map_array(pos)
+    else:
+        points = coordinates(pos, "pos").cpu().numpy() if isinstance(pos, Tensor) else np.asarray(pos)
     k = whole(k, "k", 1)
-    if points.ndim != 2 or points.dtype.kind != "f":
-        raise GraphError(f"pos must be floating point (N, d), got {points.shape} of {points.dtype}")
+    if points.ndim != 2 or not points.shape[1] or points.dtype.kind != "f":
+        raise GraphError(f"pos must be floating point (N, d) with d >= 1, got {points.shape} of {points.dtype}")
     if len(points) <= k:
         raise GraphError(f"k={k} needs at least {k + 1} points, got {len(points)}; use a smaller k")
     many = -(-len(points) // _USUAL) if parts is None else whole(parts, "parts", 1, below=10**5)
-    _finite(points)
+    slices = (points[i : i + _USUAL].astype(np.float64) for i in range(0, len(points), _USUAL))
+    refuse_extreme(map(torch.from_numpy, slices), "pos")
     path = empty_folder(folder)
     with tempfile.TemporaryFile(dir=path.parent) as file:
         edges = _Points(points, min(many, len(points)), file).edges(k)
         return write(path, (len(points), len(points)), edges)
-
-
-def _finite(points: np.ndarray) -> None:
-    slices = range(0, len(points), _USUAL)
-    rows = [i + np.flatnonzero(~np.isfinite(points[i : i + _USUAL]).all(1)) for i in slices]
-    bad = np.concatenate(rows)
-    if bad.size:
-        got = f"{tuple(points[bad[0]].tolist())} in row {bad[0]}; {bad.size} of {len(points)} rows are not"
-        raise GraphError(f"pos must be finite, got {got}: drop them first")
 
 
 class _Points:
@@ -82,8 +78,7 @@ class _Points:
         self.boxes, self.dtype = np.empty((parts, 2, self.axes)), pos.dtype
         for p in range(parts):
             own = np.asarray(pos[self.ids(p)])
-            place = coordinates(own, "pos")
-            self.boxes[p] = place.amin(0), place.amax(0)
+            self.boxes[p] = own.min(0), own.max(0)
             own.tofile(file)
 
     def ids(self, part: int) -> np.ndarray:
@@ -113,7 +108,10 @@ class _Points:
         best = _Best(own, ids, count)
         best.search(slice(None), own, ids)
         gap = np.maximum(self.boxes[:, 0] - self.boxes[part, 1], self.boxes[part, 0] - self.boxes[:, 1]).clip(0)
-        for other in np.argsort((gap**2).sum(1), kind="stable"):  # near parts first, so that balls shrink
+        far = (gap**2).sum(1)
+        for other in np.argsort(far, kind="stable"):  # near parts first, so that balls shrink
+            if far[other] > float(best.squared[:, -1].max()) * (1 + 1e-9):
+                break
             if other != part:
                 low, high = torch.from_numpy(self.boxes[other])
                 reached = _outside(own, low, high) <= best.squared[:, -1] * (1 + 1e-9)

@@ -232,14 +232,18 @@ LAYOUTS: dict[str, Callable[[Path], list[Item] | None]] = {
 }
 
 
+def folder_of(root: Any) -> Path:
+    """The path of a folder that exists."""
+    path = Path(root)
+    if path.is_dir():
+        return path
+    got, fix = ("a file", "ga.load, or its folder") if path.exists() else ("one that does not exist", "another path")
+    raise LoaderError(f"{root}: expected a folder of shapes, got {got}. Try: {fix}.")
+
+
 def items_of(root: Any) -> tuple[str, list[Item]]:
     """The name of the first layout that a folder has, and its shapes."""
-    path = Path(root)
-    if not path.is_dir():
-        got, fix = (
-            ("a file", "ga.load, or its folder") if path.exists() else ("one that does not exist", "another path")
-        )
-        raise LoaderError(f"{root}: expected a folder of shapes, got {got}. Try: {fix}.")
+    path = folder_of(root)
     for name, layout in LAYOUTS.items():
         items = layout(path)
         if items:

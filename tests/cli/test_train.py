@@ -54,7 +54,9 @@ def test_resume_takes_what_the_run_says(shell, tmp_path):
     shell(f"train {tmp_path / 'shapes'} --out {run} --epochs 1 --no-control --model perceptron")
     assert "--epochs is for a new one" in shell.error(f"train --resume {run} --epochs 3")
     assert "--out RUN, or --resume RUN" in shell.error(f"train {tmp_path / 'shapes'}")
-    assert "nofolder is none that exists" in shell.error(f"train {tmp_path / 'nofolder'}")
+    for out in ("", f"--out {tmp_path / 'r'}"):
+        words = "nofolder: expected a folder of shapes, got one that does not exist"
+        assert words in shell.error(f"train {tmp_path / 'nofolder'} {out}")
     assert "holds a run" in shell.error(f"train {tmp_path / 'shapes'} --out {run}")
     assert "must be a JSON object" in shell.error(f"train {tmp_path / 'shapes'} --out r --model-options 3")
     assert "expected the folder of a run" in shell.error(f"evaluate {tmp_path}")

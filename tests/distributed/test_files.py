@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.distributed import EdgeFiles, knn_parts, save_parts, shard
+from graphattn.distributed import EdgeFiles, knn_parts, neighbours, save_parts, shard
 from graphattn.errors import GraphError, LoaderError, OptionError
 
 
@@ -25,6 +25,34 @@ def test_neighbours_of_parts_are_those_of_the_whole(name, tmp_path):
         edges[:, part.edges] = torch.stack((part.sources[part.source], part.targets[part.target]))
     assert torch.equal(edges, graph.edge_index)
     assert [*tmp_path.iterdir()] == [tmp_path / "edges"]
+
+
+def test_a_part_is_compared_with_near_parts_alone(tmp_path, monkeypatch):
+    compared = []
+    outside = neighbours._outside
+    monkeypatch.setattr(neighbours, "_outside", lambda *box: compared.append(box) or outside(*box))
+    knn_parts(np.arange(300.0)[:, None], 4, tmp_path / "edges", parts=30)
+    assert 58 <= len(compared) < 4 * 30  # of 870 pairs of parts
+
+
+def test_positions_that_have_no_distances_are_refused_by_their_row_in_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(neighbours, "_USUAL", 50)  # rows of a slice
+    for wrong, words in ((np.nan, "nan"), (-np.inf, "-inf"), (1e200, r"1e\+200")):
+        pos = np.random.default_rng(0).random((211, 3))
+        pos[207, 1] = pos[60, 1] = wrong
+        np.save(tmp_path / "pos.npy", pos)
+        for given in (pos, tmp_path / "pos.npy", torch.from_numpy(pos)):
+            with pytest.raises(GraphError, match=rf"{words}, 0\.\d+\) in row 60; 2 of 211 rows are not"):
+                knn_parts(given, 3, tmp_path / "edges", parts=7)
+    with pytest.raises(GraphError, match="pos must reach 1e-130 in size, got 1e-140 at most"):
+        knn_parts(np.full((211, 3), 1e-140), 3, tmp_path / "edges")
+    pos = np.concatenate((np.random.default_rng(0).random((100, 2)) * 1e-140, np.ones((99, 2))))  # tiny in some parts
+    assert knn_parts(pos, 3, tmp_path / "edges", parts=7).num_edges == 597
+    (tmp_path / "pos.npy").write_bytes((tmp_path / "pos.npy").read_bytes()[:-5])
+    with pytest.raises(LoaderError, match="get the whole file"):
+        knn_parts(tmp_path / "pos.npy", 3, tmp_path / "b")
+    with pytest.raises(GraphError, match=r"\(N, d\) with d >= 1, got \(9, 0\)"):
+        knn_parts(np.zeros((9, 0)), 3, tmp_path / "b", parts=2)
 
 
 GRAPHS = {
@@ -80,10 +108,6 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
         save_parts(graph, tmp_path / "edges", 2)
     with pytest.raises(GraphError, match="k=30 needs at least 31 points, got 30"):
         knn_parts(torch.rand(30, 3).numpy(), 30, tmp_path / "b")
-    far = np.zeros((211, 3), np.float32)
-    far[207, 1] = np.nan
-    with pytest.raises(GraphError, match=r"\(0.0, nan, 0.0\) in row 207; 1 of 211 rows are not"):
-        knn_parts(far, 3, tmp_path / "b", parts=7)
     with pytest.raises(OptionError, match="folder must be new or empty"):
         knn_parts(np.random.default_rng(0).random((30, 3)), 3, tmp_path / "edges")
     with pytest.raises(OptionError, match="must be left out"):

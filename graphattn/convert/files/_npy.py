@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
-from ._guard import Blob
+from ._guard import Blob, PathLike, read
 
 HEAD_BYTES = 1 << 16  # more than any header numpy accepts
 _ENTRIES = 64  # arrays in one .npz
@@ -59,6 +59,13 @@ def read_array(blob: Blob, at: str = "") -> np.ndarray:
     except ValueError:  # too many dimensions, or (0, 2**62, 2**62)
         got = str(head.shape)[:60]
         raise blob.fault("a shape that numpy can hold", got, "save it again with numpy.save", at=at) from None
+
+
+def map_array(path: PathLike) -> np.ndarray:
+    """The array of a .npy file, mapped and not read."""
+    blob = read(path, 1 << 40, HEAD_BYTES)
+    head = read_header(blob)
+    return np.memmap(blob.path, head.dtype, "r", head.body, head.shape, "F" if head.fortran else "C")
 
 
 def doubles(array: np.ndarray) -> np.ndarray:

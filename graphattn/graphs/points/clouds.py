@@ -1,6 +1,6 @@
 """Checked point clouds: coordinates as float64, and the bounds of each cloud of a batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -51,20 +51,30 @@ def coordinates(pos: object, argument: str) -> Tensor:
             f"{argument} must be floating point, got {kind}; pass {argument}.double() for a grid of integers"
         )
     place = (pos if pos.device.type in ("cpu", "cuda") else pos.cpu()).detach().to(torch.float64)
-    bad = torch.nonzero(~(place.abs() <= _LARGEST).all(1)).flatten()
-    if bad.numel():
-        row = int(bad[0])
+    refuse_extreme([place], argument)
+    return place
+
+
+def refuse_extreme(slices: Iterable[Tensor], argument: str) -> None:
+    """Refuse coordinates whose squared distances float64 cannot hold; float64 (n, d) slices of all rows, in order."""
+    rows, refused, extent, first = 0, 0, 0.0, ""
+    for place in slices:
+        size = place.abs()
+        bad = torch.nonzero(~(size <= _LARGEST).all(1)).flatten()
+        if bad.numel() and not refused:
+            first = f"{tuple(place[bad[0]].tolist())} in row {rows + int(bad[0])}"
+        rows, refused = rows + place.shape[0], refused + bad.numel()
+        extent = max(extent, float(size.amax())) if size.numel() else extent
+    if refused:
         raise GraphError(
-            f"{argument} must be finite (and at most {_LARGEST:g} in size), got {tuple(place[row].tolist())} in row "
-            f"{row}; {bad.numel()} of {place.shape[0]} rows are not: drop them first"
+            f"{argument} must be finite (and at most {_LARGEST:g} in size), got {first}; {refused} of {rows} rows are "
+            "not: drop them first"
         )
-    extent = float(place.abs().amax()) if place.numel() else 0.0
     if 0 < extent < _SMALLEST:
         raise GraphError(
             f"{argument} must reach {_SMALLEST:g} in size, got {extent:g} at most: squares of such distances are 0 in "
             "float64; use smaller units of length"
         )
-    return place
 
 
 def device_of(pos: object) -> torch.device:
