@@ -104,6 +104,9 @@ def train(
         Optional[str],
         typer.Option("--from", metavar="RUN", help="A run, or a state dict, to start from."),
     ] = None,
+    shard: Annotated[
+        Optional[bool], typer.Option("--shard", help="Under torchrun share the points of a batch, not its shapes.")
+    ] = None,
     amp: Annotated[Optional[bool], typer.Option("--amp", help="Steps in bfloat16, by autocast.")] = None,
     average: Annotated[
         Optional[float], typer.Option(help="Decay of an average of the parameters, which is kept: 0.99; 0 for none.")
@@ -118,7 +121,8 @@ def train(
     part is held out by --seed; its scores are printed, beside those of the controls and the differences from them over
     shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
 
-    Under torchrun each process computes on its shapes of every batch, and one writes.
+    Under torchrun each process computes on its shapes of every batch, and one writes. With --shard it computes on its
+    points of every shape: of scans that are too large for one process, uncut.
 
     \b
       graphattn train shapes --out run

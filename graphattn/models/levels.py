@@ -16,6 +16,7 @@ from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import interpolate, pool
 from ..nn.arguments import check_input
+from ..plans.edge_tensors import EdgeTensors
 
 READOUTS = ("node", "shape")
 #: A block of a stage: ``block(x, level, number)``; pooling: ``down(x, fine, coarse)``; unpooling:
@@ -108,6 +109,12 @@ def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: n
     if x.shape[-2] != len(shape.levels[0].pos):
         raise ShapeError(f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}")
     return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
+
+
+def refuse_shards(shape: Hierarchy, words: str) -> None:
+    """Refuse levels that several processes share."""
+    if isinstance(shape.levels[-1].graphs[0], EdgeTensors):
+        raise GraphError(f"shape must be a whole hierarchy, got one of a process's own points: {words}")
 
 
 class Down(nn.Module):

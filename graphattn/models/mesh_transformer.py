@@ -13,7 +13,7 @@ from ..nn.biases.constant import of_edges
 from ..nn.blocks import make_norm
 from ..nn.graph_encodings import eigenvectors_of_each, with_random_signs
 from .example import example, features, small_cloud
-from .levels import READOUTS, heads_of, levels_checked, of_clouds
+from .levels import READOUTS, heads_of, levels_checked, of_clouds, refuse_shards
 from .unet import EdgeBlock, EdgeEncoder, Perceptron
 
 
@@ -95,6 +95,7 @@ class MeshTransformer(nn.Module):
         level = shape.levels[0]
         x = self.embedding(x)
         if self.spectrum is not None:
+            refuse_shards(shape, "build the model with spectrum=0, and add eigenvectors of the whole graph to x")
             x = x + self.spectrum(self._eigenvectors(shape).to(x))
         for number, block in enumerate(self.blocks):
             x = block(x, level, number)

@@ -22,7 +22,7 @@ from ..nn.geometry import rows_of
 from ..nn.pooling import largest
 from ..plans.cache import cached
 from .example import example, features, small_cloud
-from .levels import READOUTS, carried, levels_checked, of_clouds, sizes
+from .levels import READOUTS, carried, levels_checked, of_clouds, refuse_shards, sizes
 from .point_transformer import Dense
 
 
@@ -94,6 +94,7 @@ class PCT(nn.Module):
         """
         first: Any = self.embedding[0].linear
         levels_checked(x, shape, len(self.widths), first.in_features, first)
+        refuse_shards(shape, "PCT gives every point the features of its whole cloud")
         x = self.embedding(x)
         for grouping, coarse in zip(self.groupings, shape.levels[1:], strict=True):
             x = grouping(x, coarse)

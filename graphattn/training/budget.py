@@ -34,7 +34,7 @@ def foretold(training: Training) -> str:
         seconds, saved = _step(training, shape)  # kernels are compiled by now
     edges = sum(graph.num_edges for graph in shape.levels.graphs())
     points = max(sum(int(train.sizes[each]) for each in batch) for batch in plan)
-    need = int(_OVER * saved * points / few)
+    need = int(_OVER * saved * points / few / (training.team.number if how.shard else 1))
     copies = min(points // few, _COPIES) if seconds < _SHORT else 1
     more = seconds if copies < 2 else _step(training, shape, copies)[0]
     epoch = of_epoch(seconds, more, copies, len(plan), float(train.sizes.sum()) / few)

@@ -17,7 +17,7 @@ from .elements import TOKEN, count_of
 from .inputs import Inputs
 from .loop import Schedule
 from .models import MODELS
-from .scenes import AXES, MANY, grid_of
+from .scenes import AXES, CELLS, MANY, grid_of
 from .tasks import TASKS, Task
 
 _LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
@@ -147,8 +147,12 @@ def scene_of(
     given: tuple[str | None, float | None, float | None],
     features: Any,
     graph: str | None,
+    whole: bool,
 ) -> tuple[Inputs, dict[str, Any]]:
-    """The inputs of scenes, whose axis up, cells and blocks are ``given`` or chosen, and options of their model."""
+    """The inputs of scenes, whose axis up, cells and blocks are ``given`` or chosen, and options of their model.
+
+    ``whole`` ones are not cut into blocks unless these are given.
+    """
     up, grid, block = given
     clouds = task.name == "segment" and "face" not in shapes[0]
     large = clouds and float(shapes.sizes.double().mean()) >= MANY
@@ -163,6 +167,7 @@ def scene_of(
         return (inputs if up == "none" else replace(inputs, upward=up)), deep if name == "mesh-unet" else {}
     axis = "" if up == "none" else up
     side = positive(grid, "grid") if grid else grid_of(shapes, numbers)
+    block = CELLS * side if whole and block is None else block
     scene = replace(inputs, upward=axis, grid=side, block=float(block or 0))
     if name == "perceptron":
         return scene, {}

@@ -44,5 +44,6 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
     normals = read.normals if name == "forest" and read.normals != "none" else usual
     kept = {name: getattr(read, name) for name in ("scale", "sample", "elements", "upward", "grid", "block")}
     inputs = Inputs(tuple(dict.fromkeys(words)), normals, **kept)
-    new = replace(beside, model=name, start="", options={}, inputs=inputs, augment=preset.augment)
+    how = replace(run.schedule, shard=False)
+    new = replace(beside, model=name, start="", options={}, inputs=inputs, augment=preset.augment, schedule=how)
     return replace(new, features=prepared(new, shapes, [0])[0].x.shape[1])

@@ -31,7 +31,7 @@ class OnCells(nn.Module):
         """Answers for points (N, out), or for B shapes (B, out)."""
         _, finest, *others = shape.levels
         assert finest.down is not None
-        cells = Hierarchy((replace(finest, down=None, up=None), *others), shape.num_clouds)
+        cells = replace(shape, levels=(replace(finest, down=None, up=None), *others))
         y = self.model(pool(x, finest.down, "mean"), cells)
         return y if self.readout == "shape" or finest.up is None else pool(y, finest.up, "mean")
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ..arguments import number, positive, text, whole
+from ..arguments import flag, number, positive, text, whole
 from ..convert.files._replace import save_page
+from ..distributed.exchange import Processes
 from ..distributed.norms import SyncedNorm, sync_batch_norms
 from ..errors import OptionError
 from ..shapes.batches import mixed
@@ -27,7 +28,7 @@ from .checkpoint import fill, part, prefixed, save_state
 from .data import Prepared, joined
 from .schema import written
 from .tasks import Task
-from .team import Team
+from .team import Team, own_points
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Schedule:
         seconds: Between two states on the disk inside an epoch; there is one at its end, too.
         device: Where the model is.
         amp: Steps in bfloat16 where torch's autocast has it; parameters, losses and validation stay in float32.
+        shard: True to share the points of every batch among processes, in place of its shapes.
         average: Decay of an exponential average of the parameters, which is validated and kept; 0 for none, 0.99 for
             some 100 steps.
     """
@@ -59,6 +61,7 @@ class Schedule:
     seconds: float = 30.0
     device: str = "cpu"
     amp: bool = False
+    shard: bool = False
     average: float = 0.0
 
     def __post_init__(self) -> None:
@@ -70,6 +73,7 @@ class Schedule:
             number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
         number(self.average, "average", "a number in [0, 1)", lambda x: 0 <= x < 1)
         text(self.device, "device")
+        flag(self.shard, "shard")
 
     def rate(self, done: float) -> float:
         """Of the part of all steps that are done."""
@@ -109,8 +113,9 @@ class Training:
         how = self.schedule
         self.model.to(how.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), how.lr, weight_decay=how.weight_decay, fused=True)
+        self.share = (0, 1) if how.shard else (self.team.processes.rank, self.team.number)
         self.batches = self.train.batches(
-            how.points, shuffle=True, seed=how.seed, workers=how.workers, share=self.team.share
+            how.points, shuffle=True, seed=how.seed, workers=how.workers, share=self.share
         )
         average = get_ema_multi_avg_fn(how.average)
         self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True) if how.average else None
@@ -181,7 +186,7 @@ class Training:
         return epochs >= self.schedule.epochs or (0 < patience <= epochs - best)
 
     def _step(self, batch: Any, epoch: int, position: int, done: float, shapes: int) -> float:
-        how, (process, processes) = self.schedule, self.team.share
+        how, process = self.schedule, self.share[0]
         counts = process < shapes  # else a batch of fewer shapes than processes, and this is a copy of one of them
         for module in self.model.train().modules():
             if isinstance(module, SyncedNorm):
@@ -194,10 +199,13 @@ class Training:
             x, levels, y = joined(batch, how.device)
             if x.is_cuda:
                 torch.cuda.manual_seed(seed)
+            if how.shard and self.team.number > 1:
+                levels, points, own = own_points(levels, self.task.readout)
+                x, y = points.scatter(x), own.scatter(y)  # type: ignore[arg-type]
             with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
                 output = self.model(x, levels)
-            loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
-            if processes == 1:
+            loss = self.task.loss(output.to(x.dtype), y) if len(output) else output.sum()  # type: ignore[arg-type]
+            if self.team.number == 1:
                 loss.backward()
             else:
                 mass = self.task.mass(y, loss) * counts  # type: ignore[arg-type]
@@ -242,7 +250,11 @@ def answers_of(
     total = 0.0
     for batch in data.batches(how.points):
         x, levels, y = joined(batch, how.device)
-        output = model(x, levels)
+        if how.shard and Processes().number > 1:
+            levels, points, own = own_points(levels, task.readout)
+            output = own.gather(model(points.scatter(x), levels))
+        else:
+            output = model(x, levels)
         if loss and y is not None:
             total += float(task.loss(output.cpu().double(), y.cpu())) * batch.num_graphs
         made = task.answers(output.cpu())

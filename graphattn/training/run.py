@@ -172,12 +172,13 @@ class Run:
             raise LoaderError(f"{name}: expected what graphattn train writes: {error}. Try: {fix}.") from None
 
     def here(self) -> "Run":
-        """To be measured: on the CPU, where the device that it was trained on is not here."""
+        """To be measured in one process: on the CPU, where the device that it was trained on is not here."""
+        how = replace(self.schedule, shard=False)
         try:
-            device(self.schedule.device)
+            device(how.device)
         except OptionError:
-            return replace(self, schedule=replace(self.schedule, device="cpu"))
-        return self
+            how = replace(how, device="cpu")
+        return replace(self, schedule=how)
 
     def new_model(self) -> nn.Module:
         """With parameters drawn by the seed."""

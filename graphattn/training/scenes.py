@@ -26,7 +26,7 @@ _THIN = 8192  # points that a scan is thinned to, if 3 spacings are enough for t
 _LARGE = 1 << 15  # points of a thinned scan from which it is cut
 _MARGIN = 0.125  # of a block's side, on each side, that it shares with the next ones
 _FEW = 32  # points that a block has at least
-_CELLS = 1 << 30  # of a scan from end to end
+CELLS = 1 << 30  # of a scan from end to end
 _WINDOW = 21  # cells of the ground: what is narrower stands on it
 
 
@@ -54,9 +54,9 @@ class Scenes:
             shape, name = folder[number], folder.name(number)
             pos = _checked(shape, name)
             wide = float((pos.amax(0) - pos.amin(0)).max())
-            if wide > _CELLS * inputs.grid:
+            if wide > CELLS * inputs.grid:
                 fix = "a file without the points that lie far away, or a larger grid"
-                raise LoaderError(f"{name}: expected at most {_CELLS:,} cells in a row, got {wide:g} long. Try: {fix}.")
+                raise LoaderError(f"{name}: expected at most {CELLS:,} cells in a row, got {wide:g} long. Try: {fix}.")
             sample = grid_sample(pos + shift * inputs.grid, inputs.grid)
             kept = sample.kept
             if len(kept) < 2:

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from ..distributed.exchange import Processes
 from ..distributed.fingerprint import hashed
+from ..distributed.shards import Shard, shard
 from ..errors import GraphAttnError, ProcessError
+from ..graphs import Hierarchy
 from ..versions import VERSION
 
 
@@ -23,13 +25,11 @@ class Team:
         processes: Their group.
         first: True in the process that writes and speaks.
         number: How many they are.
-        share: This process, and the number of all.
     """
 
     def __init__(self) -> None:
         self.processes = Processes()
         self.first, self.number = self.processes.rank == 0, self.processes.number
-        self.share = self.processes.rank, self.number
 
     def first_does(self, act: Callable[[], object], unless: Path | None = None) -> None:
         """Let the first process do what one must do, unless a file is there; all go on after it.
@@ -84,6 +84,15 @@ class Team:
         for p, grad in zip(params, parts, strict=True):
             p.grad = (grad / mass).view_as(p).to(p.dtype)
         return total / mass
+
+
+def own_points(shape: Hierarchy, readout: str) -> tuple[Hierarchy, Shard, Shard]:
+    """This process's points of some shapes, and what scatters features of points and answers of a model."""
+    shape = shard(shape, partition="rcb")
+    finest, *coarser = shape.levels
+    points: Any = finest.graphs[0] if finest.graphs else coarser[0].up
+    answers: Any = points if readout == "node" else shape.clouds
+    return shape, points, answers
 
 
 @contextmanager

@@ -57,7 +57,8 @@ def train(
 ) -> Evaluation:
     """Train on a folder of shapes and measure on those held out; everything is written into ``out``.
 
-    Under ``torchrun`` every process computes on its shapes of each batch, and the first one writes and tells.
+    Under ``torchrun`` every process computes on its shapes of each batch, or with ``shard`` on its points, and the
+    first one writes and tells.
 
     Args:
         folder: As :class:`graphattn.shapes.ShapeFolder` reads it.
@@ -84,7 +85,8 @@ def train(
         grid: Side of the cells that scenes are thinned to, a point for each, in the units of the files; 0 for none.
             By default some three times the distance of neighbouring points. All points are predicted as their cells.
         block: Side of the overlapping blocks that scenes are cut into, in the units of the files; by default those of
-            some 8,192 points where a thinned scan has more than 32,768. Answers are averaged where blocks overlap.
+            some 8,192 points where a thinned scan has more than 32,768, or none with ``shard``. Answers are averaged
+            where blocks overlap.
         elements: What a token of a mesh is for the model "mesh": "vertices", "faces" or "edges"; by default what has
             labels. Those of faces are the property ``label`` of a .ply's faces; of edges (in the order of
             :func:`graphattn.graphs.mesh_edge_ends`) and of faces also ``y`` of a .npz.
@@ -101,7 +103,7 @@ def train(
         on_epoch: Called with the line of the log at the end of every epoch of the model and of its controls: ``phase``,
             ``epoch``, ``loss``, ``val_loss``, ``val_miou``, ... The folder has them in ``metrics.csv``, too.
         **schedule: More fields of :class:`Schedule`: ``points`` of a batch, ``lr``, ``patience``, ``amp``, ``average``,
-            ``device``, ...
+            ``device``, ``shard``, ...
 
     Returns:
         The scores on the held-out part; on the validation part, or all shapes, where there is none.
@@ -140,8 +142,12 @@ def train(
     usual = "mesh" if elements or tokens else "mesh-unet" if numbers else "unet"
     name = one_of(usual if model is None else model, "model", tuple(MODELS))
     inputs = inputs_of(name, learned, shapes, features, graph, sample, tokens)
-    inputs, usual_options = scene_of(name, learned, shapes, known["train"], inputs, (up, grid, block), features, graph)
+    inputs, usual_options = scene_of(
+        name, learned, shapes, known["train"], inputs, (up, grid, block), features, graph, bool(schedule.get("shard"))
+    )
     augment = tuple(augment_of(MODELS[name].augment, inputs) if augment is None else augment)
+    if schedule.get("shard") and name in ("perceptron", "pct", "forest"):
+        raise OptionError(f"shard is for models that read neighbours alone, got model={name!r}")
     for word in augment:
         one_of(word, "augment", (*RIGID, *OTHERS))
     if "drop" in augment and tokens:

@@ -6,11 +6,12 @@ import random
 import pytest
 import ranks
 import torch
-from shape_folders import labelled_points, two_classes
+from shape_folders import labelled_points, measured_meshes, two_classes
 
 import graphattn as ga
 from graphattn.distributed.exchange import Processes
-from graphattn.errors import ProcessError
+from graphattn.errors import OptionError, ProcessError
+from graphattn.training.models import MODELS
 from graphattn.training.team import Team
 
 HOW = {
@@ -50,11 +51,12 @@ def contents(run):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shard", [False, True])
 @pytest.mark.parametrize(("made", "levels"), [(two_classes, 2), (labelled_points, 3)])
-def test_three_processes_learn_what_one_does(made, levels, tmp_path):
+def test_three_processes_learn_what_one_does(made, levels, shard, tmp_path):
     folder, small = made(tmp_path / "shapes"), HOW["model_options"] | {"widths": [8] * levels}
     ga.training.train(folder, tmp_path / "one", **HOW | {"model_options": small})
-    (printed,) = trained(folder, (3, tmp_path / "three"), model_options=small)
+    (printed,) = trained(folder, (3, tmp_path / "three"), model_options=small, shard=shard)
     assert all(len(of_rank) == 1 + (rank == 0) for rank, of_rank in enumerate(printed)), printed
     one, three = lines(tmp_path / "one"), lines(tmp_path / "three")
     assert len(one) == len(three) == 3
@@ -117,6 +119,25 @@ def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
     assert torch.allclose(model[0].weight.grad, wanted, atol=1e-6)
     assert wanted.abs().max() > 0.1
     assert float(total) == pytest.approx(float(((model(x).sum(1) - y) ** 2).mean().detach()), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", sorted(set(MODELS) - {"pct", "perceptron", "forest", "stratified-transformer", "swin3d"})
+)
+def test_a_model_learns_from_points_that_processes_share(name, tmp_path):
+    mesh = name.startswith("mesh")
+    folder = (measured_meshes if mesh else labelled_points)(tmp_path / "shapes")
+    how = {"model": name, "model_options": {}, "epochs": 1, "control": [], "points": 400}
+    ga.training.train(folder, tmp_path / "one", **HOW | how)
+    (printed,) = trained(folder, (2, tmp_path / "two"), **how, shard=True)
+    (one,), (two,) = lines(tmp_path / "one"), lines(tmp_path / "two")
+    assert (one["loss"], one["val_loss"]) == pytest.approx((two["loss"], two["val_loss"]), rel=1e-3), printed
+
+
+def test_a_model_that_reads_whole_clouds_takes_no_points_of_its_own(tmp_path):
+    with pytest.raises(OptionError, match="shard is for models that read neighbours alone, got model='pct'"):
+        ga.training.train(labelled_points(tmp_path / "shapes"), tmp_path / "run", model="pct", shard=True)
 
 
 def test_processes_of_other_files_are_refused(monkeypatch):
