@@ -25,6 +25,7 @@ class Halo:
 
     Attributes:
         local: The edges; columns are own sources, then received ones.
+        sources: The number in the whole graph of the source of each column.
         edges: Their numbers in the whole graph, ascending.
     """
 
@@ -47,6 +48,7 @@ class Halo:
             wanted, sent = processes.ids(away, received)
             self.exchange = Asked(processes, place[wanted], sent, received, mine)
         place[away] = mine + torch.arange(away.numel())
+        self.sources = torch.cat((torch.nonzero(part == processes.rank).flatten(), away))
         columns = mine + away.numel()
         self.edges, self.local = local_edges(own, place[own.source], columns, device)
         self.local.agreed = processes.first

@@ -11,19 +11,22 @@ from ..backends.request import Inputs
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.sort import offsets, rows_of
+from ..kernels.row_work import Degrees, part_of
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout, by_target, rows_in_order
 
 
 class OwnEdges(NamedTuple):
     """The edges into own targets: ``ptr`` int64 (T_p + 1,); ``source`` and ``edge``, int64 (E_p,), numbers in the whole
-    graph, by target and then by source. Edges of a rule are counted here, until ``number`` asks for the degrees of all.
+    graph, by target and then by source. Edges of a rule are counted here, until ``number`` asks for the degrees of all;
+    ``degrees`` are those of the whole graph.
     """
 
     ptr: Tensor
     source: Tensor
     edge: Tensor
     number: Callable[[Tensor], Tensor] | None = None
+    degrees: Degrees | None = None
 
     def numbered(self) -> "OwnEdges":
         """The same with numbers in the whole graph."""
@@ -61,6 +64,8 @@ def local_edges(own: OwnEdges, column: Tensor, columns: int, device: torch.devic
     edges, order = torch.sort(own.edge)
     layout = EdgeLayout(own.ptr, column, torch.argsort(order), torch.arange(own.ptr.numel() - 1))
     local = EdgeTensors.of(layout, columns, device)
+    if own.degrees is not None:
+        part_of(own.degrees, local._by_target[0])
     name, number = own.edge.to(device, local._by_target[2].dtype), own.number
     local._named = lambda: name if number is None else number(name)
     return edges, local

@@ -10,8 +10,10 @@ from ..backends.request import Inputs, Outputs
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph
+from ..graph.listed import listed
 from ..graph.sort import rows_of
 from ..graphs import Hierarchy
+from ..kernels.row_work import Degrees
 from ..plans.edge_tensors import EdgeTensors
 from .exchange import Every, Processes, along
 from .files import EdgeFiles, refuse_listed
@@ -132,7 +134,8 @@ def shard(  # type: ignore[misc]  # options have names
     is_away = parts[1][own.source] != processes.rank
     targets, sources = (torch.bincount(part.long(), minlength=P) for part in parts)
     mine = own.source.numel(), away.numel(), torch.unique(rows_of(own.ptr)[is_away]).numel()
-    told = [*torch.tensor(processes.told(mine)).unbind(1)]
+    *told, rows_of_all, widest, few = torch.tensor(processes.told((*mine, *Degrees.of(own.ptr.diff())))).unbind(1)
+    own = own._replace(degrees=Degrees(int(rows_of_all.sum()), int(widest.max()), int(few.sum())))
     if plan == "queries" or graph.num_targets < graph.num_sources:
         told += asked_of(processes, own, parts[1][own.source].long())
     counts = Counts(targets, sources, *told)
@@ -178,13 +181,14 @@ class Shard(EdgeTensors):
             device = graph.device if isinstance(graph, AttentionGraph) else torch.device("cpu")
             read = None if report.plan in ("gather", "stream") else away
             halo = Halo(processes, parts[1], own, read, self._every[1], device, overlap and report.plan == "halo")
-            self._edges, self._number, self._plan = halo.edges, own.number, halo
+            self._edges, self._number, self._plan, self._sources = halo.edges, own.number, halo, halo.sources
             if report.plan == "stream":
                 self._plan = Stream(halo.local, processes, self._every[1], own, halo.edges, parts[1])
             if report.plan == "queries":
                 place = self._every[1].place_in_part(parts[1])
                 self._plan = Queries(halo, processes, own, parts[1], place, self.num_sources)
         self._by_target, self._by_source = self._plan.local._by_target, self._plan.local._by_source
+        self._grid = graph.edges.grid if isinstance(graph, AttentionGraph) else ()
 
     @property
     def num_targets(self) -> int:
@@ -208,6 +212,20 @@ class Shard(EdgeTensors):
     def positions(self) -> tuple[Tensor, Tensor]:
         """The numbers of own targets and of own sources in the whole graph."""
         return self.owned.to(self.device), self.owned_sources.to(self.device)
+
+    @property
+    def of_whole(self) -> AttentionGraph:
+        """Its edges, in their order, between the nodes of the whole graph, as biases of numbers of nodes read them."""
+        if "of_whole" not in self._memo:
+            local, sizes = self._plan.local, (every.by_owner.numel() for every in self._every)
+            target, source = local.target, local.source
+            if not isinstance(self._plan, Heads):
+                target, source = self.owned.to(self.device)[target], self._sources.to(self.device)[source]
+            edges = listed(target, source, *sizes)
+            edges.grid = self._grid
+            self._memo["of_whole"] = AttentionGraph(edges, "Shard", self.device)
+        whole: AttentionGraph = self._memo["of_whole"]
+        return whole
 
     def _listed(self) -> EdgeTensors:
         return self._plan.local
@@ -243,6 +261,10 @@ class Shard(EdgeTensors):
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
         return self._plan.ends(of_sources, of_targets)
+
+    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+        """The rows of own targets among those that edges index."""
+        return x.index_select(dim, self.owned.to(x.device)) if isinstance(self._plan, Heads) else x
 
     def _check(self, name: str, x: Tensor, dim: int, size: int, of: str) -> None:
         if x.dim() == 0 or not -x.dim() <= dim < x.dim() or x.shape[dim] != size:
@@ -298,11 +320,19 @@ class HeadShards(Shard):
     @property
     def edges(self) -> Tensor:
         """Refused, as :meth:`ends`."""
-        return self.ends(self.owned, self.owned)[0]
+        raise self._refused()
+
+    @property
+    def of_whole(self) -> AttentionGraph:
+        """Refused, as :meth:`ends`."""
+        raise self._refused()
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Refused: each graph has its own edges."""
-        raise BackendError("edges of a PerHead are of each graph; take those of one:", ["shard.shards[0]"])
+        raise self._refused()
+
+    def _refused(self) -> BackendError:
+        return BackendError("edges of a PerHead are of each graph; take those of one:", ["shard.shards[0]"])
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.shards))

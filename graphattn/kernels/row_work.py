@@ -38,6 +38,19 @@ class Schedule(NamedTuple):
     hubs: Hubs | None
 
 
+class Degrees(NamedTuple):
+    """What of a layout's degrees sets how its rows are cut."""
+
+    rows: int
+    widest: int
+    few: int  # rows of at most SHORT edges
+
+    @classmethod
+    def of(cls, degree: Tensor) -> "Degrees":
+        """Of the degrees (T,) of all rows."""
+        return cls(degree.numel(), int(degree.max()) if degree.numel() else 0, int((degree <= SHORT).sum()))
+
+
 def heads_at_once(heads: int, *widths: int, numbers: int = NUMBERS) -> int:
     """The number of heads per program, a power of two, given the widths of a head's rows."""
     most = max(_power(max(1, width)) for width in widths)
@@ -50,6 +63,23 @@ def _power(size: int) -> int:
 
 
 _made: dict[tuple[Any, ...], tuple[StorageWeakRef, Schedule]] = {}
+_wholes: dict[tuple[Any, ...], tuple[StorageWeakRef, Degrees]] = {}
+
+
+def part_of(degrees: Degrees, ptr: Tensor) -> None:
+    """Let some rows be cut as in the whole layout that they are part of, so that their sums are the same bits."""
+    _live(_wholes)[_key(ptr)] = StorageWeakRef(ptr.untyped_storage()), degrees
+
+
+def _key(ptr: Tensor) -> tuple[Any, ...]:
+    return ptr.untyped_storage()._cdata, ptr.storage_offset(), ptr.numel()
+
+
+def _live(held: dict[Any, tuple[StorageWeakRef, Any]]) -> dict[Any, tuple[StorageWeakRef, Any]]:
+    """The dict without the entries whose memory is gone."""
+    for old in [key for key, (memory, _) in held.items() if memory.expired()]:
+        held.pop(old, None)
+    return held
 
 
 def schedule(ptr: Tensor, order: Tensor) -> Schedule:
@@ -57,23 +87,21 @@ def schedule(ptr: Tensor, order: Tensor) -> Schedule:
 
     Only the first call waits for the device, to learn the lengths of the rows.
     """
-    memory = ptr.untyped_storage()
-    key = (memory._cdata, ptr.storage_offset(), ptr.numel(), order.data_ptr(), PIECE)
+    key = (*_key(ptr), order.data_ptr(), PIECE)
     if key not in _made:
-        for old in [k for k, (held, _) in _made.items() if held.expired()]:
-            _made.pop(old, None)
-        _made[key] = StorageWeakRef(memory), _schedule(ptr, order)
+        held = StorageWeakRef(ptr.untyped_storage())
+        _live(_made)[key] = held, _schedule(ptr, order, _live(_wholes).get(_key(ptr), (held, None))[1])
     return _made[key][1]
 
 
-def _schedule(ptr: Tensor, order: Tensor) -> Schedule:
+def _schedule(ptr: Tensor, order: Tensor, degrees: Degrees | None) -> Schedule:
     degree = ptr.diff()
     if degree.numel() == 0:
         return Schedule((), None)
-    widest, few = int(degree.max()), int((degree <= SHORT).sum())
+    rows, widest, few = degrees or Degrees.of(degree)
     piece = max(PIECE, 1 << math.isqrt(max(0, widest - 1)).bit_length())
-    if widest <= piece and not 0.25 < few / degree.numel() < 1:  # one launch for all
-        block = SHORT if few == degree.numel() else LONG
+    if widest <= piece and not 0.25 < few / rows < 1:  # one launch for all
+        block = SHORT if few == rows else LONG
         return Schedule((Work(block, order, ptr[:-1], ptr[1:]),), None)
     short, hub = degree <= SHORT, degree > piece
     parts = ((SHORT, short), (LONG, ~short & ~hub))

@@ -15,7 +15,7 @@ from ..nn.arguments import check_input
 from ..nn.feed_forward import Activation, plain_activation
 from .example import example, tokens
 from .stacks import Encoder, ScoreBias
-from .tokens import check_tokens
+from .tokens import check_tokens, positions_of
 
 
 @example(lambda new, p: new(11, 8, 2, 1, max_len=9, masked_head=True, pooler=False, dropout=p), tokens(7))
@@ -114,6 +114,10 @@ class BERT(nn.Module):
             ShapeError: If tokens or types are not integers, or do not fit the graph.
             PositionIndexError: If one is outside its table.
         """
+        if positions is None:
+            positions = positions_of(graph, range(0), tokens)
+            if positions is not None and self.position.padding_idx is not None:
+                raise OptionError("positions must be passed with a shard, as they count the tokens of all processes")
         x = self.embedded(tokens, types, positions)
         given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
         if self.stack.encodes_positions(score_bias):

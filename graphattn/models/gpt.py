@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..arguments import check_flags, probability, width
@@ -14,7 +13,7 @@ from ..nn import ALiBi, KeyValueCache, LearnedPosition, Rotary
 from ..nn.cache import tokens_held
 from .example import example, tokens
 from .stacks import Encoder, ScoreBias
-from .tokens import check_tokens
+from .tokens import check_tokens, positions_of
 
 
 @example(lambda new, p: new(11, 8, 2, 1, score_bias=ALiBi(2), dropout=p), tokens(7))
@@ -130,10 +129,11 @@ class GPT(nn.Module):
         x = self.embedding(tokens)
         bias = self.score_bias if score_bias is None else score_bias
         of_layers = positions if self.position is None or self.stack.encodes_positions(bias) else None
-        if positions is None and caches is not None:
-            past = tokens_held(caches, self.num_layers)
-            positions = torch.arange(past, past + tokens.shape[-1], device=tokens.device)
-            of_layers = positions if self.is_rotary else None
+        if positions is None:
+            past = 0 if caches is None else tokens_held(caches, self.num_layers)
+            every = positions_of(graph, range(past), tokens)
+            positions = every if every is None else every[past:]
+            of_layers = positions if self.is_rotary and caches is not None else None
         if self.position is not None:
             x = self.position(x, positions)
         x = self.stack(

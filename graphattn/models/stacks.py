@@ -17,7 +17,7 @@ from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import AllOrNone, tokens_held
 from ..nn.loaders import refuse_other
 from ..plans.edge_tensors import EdgeTensors
-from .tokens import check_lengths, memory_up_to, padding_bias
+from .tokens import check_lengths, memory_up_to, padding_bias, positions_of
 
 ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | nn.ModuleList | nn.ParameterList | None
 """Biases of the edges of every layer's graph; or a module that makes them of a graph, such as
@@ -99,7 +99,7 @@ class _Stack(nn.Module):
         first: Any = self.layers[0]
         first.check(x)
         if lengths is not None:
-            check_lengths(lengths, x[..., 0])
+            check_lengths(lengths, x[..., 0], graph)
             if caches is not None:
                 raise OptionError(
                     "lengths exclude caches, whose later tokens would read the keys of padding; continue examples "
@@ -162,7 +162,8 @@ def _biased(
         function(score_bias, "score_bias", "graph")
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), len(past))
     if callable(score_bias) and past.stop:
-        nodes = torch.arange(past.start, past.stop + x.shape[-2], device=x.device)
+        nodes = positions_of(graph, past, x[..., 0])
+        assert nodes is not None
         score_bias = score_bias(graph, (nodes[len(past) :], nodes))
     elif callable(score_bias):
         score_bias = score_bias(graph) if positions is None else score_bias(graph, positions)

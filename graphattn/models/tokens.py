@@ -6,18 +6,21 @@ import torch
 from torch import Tensor
 
 from ..arguments import outside, shown
-from ..errors import PositionIndexError, ShapeError
+from ..errors import OptionError, PositionIndexError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.chosen import Chosen
 from ..graph.pattern import sized
 from ..kernels.modes import can_read_values
 from ..nn import KeyValueCache
+from ..nn.biases.constant import in_whole
 from ..nn.blocks import EVERY, Graph
+from ..plans.edge_tensors import EdgeTensors
 
 
-def check_lengths(lengths: Any, source: Tensor) -> None:
-    """Refuse anything but a number of valid tokens for each sequence (..., S)."""
+def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
+    """Refuse anything but a number of valid tokens for each sequence (..., S), of which a shard has a part."""
     longest, wanted = source.shape[-1], tuple(source.shape[:-1])
+    longest = in_whole(graph).num_sources if isinstance(graph, EdgeTensors) else longest
     wrong = not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool
     if wrong or tuple(lengths.shape) != wanted:
         raise ShapeError(f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {shown(lengths)}")
@@ -37,11 +40,23 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
-    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead | Chosen) else graph
+    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
     if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
         raise ShapeError(f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}")
     padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
     return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
+
+
+def positions_of(graph: Any, past: range, x: Tensor) -> Tensor | None:
+    """Positions of cached tokens and of ``x`` (..., N), where they do not count from 0: ``past`` are cached, or a shard
+    has some of the nodes; else None.
+    """
+    of_shard = graph.positions if isinstance(graph, EdgeTensors) else None
+    if of_shard is not None and past.start:
+        raise OptionError("positions must be passed to a shard whose cache has dropped tokens")
+    if of_shard is not None:
+        return of_shard[1].to(x.device)  # new tokens are the last sources
+    return torch.arange(past.start, past.stop + x.shape[-1], device=x.device) if past.stop else None
 
 
 def memory_up_to(

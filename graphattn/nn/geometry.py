@@ -8,16 +8,13 @@ from torch import Tensor
 
 from ..arguments import floats, one_of, several
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, Chosen, PerHead
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..kernels.modes import can_read_values
 from ..plans.edge_tensors import EdgeTensors
-from .biases.constant import need_graph, own_targets, sources, targets
-
-Graph = AttentionGraph | PerHead | Chosen
+from .biases.constant import Graph, need_graph, sources, targets
 
 
-def relative_positions(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+def relative_positions(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
     r"""The position of the target of each edge relative to its source, :math:`p_t - p_s`.
 
     The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's ``PointPairFeatures``.
@@ -46,7 +43,7 @@ _OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
 
 def edge_geometry(
-    graph: Graph | EdgeTensors,
+    graph: Graph,
     pos: Tensor,
     queries: Tensor | None = None,
     *,
@@ -118,7 +115,7 @@ def edge_geometry(
     return torch.cat([made[word]() for word in features], -1)
 
 
-def local_frames(graph: Graph | EdgeTensors, pos: Tensor, normals: Tensor, queries: Tensor | None = None) -> Tensor:
+def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | None = None) -> Tensor:
     """An orthonormal frame at each target, equivariant to rotations: the normal, a tangent and their product.
 
     The tangent points to the mean direction of the target's sources, weighed by the cube of their distance. If that is
@@ -138,9 +135,9 @@ def local_frames(graph: Graph | EdgeTensors, pos: Tensor, normals: Tensor, queri
         raise ShapeError(
             f"normals must have shape ({graph.num_targets}, 3), and pos 3 axes; got {tuple(normals.shape)}"
         )
-    target, size = own_targets(graph, d.device), graph.num_targets
-    pull = scatter_sum(d * length_of(d) ** 2, target, size, 0)
-    least = torch.finfo(d.dtype).eps ** 0.5 * scatter_sum(length_of(d) ** 3, target, size, 0)
+    target, size = targets(graph, d.device), num_ends(graph)
+    pull = own_rows(graph, scatter_sum(d * length_of(d) ** 2, target, size, 0))
+    least = torch.finfo(d.dtype).eps ** 0.5 * own_rows(graph, scatter_sum(length_of(d) ** 3, target, size, 0))
     along = pull - (pull * normals).sum(-1, keepdim=True) * normals
     axis = torch.nn.functional.one_hot(normals.detach().abs().argmin(-1), 3).to(d.dtype)
     other = axis - (axis * normals).sum(-1, keepdim=True) * normals
@@ -148,7 +145,7 @@ def local_frames(graph: Graph | EdgeTensors, pos: Tensor, normals: Tensor, queri
     return torch.stack((tangent, torch.linalg.cross(normals, tangent), normals), -2)
 
 
-def local_pca(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Normals of the targets from their sources, without a sign, and the spread of the sources.
 
     Args:
@@ -162,10 +159,11 @@ def local_pca(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = 
         Hoppe et al. 1992, section 3.1.
     """
     d = -relative_positions(graph, pos, queries).double()
-    target, size = own_targets(graph, d.device), graph.num_targets
+    target, size = targets(graph, d.device), num_ends(graph)
     count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
     spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
     covariance = scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
+    covariance = own_rows(graph, covariance, 0)
     values, vectors = torch.linalg.eigh(covariance)
     values = values.clamp(min=0)
     total = values.sum(-1, keepdim=True)
@@ -173,9 +171,7 @@ def local_pca(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = 
     return vectors[..., 0].to(pos.dtype), relative.to(pos.dtype)
 
 
-def _ends(
-    graph: Graph | EdgeTensors, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str
-) -> tuple[Tensor, ...]:
+def _ends(graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str) -> tuple[Tensor, ...]:
     """The rows of the two ends of each edge, (..., E, d)."""
     if not isinstance(graph, EdgeTensors):
         need_graph(graph)
@@ -189,9 +185,20 @@ def _ends(
     if both[0].shape[-1] != both[1].shape[-1] or both[0].device != both[1].device:
         got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in both)
         raise ShapeError(f"{names[0]} and {names[1]} must have the same axes on one device, got {got}")
-    index = sources(graph, both[0].device), targets(graph, both[0].device)
+    device = both[0].device
     both = graph.ends(*both) if isinstance(graph, EdgeTensors) else both
+    index = sources(graph, device), targets(graph, device)
     return tuple(rows_of(x, i) for x, i in zip(both, index, strict=True))
+
+
+def num_ends(graph: Graph) -> int:
+    """The number of rows that targets of edges index: T, but all targets of a shard by heads."""
+    return graph.edge_targets if isinstance(graph, EdgeTensors) else graph.num_targets
+
+
+def own_rows(graph: Graph, x: Tensor, dim: int = 0) -> Tensor:
+    """Those of a process's own targets."""
+    return graph.of_own(x, dim) if isinstance(graph, EdgeTensors) else x
 
 
 def rows_of(x: Tensor, index: Tensor) -> Tensor:
@@ -251,9 +258,9 @@ def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
     return torch.cat((-_dot(of_sources, along), _dot(of_targets, along)), -1)
 
 
-def _in_frames(
-    graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor
-) -> Tensor:
+def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor) -> Tensor:
     assert normals is not None
-    frames = local_frames(graph, pos, normals, queries)
-    return (rows_of(frames.flatten(-2), targets(graph, d.device)).unflatten(-1, (3, 3)) @ -d.unsqueeze(-1)).squeeze(-1)
+    frames = local_frames(graph, pos, normals, queries).flatten(-2)
+    if isinstance(graph, EdgeTensors):
+        frames = graph.ends(pos[..., :0], frames)[1]
+    return (rows_of(frames, targets(graph, d.device)).unflatten(-1, (3, 3)) @ -d.unsqueeze(-1)).squeeze(-1)

@@ -9,8 +9,11 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
+from ..graph.graph import need_graph
 from ..graph.limits import refuse_over
 from ..graphs.arguments import whole
+from ..plans.edge_tensors import EdgeTensors
+from .biases.constant import in_whole
 
 
 def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
@@ -45,7 +48,7 @@ def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
     return AddRandomWalkPE(walk_length, attr_name="pe")(data).pe
 
 
-def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph) -> Tensor:
+def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph | EdgeTensors) -> Tensor:
     r"""The probabilities that walks of 0, 1, ..., ``steps - 1`` steps lead from target to source, for each edge.
 
     .. math:: p_{ts} = (I, M, M^2, \dots, M^{K-1})_{ts}, \qquad M_{ts} = 1 / \mathrm{outdegree}(t) \text{ if } t \to s
@@ -53,7 +56,7 @@ def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph) -
     Args:
         along: A square graph without repeated edges, whose edges the walks follow: the data's.
         steps: K.
-        graph: The graph of attention, of the same nodes, such as ``ga.graphs.full(N)``.
+        graph: The graph of attention, of the same nodes, such as ``ga.graphs.full(N)``; or a shard of one.
 
     Returns:
         (E, K), float64, in the edge order of ``graph``: features of its edges, for layers with ``edge_dim=K``.
@@ -72,8 +75,7 @@ def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph) -
                 [0.0000, 0.0000, 0.5000]], dtype=torch.float64)
     """
     steps, data = whole(steps, "steps", 1), _data(along)
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
+    need_graph(graph := in_whole(graph), "relative_walk_pe")
     if (graph.num_targets, graph.num_sources) != (data.num_nodes,) * 2:
         sizes = (graph.num_targets, graph.num_sources)
         raise GraphError(f"graph must have the {data.num_nodes} nodes of along on both sides, got {sizes}")

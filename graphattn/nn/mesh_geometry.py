@@ -12,6 +12,8 @@ from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, need_graph
 from ..graphs.mesh.faces import Faces, checked_faces
 from ..kernels.edge_softmax import gather, scatter_sum
+from ..plans.edge_tensors import EdgeTensors
+from .biases.constant import in_whole
 from .geometry import angle_between, length_of
 
 
@@ -27,7 +29,7 @@ def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
     return torch.nn.functional.normalize(total, dim=-1)
 
 
-def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | None = None) -> Tensor:
+def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | EdgeTensors | None = None) -> Tensor:
     r"""Length, dihedral angle and cotangent weight of every edge of a triangle mesh.
 
     The dihedral angle is that between the normals of its two faces: 0 if they are flat, positive on a ridge, negative
@@ -38,7 +40,7 @@ def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | None 
         pos: (N, 3) positions of the vertices.
         faces: (F, 3) triangles; all counter-clockwise from outside, or ridges and valleys are exchanged.
         graph: A graph of the vertices whose edges are mesh edges, such as ``mesh_vertices(faces)``; self-loops may be
-            among them.
+            among them. Of a shard, its own edges, and positions and faces of the whole mesh.
     Returns:
         (M, 3), differentiable, in the order of :func:`graphattn.graphs.mesh_edge_ends`, which is that of the nodes of
         :func:`graphattn.graphs.mesh_edges`; with a graph (E, 3) in its edge order, zeros for self-loops.
@@ -157,9 +159,9 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
     return corner.new_zeros(len(ends), 1).index_copy(0, two, angle)
 
 
-def _along(graph: AttentionGraph, values: Tensor, ends: Tensor, size: int) -> Tensor:
+def _along(graph: AttentionGraph | EdgeTensors, values: Tensor, ends: Tensor, size: int) -> Tensor:
     """The row of each graph edge's mesh edge."""
-    need_graph(graph, "mesh_edge_geometry")
+    need_graph(graph := in_whole(graph), "mesh_edge_geometry")
     source, target = graph.edge_index.to(values.device)
     key, wanted = ends[:, 0] * size + ends[:, 1], torch.minimum(source, target) * size + torch.maximum(source, target)
     row = torch.searchsorted(key, wanted).clamp(max=max(0, len(key) - 1))

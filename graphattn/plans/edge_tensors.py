@@ -124,6 +124,11 @@ class EdgeTensors:
         """The numbers of targets and of sources in a larger graph, if these are some of its nodes."""
         return None
 
+    @property
+    def of_whole(self) -> AttentionGraph | None:
+        """The same edges, in their order, between the nodes of a larger graph, if they are some of its edges."""
+        return None
+
     def attend(self, run: Callable[..., Any], inputs: Any, weights: bool, lse: bool) -> Any:
         """The outputs of ``run(edges, inputs, weights, lse)``; a shard sends rows before it, or after."""
         return run(self, inputs, weights, lse)
@@ -135,6 +140,10 @@ class EdgeTensors:
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """The rows that :attr:`source` and :attr:`target` index, from those of the nodes."""
         return of_sources, of_targets
+
+    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+        """The rows of own targets among those that :attr:`target` indexes."""
+        return x
 
     def _listed(self) -> "EdgeTensors":
         return self

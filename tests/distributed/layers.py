@@ -14,6 +14,8 @@ import graphattn as ga
 from graphattn.distributed import EdgeFiles, knn_parts, mean, shard, sync_batch_norms
 from graphattn.distributed.paper import on_paper as paper
 from graphattn.errors import GraphAttnError
+from graphattn.kernels import row_work
+from graphattn.plans.grouped import by_target
 
 RANK, WORLD = dist.get_rank(), dist.get_world_size()
 N, C = 103, 24
@@ -96,6 +98,93 @@ def compare(name, plan, graph=GRAPH):
     told(f"{name}, {plan}", output=apart[0], loss=apart[1], gradient=apart[2], moved=moved)
 
 
+class Rows(nn.Module):
+    """Rows of own targets, ``function(module, graph, own, pos)``; ``own`` takes a tensor's rows of own nodes."""
+
+    def __init__(self, function, module=None, graph=GRAPH):
+        super().__init__()
+        self.function, self.module, self.graph = function, module, graph
+
+    def forward(self, where, own, pos):
+        return self.function(self.module, where, own, pos)
+
+
+def biased(function, module=None, graph=GRAPH):
+    """Attention whose scores are a bias (E, H or 1) alone, on values that are positions."""
+
+    def attend(module, where, own, pos):
+        nodes = pos.unsqueeze(1).expand(-1, 4, -1)
+        return ga.attention(nodes, nodes, nodes, where, score_bias=function(module, where, own, pos))
+
+    return Rows(attend, module, graph)
+
+
+NUMBERS = torch.arange(N).flip(0) * 3 % 31
+GRID, TOKENS = ga.graphs.grid_neighbourhood((8, 13), 3), torch.arange(N) * 7 % 11
+TORUS = ga.graphs.circulant(N, (1, 5, N - 1, N - 5))
+FACES = torch.stack((torch.arange(N), (torch.arange(N) + 1) % N, (torch.arange(N) + 5) % N), 1)
+OF_GRAPHS = {
+    "alibi": lambda: biased(lambda bias, g, own, pos: bias(g), ga.nn.ALiBi(4)),
+    "t5": lambda: biased(lambda bias, g, own, pos: bias(g), ga.nn.T5Bias(4)),
+    "alibi of positions": lambda: biased(lambda bias, g, own, pos: bias(g, own(NUMBERS)), ga.nn.ALiBi(4)),
+    "swin": lambda: biased(lambda bias, g, own, pos: bias(g), ga.nn.SwinBias((3, 3), 4), GRID),
+    "swin v2": lambda: biased(lambda bias, g, own, pos: bias(g, (8, 13)), ga.nn.SwinV2Bias((3, 3), 4), GRID),
+    "shortest paths": lambda: biased(lambda bias, g, own, pos: bias(g, TORUS), ga.nn.ShortestPathBias(4)),
+    "edge table": lambda: biased(
+        lambda bias, g, own, pos: bias(g, getattr(g, "of_whole", g).source % 3), ga.nn.EdgeTable(3, 4)
+    ),
+    "offsets": lambda: biased(lambda bias, g, own, pos: bias(g, pos), ga.nn.OffsetBias(4)),
+    "contextual": lambda: biased(
+        lambda bias, g, own, pos: bias(g, *[own(X[:, 4:20]).unflatten(1, (4, 4))] * 2, pos),
+        ga.nn.ContextualTable(4, 4, 5, step=0.1),
+    ),
+    "walks": lambda: biased(lambda _, g, own, pos: ga.nn.relative_walk_pe(TORUS, 4, g)),
+    "geometry": lambda: biased(
+        lambda _, g, own, pos: ga.nn.edge_geometry(
+            g, pos, features=("distance", "pair", "frame"), normals=own(nn.functional.normalize(X[:, :3]))
+        ).sum(1, True)
+    ),
+    "edges of a mesh": lambda: biased(
+        lambda _, g, own, pos: ga.nn.mesh_edge_geometry(POS, FACES, g)[:, :1],
+        None,
+        ga.graphs.mesh_vertices(FACES, N),
+    ),
+    "frames": lambda: Rows(lambda _, g, own, pos: ga.nn.local_frames(g, pos, own(nn.functional.normalize(X[:, :3])))),
+    "pca": lambda: Rows(lambda _, g, own, pos: ga.nn.local_pca(g, pos)[1]),
+    "gpt": lambda: Rows(lambda model, g, own, pos: model(own(TOKENS), g), ga.models.GPT(11, 8, 4, 2, max_len=N)),
+    "gpt of alibi": lambda: Rows(
+        lambda model, g, own, pos: model(own(TOKENS), g, lengths=torch.tensor(N - 20)),
+        ga.models.GPT(11, 8, 4, 2, score_bias=ga.nn.ALiBi(4)),
+    ),
+    "bert": lambda: Rows(lambda model, g, own, pos: model(own(TOKENS), g), ga.models.BERT(11, 8, 4, 2, max_len=N)),
+}
+
+
+def compare_of_graphs(name, plan):
+    """Rows of own targets, and the gradients of positions and parameters, beside those of one process."""
+    torch.manual_seed(6)
+    case = OF_GRAPHS[name]().double()
+    T, backward = case.graph.num_targets, torch.Generator().manual_seed(7)
+    mine, pos = shard(case.graph, plan=plan, heads=4, partition=torch.arange(T) * 5 % 7 % WORLD), POS.repeat(2, 1)[:T]
+
+    def run(where, own):
+        leaf = own(pos).clone().requires_grad_()
+        output = case(where, own, leaf)
+        grad = own(torch.randn(T, *output.shape[1:], generator=backward.manual_seed(7), dtype=torch.float64)) / T
+        return output.detach(), torch.autograd.grad(
+            output, [leaf, *case.parameters()], grad, allow_unused=True, materialize_grads=True
+        )
+
+    (output, grads), (here, parts) = run(case.graph, lambda x: x), run(mine, mine.scatter)
+    for part in parts[1:]:
+        dist.all_reduce(part)
+    wanted = [mine.scatter(grads[0]), *grads[1:]]
+    errors = [float((a - b).abs().max()) if a.numel() else 0.0 for a, b in zip(parts, wanted, strict=True)]
+    apart = everywhere(float((here - mine.scatter(output)).abs().amax()) if here.numel() else 0.0, max(errors))
+    moved = max(float(g.abs().max()) for g in grads)
+    told(f"{name}, {plan}", output=apart[0], loss=0.0, gradient=apart[1], moved=moved)
+
+
 def refusal(name, call):
     try:
         call()
@@ -118,21 +207,48 @@ for name in ("narrow rows of x", "rotary", "sink", "three blocks", "edge feature
 for plan in ("auto", "stream"):
     compare("three blocks", plan, ga.PerHead((GRAPH, ga.graphs.sliding_window(N, 9))))
 
+for name in OF_GRAPHS:
+    for plan in ("halo", "heads", "queries") if "some" not in sys.argv or name == "contextual" else ("halo",):
+        if plan != "heads" or 4 % WORLD == 0:
+            compare_of_graphs(name, plan)
 
-def grow(plan):
+
+@torch.no_grad()
+def grow(model, x, plan, **caches):
     """Tokens in turns, whose keys stay in the caches of their owners: the greatest error."""
-    torch.manual_seed(4)
-    layer, cache, graph = LAYERS["rotary"]().double(), ga.nn.KeyValueCache(), ga.graphs.causal(12)
-    part, wanted, error = torch.arange(12) % WORLD, layer(X[:12], graph), 0.0
+    part, wanted, error = torch.arange(12) % WORLD, model(x[:12], ga.graphs.causal(12)), 0.0
     for first, last in ((0, 6), (6, 7), (7, 12)):
         rows = ga.graphs.causal(last).subgraph(targets=range(first, last))
         mine = shard(rows, partition=part[first:last], source_partition=part[:last], plan=plan)
-        output = layer(X[first:last][mine.owned], mine, cache=cache)
+        output = model(x[first:last][mine.owned], mine, **caches)
         error += float((output - wanted[first:last][mine.owned]).abs().sum())
     return error
 
 
-told("caches", apart=everywhere(grow("halo"), grow("queries")))
+torch.manual_seed(4)
+growing = [grow(LAYERS["rotary"]().double(), X, plan, cache=ga.nn.KeyValueCache()) for plan in ("halo", "queries")]
+for options in ({"max_len": 12}, {"score_bias": ga.nn.ALiBi(4)}):
+    model = ga.models.GPT(11, 8, 4, 2, **options).double()
+    growing.append(grow(model, TOKENS, "halo", caches=model.begin(1, 12)))
+told("caches", apart=everywhere(*growing))
+
+
+def cut(ptr, order, nodes):
+    """The rows of edges as Triton cuts them: the node, the part of its edges, and those processed at once."""
+    work, first = row_work.schedule(ptr, order), dict(zip(nodes.tolist(), ptr.tolist(), strict=False))
+    parts = [*work.whole, *(() if work.hubs is None else work.hubs[:1])]
+    every = [(part.block, *numbers) for part in parts for numbers in zip(*(x.tolist() for x in part[1:]), strict=True)]
+    node = nodes.tolist()
+    return {(node[row], start - first[node[row]], stop - first[node[row]], block) for block, row, start, stop in every}
+
+
+row_work.PIECE = 4
+hubs = ga.from_edge_index([[*range(100), *range(1, 40)], [0] * 100 + [t // 6 + 1 for t in range(1, 40)]], num_nodes=N)
+mine = shard(hubs, partition=(torch.arange(N) > 0).long() * (WORLD - 1))  # the hub is alone
+own, every = (cut(x[0], x[3], y) for x, y in ((mine._by_target, mine.owned), (by_target(hubs), torch.arange(N))))
+alone = cut(mine._by_target[0].clone(), mine._by_target[3], mine.owned)
+wrong, control = everywhere(len(own - every), len(alone - every))
+told("pieces", wrong=wrong, control=control)
 
 seed = torch.Generator().manual_seed(int(RANK == WORLD - 1))
 other = ga.graphs.knn(torch.rand(N, 3, generator=seed), 5)

@@ -16,14 +16,16 @@ from graphattn.distributed import mean, shard
 from graphattn.distributed.exchange import Asked, Processes
 from graphattn.distributed.partition import contiguous, rcb
 from graphattn.distributed.plans import Counts, Rows, choose
-from graphattn.errors import BackendError, OptionError, ProcessError, ShapeError
+from graphattn.errors import BackendError, GraphError, OptionError, ProcessError, ShapeError
 
 
 def judge(rows):
     refusals = {name: rows.pop(name) for name in list(rows) if "words" in rows[name]}
     weights = rows.pop("weights", None)
     assert max(rows.pop("caches")["apart"]) < 1e-12
-    files = rows.pop("files")
+    pieces, files = rows.pop("pieces"), rows.pop("files")
+    assert pieces["wrong"] == 0
+    assert pieces["control"] > 0 or weights is None or weights["edges"] == 515  # one process has the whole
     assert (files["apart"], files["edges"]) == (0, 515)
     for plan in ("halo", "gather", "queries"):
         dropout = rows.pop(f"dropout, {plan}")
@@ -102,8 +104,21 @@ def test_graphs_of_heads_are_shared_one_by_one():
     assert str(mine).count("plan: halo") == 2
     with pytest.raises(BackendError, match="biases, edge features and weights are of one graph"):
         ga.attention(x, x, x, mine, score_bias=torch.zeros(mine.num_edges, 1))
-    with pytest.raises(BackendError, match="edges of a PerHead are of each graph; take those of"):
-        mine.edges  # noqa: B018
+    for read in (lambda: mine.edges, lambda: ga.nn.ALiBi(4)(mine)):
+        with pytest.raises(BackendError, match="edges of a PerHead are of each graph; take those of"):
+            read()
+
+
+def test_a_shard_is_refused_where_the_whole_graph_is_read():
+    mine = shard(ga.graphs.circulant(7, (1, 6)))
+    rows = r"got Shard; pass the whole graph, and take .* own rows of the result: x\[..., shard.edges, :\] of edges"
+    for read in (ga.nn.random_walk_pe, ga.nn.laplacian_eigenvector_pe, partial(ga.nn.ShortestPathBias(2), mine)):
+        with pytest.raises(GraphError, match=rows):
+            read(mine) if isinstance(read, partial) else read(mine, 2)
+    with pytest.raises(OptionError, match="positions must be passed with a shard"):
+        ga.models.BERT(11, 8, 2, 1, max_len=9, padding_idx=0)(torch.arange(7), mine)
+    with pytest.raises(GraphError, match="got EdgeTensors; pass the graph that they are of"):
+        ga.nn.ALiBi(2)(ga.nn.EdgeTensors(ga.graphs.causal(7)))
 
 
 def test_a_hierarchy_is_shared_level_by_level():
@@ -210,7 +225,8 @@ def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
 
     graph, P, rank = ga.graphs.sliding_window(20_000, 129, causal=False), 1000, 500
     planned = on_paper(graph, P, Rows(16, dtype=torch.bfloat16))
-    counts = list(zip(*(vars(planned.counts)[name].tolist() for name in ("edges", "remote", "boundary")), strict=True))
+    counted = [vars(planned.counts)[name].tolist() for name in ("edges", "remote", "boundary")]
+    counts = [(*of_rank, 20, 129, 0) for of_rank in zip(*counted, strict=True)]  # rows, the longest, and short ones
     asked = torch.arange(20 * rank - 64, 20 * rank + 84)  # a window's reads are symmetric
     others = asked[(asked < 20 * rank) | (asked >= 20 * rank + 20)]
     monkeypatch.setattr(Processes, "told", lambda self, fact: counts)

@@ -17,6 +17,7 @@ from graph_table import GRAPHS
 from torch import Tensor
 
 import graphattn as ga
+from graphattn.distributed.own import edges_into, local_edges
 from graphattn.exactness.bounds import bound, difference, size
 from graphattn.kernels import additive_triton, edge_additive, edge_pairs, edges_op, edges_triton, row_work
 from graphattn.kernels import bytes_moved as bytes_model
@@ -184,6 +185,25 @@ def front_door():
     return {name: difference(a, b) / 1e-12 for name, a, b in shares}
 
 
+def parts():
+    """0 where a part of a graph has the bits of the whole, cut as that is; the control is cut by its own degrees."""
+    degree, draw = torch.tensor([100, 12, 3, 15, 0, 20, 2, 11]), torch.Generator().manual_seed(0)
+    source = torch.cat([torch.randperm(101, generator=draw)[:size] for size in degree])
+    graph = ga.from_edge_index(torch.stack((source, torch.repeat_interleave(degree))), num_sources=101, num_targets=8)
+    given = operands(graph, torch.float32, (2, 2), (5, 7), 0, False)
+    options, owned = (0.4, 0.0, 0.0, None, False, True), torch.arange(1, 8)
+    whole = edges_triton.forward(*given, *by_target(graph), *by_source(graph), *options)
+    shares = {}
+    for name, degrees in (("whole", row_work.Degrees.of(degree)), ("control", None)):
+        own = edges_into(graph, owned)._replace(degrees=degrees)
+        local = local_edges(own, own.source, 101, torch.device("cpu"))[1]
+        layout = *local._by_target, *local._by_source
+        output, lse, *_ = edges_triton.forward(given[0][:, owned], *given[1:], *layout, *options)
+        same = torch.equal(output, whole[0][:, owned]) and torch.equal(lse, whole[1][:, owned])
+        shares[name] = 2.0 * (same == (degrees is None))
+    return shares
+
+
 def far_apart():
     """A node more than 2**31 numbers away; memory that nobody touches is not there."""
     graph = ga.from_edge_index([[3], [0]], num_sources=4, num_targets=1)
@@ -203,6 +223,7 @@ CASES = {
     "hubs in pieces": lambda: in_pieces(lambda: case(**EVERYTHING)),
     "hubs in pieces, weights kept": lambda: in_pieces(lambda: case(drop=0.3, bias=True)),
     "pairs": pairs,
+    "parts": lambda: patched(row_work, "PIECE", 8, parts),
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
     "additive": additive,
     "bytes moved": bytes_moved,

@@ -16,44 +16,48 @@ from ...plans.cache import cached
 from ...plans.edge_tensors import EdgeTensors
 from ..positions import pair_of_positions
 
+Graph = AttentionGraph | PerHead | Chosen | EdgeTensors
+
 
 def need_graph(graph: Any) -> None:
-    """Refuse anything but a graph."""
-    if not isinstance(graph, AttentionGraph | PerHead | Chosen):
+    """Refuse anything but a graph, or the share of one."""
+    if not isinstance(graph, Graph) or (isinstance(graph, EdgeTensors) and graph.positions is None):
         raise no_graph(graph, "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))")
 
 
-def of_edges(
-    graph: AttentionGraph | PerHead | Chosen, make: Callable[..., Tensor], *arguments: Any, device: torch.device
-) -> Tensor:
+def in_whole(graph: Any) -> Any:
+    """The own edges of a shard, between the nodes of the whole graph; others as they are."""
+    return graph.of_whole if isinstance(graph, EdgeTensors) and graph.positions is not None else graph
+
+
+def of_edges(graph: Graph, make: Callable[..., Tensor], *arguments: Any, device: torch.device) -> Tensor:
     """``make(graph, *arguments)``, a tensor cached for this graph on this device; for :class:`PerHead`, its union.
 
-    ``arguments`` are hashable; a graph among them is not kept alive.
+    Of a shard ``graph`` is its own edges, between the nodes of the whole graph. ``arguments`` are hashable; a graph
+    among them is not kept alive.
     """
     need_graph(graph)
     return _constant(graph, make, device, *arguments)[0]
 
 
 @constant_result  # a constant of compiled code, guarded by the graph's identity
-def _constant(
-    graph: AttentionGraph | PerHead | Chosen, make: Callable[..., Tensor], device: torch.device, *arguments: Any
-) -> tuple[Tensor]:
-    edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
+def _constant(graph: Graph, make: Callable[..., Tensor], device: torch.device, *arguments: Any) -> tuple[Tensor]:
+    edges: Any = graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
     key = tuple(ref(argument) if isinstance(argument, AttentionGraph) else argument for argument in arguments)
     return (cached(edges, (make, key, device), lambda: make(edges, *arguments).to(device)),)
 
 
-def targets(graph: AttentionGraph | PerHead | Chosen | EdgeTensors, device: torch.device) -> Tensor:
-    """The target of each edge, int64 (E,), cached for this graph on this device."""
+def targets(graph: Graph, device: torch.device) -> Tensor:
+    """The target of each edge, int64 (E,), cached for this graph on this device; a shard's is a row of its own ends."""
     return graph.target if isinstance(graph, EdgeTensors) else of_edges(graph, _target, device=device)
 
 
-def sources(graph: AttentionGraph | PerHead | Chosen | EdgeTensors, device: torch.device) -> Tensor:
-    """The source of each edge, int64 (E,), cached for this graph on this device."""
+def sources(graph: Graph, device: torch.device) -> Tensor:
+    """The source of each edge, int64 (E,), cached for this graph on this device; a shard's is a row of its own ends."""
     return graph.source if isinstance(graph, EdgeTensors) else of_edges(graph, _source, device=device)
 
 
-def own_targets(graph: AttentionGraph | PerHead | Chosen | EdgeTensors, device: torch.device) -> Tensor:
+def own_targets(graph: Graph, device: torch.device) -> Tensor:
     """The same, for sums over the edges into each target.
 
     Raises:
@@ -64,15 +68,13 @@ def own_targets(graph: AttentionGraph | PerHead | Chosen | EdgeTensors, device: 
     return targets(graph, device)
 
 
-def offsets(
-    graph: AttentionGraph | PerHead | Chosen, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
-) -> Tensor:
+def offsets(graph: Graph, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device) -> Tensor:
     """Position of the source minus position of the target, (E,) or (..., E).
 
     Args:
         graph: A graph of sequences.
         positions: Positions of the nodes (..., N), or a pair, of the targets (..., T) and of the sources (..., S). By
-            default both count 0, 1, 2, ...
+            default both count 0, 1, 2, ...; those of a shard as in the whole graph.
         device: Device of the result.
     """
     if positions is None:
@@ -90,7 +92,10 @@ def offsets(
             )
         if given.is_meta and device.type != "meta":
             raise ShapeError(f"positions of {side} are on meta, whose tensors hold no numbers; move them to {device}")
-    return of_sources.to(device)[..., sources(graph, device)] - of_targets.to(device)[..., targets(graph, device)]
+    of_targets, of_sources = of_targets.to(device), of_sources.to(device)
+    if isinstance(graph, EdgeTensors):
+        of_sources, of_targets = (x[..., 0] for x in graph.ends(of_sources[..., None], of_targets[..., None]))
+    return of_sources[..., sources(graph, device)] - of_targets[..., targets(graph, device)]
 
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:

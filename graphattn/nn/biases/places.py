@@ -7,11 +7,9 @@ from torch import Tensor, nn
 
 from ...arguments import check_flags, floats, positive, width
 from ...errors import OptionError, ShapeError
-from ...graph import AttentionGraph, PerHead
-from ..geometry import relative_positions, rows_of, sums_of
-from .constant import sources, targets
-
-Graph = AttentionGraph | PerHead
+from ...plans.edge_tensors import EdgeTensors
+from ..geometry import num_ends, own_rows, relative_positions, rows_of, sums_of
+from .constant import Graph, sources, targets
 
 
 class OffsetBias(nn.Module):
@@ -99,8 +97,15 @@ class ContextualTable(nn.Module):
         :func:`graphattn.nn.relative_positions`.
         """
         rows = self._rows(graph, pos, queries)
-        of_query = self._looked_up("query", self.query, query, targets(graph, rows.device), rows, graph)
-        return self.scale * of_query + self._looked_up("key", self.key, key, sources(graph, rows.device), rows, graph)
+        for name, x, size in (("query", query, graph.num_targets), ("key", key, graph.num_sources)):
+            wanted = (size, *self.query.shape[2:])
+            if floats(x, name, f"(..., {size}, heads, head_dim)", 3).shape[-3:] != wanted:
+                raise ShapeError(f"{name} must have shape (..., {', '.join(map(str, wanted))}), got {tuple(x.shape)}")
+        if isinstance(graph, EdgeTensors):
+            ends = graph.ends(key.flatten(-2), query.flatten(-2))
+            key, query = (x.unflatten(-1, self.query.shape[2:]) for x in ends)
+        of_query = self._looked_up(self.query, query, targets(graph, rows.device), rows)
+        return self.scale * of_query + self._looked_up(self.key, key, sources(graph, rows.device), rows)
 
     def averaged(self, graph: Graph, alpha: Tensor, pos: Tensor, queries: Tensor | None = None) -> Tensor:
         r""":math:`\sum_s \alpha_{ts} r^v_{ts}`, (..., T, H, D): the term of offsets, for weights (..., E, H)."""
@@ -110,9 +115,9 @@ class ContextualTable(nn.Module):
         if floats(alpha, "alpha", "(..., E, H)", 2).shape[-2:] != (len(rows), table.shape[1]):
             raise ShapeError(f"alpha must have shape (..., {len(rows)}, {table.shape[1]}), got {tuple(alpha.shape)}")
         index = targets(graph, rows.device).unsqueeze(-1) * len(table) + rows
-        given = alpha.repeat_interleave(rows.shape[-1], -2)
-        total = sums_of(given, index.flatten(), graph.num_targets * len(table))
-        total = total.unflatten(-2, (graph.num_targets, len(table)))
+        given, size = alpha.repeat_interleave(rows.shape[-1], -2), num_ends(graph)
+        total = sums_of(given, index.flatten(), size * len(table)).unflatten(-2, (size, len(table)))
+        total = own_rows(graph, total, -3)
         return torch.einsum("...nrh,rhd->...nhd", total, table.to(alpha.dtype))
 
     def _rows(self, graph: Graph, pos: Tensor, queries: Tensor | None) -> Tensor:
@@ -124,11 +129,7 @@ class ContextualTable(nn.Module):
         index = (away / self.step).floor().clamp(-self.reach, self.reach - 1).long() + self.reach
         return index + wide * torch.arange(axes, device=index.device)
 
-    def _looked_up(self, name: str, table: Tensor, x: Tensor, node: Tensor, rows: Tensor, graph: Graph) -> Tensor:
-        size, (heads, head_dim) = graph.num_targets if name == "query" else graph.num_sources, table.shape[2:]
-        wanted = (size, heads, head_dim)
-        if floats(x, name, f"(..., {size}, {heads}, {head_dim})", 3).shape[-3:] != wanted:
-            raise ShapeError(f"{name} must have shape (..., {size}, {heads}, {head_dim}), got {tuple(x.shape)}")
+    def _looked_up(self, table: Tensor, x: Tensor, node: Tensor, rows: Tensor) -> Tensor:
         table = table.flatten(0, 1).to(x.dtype)
         product = torch.einsum("...nhd,rhd->...nrh", x, table).flatten(-3, -2)
         index = node.unsqueeze(-1) * len(table) + rows

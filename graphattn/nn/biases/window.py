@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from ...arguments import width
 from ...errors import GraphError, OptionError
-from ...graph import AttentionGraph, PerHead
+from ...graph import AttentionGraph
 from ...graphs.arguments import axes
-from .constant import need_graph, of_edges
+from .constant import Graph, need_graph, of_edges
 from .table import EdgeTable
 
 Size = tuple[int, ...]
@@ -46,7 +46,7 @@ class SwinBias(nn.Module):
         self.window = _window(window)
         self.table = EdgeTable(math.prod(2 * side - 1 for side in self.window), num_heads)
 
-    def forward(self, graph: AttentionGraph | PerHead, size: Size | None = None) -> Tensor:
+    def forward(self, graph: Graph, size: Size | None = None) -> Tensor:
         """Biases (E, H) in the graph's edge order.
 
         Args:
@@ -104,7 +104,7 @@ class SwinV2Bias(nn.Module):
             nn.Linear(len(self.window), width(hidden, "hidden")), nn.ReLU(), nn.Linear(hidden, heads, bias=False)
         )
 
-    def forward(self, graph: AttentionGraph | PerHead, size: Size | None = None) -> Tensor:
+    def forward(self, graph: Graph, size: Size | None = None) -> Tensor:
         """Biases (E, H) in the graph's edge order.
 
         Args:
@@ -138,7 +138,7 @@ def _window(window: Any) -> Size:
     return tuple(width(side, "window") for side in sides)
 
 
-def _places(graph: AttentionGraph | PerHead, window: Size, size: Size | None, device: torch.device) -> Tensor:
+def _places(graph: Graph, window: Size, size: Size | None, device: torch.device) -> Tensor:
     need_graph(graph)
     size = None if size is None else axes(size)
     return of_edges(graph, _index, window, size, device=device)
@@ -149,6 +149,8 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
     if size is None:
         edges = graph.edges
         grid = edges.axes or (edges,)
+        if not edges.axes and len(edges.grid) == len(window) > 1 and graph.is_square:
+            return _index(graph, window, edges.grid)
         if edges.axes and len(grid) != len(window):
             raise GraphError(f"{graph.name} lies on a grid of {len(grid)} axes; {_of_axes(window, len(grid))}")
         if len(grid) != len(window):
