@@ -47,15 +47,11 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
     if isinstance(error, BrokenPipeError):
         return CLOSED
     status, message = _described(error)
+    line = message if status == INTERRUPTED else f"error: {message}"
+    if _is_in_summary(line) and status == WRONG and os.environ.get("LOCAL_RANK", "0") != "0" and not _has_joined():
+        return status  # the machine's first process prints the same
     if debug and status != INTERRUPTED:
         _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
-    line = message if status == INTERRUPTED else f"error: {message}"
-    if summary := os.environ.get("TORCHELASTIC_ERROR_FILE"):  # with which torchrun ends, after its own traceback
-        from ..convert.files._replace import save_page
-
-        told = {"message": {"message": line, "extraInfo": {"timestamp": int(time.time())}}}
-        with suppress(GraphAttnError):
-            save_page(summary, json.dumps(told))
     try:
         if as_json:
             document({"error": {"type": type(error).__name__, "message": message}})
@@ -64,6 +60,26 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
     except OSError:  # stdout is full
         _aloud(line)
     return status
+
+
+def _is_in_summary(line: str) -> bool:
+    """True if torchrun will end with this line, after its own traceback."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return False
+    from ..convert.files._replace import save_page
+
+    told = {"message": {"message": line, "extraInfo": {"timestamp": int(time.time())}}}
+    with suppress(GraphAttnError):
+        save_page(file, json.dumps(told))
+        return True
+    return False
+
+
+def _has_joined() -> bool:
+    """True if processes have joined a group, so that what one of them meets may not be what the others do."""
+    module = sys.modules.get("torch.distributed")
+    return module is not None and module.is_available() and module.is_initialized()
 
 
 def _aloud(line: str) -> None:

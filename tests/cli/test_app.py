@@ -52,6 +52,10 @@ def test_the_summary_of_torchrun_has_the_message(shell, tmp_path):
         failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
         summaries.append(str(ChildFailedError("graphattn", {0: failure})))
     assert ["error: prefix" in summary for summary in summaries] == [False, True]
+    of_torchrun = {"TORCHELASTIC_ERROR_FILE": str(file)}
+    for env, lines in ((of_torchrun, 0), (of_torchrun | {"LOCAL_RANK": "0"}, 1), ({}, 1)):  # one process prints it
+        done = shell("show prefix", env={"LOCAL_RANK": "1"} | env)
+        assert (done.exit_code, done.stderr.count("error: ")) == (2, lines)
 
 
 def test_debug_shows_where(shell):
