@@ -30,6 +30,13 @@ class Processes:
         backend = "" if self.alone else str(dist.get_backend(self.group))
         self.device = torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else torch.device("cpu")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A group belongs to its processes: a pickle is of all those that read it."""
+        return Processes, ()
+
+    def __deepcopy__(self, memo: Any) -> "Processes":
+        return self
+
     def told(self, fact: Any) -> list[Any]:
         """A fact of every process, by rank."""
         facts = [fact] * self.number

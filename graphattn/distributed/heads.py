@@ -14,6 +14,18 @@ from .exchange import Every, Processes, along
 Run = Callable[[EdgeTensors, Inputs, bool, bool], Outputs]
 
 
+def refuse(what: str, instead: str, inputs: Inputs, reasons: list[str], custom: str) -> None:
+    """Refuse a call for some reasons, or because it has a score or normalisation of its own.
+
+    Raises:
+        BackendError: If there is a reason.
+    """
+    if inputs.score is not None or inputs.normalize is not None:
+        reasons = [*reasons, f"a custom score or normalisation {custom}"]
+    if reasons:
+        raise BackendError(f"{what} cannot run this call; try {instead}:", reasons)
+
+
 class Heads:
     """Queries, keys and values of own nodes become those of all nodes, for own heads, and outputs come back.
 
@@ -34,12 +46,8 @@ class Heads:
         """
         P, heads, kv_heads = self.processes.number, inputs.query.shape[-2], inputs.key.shape[-2]
         reasons = [f"{P} processes do not divide {kv_heads} heads of key and value"] * (kv_heads % P != 0)
-        reasons += ["a custom score or normalisation may read several heads"] * (
-            inputs.score is not None or inputs.normalize is not None
-        )
         reasons += ["weights are of a process's heads"] * weights
-        if reasons:
-            raise BackendError('plan="heads" cannot run this call; try plan="halo":', reasons)
+        refuse('plan="heads"', 'plan="halo"', inputs, reasons, "may read several heads")
         key, value = self._of_heads(torch.cat((inputs.key, inputs.value), -1), self.sources).split(
             (inputs.key.shape[-1], inputs.value.shape[-1]), -1
         )

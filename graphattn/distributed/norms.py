@@ -1,5 +1,6 @@
 """Batch norms over the rows of all processes."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ def sync_batch_norms(model: nn.Module, group: Any = None) -> nn.Module:
     """Let the batch norms of a model take their statistics of the rows of all processes in training.
 
     Outputs, gradients and running statistics are those of one process that has all rows, to rounding. Every process
-    calls the model as often as the others; it may have no rows. ``torch.nn.SyncBatchNorm`` is for CUDA alone.
+    calls the model as often as the others; it may have no rows. ``torch.nn.SyncBatchNorm`` is for CUDA alone. A pickle
+    of the model has no group: where it is read, statistics are of all processes there, until another call.
 
     Args:
         model: Any model. It is changed in place, and keeps its parameters, buffers and their names.
@@ -33,10 +35,10 @@ def sync_batch_norms(model: nn.Module, group: Any = None) -> nn.Module:
     """
     processes = Processes(group)
     for norm in model.modules():
-        kind = type(norm)
-        if isinstance(norm, _BatchNorm) and not isinstance(norm, nn.SyncBatchNorm | SyncedNorm):
-            # held by the class, as copies of a module cannot hold a process group
-            norm.__class__ = type(f"Synced{kind.__name__}", (SyncedNorm, kind), {"processes": processes})
+        if isinstance(norm, _BatchNorm) and not isinstance(norm, nn.SyncBatchNorm):
+            kind: Any = norm.kind if isinstance(norm, SyncedNorm) else type(norm)
+            norm.__class__ = _synced(kind)
+            vars(norm)["processes"] = processes
     return model
 
 
@@ -44,12 +46,17 @@ class SyncedNorm(_BatchNorm):
     """A batch norm over the rows of all processes.
 
     Attributes:
+        kind: The class of the batch norm that it was.
         processes: Those that share the statistics.
         counts: False if the statistics leave out the rows of this process.
     """
 
+    kind: type[_BatchNorm]
     processes: Processes
     counts = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _blank, (self.kind,), self.__dict__
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) of own rows."""
@@ -79,6 +86,17 @@ class SyncedNorm(_BatchNorm):
         share = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
         self.running_var.lerp_(variance.to(self.running_var.dtype), share)
+
+
+@cache
+def _synced(kind: Any) -> type[SyncedNorm]:
+    return type(f"Synced{kind.__name__}", (SyncedNorm, kind), {"kind": kind})
+
+
+def _blank(kind: Any) -> SyncedNorm:
+    """A norm without a state, which a pickle has beside it."""
+    made = _synced(kind)
+    return made.__new__(made)
 
 
 class _Total(torch.autograd.Function):

@@ -19,7 +19,7 @@ from .exchange import Every, Processes, along
 from .files import EdgeFiles, refuse_listed
 from .fingerprint import agree, hashed
 from .halo import Halo
-from .heads import Heads, Run
+from .heads import Heads, Run, refuse
 from .levels import shared
 from .own import OwnEdges, edges_into, remote
 from .partition import partition_of
@@ -304,11 +304,7 @@ class HeadShards(Shard):
         """
         of_edges = weights or inputs.score_bias is not None or inputs.edge_attr is not None
         reasons = ["biases, edge features and weights are of one graph's edges"] * of_edges
-        reasons += ["a custom score or normalisation may read several heads"] * (
-            inputs.score is not None or inputs.normalize is not None
-        )
-        if reasons:
-            raise BackendError("a shard of PerHead cannot run this call; try a call of each graph's heads:", reasons)
+        refuse("a shard of PerHead", "a call of each graph's heads", inputs, reasons, "may read several heads")
         parts = zip(self.shards, split(self.graph, inputs), strict=True)
         outputs = [each.attend(run, part, False, lse) for each, (_, part) in parts]
         return join(self.graph, outputs, inputs.query.shape[-2])

@@ -5,12 +5,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..backends.request import Inputs, Outputs
-from ..errors import BackendError
 from ..graph.sort import offsets, rows_of
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout
 from .exchange import Every, Processes, along
-from .heads import Run
+from .heads import Run, refuse
 from .own import OwnEdges, Some
 
 
@@ -102,9 +101,5 @@ def merged(run: Run, parts: EdgeTensors, output: Tensor, lse: Tensor) -> tuple[T
 
 def refuse_unmerged(plan: str, other: str, inputs: Inputs, weights: bool) -> None:
     """Refuse a call whose outputs of parts of the sources cannot be merged."""
-    reasons = ["a custom score or normalisation is not merged"] * (
-        inputs.score is not None or inputs.normalize is not None
-    )
-    reasons += ["weights need all sources at once"] * weights
-    if reasons:
-        raise BackendError(f'plan="{plan}" cannot run this call; try plan="{other}":', reasons)
+    reasons = ["weights need all sources at once"] * weights
+    refuse(f'plan="{plan}"', f'plan="{other}"', inputs, reasons, "is not merged")

@@ -1,5 +1,7 @@
 """A graph that several processes share: the outputs of one process, bit for bit, and gradients to rounding."""
 
+import copy
+import pickle
 from functools import partial
 
 import numpy as np
@@ -129,6 +131,19 @@ def test_a_hierarchy_is_shared_level_by_level():
     assert [level.kept is None for level in own.levels] == [True, False]
     with pytest.raises(OptionError, match="source_partition must be left out for a hierarchy"):
         shard(shape, source_partition=torch.zeros(40))
+
+
+def test_batch_norms_over_processes_are_copied_and_pickled_whole():
+    model = ga.distributed.sync_batch_norms(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5)))
+    x, processes = torch.randn(7, 3), model[1].processes
+    read, copied = pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
+    assert copied[1].processes is processes
+    assert type(read[1]) is type(copied[1]) is type(model[1])
+    assert isinstance(read[1].processes, Processes)
+    assert torch.equal(read(x), model(x))
+    assert torch.equal(read[1].running_mean, model[1].running_mean)
+    assert not torch.equal(copied[1].running_mean, model[1].running_mean)
+    assert type(ga.distributed.sync_batch_norms(read)[1]) is type(model[1])  # again, of another group
 
 
 def test_positions_of_a_cache_that_dropped_tokens_are_asked_for():
