@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as collectives
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ..errors import ProcessError
 from ..graph.sort import offsets
@@ -56,14 +57,20 @@ class Processes:
         self._asked(lambda: dist.all_to_all_single(got, ids.to(self.device), *sizes, group=self.group), "ask for rows")
         return got.cpu(), theirs.tolist()
 
-    def rows(self, x: Tensor, received: list[int], sent: list[int], wait: bool = True) -> Tensor:
-        """All-to-all of rows (n, W), by rank, still on their way without ``wait``; gradients go back the same way."""
+    def rows(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
+        """All-to-all of rows (n, W), by rank; gradients go back the same way."""
         if self.number == 1:
             return x
         run = collectives.all_to_all_single_autograd
         x = x.contiguous()
-        rows = self._asked(lambda: run(x, received, sent, self.group), "exchange rows")
-        return self.arrived(rows) if wait else rows
+        return self.arrived(self._asked(lambda: run(x, received, sent, self.group), "exchange rows"))
+
+    def send(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
+        """The same rows, still on their way, and without gradients."""
+        run, name = torch.ops._c10d_functional.all_to_all_single, self.group.group_name
+        x = x.contiguous()
+        rows: Tensor = self._asked(lambda: run(x, received, sent, name), "exchange rows")
+        return rows
 
     def arrived(self, rows: Tensor) -> Tensor:
         """Rows that were on their way, once they are here."""
@@ -114,15 +121,52 @@ class Asked:
         by_row = torch.argsort(slots, stable=True)
         self.slots = Slots(slots, offsets(torch.bincount(slots, minlength=rows)), by_row)
 
-    def __call__(self, x: Tensor, wait: bool = True) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """(n, W) -> (received, W). A row's gradients are summed in one order, in float32 or wider."""
+        return self.processes.rows(self._taken(x), self.received, self.sent)
+
+    def start(self, x: Tensor) -> Callable[[], Tensor]:
+        """Send the rows now; the function returned waits for those received. In a backward, gradients go back as soon
+        as they are known, and are waited for at the place of this call.
+        """
+        back: list[Tensor] = []  # gradients on their way
+        coming = _Start.apply(self._taken(x), self, back)
+        return lambda: _Arrive.apply(coming, self, back)
+
+    def _taken(self, x: Tensor) -> Tensor:
         slots = Slots(*(part.to(x.device) for part in self.slots))
-        (rows,) = take(x[None], [sum(self.sent)], slots)
-        return self.processes.rows(rows[0], self.received, self.sent, wait)
+        return take(x[None], [sum(self.sent)], slots)[0][0]
 
     def back(self, x: Tensor) -> Tensor:
         """(received, W) -> (sent, W): what the others made of these rows."""
         return self.processes.rows(x, self.sent, self.received)
+
+
+class _Start(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, asked: Asked, back: list[Tensor]) -> Tensor:
+        ctx.held = asked.processes, back
+        return asked.processes.send(x, asked.received, asked.sent)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        processes, back = ctx.held
+        return processes.arrived(back.pop()), None, None
+
+
+class _Arrive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, coming: Tensor, asked: Asked, back: list[Tensor]) -> Tensor:
+        ctx.held = asked, back
+        return asked.processes.arrived(coming)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        asked, back = ctx.held
+        back.append(asked.processes.send(grad, asked.sent, asked.received))
+        return grad, None, None
 
 
 class Every:

@@ -1,7 +1,7 @@
 """The plans ``halo`` and ``gather``: attention on own targets, whose sources are own rows and received ones."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -73,17 +73,26 @@ class Halo:
             return first, rest[0] if rest else first
 
         whole = weights or inputs.dropout_p > 0 or inputs.score is not None or inputs.normalize is not None
-        if whole or not self.parts or not isinstance(self.exchange, Asked):
+        if whole or not self.parts:
             keys, values = pair(self.of_sources(rows))
             return run(self.local, replace(inputs, key=keys, value=values), weights, lse)
-        coming, found = along(-2, partial(self.exchange, wait=False), rows), []
+        every, found = self.coming(rows), []
         for targets, edges in self.parts:
             given = edges.given(replace(inputs, query=inputs.query.index_select(-3, targets)), *pair(rows))
             found.append(run(edges.local, given, False, lse))
-            rows = torch.cat((rows, self.processes.arrived(coming)), -2) if len(found) == 1 else rows
+            rows = every() if len(found) == 1 else rows
         output = torch.cat([part.output for part in found], -3).index_select(-3, self.back)
         sums = [part.lse for part in found if part.lse is not None]
         return Outputs(output, None, torch.cat(sums, -2).index_select(-2, self.back) if sums else None)
+
+    def coming(self, x: Tensor) -> Callable[[], Tensor]:
+        """:meth:`of_sources`, as a function that waits for rows; with overlap they are sent now."""
+        if not self.parts or not isinstance(self.exchange, Asked):
+            return lambda: self.of_sources(x)
+        rows = x.movedim(-2, 0)
+        shape = rows.shape[1:]
+        arrive = self.exchange.start(rows.reshape(rows.shape[0], shape.numel()))
+        return lambda: torch.cat((x, arrive().unflatten(1, shape).movedim(0, -2)), -2)
 
     def of_sources(self, x: Tensor, dim: int = -2) -> Tensor:
         """Rows of own sources along ``dim``, and then those received."""

@@ -1,5 +1,7 @@
 """A process's share of a graph: its targets, the edges into them, and the exchange of the rows that they read."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, overload
 
 import torch
@@ -73,7 +75,8 @@ def shard(  # type: ignore[misc]  # options have names
         head_dim: D of the layers.
         dtype: Dtype of the rows that move.
         overlap: True to compute, by the plan "halo", the targets that read nothing remote while rows are on their way:
-            calls of plain softmax on keys and values, without dropout or weights.
+            calls of plain softmax on keys and values, without dropout or weights. Where rows of x are sent, queries
+            are computed meanwhile. Gradients go back likewise; they have no second derivatives.
 
     Returns:
         A :class:`Shard`, which ``attention`` and layers take as their graph; ``print(shard)`` shows its report. Of a
@@ -247,16 +250,17 @@ class Shard(EdgeTensors):
         """The outputs of own targets; ``run`` computes attention on edges that are all here."""
         return self._plan.attend(run, inputs, weights, lse)
 
-    def gathered(self, *rows: Tensor, numbers: int) -> tuple[EdgeTensors, tuple[Tensor, ...]]:
-        """Edges and rows (..., C) to make keys and values of: those of all sources read, if these are narrower.
+    def gathered(self, *rows: Tensor, numbers: int) -> tuple[EdgeTensors, Callable[[], tuple[Tensor, ...]]]:
+        """Edges, and a function that waits for rows (..., C) to make keys and values of: those of all sources read, if
+        these are narrower.
 
         ``numbers``: of a row of keys and values.
         """
         distinct = {id(x): x for x in rows}
         if not isinstance(self._plan, Halo) or sum(x.shape[-1] for x in distinct.values()) >= numbers:
-            return self, rows
-        read = {key: self._plan.of_sources(x) for key, x in distinct.items()}
-        return self._plan.local, tuple(read[id(x)] for x in rows)
+            return self, lambda: rows
+        coming = {key: cache(self._plan.coming(x)) for key, x in distinct.items()}
+        return self._plan.local, lambda: tuple(coming[id(x)]() for x in rows)
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
@@ -309,9 +313,7 @@ class HeadShards(Shard):
         outputs = [each.attend(run, part, False, lse) for each, (_, part) in parts]
         return join(self.graph, outputs, inputs.query.shape[-2])
 
-    def gathered(self, *rows: Tensor, numbers: int) -> tuple[EdgeTensors, tuple[Tensor, ...]]:
-        """Rows of own nodes, as they are."""
-        return self, rows
+    gathered = EdgeTensors.gathered  # rows of own nodes, as they are
 
     @property
     def edges(self) -> Tensor:

@@ -304,14 +304,16 @@ class GraphAttention(EdgeAttention):
         if positions is not None and edge_attr is None and self.rotary is None and self.edge_dim is not None:
             (of_targets, of_sources), positions = pair_of_positions(positions), None
             edge_attr = relative_positions(graph, of_sources, of_targets)
-        query = self._query(x)
         past, apart = 0 if cache is None else cache.length, held is None and key_input is not x
         name = "x" if key_input is x else "context"
         if isinstance(graph, EdgeTensors) and held is None and cache is None and self.rotary is None:
             numbers = self.num_kv_heads * (self.head_dim + self.value_dim)
             numbers = sys.maxsize if self._is_observed() else numbers  # PyG's hooks see rows of all sources
-            graph, (key_input, value_input) = graph.gathered(key_input, value_input, numbers=numbers)
-        elif isinstance(graph, EdgeTensors) and positions is None and self.rotary is not None:
+            graph, arrive = graph.gathered(key_input, value_input, numbers=numbers)
+            query, (key_input, value_input) = self._query(x), arrive()  # while a shard's rows are on their way
+        else:
+            query = self._query(x)
+        if isinstance(graph, EdgeTensors) and positions is None and self.rotary is not None:
             positions = graph.positions
             if cache is not None and positions is not None:  # new tokens are the last sources
                 if cache.dropped:

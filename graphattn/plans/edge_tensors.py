@@ -133,9 +133,11 @@ class EdgeTensors:
         """The outputs of ``run(edges, inputs, weights, lse)``; a shard sends rows before it, or after."""
         return run(self, inputs, weights, lse)
 
-    def gathered(self, *rows: Tensor, numbers: int) -> tuple["EdgeTensors", tuple[Tensor, ...]]:
-        """The edges, and the rows (..., S, C) of sources, to make keys and values of; these have ``numbers`` a row."""
-        return self, rows
+    def gathered(self, *rows: Tensor, numbers: int) -> tuple["EdgeTensors", Callable[[], tuple[Tensor, ...]]]:
+        """The edges, and a function that returns the rows (..., S, C) of sources to make keys and values of; these have
+        ``numbers`` a row.
+        """
+        return self, lambda: rows
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """The rows that :attr:`source` and :attr:`target` index, from those of the nodes."""

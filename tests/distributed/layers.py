@@ -207,6 +207,21 @@ for name in ("narrow rows of x", "rotary", "sink", "three blocks", "edge feature
 for plan in ("auto", "stream"):
     compare("three blocks", plan, ga.PerHead((GRAPH, ga.graphs.sliding_window(N, 9))))
 
+
+def overlapped(name):
+    """Outputs and gradients with overlap beside those without: equal bits, and to rounding."""
+    torch.manual_seed(3)
+    layer, found = LAYERS[name]().double(), []
+    for overlap in (False, True):
+        mine = shard(GRAPH, partition="rcb", pos=POS, plan="halo", overlap=overlap)
+        x = mine.scatter(X).requires_grad_()
+        output = layer(x, mine)
+        found.append((output, *torch.autograd.grad(output, (x, *layer.parameters()), mine.scatter(Y))))
+    errors = [float((a - b).abs().max()) for a, b in zip(*found, strict=True) if a.numel()]
+    told(f"overlap of {name}", **dict(zip(("bits", "gradient"), everywhere(errors[0], max(errors)), strict=True)))
+
+
+overlapped("narrow rows of x"), overlapped("keys and values, grouped"), overlapped("three blocks")
 for name in OF_GRAPHS:
     for plan in ("halo", "heads", "queries") if "some" not in sys.argv or name == "contextual" else ("halo",):
         if plan != "heads" or 4 % WORLD == 0:

@@ -25,6 +25,10 @@ def judge(rows):
     refusals = {name: rows.pop(name) for name in list(rows) if "words" in rows[name]}
     weights = rows.pop("weights", None)
     assert max(rows.pop("caches")["apart"]) < 1e-12
+    for name in ("narrow rows of x", "keys and values, grouped", "three blocks"):
+        overlap = rows.pop(f"overlap of {name}")
+        assert overlap["bits"] == 0, (name, overlap)
+        assert overlap["gradient"] < 1e-12, (name, overlap)
     pieces, files = rows.pop("pieces"), rows.pop("files")
     assert pieces["wrong"] == 0
     assert pieces["control"] > 0 or weights is None or weights["edges"] == 515  # one process has the whole
@@ -287,19 +291,24 @@ def test_collectives_of_a_plan_are_counted(plan, forward, backward, monkeypatch)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_targets_that_read_nothing_remote_run_while_rows_are_on_their_way(overlap, monkeypatch):
+def test_targets_that_read_nothing_remote_or_queries_are_computed_while_rows_are_on_their_way(overlap, monkeypatch):
     monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
     monkeypatch.setattr(Processes, "told", lambda self, fact: [fact] * 8)
     monkeypatch.setattr(Processes, "ids", lambda self, ids, splits: (torch.arange(len(ids)), splits))
     dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=8)
     try:
         mine = shard(ga.graphs.sliding_window(800, 65, causal=False), plan="halo", overlap=overlap)
-        x = torch.randn(100, 8, 4)
-        with torch.no_grad(), Traffic() as traffic:
-            ga.attention(x, x.clone(), x.clone(), mine)
+        x, layer, orders = torch.randn(100, 8, 4, requires_grad=True), ga.nn.GraphAttention(32, 8), []
+        for call in (lambda: ga.attention(x, x.clone(), x.clone(), mine), lambda: layer(x.flatten(1), mine)):
+            with Traffic() as forward:
+                output = call()
+            with Traffic() as backward:
+                output.sum().backward()
+            orders += [forward.order, backward.order]
     finally:
         dist.destroy_process_group()
-    assert traffic.order == (["sent", "edges", "arrived", "edges"] if overlap else ["sent", "arrived", "edges"])
+    between = [{*order[order.index("sent") + 1 : order.index("arrived")]} for order in orders]
+    assert between == ([{"edges"}, {"edges"}, {"product"}, {"product"}] if overlap else [set()] * 4)
 
 
 @pytest.mark.slow

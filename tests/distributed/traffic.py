@@ -14,7 +14,13 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = str(func)
-        told = {"all_to_all_single": "sent", "wait_tensor": "arrived", "graphattn": "edges"}
+        told = {
+            "addmm": "product",
+            "aten.mm": "product",
+            "all_to_all_single": "sent",
+            "wait_tensor": "arrived",
+            "graphattn": "edges",
+        }
         self.order += [word for part, word in told.items() if part in name]
         if "all_to_all_single" in name:
             rows, splits = args[0], args[1]
