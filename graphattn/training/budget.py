@@ -1,4 +1,4 @@
-"""Memory and time of a training before it starts, from steps on its smallest shape and on several copies of it."""
+"""Memory and time of a training before it starts, from steps on its smallest shape, or a part of it, and on copies."""
 
 import copy
 import os
@@ -7,16 +7,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from ..errors import OptionError
+from ..shapes import Shape
 from ..shapes.seeded import seeded
-from .data import joined
+from .data import Prepared, joined
 from .loop import Training
 
 _OVER = 1.5  # what a step takes, gradients and buffers, over what it saves for its backward
 _LONG = 20.0  # seconds of a first step, in which kernels may be compiled, that is not timed again
 _SHORT = 1.0  # seconds of a step that is timed on copies, too, which take little more
 _COPIES = 8
+_MANY = 1 << 14  # points of a part of a cloud that has more, of which memory and time are measured
 _FORWARD = 0.4  # of a step, which a shape of the validation part takes
 
 
@@ -29,32 +32,49 @@ def foretold(training: Training) -> str:
     train, how = training.train, training.schedule
     smallest = int(train.sizes.argmin())
     shape, few, plan = train.static(smallest), max(1, int(train.sizes[smallest])), training.batches.plan()
+    edges = sum(graph.num_edges for graph in shape.levels.graphs()) / few
+    points = max(sum(int(train.sizes[each]) for each in batch) for batch in plan)
+    part = _part(training.train, smallest)
+    if part is not None:
+        shape, few = part, len(part.x)
     seconds, saved = _step(training, shape)
     if seconds < _LONG:
         seconds, saved = _step(training, shape)  # kernels are compiled by now
-    edges = sum(graph.num_edges for graph in shape.levels.graphs())
-    points = max(sum(int(train.sizes[each]) for each in batch) for batch in plan)
+    denser = 1.0 if part is None else edges / (sum(graph.num_edges for graph in part.levels.graphs()) / few)
+    seconds, saved = denser * seconds, int(denser * saved)
     need = int(_OVER * saved * points / few / (training.team.number if how.shard else 1))
     copies = min(points // few, _COPIES) if seconds < _SHORT else 1
-    more = seconds if copies < 2 else _step(training, shape, copies)[0]
+    more = seconds if copies < 2 else denser * _step(training, shape, copies)[0]
     epoch = of_epoch(seconds, more, copies, len(plan), float(train.sizes.sum()) / few)
     start = time.perf_counter()
     train[smallest]  # which is changed in training
-    epoch += (time.perf_counter() - start) * float(train.sizes.sum()) / few
+    epoch += (time.perf_counter() - start) * float(train.sizes.sum()) / max(1, int(train.sizes[smallest]))
     epoch += _FORWARD * of_epoch(seconds, more, copies, 1, float(training.val.sizes.sum()) / few)
     minutes = epoch / training.team.number * (how.epochs - len(training.history)) / 60
     lasts = f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute or less"
-    words = f"a batch: up to {points:,} points, {edges * points // few:,} edges, about {_size(need)}"
+    where = " in a process" if how.shard and training.team.number > 1 else ""
+    words = f"a batch: up to {points:,} points, {round(edges * points):,} edges, about {_size(need)}{where}"
     free = _free(how.device)
     if free is not None and need > free:
         fit = max(1, int(points * free / need))
         largest = int(train.sizes.max())
-        fix = f"--points {fit} fits" if fit >= largest else "a larger --grid, or a smaller --block, fits"
+        fix = f"--points {fit} fits" if fit >= largest else "a larger --grid, a smaller --block, or --shard fits"
         if not how.amp:
-            less = int(_OVER * _step(training, shape, amp=True)[1] * points / few)
+            less = int(need * _step(training, shape, amp=True)[1] * denser / saved)
             fix += f", and so does --amp, {_size(less)}" if less <= free else f"; --amp takes {_size(less)}"
         raise OptionError(f"points: {words}, and {_size(free)} are free; {fix}")
     return f"{words}; all epochs: about {lasts}"
+
+
+def _part(data: Prepared, index: int) -> Data | None:
+    """A piece of a cloud that is too large to be measured whole; None of others."""
+    shape = data.folder[data.numbers[index]]
+    if int(data.sizes[index]) <= _MANY or "face" in shape:
+        return None
+    size = len(shape.pos)
+    near = (shape.pos - shape.pos[0]).norm(dim=1).argsort()[:_MANY]
+    own = {name: x[near] for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+    return data.inputs(Shape(own), data.name(index))
 
 
 def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) -> float:

@@ -19,7 +19,7 @@ from .run import CHECKPOINT, MODEL, REPORT, RESULT, SAID, Run
 from .scenes import prepared
 from .schema import written
 from .standard import measure
-from .team import Team
+from .team import Team, own_points
 
 
 def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
@@ -87,7 +87,11 @@ def _learned(
         some = train.numbers[:: max(1, len(train) // 16)]
         few = Prepared(train.folder, some, run.inputs, like=train)
         x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)
-        measure(training.model, x, levels)
+        if run.schedule.shard and team.number > 1:
+            levels, points, _ = own_points(levels, run.task.readout)
+            measure(training.model, points.scatter(x), levels, team.processes.sum)
+        else:
+            measure(training.model, x, levels)
     if phase == "training" and not training.history:
         tell(Progress("begin", 0.0, foretold(training)))
     training.run(run.path if team.first else None, tell, run.key)

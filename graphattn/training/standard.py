@@ -1,5 +1,6 @@
 """Features in units of their own spread, so that one rate of learning serves distances, angles and curvatures."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,19 +40,22 @@ def standardized(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, x: Tensor, shape: Hierarchy) -> None:
+def measure(model: nn.Module, x: Tensor, shape: Hierarchy, total: Callable[[Tensor], Tensor] = lambda x: x) -> None:
     """Take means and deviations from what the layers read of these shapes; features that are constant stay as large.
 
-    Layers that have some, those of the model that this one starts from, keep them.
+    Layers that have some, those of the model that this one starts from, keep them. ``total`` adds up over processes
+    that share the points.
     """
 
     def take(layer: Any, given: tuple[Tensor]) -> None:
         values = given[0].flatten(0, -2).double()
-        if not len(values):  # features of edges, where there are none
+        *_, count = sums = total(torch.cat((values.sum(0), values.new_tensor([len(values)]))))
+        if not count:  # features of edges, where there are none
             return
-        deviation = values.std(0, correction=0)
-        constant = deviation <= 1e-6 * values.abs().amax(0)
-        layer.mean.copy_(values.mean(0))
+        mean = sums[:-1] / count
+        deviation = (total((values - mean).square().sum(0)) / count).sqrt()
+        constant = deviation <= 1e-6 * (mean.square() + deviation.square()).sqrt()
+        layer.mean.copy_(mean)
         layer.deviation.copy_(torch.where(constant, 1.0, deviation))
 
     layers = [part for part in model.modules() if isinstance(part, Standard)]

@@ -1,7 +1,7 @@
 """Train a model on a folder of shapes, and go on where a run was left."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from .evaluate import Evaluation
 from .fit import fit
 from .loop import Progress, Tell
 from .models import MODELS
-from .run import Run
+from .ranges import RANGES
+from .run import CHECKPOINT, Run
 from .scenes import prepared
 from .tasks import TASKS
 from .team import team
@@ -184,7 +185,15 @@ def train(
             run.save()
 
         processes.first_does(begin)
-        return fit(run, shapes, both, processes)
+        try:
+            return fit(run, shapes, both, processes)
+        except OptionError:  # a batch that will not fit: another try may name this folder
+            if processes.first and not (run.path / CHECKPOINT).is_file():
+                for name in (RANGES, "run.json"):
+                    (run.path / name).unlink(missing_ok=True)
+                with suppress(OSError):
+                    run.path.rmdir()
+            raise
 
 
 def _told(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | None) -> Tell:

@@ -122,9 +122,7 @@ def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", sorted(set(MODELS) - {"pct", "perceptron", "forest", "stratified-transformer", "swin3d"})
-)
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"pct", "perceptron", "forest"}))
 def test_a_model_learns_from_points_that_processes_share(name, tmp_path):
     mesh = name.startswith("mesh")
     folder = (measured_meshes if mesh else labelled_points)(tmp_path / "shapes")

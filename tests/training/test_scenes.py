@@ -167,10 +167,21 @@ def test_the_control_reads_the_same_blocks(tmp_path, no_page):
 def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
     folder = scans(tmp_path / "scans")
     monkeypatch.setattr(budget, "_free", lambda device: 3_000_000)
-    with pytest.raises(
-        OptionError, match=r"points: a batch: .* and 3 MB are free; (--points \d+|a larger --grid).*--amp"
-    ):
-        ga.training.train(folder, tmp_path / "run", grid=1.0, **PLAIN)
+    wanted = r"points: a batch: .* edges, about (\d+) MB, and 3 MB are free; (--points \d+|a larger --grid).*--amp"
+    step, sizes, found = budget._step, [], []
+    monkeypatch.setattr(
+        budget,
+        "_step",
+        lambda training, shape, *how, **rest: (sizes.append(len(shape.x)), step(training, shape, *how, **rest))[1],
+    )
+    for many in (1 << 14, 100):  # of a part of a scan
+        monkeypatch.setattr(budget, "_MANY", many)
+        with pytest.raises(OptionError, match=wanted) as raised:
+            ga.training.train(folder, tmp_path / "run", grid=1.0, **PLAIN)
+        found.append(re.search(wanted, str(raised.value))[1])
+        assert not (tmp_path / "run").exists()  # which the next try names again
+    assert float(found[1]) == pytest.approx(float(found[0]), rel=0.4)
+    assert sizes[0] > sizes[-1] == 100
 
 
 def test_what_a_step_takes_whatever_its_size_counts_once_a_batch():
