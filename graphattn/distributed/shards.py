@@ -10,11 +10,11 @@ from torch import Tensor
 from ..backends.heads import heads_read, join, split
 from ..backends.request import Inputs, Outputs
 from ..errors import BackendError, OptionError, ShapeError
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
 from ..graph.listed import listed
 from ..graph.sort import rows_of
-from ..graphs import Hierarchy
+from ..graphs import Hierarchy, HierarchyRecipe
 from ..kernels.row_work import Degrees
 from ..plans.edge_tensors import EdgeTensors
 from .exchange import Every, Processes, along
@@ -32,12 +32,12 @@ from .stream import Stream
 
 @overload
 def shard(
-    graph: AttentionGraph | PerHead | EdgeFiles, group: Any = ..., partition: Any = ..., **options: Any
+    graph: AttentionGraph | Pattern | PerHead | EdgeFiles, group: Any = ..., partition: Any = ..., **options: Any
 ) -> "Shard": ...
 @overload
-def shard(graph: Hierarchy, group: Any = ..., partition: Any = ..., **options: Any) -> Hierarchy: ...
+def shard(graph: Hierarchy | HierarchyRecipe, group: Any = ..., partition: Any = ..., **options: Any) -> Hierarchy: ...
 def shard(  # type: ignore[misc]  # options have names
-    graph: AttentionGraph | PerHead | Hierarchy | EdgeFiles,
+    graph: AttentionGraph | Pattern | PerHead | Hierarchy | HierarchyRecipe | EdgeFiles,
     group: Any = None,
     partition: Any = "contiguous",
     *,
@@ -59,7 +59,7 @@ def shard(  # type: ignore[misc]  # options have names
         graph: The graph, the same in every process: its edges and partition are compared. A :class:`graphattn.PerHead`
             is shared graph by graph. Of :class:`EdgeFiles` each process reads consecutive parts, which it owns. Of a
             :class:`graphattn.graphs.Hierarchy` a process owns some of the finest points, and a coarser point with the
-            finer one that it keeps, or with most of those that it reads.
+            finer one that it keeps, or with most of those that it reads. A recipe of either is called with ``pos``.
         group: A device mesh of one axis, ``mesh["graph"]``, or a process group; all processes by default.
         partition: "contiguous", slices of consecutive nodes; "rcb", recursive coordinate bisection of ``pos``; or the
             process of each target, integers (T,).
@@ -99,6 +99,8 @@ def shard(  # type: ignore[misc]  # options have names
     processes, rows = Processes(group), Rows(heads, kv_heads, head_dim, dtype)
     P, against = processes.number, None
     sized: Any = {"head_dim": head_dim, "dtype": dtype, "overlap": overlap}
+    if isinstance(graph, Pattern | HierarchyRecipe) and pos is not None:
+        graph = graph(pos)
     if isinstance(graph, Hierarchy):
         if source_partition is not None:
             raise OptionError("source_partition must be left out for a hierarchy: partition is that of all its points")

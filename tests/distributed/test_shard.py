@@ -133,6 +133,9 @@ def test_a_hierarchy_is_shared_level_by_level():
     own, model = shard(shape, partition="rcb"), ga.models.UNet(4, 2, (8, 8), 2).double()
     torch.testing.assert_close(model(x, own), model(x, shape), rtol=0, atol=1e-13)
     assert [level.kept is None for level in own.levels] == [True, False]
+    recipe = ga.graphs.hierarchy(..., ratio=0.5)
+    torch.testing.assert_close(model(x, shard(recipe, partition="rcb", pos=pos)), model(x, own), rtol=0, atol=0)
+    assert torch.equal(shard(ga.graphs.knn(..., 3), pos=pos).edge_index, ga.graphs.knn(pos, 3).edge_index)
     with pytest.raises(OptionError, match="source_partition must be left out for a hierarchy"):
         shard(shape, source_partition=torch.zeros(40))
 
