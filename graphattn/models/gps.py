@@ -13,6 +13,7 @@ from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_names
 from ..nn.blocks import Graph, make_norm
 from ..nn.feed_forward import Activation
+from ..plans.edge_tensors import EdgeTensors
 from .example import example, features
 
 NORMS = ("batch", "layer", "rms")
@@ -99,7 +100,8 @@ class GPSBlock(nn.Module):
             score_bias: Biases of the edges of ``graph``; ``edge_attr``, their features.
 
         Raises:
-            OptionError: If ``edge_index`` is missing, or a batch norm in training has a single node.
+            OptionError: If ``edge_index`` is missing, a block with ``local`` is given a shard, or a batch norm in training
+                has a single node.
             ShapeError: If ``local`` does not return (..., N, C).
         """
         read = self.attention(x, graph, score_bias=score_bias, edge_attr=edge_attr)
@@ -107,6 +109,8 @@ class GPSBlock(nn.Module):
         if self.local is not None:
             if edge_index is None:
                 raise OptionError("the block has local message passing: pass edge_index")
+            if isinstance(graph, EdgeTensors) and graph.positions is not None:
+                raise OptionError("local message passing needs rows of all nodes, got a shard; leave out local")
             given = {} if local_attr is None else {"edge_attr": local_attr}
             messages = self.local(x, edge_index, **given)
             if not isinstance(messages, Tensor) or messages.shape != x.shape:

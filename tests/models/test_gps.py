@@ -158,6 +158,9 @@ def test_what_has_no_counterpart_is_refused():
         GPSBlock.from_pyg(GPSConv(C, None, H, norm="graph_norm"))
     with pytest.raises(OptionError, match="pass edge_index"):
         GPSBlock(C, H, local=GATConv(C, C))(torch.randn(5, C), graphs.full(...))
+    ring = graphs.circulant(5, (1, 4))
+    with pytest.raises(OptionError, match="needs rows of all nodes, got a shard"):
+        GPSBlock(C, H, local=GATConv(C, C))(torch.randn(5, C), ga.distributed.shard(ring), ring.edge_index)
     with pytest.raises(OptionError, match="local must be a function that makes a module for each layer"):
         GraphTransformer(F_IN, C, H, 2, local=GCNConv(C, C))
     made = GraphTransformer(F_IN, C, H, 2, encoding=None, local=lambda: GCNConv(C, C))
