@@ -100,8 +100,8 @@ class GPSBlock(nn.Module):
             score_bias: Biases of the edges of ``graph``; ``edge_attr``, their features.
 
         Raises:
-            OptionError: If ``edge_index`` is missing, a block with ``local`` is given a shard, or a batch norm in training
-                has a single node.
+            OptionError: If ``edge_index`` is missing, a block with ``local`` is given a shard, or a batch norm in
+                training has a single node.
             ShapeError: If ``local`` does not return (..., N, C).
         """
         read = self.attention(x, graph, score_bias=score_bias, edge_attr=edge_attr)
