@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .again import gradients_of_definition
-from .arrays import array, dtype_of_sums, empty, narrow, nodes, results, widest, width
+from .arrays import SMALLEST, array, dtype_of_sums, empty, narrow, nodes, results, widest, width
 from .bytes_moved import Sizes
 from .bytes_moved import kept as bytes_kept
 from .edge_softmax import edge_softmax, scatter_sum
@@ -113,9 +113,11 @@ def _(query, key, value, bias, attr, attr_query, ptr, index, edge, order, source
     return output, *(query.new_empty(shape, dtype=dtype_of_sums(query)) for shape in shapes)
 
 
-def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _gradients(*arguments: Any, last: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, of every edge's score (B, E, H) in the caller's order (no entries without a
     bias), and of the edge features (B, E, F) and their queries.
+
+    The ``last`` backward of a call may write to the kept weights: each row's are read before its results are written.
     """
     from . import edges_numba
 
@@ -134,23 +136,27 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0), dtype=wide)
     p, i, e, rows = (x.numpy() for x in (ptr, index, edge, order))
     sp, t, where, source_rows = (x.numpy() for x in (source_ptr, target, place, source_order))
-    as_kept = kept.numel() > 0 and dropout_p == 0  # then the kept weights are those of the sums
-    products, weights = (empty(wide, size) for size in (math.prod(edges), 0 if as_kept else math.prod(edges)))
+    memory, as_kept = kept.flatten(), kept.numel() > 0 and dropout_p == 0  # then the kept weights are those of the sums
+    last = last and bias is None and kept.nbytes >= SMALLEST
+    products = memory if last and as_kept else empty(wide, math.prod(edges))
+    weights = empty(wide, 0) if as_kept else memory if last else empty(wide, math.prod(edges))
     sizes, options, word = _sizes(query, key, value, t, where), (scale, softcap, dropout_p), _word(seed)
-    given = (rows, q, k, v, a, aq, b, p, i, e, options, word, kept.flatten().numpy(), go, ga, gl, gao)
+    given = (rows, q, k, v, a, aq, b, p, i, e, options, word, memory.numpy(), go, ga, gl, gao)
     written = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query, products, weights)))
-    shares = products.numpy(), (kept.flatten() if as_kept else weights).numpy()
+    shares = products.numpy(), (memory if as_kept else weights).numpy()
     removed = array(None, torch.bool)
 
     def by_target(lo: int, hi: int, *own: Any) -> None:
         for n in range(B):
             edges_numba.backward_targets(*sizes, lo, hi, n, *given, *written, own)
 
-    def by_source(lo: int, hi: int, *own: Any) -> None:
+    def by_source(lo: int, hi: int, *own: Any, keys: bool = True, values: bool = True) -> None:
         rows = sp, lo, hi, source_rows, t, where, removed, True
         for n in range(B):
-            edges_numba.edge_sums(sizes[0], sizes[2], shares[0], n, q, *rows, gk, own)
-            edges_numba.edge_sums(sizes[1], sizes[2], shares[1], n, go, *rows, gv, own)
+            if keys:
+                edges_numba.edge_sums(sizes[0], sizes[2], shares[0], n, q, *rows, gk, own)
+            if values:
+                edges_numba.edge_sums(sizes[1], sizes[2], shares[1], n, go, *rows, gv, own)
 
     def space() -> tuple[Any, ...]:
         return edges_numba.workspace(*sizes, len(i), widest(p), len(p) - 1, gl.dtype, i.dtype)
@@ -160,11 +166,13 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
             grad.zero_()
     else:
         work = 16 * B * edge.numel() * H * max(sizes[0].eights, sizes[1].eights)
+        space_of_row = partial(edges_numba.row_space, *sizes, widest(sp), gl.dtype, t.dtype)
+        if products is memory:  # which holds the weights until then
+            share(chunks(sp, work), work, partial(by_source, keys=False), space_of_row)
         share(chunks(p, work), work, by_target, space)
         if bias is not None:  # a removed edge passes not even a NaN
             removed = ((shares[0] == 0) & (shares[1] == 0)).reshape(edges)
-        space_of_row = partial(edges_numba.row_space, *sizes, widest(sp), gl.dtype, t.dtype)
-        share(chunks(sp, work), work, by_source, space_of_row)
+        share(chunks(sp, work), work, partial(by_source, values=products is not memory), space_of_row)
     grad_q, grad_k, grad_v = (narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True))
     return grad_q, grad_k, grad_v, grad_bias, grad_attr, grad_attr_query
 
@@ -184,7 +192,9 @@ _gradients_on_gpu = on_gpu(edge_attention_backward, "edges_triton", "backward")
 
 
 def _gradients_where_they_are(*arguments: Any) -> tuple[Tensor, ...]:
-    return (_gradients_on_gpu if arguments[0].is_cuda else _gradients)(*arguments)
+    if arguments[0].is_cuda:
+        return _gradients_on_gpu(*arguments)
+    return _gradients(*arguments, last=not torch._C._autograd._get_current_graph_task_keep_graph())
 
 
 @edge_attention_backward.register_fake

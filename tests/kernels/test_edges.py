@@ -75,6 +75,21 @@ def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatc
     assert all((x - y).abs().max() < 1e-13 for x, y in zip(again, wanted, strict=True))
 
 
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_last_backward_alone_writes_to_the_kept_weights(bias, dropout_p, monkeypatch):
+    monkeypatch.setattr(edges_op, "SMALLEST", 1)
+    given = operands(bias=bias)
+    layout = *by_target(GRAPH), *by_source(GRAPH), 0.4, 0.0, dropout_p, torch.tensor(5)
+    output, *_, kept = edges_op.attend(*given, *layout, False, False, tracked=True)
+    loss, leaves, before = output.sin().sum(), [x for x in given if x is not None], kept.clone()
+    wanted = torch.autograd.grad(loss, leaves, retain_graph=True)
+    assert torch.equal(kept, before)
+    again = torch.autograd.grad(loss, leaves)
+    assert all(torch.equal(x, y) for x, y in zip(again, wanted, strict=True))
+    assert torch.equal(kept, before) == bias  # a bias may remove edges, which are known by both numbers
+
+
 @pytest.mark.parametrize(
     ("dtype", "kv", "width", "value_width"),  # few widths: each pair is compiled
     [
