@@ -25,6 +25,7 @@ from ..plans.edge_tensors import EdgeTensors
 from . import loaders
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
+from .casts import cast_once
 from .convolution import from_conv
 from .geometry import relative_positions
 from .linear_attention import linear
@@ -305,14 +306,16 @@ class GraphAttention(EdgeAttention):
             (of_targets, of_sources), positions = pair_of_positions(positions), None
             edge_attr = relative_positions(graph, of_sources, of_targets)
         past, apart = 0 if cache is None else cache.length, held is None and key_input is not x
-        name = "x" if key_input is x else "context"
+        name, targets = "x" if key_input is x else "context", x
         if isinstance(graph, EdgeTensors) and held is None and cache is None and self.rotary is None:
             numbers = self.num_kv_heads * (self.head_dim + self.value_dim)
             numbers = sys.maxsize if self._is_observed() else numbers  # PyG's hooks see rows of all sources
             graph, arrive = graph.gathered(key_input, value_input, numbers=numbers)
             query, (key_input, value_input) = self._query(x), arrive()  # while a shard's rows are on their way
         else:
-            query = self._query(x)
+            if key_input is value_input is x and self.k_proj is not self.v_proj:
+                targets, key_input, value_input = cast_once(x, self.q_proj, self.k_proj, self.v_proj)
+            query = self._query(targets)
         if isinstance(graph, EdgeTensors) and positions is None and self.rotary is not None:
             positions = graph.positions
             if cache is not None and positions is not None:  # new tokens are the last sources

@@ -7,6 +7,7 @@ from graph_table import GRAPHS
 from torch_geometric import EdgeIndex
 
 import graphattn as ga
+from graphattn.nn import graph_attention
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 C, H = 30, 5
@@ -203,3 +204,29 @@ def test_it_starts_as_multihead_attention_does():
     before = made.q_proj.weight.clone()
     made.reset_parameters()
     assert not torch.equal(before, made.q_proj.weight)
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_autocast_keeps_one_copy_of_x_and_adds_its_gradients_in_float32(second, monkeypatch):
+    torch.manual_seed(0)
+    graph, made, saved = GRAPHS["listed_random"](), ga.nn.GraphAttention(C, H), {}
+    leaves = [torch.randn(graph.num_targets, C, requires_grad=True), *made.parameters()]
+
+    def pack(y):
+        if y.dtype == torch.bfloat16 and torch.equal(y, leaves[0].bfloat16()):
+            saved[y.untyped_storage().data_ptr()] = y
+        return y
+
+    def found():
+        saved.clear()
+        with torch.autocast("cpu", torch.bfloat16), torch.autograd.graph.saved_tensors_hooks(pack, lambda y: y):
+            output = made(leaves[0].clone(), graph)  # autocast itself keeps one copy of a leaf
+        first = torch.autograd.grad(output.float().sin().sum(), leaves, create_graph=second)
+        more = torch.autograd.grad(first[0].square().sum(), leaves) if second else ()
+        return len(saved), (output, *first, *more)
+
+    once, results = found()
+    monkeypatch.setattr(graph_attention, "cast_once", lambda x, *layers: (x,) * len(layers))
+    each, wanted = found()
+    assert (once, each) == (1, 3)
+    assert all(torch.equal(a, b) for a, b in zip(results, wanted, strict=True))
