@@ -113,7 +113,7 @@ class AttentionGraph(Immutable):
         Raises:
             GraphError: If a rule's edges would take more than 4 GiB; :meth:`materialise` has no such limit.
         """
-        return self._listed().edge_index.clone()
+        return self._listed().ends.to(torch.int64, copy=True)
 
     def _listed(self, limit: int | None = MAX_BYTES) -> Listed:
         return self._remember("listed", lambda: algebra.as_list(self.edges, limit).to(self.device))
@@ -121,12 +121,12 @@ class AttentionGraph(Immutable):
     @property
     def source(self) -> Tensor:
         """int64 (E,): the source of every edge; a copy."""
-        return self._listed().source.clone()
+        return self._listed().ends[0].to(torch.int64, copy=True)
 
     @property
     def target(self) -> Tensor:
         """int64 (E,): the target of every edge; a copy."""
-        return self._listed().target.clone()
+        return self._listed().ends[1].to(torch.int64, copy=True)
 
     def materialise(self, max_bytes: int | None = MAX_BYTES) -> "AttentionGraph":
         """The same graph with its edges listed; ``max_bytes=None`` lifts the limit."""

@@ -12,22 +12,22 @@ from .edges import Edges
 from .runs import Runs
 from .sort import Sorted, ascending, countable, counted, placed
 
+MANY = 1 << 22  # edges whose ends are kept in int32: 64 MB of int64
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Listed(Edges):
-    """Edges one by one, int64 (2, E), sources and targets, in the caller's order and with copies; :func:`listed` makes
-    them.
+    """Edges one by one, sources and targets, in the caller's order and with copies; :func:`listed` makes them.
 
     Attributes:
-        edge_index: The list; public properties copy it.
+        ends: The list (2, E), int64, or int32 of :data:`MANY` edges or more; public properties copy it.
     """
 
     is_listed = True
 
-    def __init__(self, num_targets: int, num_sources: int, edge_index: Tensor) -> None:
-        super().__init__(num_targets, num_sources, runs_per_row=1 + edge_index.shape[1] // max(1, num_targets))
-        self.edge_index, self._count = edge_index, edge_index.shape[1]
+    def __init__(self, num_targets: int, num_sources: int, ends: Tensor) -> None:
+        super().__init__(num_targets, num_sources, runs_per_row=1 + ends.shape[1] // max(1, num_targets))
+        self.ends, self._count = ends, ends.shape[1]
 
     def stored(self) -> None:
         """No intervals: the list is the form of these edges."""
@@ -50,19 +50,24 @@ class Listed(Edges):
         return listed(self.source, self.target, self.num_sources, self.num_targets, has_repeats=self.has_repeats)
 
     @property
+    def edge_index(self) -> Tensor:
+        """int64 (2, E): the list."""
+        return self.ends.long()
+
+    @property
     def source(self) -> Tensor:
         """int64 (E,): row 0 of :attr:`edge_index`."""
-        return self.edge_index[0]
+        return self.ends[0].long()
 
     @property
     def target(self) -> Tensor:
         """int64 (E,): row 1 of :attr:`edge_index`."""
-        return self.edge_index[1]
+        return self.ends[1].long()
 
     @cached_property
     def _many(self) -> bool:
         """True if tables of all targets cost little beside the edges."""
-        return countable(self.target, self.num_targets, self.num_sources)
+        return countable(self.ends[1], self.num_targets, self.num_sources)
 
     @cached_property
     def _place(self) -> Tensor:
@@ -131,7 +136,7 @@ class Listed(Edges):
         return self.keep(keep)
 
     def to(self, device: torch.device) -> "Listed":
-        if device == self.edge_index.device:
+        if device == self.ends.device:
             return self
         ends = self.target.to(device), self.source.to(device)
         return listed(*ends, self.num_targets, self.num_sources, has_repeats=self.has_repeats)
@@ -143,8 +148,9 @@ def listed(
     """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
     check_pairs(num_targets, num_sources)
     with torch.inference_mode(False):  # edges made in inference mode are used in training, too
-        edge_index = torch.stack((source, target))
-    edges = Listed(num_targets, num_sources, edge_index)
+        many = source.numel() >= MANY and max(num_targets, num_sources) <= 2**31
+        ends = torch.stack([x.int() if many else x for x in (source, target)])
+    edges = Listed(num_targets, num_sources, ends)
     edges.has_repeats = bool(edges.is_copy().any()) if has_repeats is None else has_repeats
     return edges
 

@@ -6,7 +6,7 @@ import torch
 
 from graphattn.convert import from_edge_index
 from graphattn.errors import GraphError, GraphIndexError, ShapeError
-from graphattn.graph import AttentionGraph
+from graphattn.graph import AttentionGraph, listed
 from graphattn.graph.forms import band
 
 S, T = 5, 7
@@ -301,3 +301,20 @@ def test_many_edges_are_kept_in_int32_and_surveyed_without_a_key_of_each(monkeyp
     monkeypatch.setattr(type(edges), "_many", False)
     wanted = edges.rows(rows)
     assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("duplicates", ["keep", "merge"])
+def test_ends_of_many_edges_are_kept_in_int32(duplicates, monkeypatch):
+    edges = torch.tensor([[4, 0, 1, 2, 4], [1, 2, 2, 3, 1]])
+    wanted = from_edge_index(edges, 5, 6, duplicates=duplicates)
+    monkeypatch.setattr(listed, "MANY", wanted.num_edges)
+    with torch.inference_mode():
+        graph = from_edge_index(edges, 5, 6, duplicates=duplicates)
+        graph.edge_index[0, 0] = graph.target[0] = 0  # copies
+    assert (wanted.edges.ends.dtype, graph.edges.ends.dtype) == (torch.int64, torch.int32)
+    assert not graph.edges.ends.is_inference()
+    for one, other in ((graph, wanted), (graph.reverse(), wanted.reverse()), (graph | graph, wanted | wanted)):
+        for x, y in zip((one.edge_index, one.source), (other.edge_index, other.source), strict=True):
+            assert x.dtype == torch.int64
+            assert torch.equal(x, y)
+    assert graph.equals(wanted)
