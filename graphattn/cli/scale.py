@@ -10,6 +10,8 @@ from .options import Debug, Dtype, Json, What, number
 from .output import document, say, step
 from .what import item
 
+_MOST = 100_000  # processes
+
 
 def scale(
     what: What,
@@ -80,13 +82,14 @@ def scale(
         for refused in report.refused.items() if report.counts.processes > 1 else ():
             reasons.setdefault(refused, []).append(f"{report.counts.processes:,}")
     for (plan, reason), of in reasons.items():
-        say(f"{' and '.join(of)} processes, not {plan}: {reason}")
+        every = " and ".join(filter(None, (", ".join(of[:-1]), of[-1])))
+        say(f"{every} processes, not {plan}: {reason}")
     say(f"times: at {bandwidth:g} GB/s and {teraflops:g} TFLOP/s, a layer's forward; the backward sends as much again")
     say_notes(subject.notes)
 
 
 def _numbers(processes: str) -> list[int]:
     words = processes.split(",")
-    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
-        raise OptionError(f"--processes must be whole numbers >= 1, such as 1,8,64, got {processes}")
+    if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST for word in words):
+        raise OptionError(f"--processes must be whole numbers from 1 to {_MOST:,}, such as 1,8,64, got {processes}")
     return [int(word) for word in words]

@@ -10,6 +10,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edges import Edges
+from ..graph.limits import refuse_over
 from ..graph.runs import Runs
 from .partition import box_of, contiguous_range, partition_of
 from .plans import Counts, Report, Rows, choose
@@ -37,10 +38,13 @@ def on_paper(
     like the nearest; ``"rcb"`` of such a grid halves it in boxes.
 
     Raises:
-        GraphError: If the sources of one process are more than fit in memory.
+        GraphError: If the sources of one process, or the queries between all, are more than fit in memory.
     """
     edges = graph.edges
     sampled = edges.num_runs > _ALL and processes > _SAMPLE
+    asked = graph.num_targets < graph.num_sources and not sampled
+    if asked:
+        refuse_over(8 * processes**2, f"the queries between {processes:,} processes", "take fewer processes")
     owns: IdsOf
     if partition == "contiguous" or (sampled and len(edges.grid) < 2):
         partition = "contiguous"
@@ -60,7 +64,7 @@ def on_paper(
     counted = torch.tensor([_count(edges, owns(p), reads(p)) for p in chosen.tolist()])
     nearest = torch.searchsorted((chosen[1:] + chosen[:-1]) / 2, torch.arange(processes).double())
     told = [*counted[nearest].unbind(1)]
-    if graph.num_targets < graph.num_sources and not sampled:
+    if asked:
         told += _asked(graph, owns, held)
     counts = Counts(sizes, held, *told)
     plan, refused = choose("auto", counts, rows)
