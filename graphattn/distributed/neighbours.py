@@ -28,8 +28,9 @@ _USUAL = 100_000  # points of a part
 def knn_parts(pos: Any, k: int, folder: PathLike, *, parts: int | None = None) -> EdgeFiles:
     """The edges of ``ga.graphs.knn(pos, k)``, written into a folder in parts of near points.
 
-    A part's points search their own part, and then those parts that their balls reach. In memory are some 50 bytes for
-    each point and one part: 0.9 GiB for 10^7 points of 16 neighbours, whose files take 1.4 GB.
+    A part's points search their own part, and then those parts that their balls reach. In memory are one part and,
+    while points are bisected, some 15 bytes for each: 0.8 GiB for 10^7 points of 16 neighbours, whose files take
+    1.4 GB, and 1.7 GiB for 10^8.
 
     Args:
         pos: Coordinates (N, d) of points, an array or the path of a .npy file, which is mapped and not loaded.

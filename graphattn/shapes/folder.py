@@ -277,7 +277,8 @@ class ShapeFolder(Dataset):
         if not all(len(label) == 1 for label in self.labels):
             largest = max(int(label.max()) for label in self.labels)
             if largest < 0:
-                raise LoaderError(f"{self.root}: expected labels from 0, got none but -1. Try: label some points.")
+                got = "none but those to ignore" if self.ignore else "none but -1"
+                raise LoaderError(f"{self.root}: expected labels from 0, got {got}. Try: label some points.")
             if not self.classes:
                 self.classes = tuple(map(str, range(num_classes or largest + 1)))
                 self.classes = tuple(self._names.get(value, str(value)) for value in self.values)

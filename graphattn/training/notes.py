@@ -46,17 +46,20 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
     if left:
         names = ", ".join(map(repr, left[:12])) + (", ..." if len(left) > 12 else "")
         words += f"; not read: {names} (--features {','.join((*run.inputs.features, 'NAME'))} reads one)"
+    absent: set[str] = set()
     if run.task.name == "segment":
         parts = [label for number, label in enumerate(shapes.labels) if shapes.name(number) in set(run.split["train"])]
         many, every = (
             bincount(cat(labels).clamp(min=-1) + 1, minlength=len(run.task.classes) + 1).tolist()[1:]
             for labels in (parts, shapes.labels)
         )
-        rows = zip(run.task.classes, many, every, strict=True)  # names of LAS stand for values that no file has
+        rows = [*zip(run.task.classes, many, every, strict=True)]
+        absent = {name for name, _, there in rows if not there}  # names of LAS stand for values that no file has
         few = [f"{name} ({count:,})" for name, count, there in rows if there and count < _FEW]
         words += f"\nclasses of few labels to train on: {', '.join(few[:12])}" if few else ""
     if run.task.weights:
-        pairs = sorted(zip(run.task.weights, run.task.classes, strict=True))
+        both = zip(run.task.weights, run.task.classes, strict=True)
+        pairs = sorted((weight, name) for weight, name in both if name not in absent)
         weights = ", ".join(f"{name} {weight:.2g}" for weight, name in (pairs if len(pairs) < 9 else pairs[-8:]))
         words += f"\nclasses are weighted, rare ones more (--no-balance for none): {weights}"
     return words

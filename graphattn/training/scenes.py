@@ -59,9 +59,12 @@ class Scenes:
                 raise LoaderError(f"{name}: expected at most {CELLS:,} cells in a row, got {wide:g} long. Try: {fix}.")
             sample = grid_sample(pos + shift * inputs.grid, inputs.grid)
             kept = sample.kept
-            if len(kept) < 2:
-                fix = "a smaller grid, in the units of the files"
-                raise LoaderError(f"{name}: expected points in two cells or more, got grid={inputs.grid}. Try: {fix}.")
+            if wide < inputs.grid or len(kept) < 2:
+                got, fix = (
+                    f"grid={inputs.grid}, and {wide:.3g} from end to end",
+                    "a smaller grid, in the units of the files",
+                )
+                raise LoaderError(f"{name}: expected a scan larger than a cell, got {got}. Try: {fix}.")
             self._cell[number] = sample.cell
             if inputs.upward:
                 self._above[number] = above_ground(pos, inputs.upward, 2 * inputs.grid)

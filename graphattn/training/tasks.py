@@ -167,11 +167,10 @@ class Segment(_Classes):
         return {"miou": mean, "accuracy": share, "points": int(table.sum()), "iou": named, "labels": many}
 
     def by_class(self, scores: dict[str, Any]) -> list[str]:
-        lines = []
-        for name, iou in scores["iou"].items():
-            share = scores["labels"][name] / max(1, scores["points"])
-            lines.append(f"{name}: " + ("not there" if iou is None else f"IoU {iou:.3f}, {share:.1%} of labels"))
-        return lines
+        share = {name: many / max(1, scores["points"]) for name, many in scores["labels"].items()}
+        lines = [f"{k}: IoU {iou:.3f}, {share[k]:.1%} of labels" for k, iou in scores["iou"].items() if iou is not None]
+        absent = [name for name, iou in scores["iou"].items() if iou is None]
+        return [*lines, f"not there: {', '.join(absent)}"] if absent else lines
 
     def said(self, scores: dict[str, Any]) -> str:
         return f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} labels right"

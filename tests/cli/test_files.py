@@ -191,8 +191,8 @@ def test_notes_tell_what_was_assumed(shell):
         ('mesh_vertices(load("e.txt"))', "e.txt: expected faces, got points alone"),
         ('clusters(load("e.txt"))', "expected one of .npy, got '.txt'"),
         ('clusters(load("words.npy"))', "can't convert np.ndarray of type numpy.str_"),
-        ('load("e.txt", max_bytes=3)', "expected 1 to 3 bytes"),
-        ("empty.off", "an empty file. Try: max_bytes=... if it is larger on purpose. Options stand in"),
+        ('load("e.txt", max_bytes=3)', "expected at most 3 bytes"),
+        ("empty.off", "empty.off: expected data, got an empty file. Try: write or copy it again."),
         ("heads.json", "heads.json holds a PerHead; WHAT is one graph"),
     ],
 )

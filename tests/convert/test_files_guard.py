@@ -89,12 +89,12 @@ def test_the_name_comes_to_mean_a_device_after_the_check(tmp_path, monkeypatch):
 def test_size_cap(name, loader, tmp_path):
     path = tmp_path / name
     path.write_bytes(b"0 1 2\n" * 100)
-    refused(loader, path, "expected 1 to 599 bytes", "600 bytes", "max_bytes", max_bytes=599)
+    refused(loader, path, "expected at most 599 bytes", "600", "max_bytes", max_bytes=599)
     path.write_bytes(b"")
     refused(loader, path, "empty")
     with open(path, "wb") as file:
         file.truncate(1 << 40)  # a hole of 1 TiB
-    refused(loader, path, f"{1 << 40} bytes")
+    refused(loader, path, f"got {1 << 40}.")
 
 
 @pytest.mark.parametrize("name", ["m.off.gz", "m.zip", "m.tar", "m.tgz", "e.csv.bz2", "e.xz"])

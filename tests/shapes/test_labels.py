@@ -51,6 +51,8 @@ def test_any_property_is_the_label_and_ignored_values_are_none(tmp_path):
     assert named.classes == tuple("abcde")
     with pytest.raises(LoaderError, match=r"expected labels 0 to 1, got 4. Try: a name for each class, or ignore"):
         ShapeFolder(tmp_path / "a", label="kind", ignore=(0, 3), classes=("a", "b"))
+    with pytest.raises(LoaderError, match="expected labels from 0, got none but those to ignore"):
+        ShapeFolder(tmp_path / "a", label="kind", ignore=range(300))
     assert ShapeFolder(tmp_path / "a", label="scalar_Class").task == "segment"  # CloudCompare saves floats
     assert ShapeFolder(tmp_path / "a", label="scalar_Class", task="regress").task == "regress"
 

@@ -93,18 +93,19 @@ def test_unequal_classes_are_weighted_and_that_is_said(tmp_path, no_page):
     for path in folder.iterdir():
         shape = ga.load(path)
         label = torch.zeros(len(shape.pos), dtype=torch.int32)
-        label[::10] = 1
+        label[::10] = 2  # no file has class 1
         ga.save(ga.shapes.Shape(pos=shape.pos + label[:, None], label=label), path)
     said = []
     tell = lambda progress: said.append(progress.words)  # noqa: E731
     result = ga.training.train(folder, tmp_path / "run", tell=tell, **PLAIN)
-    rare = float(result.task.weights[1])
+    rare = float(result.task.weights[2])
     assert rare > 2 > 1 > result.task.weights[0]
-    assert f"classes are weighted, rare ones more (--no-balance for none): 0 0.83, 1 {rare:.2g}" in "\n".join(said)
+    assert f"classes are weighted, rare ones more (--no-balance for none): 0 0.83, 2 {rare:.2g}" in "\n".join(said)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    assert set(log[-1]["val_iou"]) == {"0", "1"}
-    loss = result.task.loss(torch.zeros(2, 2), torch.tensor([0, 1]))
-    assert float(loss) == pytest.approx(0.6931 * sum(result.task.weights) / 2, abs=1e-3)
+    assert set(log[-1]["val_iou"]) == {"0", "1", "2"}
+    assert "\n  not there: 1\n" in str(result)
+    loss = result.task.loss(torch.zeros(2, 3), torch.tensor([0, 2]))
+    assert float(loss) == pytest.approx(1.0986 * (rare + result.task.weights[0]) / 2, abs=1e-3)
     alike = ga.training.train(folder, tmp_path / "alike", balance=False, **PLAIN)
     assert alike.task.weights == ()
 

@@ -135,7 +135,7 @@ def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     ga.save(Shape(pos=torch.tensor([[0.0, 0, 0], [1, 1, 0], [1e30, 0, 0]])), tmp_path / "far.ply")
     with pytest.raises(LoaderError, match=r"far.ply: expected at most 1,073,741,824 cells in a row, got 1e.30 long"):
         ga.training.predict(tmp_path / "run", [tmp_path / "far.ply"], tmp_path / "none")
-    with pytest.raises(LoaderError, match=r"small.ply: expected points in two cells or more, got grid=1.0"):
+    with pytest.raises(LoaderError, match=r"small.ply: expected a scan larger than a cell, got grid=1.0, and 0.00"):
         ga.training.predict(tmp_path / "run", [tmp_path / "small.ply"], tmp_path / "out")
 
 
@@ -200,5 +200,7 @@ def test_grids_that_cannot_be_are_refused(tmp_path):
     ):
         with pytest.raises(OptionError, match=words):
             ga.training.train(folder, tmp_path / "run", **how, **PLAIN)
-    with pytest.raises(LoaderError, match="expected points in two cells or more, got grid=10000"):
-        ga.training.train(folder, tmp_path / "run", grid=1e4, **PLAIN)
+    wide = max(float((shape.pos.amax(0) - shape.pos.amin(0)).max()) for shape in ga.shapes.ShapeFolder(folder))
+    for grid in (1.01 * wide, 1e4):  # where cells begin does not matter
+        with pytest.raises(LoaderError, match=f"expected a scan larger than a cell, got grid={grid}, and "):
+            ga.training.train(folder, tmp_path / "run", grid=grid, **PLAIN)

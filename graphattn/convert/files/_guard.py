@@ -97,9 +97,10 @@ def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
     if stat.S_ISREG(info.st_mode) and 0 < info.st_size <= max_bytes:
         return file
     file.close()
-    got = f"{info.st_size} bytes" if info.st_size else "an empty file"
+    if not info.st_size:
+        raise LoaderError(f"{name}: expected data, got an empty file. Try: write or copy it again.")
     raise LoaderError(
-        f"{name}: expected 1 to {max_bytes} bytes, got {got}. Try: max_bytes=... if it is larger on purpose."
+        f"{name}: expected at most {max_bytes} bytes, got {info.st_size}. Try: max_bytes=... if that is meant."
     )
 
 

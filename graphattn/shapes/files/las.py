@@ -66,7 +66,8 @@ def _plausible(blob: Blob, need: int, packed: bool) -> None:
     """Raise for a header of more points than its bytes can hold."""
     most = 256 * len(blob.data) if packed else len(blob.data)
     if need > most:
-        raise blob.fault(f"points of at most {most} bytes", f"{need}, as its header says", "get the whole file")
+        held = f"{len(blob.data):,} in all"
+        raise blob.fault(f"{need:,} bytes of points, as its header says", held, "get the whole file")
 
 
 def add_fields(source: PathLike, target: PathLike, fields: dict[str, np.ndarray]) -> None:
