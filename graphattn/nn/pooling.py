@@ -10,8 +10,8 @@ from ..errors import ShapeError
 from ..functional import attention
 from ..graph import AttentionGraph, need_graph
 from ..plans.edge_tensors import EdgeTensors
-from .biases.constant import of_edges, own_targets, sources
-from .geometry import relative_positions
+from .biases.constant import of_edges, sources, targets
+from .geometry import num_ends, own_rows, relative_positions
 
 POOLS = ("mean", "max", "sum")
 
@@ -38,16 +38,16 @@ def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> T
     one_of(how, "how", POOLS)
     _check(x, graph, "pool")
     if how == "max":
-        rows = x if not isinstance(graph, EdgeTensors) else graph.ends(x, x)[0]
+        blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1)
+        rows = graph.ends(x, blank)[0] if isinstance(graph, EdgeTensors) else x
         return largest(rows.index_select(-2, sources(graph, x.device)), graph)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
     mean: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph)
     mean = mean.squeeze(-2)
     if how == "mean":
         return mean
-    own_targets(graph, x.device)
     degrees = _degrees(graph) if isinstance(graph, EdgeTensors) else of_edges(graph, _degrees, device=x.device)
-    return mean * degrees.to(x.dtype)
+    return mean * own_rows(graph, degrees).to(x.dtype)
 
 
 def interpolate(x: Tensor, graph: AttentionGraph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> Tensor:
@@ -73,8 +73,8 @@ def interpolate(x: Tensor, graph: AttentionGraph | EdgeTensors, pos: Tensor, que
     """
     _check(x, graph, "interpolate")
     squared = relative_positions(graph, pos, queries).double().square().sum(-1)
-    there, target = squared == 0, own_targets(graph, pos.device)
-    taken = there.new_zeros(graph.num_targets, dtype=torch.int64).index_add(0, target, there.long()) > 0
+    there, target = squared == 0, targets(graph, pos.device)
+    taken = there.new_zeros(num_ends(graph), dtype=torch.int64).index_add(0, target, there.long()) > 0
     bias = -squared.masked_fill(there, 1.0).log()
     bias = bias.masked_fill(taken[target] & ~there, -torch.inf).to(x.dtype)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
@@ -96,6 +96,6 @@ def _degrees(graph: AttentionGraph | EdgeTensors) -> Tensor:
 
 def largest(values: Tensor, graph: AttentionGraph | EdgeTensors) -> Tensor:
     """(..., T, C): the largest of ``values`` (..., E, C) over the edges into each target, or 0 without any."""
-    slots = own_targets(graph, values.device).unsqueeze(-1).expand_as(values)
-    empty = values.new_zeros(*values.shape[:-2], graph.num_targets, values.shape[-1])
-    return empty.scatter_reduce(-2, slots, values, "amax", include_self=False)
+    slots = targets(graph, values.device).unsqueeze(-1).expand_as(values)
+    empty = values.new_zeros(*values.shape[:-2], num_ends(graph), values.shape[-1])
+    return own_rows(graph, empty.scatter_reduce(-2, slots, values, "amax", include_self=False), -2)

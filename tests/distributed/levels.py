@@ -34,6 +34,10 @@ MODELS = {
         lambda: sync_batch_norms(ga.models.PointTransformerV3(5, 2, (12, 18), 1, (12,), 1, head_dim=6, rotary=9.0)),
         CURVES,
     ),
+    "stratified": (
+        lambda: ga.models.StratifiedTransformer(5, 2, (8, 8, 8), 1, 2, step=0.2, reach=6, signals=2),
+        KEPT,
+    ),
     "encode, process, decode": (lambda: ga.models.EncodeProcessDecode(5, 2, 8, 2, 2), TWO),
     "mesh": (lambda: ga.models.MeshTransformer(5, 2, 8, 2, 2, spectrum=0), ONE),
 }
@@ -75,5 +79,12 @@ def compare(name, plan):
 for name in MODELS:
     for plan in ("halo", "gather") if name == "unet" and "some" not in sys.argv else ("halo",):
         compare(name, plan)
+x = torch.randn(N, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+down = KEPT.levels[1].down
+for how, plan in (("max", "halo"), ("sum", "halo"), *[("max", "heads")] * (WORLD < 3)):
+    own = shard(down, plan=plan, heads=2)
+    wanted = ga.nn.pool(x, down, how)[own.owned]
+    apart = float((ga.nn.pool(x[own.owned_sources], own, how) - wanted).abs().max())
+    told(f"pool, {how}, {plan}", output=apart, loss=0, gradient=0, moved=float(wanted.std()))
 if RANK == 0:
     print(json.dumps({"done": True}), flush=True)

@@ -56,7 +56,7 @@ def judge(rows):
 
 def test_two_processes_run_as_one():
     rows = ranks.verdicts("forward.py layers.py norms.py levels.py", 2, "some")
-    assert sum(name.startswith("levels: ") for name in rows) == 8
+    assert sum(name.startswith("levels: ") for name in rows) == 12
     assert sum("bitwise" in row for row in rows.values()) == 48
     told = [name for name in rows if name.startswith("three blocks, ") and "of heads" not in name]
     assert {name.rpartition(", ")[2] for name in told} == {"halo", "heads", "gather", "stream", "queries"}

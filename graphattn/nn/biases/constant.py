@@ -7,7 +7,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from ...errors import BackendError, ShapeError
+from ...errors import ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...graph.advice import no_graph
 from ...graph.chosen import Chosen
@@ -55,17 +55,6 @@ def targets(graph: Graph, device: torch.device) -> Tensor:
 def sources(graph: Graph, device: torch.device) -> Tensor:
     """The source of each edge, int64 (E,), cached for this graph on this device; a shard's is a row of its own ends."""
     return graph.source if isinstance(graph, EdgeTensors) else of_edges(graph, _source, device=device)
-
-
-def own_targets(graph: Graph, device: torch.device) -> Tensor:
-    """The same, for sums over the edges into each target.
-
-    Raises:
-        BackendError: If the graph is a shard with the edges of all targets.
-    """
-    if isinstance(graph, EdgeTensors) and graph.edge_targets != graph.num_targets:
-        raise BackendError("a shard by heads has the edges of all targets:", ['try plan="halo"'])
-    return targets(graph, device)
 
 
 def offsets(graph: Graph, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device) -> Tensor:
