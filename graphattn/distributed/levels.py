@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import ProcessError
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import CellNeighbours, Level
 from .exchange import Processes
@@ -21,6 +22,7 @@ def shared(
     A coarser point belongs to the owner of the finer point that it keeps, or of most of those that it reads. A cloud of
     the batch is a node of ``clouds``, owned in slices. The plan is that of the graphs between the points of a level.
     """
+    _agree(shape.levels[0], processes)
     levels: list[Level] = []
     part = partition_of(partition, len(shape.levels[0].pos), processes.number, _pos(shape) if pos is None else pos)
     for level in shape.levels:
@@ -38,6 +40,29 @@ def shared(
         levels.append(Level(**rows, graphs=graphs, down=down, up=up, near=near))
     clouds = share(shape.clouds, contiguous(shape.num_clouds, processes.number), part)
     return replace(shape, levels=tuple(levels), clouds=clouds)
+
+
+def _agree(finest: Level, processes: Processes) -> None:
+    """Refuse points of other positions, normals or signals than the others': graphs are those of turned points, too.
+
+    They are compared by weighted means, as machines may round differently.
+
+    Raises:
+        ProcessError: If they differ.
+    """
+
+    def mean(x: Tensor | None) -> float:
+        x = torch.zeros(1) if x is None else x.detach().double().flatten()
+        weights = torch.arange(x.numel(), device=x.device).cos()
+        return float((x * weights).sum() / x.abs().sum().clamp(min=1e-300))
+
+    every = torch.tensor(processes.told([mean(x) for x in (finest.pos, finest.normals, finest.signals)]))
+    for rank, wrong in enumerate(((every - every[0]).abs() > 1e-6).any(1).tolist()):
+        if wrong:
+            raise ProcessError(
+                f"processes must share one hierarchy, but positions, normals or signals of process {rank} differ from "
+                "those of process 0; make it of one seed or file in every process"
+            )
 
 
 def _pos(shape: Hierarchy) -> Tensor:

@@ -41,6 +41,8 @@ def partition_of(
     points = table(pos, "pos", f"({num_nodes}, axes)").detach().cpu().double()
     if points.dim() != 2 or points.shape[0] != num_nodes:
         raise OptionError(f"pos must have shape ({num_nodes}, axes), got {tuple(points.shape)}")
+    if not bool(points.isfinite().all()):
+        raise OptionError("pos must be finite, got infinite numbers or NaN; drop their points first")
     return rcb(points.numpy(), processes)
 
 

@@ -1,7 +1,6 @@
 """A process's share of a graph: its targets, the edges into them, and the exchange of the rows that they read."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, overload
 
 import torch
@@ -261,8 +260,13 @@ class Shard(EdgeTensors):
         distinct = {id(x): x for x in rows}
         if not isinstance(self._plan, Halo) or sum(x.shape[-1] for x in distinct.values()) >= numbers:
             return self, lambda: rows
-        coming = {key: cache(self._plan.coming(x)) for key, x in distinct.items()}
-        return self._plan.local, lambda: tuple(coming[id(x)]() for x in rows)
+        coming = {key: self._plan.coming(x) for key, x in distinct.items()}
+
+        def arrive() -> tuple[Tensor, ...]:
+            here = {key: wait() for key, wait in coming.items()}
+            return tuple(here[id(x)] for x in rows)
+
+        return self._plan.local, arrive
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""

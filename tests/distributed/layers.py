@@ -270,6 +270,7 @@ other = ga.graphs.knn(torch.rand(N, 3, generator=seed), 5)
 refusal("another graph", lambda: shard(other))
 refusal("another rule", lambda: shard(ga.graphs.sliding_window(N, 5 + 2 * (RANK == WORLD - 1))))
 refusal("another partition", lambda: shard(GRAPH, partition=torch.arange(N).roll(RANK) * WORLD // N))
+refusal("turned points", lambda: shard(ga.graphs.hierarchy(POS.roll(RANK, 1))))
 refusal("another plan", lambda: shard(GRAPH, plan="gather" if RANK else "halo"))
 mine = shard(GRAPH, plan="heads", heads=12)
 refusal(

@@ -69,6 +69,7 @@ def test_two_processes_run_as_one():
         "another graph": "but the edges of process",
         "another rule": "list different edges into the targets of process",
         "another partition": "but the partition of process",
+        "turned points": "but positions, normals or signals of process",
         "another plan": "but the plan and width of process",
         "weights by heads": "weights are of a process's heads",
         "weights by stream": "weights need all sources at once",
@@ -136,6 +137,8 @@ def test_a_hierarchy_is_shared_level_by_level():
     recipe = ga.graphs.hierarchy(..., ratio=0.5)
     torch.testing.assert_close(model(x, shard(recipe, partition="rcb", pos=pos)), model(x, own), rtol=0, atol=0)
     assert torch.equal(shard(ga.graphs.knn(..., 3), pos=pos).edge_index, ga.graphs.knn(pos, 3).edge_index)
+    with pytest.raises(OptionError, match="pos must be finite"):
+        shard(shape, partition="rcb", pos=pos / 0)
     with pytest.raises(OptionError, match="source_partition must be left out for a hierarchy"):
         shard(shape, source_partition=torch.zeros(40))
 
