@@ -37,7 +37,7 @@ class GPT(nn.Module):
     Source: Radford et al. 2018, 2019. :func:`gpt2` and :func:`llama` are its two settings.
 
     Example:
-        >>> import graphattn as ga
+        >>> import torch, graphattn as ga
         >>> model = gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
         >>> tokens = torch.randint(11, (3, 7))
         >>> model(tokens).shape  # (B, N, V)
