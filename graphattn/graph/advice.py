@@ -31,6 +31,8 @@ _OURS = {  # classes of this package that hold graphs but are not graphs
     "EdgeTensors": "pass the graph that they are of, and what comes of it to layers beside them",
     "Shard": "pass the whole graph, and take the process's own rows of the result: x[..., shard.edges, :] of edges, "
     "shard.scatter(x) of nodes",
+    "Hierarchy": "pass the graph of a level, such as shape.levels[0].graph",
+    "HierarchyRecipe": "call it with positions, recipe(pos, batch), and pass the graph of a level",
     "HeadShards": "pass the graph of a head, and take the rows of its own shard, shard.shards[0]",
 }
 

@@ -81,9 +81,10 @@ def test_a_run_that_was_killed_has_the_bits_of_one_that_was_not(kills, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_run_goes_on_in_another_number_of_processes(shard, tmp_path):
     folder = two_classes(tmp_path / "shapes")
-    printed = trained(folder, (2, tmp_path / "run", 0.5), (3, tmp_path / "run"))
+    printed = trained(folder, (2, tmp_path / "run", 0.5), (3, tmp_path / "run"), shard=shard)
     assert [bool(of_run[0]) for of_run in printed] == [False, True], printed
     assert len(lines(tmp_path / "run")) == 3
 

@@ -128,6 +128,8 @@ class Hierarchy:
 
     def to(self, device: torch.device | str) -> "Hierarchy":
         """The hierarchy on another device."""
+        if not isinstance(self.clouds, AttentionGraph):
+            raise GraphError("to moves whole hierarchies; call it before ga.distributed.shard")
         where = checked_device(device)
         return Hierarchy(tuple(level.to(where) for level in self.levels), self.num_clouds, self.clouds.to(where))
 
