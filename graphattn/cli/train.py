@@ -121,8 +121,8 @@ def train(
     part is held out by --seed; its scores are printed, beside those of the controls and the differences from them over
     shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
 
-    Under torchrun each process computes on its shapes of every batch, and one writes. With --shard they share the points
-    of every batch instead: for scans, uncut, that are too large for one process.
+    Under torchrun each process computes on its shapes of every batch, and one writes. With --shard they share the
+    points of every batch instead: for scans, uncut, that are too large for one process.
 
     \b
       graphattn train shapes --out run
