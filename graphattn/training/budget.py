@@ -13,6 +13,7 @@ from ..errors import OptionError
 from ..shapes import Shape
 from ..shapes.seeded import seeded
 from .data import Prepared, joined
+from .inputs import rows_of
 from .loop import Training
 
 _OVER = 1.5  # what a step takes, gradients and buffers, over what it saves for its backward
@@ -68,12 +69,13 @@ def foretold(training: Training) -> str:
 
 def _part(data: Prepared, index: int) -> Data | None:
     """A piece of a cloud that is too large to be measured whole; None of others."""
-    shape = data.folder[data.numbers[index]]
-    if int(data.sizes[index]) <= _MANY or "face" in shape:
+    if int(data.sizes[index]) <= _MANY:
         return None
-    size = len(shape.pos)
+    shape = data.folder[data.numbers[index]]
+    if "face" in shape:
+        return None
     near = (shape.pos - shape.pos[0]).norm(dim=1).argsort()[:_MANY]
-    own = {name: x[near] for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+    own = {name: x[near] for name, x in rows_of(shape, len(shape.pos)).items()}
     return data.inputs(Shape(own), data.name(index))
 
 

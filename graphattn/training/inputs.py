@@ -252,9 +252,14 @@ def _parts(text: str) -> list[str]:
     return [ast.unparse(part) for part in node.elts] if isinstance(node, ast.Tuple) else [text]
 
 
+def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
+    """The tensors of a shape that have so many rows, by name."""
+    return {name: x for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+
+
 def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
     """A property of the file for each point, (N, k), or its first ``width`` numbers; under CloudCompare's name, too."""
-    rows = {own: x for own, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+    rows = rows_of(shape, size)
     values = rows.get(word, next((x for own, x in rows.items() if plain_name(own) == plain_name(word)), None))
     if values is None:
         seen = ", ".join(own for own in rows if own != "pos") or "none"

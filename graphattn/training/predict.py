@@ -22,6 +22,7 @@ from ..shapes.files.las import add_fields
 from .colours import of_classes, of_numbers
 from .elements import coloured_tokens
 from .evaluate import votes_of
+from .inputs import rows_of
 from .ranges import Ranges, load_ranges, unlike, warn_of
 from .run import Run, make_folder
 from .scenes import prepared
@@ -158,7 +159,7 @@ def coloured(shape: Any, made: Run, answers: Tensor) -> Shape:
         return coloured_tokens(shape, made.inputs.elements, colour, value.contiguous())
     if task.readout == "shape":
         value, colour = value.expand(len(shape.pos)), colour.expand(len(shape.pos), 3)
-    rows = {name: x for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == len(shape.pos)}
+    rows = rows_of(shape, len(shape.pos))
     rows |= {name: x for name, x in shape.items() if name == "face" or name.startswith("face_")}
     return Shape({"color": colour} | rows | {"prediction": value.contiguous()})
 

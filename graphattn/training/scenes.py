@@ -17,7 +17,7 @@ from ..errors import LoaderError
 from ..graphs import grid_sample
 from ..shapes import Shape
 from .data import Prepared
-from .inputs import Inputs
+from .inputs import Inputs, rows_of
 from .run import Run
 
 AXES = ("x", "y", "z")
@@ -82,8 +82,7 @@ class Scenes:
     def __getitem__(self, index: int) -> Shape:
         number, rows = self._rows[index]
         shape = self._file(number)
-        size = len(shape.pos)
-        own = {name: x[rows] for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+        own = {name: x[rows] for name, x in rows_of(shape, len(shape.pos)).items()}
         if self.up:
             own["above_ground"] = self._above[number][rows]
         return Shape(own)
