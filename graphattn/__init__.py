@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from .convert import from_rule as from_rule
     from .convert import from_scipy as from_scipy
     from .errors import GraphAttnError as GraphAttnError
+    from .errors import GraphError as GraphError
+    from .errors import OptionError as OptionError
     from .exactness import assert_exact as assert_exact
     from .exactness import verify as verify
     from .functional import attention as attention
@@ -81,7 +83,7 @@ _HOMES = {
     "convert.pyg": ("from_pyg",),
     "convert.rule": ("from_rule",),
     "convert.scipy": ("from_scipy",),
-    "errors": ("GraphAttnError",),
+    "errors": ("GraphAttnError", "GraphError", "OptionError"),
     "exactness": ("assert_exact", "verify"),
     "functional": ("attention", "explain"),
     "graph": ("AttentionGraph", "PerHead", "disjoint_union"),

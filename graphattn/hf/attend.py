@@ -1,6 +1,7 @@
 """Attention of a patched module along a graph, with transformers' tensors in and out."""
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,8 @@ from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, Chosen, PerHead
+from ..graph.modes import not_followed
+from .frame import BREAK
 from .masks import ticket_of
 from .rows import Index, Job
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 _REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")
 
 
-@torch.compiler.disable
+@partial(not_followed, reason=BREAK)
 def attend(
     patch: "Patch",
     module: nn.Module,
@@ -40,13 +43,17 @@ def attend(
     """Attention for transformers' interface: query (B, H, T, D), key and value (B, H_kv, S, D)."""
     slot: Slot | None = getattr(module, "_graphattn", None)
     ticket = ticket_of(patch, attention_mask)
+    if slot is None and all(part is not module for part in patch.model.modules()):
+        raise carries_patch()
     if slot is None or slot.given is None:
         if slot is not None:
             patch.frame(slot, ticket, query.shape[2], key.shape[2])
         extra = {"position_bias": position_bias, "softcap": softcap, "s_aux": s_aux}
         options |= {name: x for name, x in extra.items() if x is not None}
         implementation = patch.implementation(getattr(module, "config", None))
-        mask = attention_mask if ticket is None else ticket.mask(implementation)
+        mask = attention_mask
+        if ticket is not None and not ticket.is_given:
+            mask = ticket.mask(implementation)
         run = own_function(implementation, module)
         return run(module, query, key, value, mask, dropout=dropout, scaling=scaling, **options)
     refused = [name for name in _REFUSED if options.get(name) is not None]
@@ -57,7 +64,9 @@ def attend(
         )
     is_causal = options.get("is_causal")
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    dense = None if ticket is not None else _checked_mask(attention_mask, query, key)
+    dense = None
+    if ticket is None or ticket.is_given:
+        dense = _checked_mask(attention_mask, query, key)
     job = patch.job(slot, ticket, dense, query, key, is_causal=is_causal)
     bias = _dense_bias(dense, position_bias, query)
     if key.shape[1] < value.shape[1]:
@@ -77,6 +86,14 @@ def attend(
     if result.weights is not None and wanted:
         weights = _in_places(job, result.weights, query.shape[0], query.shape[2], key.shape[2])
     return _in_rows(job, result.output, query), weights
+
+
+def carries_patch() -> OptionError:
+    """The error for a model whose configuration names the patch of another model."""
+    return OptionError(
+        "this model carries another model's patch in its configuration, and would read along its own masks; patch it "
+        "too, ga.patch(model, graph), or make it the plain model, ga.unpatch(model)"
+    )
 
 
 def own_function(implementation: str | None, module: nn.Module) -> Any:

@@ -124,7 +124,7 @@ def audit_config(config: Any) -> ConfigAudit:
         except Exception as error:
             raise LoaderError(f"no small model of this {type(config).__name__} runs: {str(error)[:200]}") from error
         graphs = {place: own.last[place][0] for place in own.slots if place in own.last and place.role != "cross"}
-    expected = {place: _expected(place, tiny.get_text_config(), own.slots[place].writes) for place in graphs}
+    expected = {place: _expected(place, tiny.get_text_config(), own.slots[place].is_causal) for place in graphs}
     layers = {
         place.name: audit_one(graph, wanted, BUDGET)
         for place, graph in graphs.items()

@@ -3,11 +3,12 @@
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
+
+#: The reason for a graph break of torch.compile, which an error of fullgraph=True shows.
+BREAK = "a patched model makes its graphs from the tokens of each call: compile without fullgraph, do not export"
 
 
 class Span(NamedTuple):
@@ -86,17 +87,14 @@ def all_tokens(T: int, S: int, *, crosses: bool) -> Frame:
 
 
 def frame_of(request: dict[str, Any], *, crosses: bool) -> Frame:
-    """The frame of a mask that transformers requests.
+    """The frame of a mask that transformers requests, with a piece for each row.
 
     ``q_length`` new tokens follow ``q_offset`` earlier ones; ``kv_length`` positions in a cache follow ``kv_offset``
     dropped ones; ``attention_mask`` is bool (B, n) over all tokens. Masked tokens are not numbered.
     """
     T, S, past, dropped = (int(request[name]) for name in ("q_length", "kv_length", "q_offset", "kv_offset"))
-    present, sequences = request.get("attention_mask"), packed(request.get("mask_function"))
+    present = request.get("attention_mask")
     end = dropped + S if crosses else min(past + T, dropped + S)  # a static cache has unwritten positions
-    if sequences is not None:
-        pieces = [piece for row, ids in enumerate(sequences.tolist()) for piece in _runs_of(row, ids)]
-        return Frame(tuple(pieces), False, T, S, request)
     if present is None or bool(present.all()):
         return Frame((_piece(0, range(end), past, T, dropped),), True, T, S, request)
     there = _present(present[:, :end])
@@ -111,8 +109,6 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
         return mask
     rows = max(len(decoder.pieces), len(mask.pieces))
     ours, theirs = (list(frame.pieces) * (rows if frame.alike else 1) for frame in (decoder, mask))
-    if len(ours) != len(theirs):  # packed sequences have no separate encoder outputs
-        return mask
     pieces = tuple(
         Piece(row, own.targets, other.sources, other.length)
         for row, (own, other) in enumerate(zip(ours, theirs, strict=True))
@@ -146,24 +142,3 @@ def _present(present: Tensor) -> list[range | tuple[int, ...]]:
         tuple(present[row].nonzero().flatten().tolist()) if places is None else places
         for row, places in enumerate(solid)
     ]
-
-
-def _runs_of(row: int, ids: list[int]) -> list[Piece]:
-    starts = [0, *(i for i in range(1, len(ids)) if ids[i] != ids[i - 1]), len(ids)]
-    spans = [Span(range(first, last), 0) for first, last in pairwise(starts)]
-    return [Piece(row, span, span, span.size) for span in spans]
-
-
-def packed(function: Any) -> Tensor | None:
-    """The sequence of each token, int64 (B, N), if the mask function separates packed sequences."""
-    if not callable(function) or getattr(function, "__closure__", None) is None:
-        return None
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-        value = cell.cell_contents
-        if name == "packed_sequence_mask" and isinstance(value, torch.Tensor):
-            return value
-        for inner in value if isinstance(value, tuple) else (value,):
-            ids = packed(inner)
-            if ids is not None:
-                return ids
-    return None

@@ -7,13 +7,15 @@ import torch
 from torch import nn
 
 from ..analyse import leaks
-from ..errors import GraphError
+from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Chosen, PerHead
 from ..graphs import causal
 from .given import sized
 from .rows import each
+from .virtual import virtual_tokens
 
 _HOOKED = ("generate", "_prepare_generated_length", "_prepare_cache_for_generation")
+_CONTINUOUS = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 
 
 def hook(model: nn.Module, patch: Any) -> None:
@@ -23,21 +25,47 @@ def hook(model: nn.Module, patch: Any) -> None:
             part._graphattn_patch = patch
             for name, method in zip(_HOOKED, (_generate, _prepared_length, _prepared_cache), strict=True):
                 setattr(part, name, MethodType(method, part))
+        for name in _CONTINUOUS:
+            if hasattr(type(part), name):
+                setattr(part, name, _no_continuous_batching)
 
 
 def unhook(part: nn.Module) -> None:
-    for name in (*_HOOKED, "_graphattn_patch"):
+    for name in (*_HOOKED, *_CONTINUOUS, "_graphattn_patch"):
         part.__dict__.pop(name, None)
+
+
+def _no_continuous_batching(*_: Any, **__: Any) -> Any:
+    raise OptionError(
+        "continuous batching packs the tokens of all requests into one row of a paged cache, which graphs do not run "
+        "on; call generate with padded prompts, or ga.unpatch(model) first"
+    )
 
 
 def _generate(self: Any, *args: Any, **options: Any) -> Any:
     patch = self._graphattn_patch
     patch.forget()  # a call that was interrupted
-    before = patch.running.length
+    length_before = patch.running.length
+    virtual_before = patch.running.virtual
+    patch.running.virtual = _virtual_tokens(self)
     try:
         return type(self).generate(self, *args, **options)
     finally:
-        patch.running.length = before  # of the generate that called this one for drafts
+        patch.running.length = length_before  # of the generate that called this one for drafts
+        patch.running.virtual = virtual_before
+
+
+def _virtual_tokens(model: Any) -> dict[str, int]:
+    """Virtual tokens of the adapter around a model, which prepares its inputs."""
+    around = getattr(model.prepare_inputs_for_generation, "__self__", model)
+    result = virtual_tokens(around)
+    patch = model._graphattn_patch
+    if result and all(part is not around for part in patch.model.modules()):
+        raise OptionError(
+            f"the adapter around the patched model has {max(result.values())} virtual tokens, which the patch does not "
+            "know; patch the model of PEFT in place of the model in it: ga.patch(peft_model, graph)"
+        )
+    return result
 
 
 def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
@@ -71,7 +99,7 @@ def _prepared_cache(
 
 def check_leaks(patch: Any, prompt: int, length: int) -> None:
     """Refuse graphs in which a token depends on one that is written after it is computed."""
-    writers = [slot for slot in patch.slots.values() if slot.place.role in ("", "decoder") and slot.writes]
+    writers = [slot for slot in patch.slots.values() if slot.place.role in ("", "decoder") and slot.is_causal]
     if all(slot.given is None or isinstance(slot.given, str) for slot in writers):
         return
     layers = [_first(_graph(slot, length), length) for slot in writers]

@@ -1,13 +1,16 @@
 """Masks of a patched model: the unmasked tokens, and a ticket with the request for the mask."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from ..errors import OptionError
-from .frame import Frame, frame_of, packed
+from ..graph.modes import not_followed
+from .frame import BREAK, Frame, frame_of
+from .sequences import TokenInputs
 
 if TYPE_CHECKING:
     from .state import Call, Patch
@@ -24,14 +27,27 @@ class Ticket:
     view: Tensor | None = None
     call: "Call | None" = None
     """The call of the request."""
+    tokens: TokenInputs | None = None
+    """Inputs that assign tokens to sequences, of the model that requests the mask."""
     frames: dict[bool, Frame] = field(default_factory=dict)
     masks: dict[str, Tensor | None] = field(default_factory=dict)
+
+    @property
+    def is_given(self) -> bool:
+        """True if the caller passed the mask, which transformers was not asked for."""
+        return not self.request
 
     def frame(self, *, crosses: bool) -> Frame:
         """The sequences of the call."""
         if crosses not in self.frames:
             self.frames[crosses] = frame_of(self.request, crosses=crosses)
         return self.frames[crosses]
+
+    def splits_as(self, other: "Ticket") -> bool:
+        """True if the rows of another call are split into the same sequences."""
+        if self.tokens is None or other.tokens is None:
+            return self.tokens is other.tokens
+        return self.tokens.has_same_positions(other.tokens)
 
     def mask(self, implementation: str) -> Tensor | None:
         """The mask of the model without a patch."""
@@ -57,10 +73,10 @@ class Ticket:
         skips = request.get("allow_is_causal_skip", True) or request.get("allow_is_bidirectional_skip", False)
         if own and not (skips and (window is None or request["kv_length"] < window)):
             return False
-        return (present is None or bool(present.all())) and packed(request.get("mask_function")) is None
+        return present is None or bool(present.all())
 
 
-@torch.compiler.disable
+@partial(not_followed, reason=BREAK)
 def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
     """The mask function of a patched model: bool (B, 1, T, S) of the unmasked tokens, with a ticket.
 
@@ -68,19 +84,45 @@ def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
     in a model's own code gets floats to add.
     """
     offsets = {name: int(request.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
-    ticket = Ticket(request | offsets, call=patch.running.call)
+    here = patch.running
+    tokens = None
+    if here.tokens:
+        tokens = here.tokens[-1][1]
+    ticket = Ticket(request | offsets, call=here.call, tokens=tokens)
+    needed = ticket.call is not None and (patch.reads_batch or bool(ticket.call.virtual))
+    if patch.splits_rows and tokens is not None:
+        needed = needed or not tokens.is_trivial
     own, eager = patch.has_own_layers, patch.implementation(request.get("config")) == "eager"
-    if ticket.says_nothing(own=own) and not eager and not (ticket.call and patch.reads_batch):
+    if ticket.says_nothing(own=own) and not eager and not needed:
         return None
     view = ticket.mask("eager") if eager else ticket.dense() if own else _present(ticket.request)
     if view is None:
         return None
-    ticket = view._graphattn_ticket = replace(ticket, view=view)  # type: ignore[attr-defined]
+    _keep(patch, replace(ticket, view=view))
+    return view
+
+
+def marked(patch: "Patch", mask: Any) -> Any:
+    """A mask (B or 1, 1 or H, T, S) of the caller with a ticket, also in a dict; else the mask itself."""
+    if isinstance(mask, dict):
+        return {name: marked(patch, x) for name, x in mask.items()}
+    if not isinstance(mask, Tensor) or mask.dim() != 4 or ticket_of(patch, mask) is not None:
+        return mask
+    here = patch.running
+    view = mask.view_as(mask)
+    _keep(patch, Ticket({}, view=view, call=here.call, tokens=here.tokens[-1][1]))
+    return view
+
+
+def _keep(patch: "Patch", ticket: Ticket) -> None:
+    """Find the ticket by its view, and by copies of the view."""
+    view = ticket.view
+    assert view is not None
+    view._graphattn_ticket = ticket  # type: ignore[attr-defined]
     patch.tickets.appendleft(ticket)
     patch.places[view.data_ptr()] = ticket
     if ticket.call is not None:
         ticket.call.tickets.insert(0, ticket)
-    return view
 
 
 def _present(request: dict[str, Any]) -> Tensor:
@@ -102,17 +144,33 @@ def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
     if detached is not None and detached.view is not None and detached.view.shape == mask.shape:
         return detached
     call = patch.running.call
-    for known in [*(call.tickets if call else ()), *patch.tickets]:
-        view = known.view
-        if view is None or (view.shape, view.dtype) != (mask.shape, mask.dtype):
-            continue
-        if not torch.equal(view.to(mask.device), mask):
-            continue
-        if call is None and known.call is not None and patch.reads_batch:
-            raise outside_call()
-        if call is None or known.call in (None, call):
+    if call is None:
+        return _outside(patch, mask)
+    for known in [*call.tickets, *patch.tickets]:
+        if known.call in (None, call) and _is_copy(mask, known.view):
             return known
     return None
+
+
+def _outside(patch: "Patch", mask: Tensor) -> Ticket | None:
+    """The ticket of a copied mask outside a call, as under reentrant checkpointing on several devices."""
+    known = [ticket for ticket in patch.tickets if _is_copy(mask, ticket.view)]
+    if not known:
+        return None
+    if patch.reads_batch and any(ticket.call is not None for ticket in known):
+        raise outside_call()
+    if patch.splits_rows and any(not known[0].splits_as(ticket) for ticket in known[1:]):
+        raise OptionError(
+            "several calls have equal masks and different position_ids, so that a layer that runs again outside of "
+            "them, under gradient checkpointing, cannot be assigned to one; pass use_reentrant=False"
+        )
+    return known[0]
+
+
+def _is_copy(mask: Tensor, view: Tensor | None) -> bool:
+    if view is None or (view.shape, view.dtype) != (mask.shape, mask.dtype):
+        return False
+    return torch.equal(view.to(mask.device), mask)
 
 
 def outside_call() -> OptionError:

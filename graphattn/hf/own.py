@@ -12,7 +12,7 @@ from .masks import Ticket
 
 def own_graphs(mask: Tensor | None, ticket: Ticket | None, T: int, S: int, *, is_causal: bool) -> list[AttentionGraph]:
     """The graph of each row of the batch from the model's own masks; one graph if all rows are alike."""
-    if ticket is not None:
+    if ticket is not None and not ticket.is_given:
         graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember("own", lambda: _of_request(ticket))
         return graphs
     if mask is None:

@@ -14,14 +14,14 @@ from torch import nn
 from ..arguments import shown
 from ..errors import OptionError, need_extra
 from . import generation, saving
-from .attend import attend
+from .attend import attend, carries_patch
 from .given import by_module, reads_batch
 from .masks import mask_of
 from .modules import attention_modules
 from .state import Patch, Slot
 
 _NUMBERS = count(1)
-_LIVE: weakref.WeakValueDictionary[str, Patch] = weakref.WeakValueDictionary()  # by the name in configurations
+_ORIGINALS: dict[str, str | None] = {}  # name in configurations -> name before, also of patches that are gone
 _NAME = "_attn_implementation_internal"  # of a configuration
 
 
@@ -77,7 +77,7 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         inputs = () if reads is None else tuple(reads_batch(reads, made.inputs, place.role))
         made.slots[place] = Slot(place, reads, made, inputs, bool(getattr(module, "is_causal", True)))
     unpatch(model)
-    _own_configs(model)
+    _copy_configs(model)
     for place, module in modules.items():
         module._graphattn = made.slots[place]  # type: ignore[assignment]
     for config in _configs(model, [modules[place] for place in chosen]):
@@ -96,9 +96,11 @@ def unpatch(model: nn.Module) -> None:
     """
     _need_model(model)
     for made in _patches(model):
-        around = any(part is model for part in made.model.modules())  # not so of a copy, which shares its patch
-        for whole in (made.model, model) if around else (model,):
-            _restore(whole, made)
+        if any(part is model for part in made.model.modules()):  # not so of a copy, which shares its patch
+            _restore(made.model, made)
+        _restore(model, made)
+    if any(part.config._attn_implementation in _ORIGINALS for part in _configured(model)):
+        _copy_configs(model)  # they carry the patch of another model
 
 
 @contextmanager
@@ -158,27 +160,38 @@ def _name_for(made: Patch, original: str | None) -> str:
     for name, other in made.originals.items():
         if other == original:
             return name
-    name, itself = f"graphattn_{next(_NUMBERS)}", weakref.ref(made)
-    AttentionInterface.register(name, lambda *args, **options: attend(itself(), *args, **options))
-    AttentionMaskInterface.register(name, lambda **request: mask_of(itself(), **request))
-    for registry in (AttentionInterface, AttentionMaskInterface):
-        weakref.finalize(made, registry._global_mapping.pop, name, None)
-    made.originals[name], _LIVE[name] = original, made
+    name = f"graphattn_{next(_NUMBERS)}"
+    itself = weakref.ref(made)
+    AttentionInterface.register(name, lambda *args, **options: attend(_alive(itself), *args, **options))
+    AttentionMaskInterface.register(name, lambda **request: mask_of(_alive(itself), **request))
+    made.originals[name] = original
+    _ORIGINALS[name] = original
     return name
 
 
-def _own_configs(model: nn.Module) -> None:
-    """Copies of configurations shared with another patched model, which name its patch."""
-    parts = [part for part in model.modules() if hasattr(getattr(part, "config", None), _NAME)]
-    if not any(getattr(part.config, _NAME) in _LIVE for part in parts):
-        return
+def _alive(reference: "weakref.ref[Patch]") -> Patch:
+    """The patch, or an error of a model that was given the name of one that is gone."""
+    made = reference()
+    if made is None:
+        raise carries_patch()
+    return made
+
+
+def _configured(model: nn.Module) -> list[Any]:
+    """The parts of a model with a configuration of transformers."""
+    return [part for part in model.modules() if hasattr(vars(part).get("config"), _NAME)]
+
+
+def _copy_configs(model: nn.Module) -> None:
+    """Give a model copies of its configurations, which others may share, without the names of patches."""
     copies: dict[int, Any] = {}
-    for part in parts:
-        part.config = config = deepcopy(part.config, copies)
-        other = _LIVE.get(getattr(config, _NAME))
-        if other is not None:
-            setattr(config, _NAME, other.originals[getattr(config, _NAME)])
-        config.__dict__.pop(saving.KEY, None)
+    for part in _configured(model):
+        config = deepcopy(part.config, copies)
+        name = getattr(config, _NAME)
+        if name in _ORIGINALS:
+            setattr(config, _NAME, _ORIGINALS[name])
+            config.__dict__.pop(saving.KEY, None)
+        part.config = config
 
 
 def _watch(model: nn.Module, made: Patch) -> None:

@@ -3,6 +3,7 @@
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock, local
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,12 +14,15 @@ from torch import Tensor, nn
 from ..arguments import whole
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
-from .frame import Frame, Piece, all_tokens, of_cross
+from ..graph.modes import not_followed
+from .frame import BREAK, Frame, Piece, all_tokens, of_cross
 from .given import OWN, Given, sized
-from .masks import KEPT, Ticket, outside_call
+from .masks import KEPT, Ticket, marked, outside_call
 from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .rows import Graph, Job, check_written, full_rows, job_of
+from .sequences import TokenInputs, token_inputs
+from .virtual import behind, virtual_tokens
 
 _KEPT = 32  # cached jobs of a patch, with their plans
 
@@ -32,8 +36,15 @@ class Slot:
     patch: "Patch"
     inputs: tuple[str, ...] = ()
     """The inputs of the model that a function of the batch takes."""
-    writes: bool = True
+    is_causal: bool = True
     """True if its tokens may be written one by one."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the size of its graph is left open, so that each sequence of a row has one."""
+        if self.given is None or self.inputs:
+            return False
+        return not isinstance(self.given, AttentionGraph | PerHead | str)
 
     def __deepcopy__(self, memo: Any) -> "Slot":
         return self
@@ -49,6 +60,8 @@ class Call:
     """Graphs that the functions returned."""
     weights: bool = False
     """True if the caller requests attention weights."""
+    virtual: dict[str, int] = field(default_factory=dict)
+    """Numbers of virtual tokens before the text, by role."""
     tickets: list[Ticket] = field(default_factory=list)
     """Tickets of the masks of this call."""
 
@@ -59,6 +72,8 @@ class _Running(local):
     def __init__(self) -> None:
         self.part: nn.Module | None = None  # the outermost model in a call
         self.call: Call | None = None
+        self.tokens: list[tuple[nn.Module, TokenInputs]] = []  # of the models in a call, outermost first
+        self.virtual: dict[str, int] = {}  # while generate of an adapter with virtual tokens runs
         self.length: int | None = None  # final number of tokens, while generate runs
         self.decoder: Frame | None = None
         self.ran: dict[Place, list[Graph]] = {}  # graphs of the layers in the last call
@@ -118,6 +133,11 @@ class Patch:
         return any(slot.inputs for slot in self.slots.values())
 
     @property
+    def splits_rows(self) -> bool:
+        """True if some graph is one for each sequence of a row."""
+        return any(slot.is_open for slot in self.slots.values())
+
+    @property
     def has_own_layers(self) -> bool:
         """True if some layer keeps the model's connectivity, which masks must then hold."""
         return any(slot.given is None or slot.given == OWN for slot in self.slots.values())
@@ -135,13 +155,36 @@ class Patch:
         """The call in which a layer runs: that of its mask, also under checkpointing."""
         return (ticket and ticket.call) or self.running.call
 
+    def tokens_of(self, ticket: Ticket | None) -> TokenInputs:
+        """The inputs that assign tokens to sequences: those of the mask, or of the model that runs."""
+        if ticket is not None and ticket.tokens is not None:
+            return ticket.tokens
+        if self.running.tokens:
+            return self.running.tokens[-1][1]
+        return TokenInputs()
+
     def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
-        """The sequences of a call; those of a decoder are kept for its cross-attention, which does not receive them."""
+        """The rows of a call; those of a decoder are kept for its cross-attention, which does not receive them."""
         crosses = slot.place.role == "cross"
-        frame = all_tokens(T, S, crosses=crosses) if ticket is None else ticket.frame(crosses=crosses)
+        if ticket is None or ticket.is_given:
+            frame = all_tokens(T, S, crosses=crosses)
+        else:
+            frame = ticket.frame(crosses=crosses)
         if slot.place.role == "decoder":
             self.running.decoder = frame
-        return of_cross(self.running.decoder, frame) if crosses else frame
+        if crosses:
+            return of_cross(self.running.decoder, frame)
+        return frame
+
+    def virtual_of(self, slot: Slot, ticket: Ticket | None) -> tuple[int, int]:
+        """Numbers of virtual tokens among the targets and the sources of a module."""
+        call = self.call_of(ticket)
+        if call is None:
+            return 0, 0
+        if slot.place.role == "cross":
+            return call.virtual.get("decoder", 0), call.virtual.get("encoder", 0)
+        number = call.virtual.get(slot.place.role, 0)
+        return number, number
 
     def job(
         self, slot: Slot, ticket: Ticket | None, mask: Tensor | None, query: Tensor, key: Tensor, *, is_causal: bool
@@ -153,11 +196,23 @@ class Patch:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
             self._ran(slot, graphs)
             return full_rows(frame, B, graphs, device)
-        length = self.running.length if is_causal and slot.place.role != "encoder" else None
-        call = self.call_of(ticket) if slot.inputs else None
-        remember = frame.remember if slot.inputs else self._remember
-        key_of = (id(slot.given), frame.key, B, length, device, call)
-        job, graphs = remember(key_of, lambda: self._job(slot, frame, call, length, B, device))
+        length = None
+        if is_causal and slot.place.role != "encoder":
+            length = self.running.length
+        virtual = self.virtual_of(slot, ticket)
+        tokens = self.tokens_of(ticket)
+        crosses = slot.place.role == "cross"
+        if slot.is_open and not crosses:
+            frame = tokens.split(frame, B, virtual[1])
+        elif not slot.inputs and not crosses and length is None:
+            _check_larger(slot.given, frame, tokens, B)
+        call = None
+        remember = self._remember
+        if slot.inputs:
+            call = self.call_of(ticket)
+            remember = frame.remember
+        key_of = (id(slot.given), frame.key, B, length, device, call, virtual)
+        job, graphs = remember(key_of, lambda: self._job(slot, frame, call, length, virtual, B, device))
         self._ran(slot, graphs)
         return job
 
@@ -166,29 +221,45 @@ class Patch:
         ran[slot.place] = graphs
 
     def _job(
-        self, slot: Slot, frame: Frame, call: Call | None, length: int | None, batch: int, device: torch.device
+        self,
+        slot: Slot,
+        frame: Frame,
+        call: Call | None,
+        length: int | None,
+        virtual: tuple[int, int],
+        batch: int,
+        device: torch.device,
     ) -> tuple[Job, list[Graph]]:
+        crosses = slot.place.role == "cross"
         if slot.inputs:
-            frame, graphs = self._of_batch(slot, frame, call, batch)
-            return job_of(graphs, frame, batch, device), graphs
-        sizes: list[tuple[int, int | None]] = [(length or piece.length, None) for piece in frame.pieces]
-        if slot.place.role == "cross":
-            sizes = [(piece.length, max(piece.targets.end, self.running.length or 0)) for piece in frame.pieces]
-        made = {size: sized(slot.given, *size) for size in dict.fromkeys(sizes)}
-        graphs = [made[size] for size in sizes]
-        for graph, piece in zip(graphs, frame.pieces, strict=True):
-            if length is None and slot.place.role != "cross" and piece.targets.node:
-                check_written(graph, piece)
+            frame, graphs = self._of_batch(slot, frame, call, virtual, batch)
+        else:
+            sizes: list[tuple[int, int | None]] = []
+            for piece in frame.pieces:
+                if crosses:
+                    targets = max(piece.targets.end - virtual[0], self.running.length or 0)
+                    sizes.append((piece.length - virtual[1], targets))
+                else:
+                    sizes.append((length or piece.length - virtual[1], None))
+            made = {size: sized(slot.given, *size) for size in dict.fromkeys(sizes)}
+            graphs = [made[size] for size in sizes]
+        graphs = [behind(graph, *virtual, is_causal=slot.is_causal) for graph in graphs]
+        if length is None and not crosses and not slot.inputs:
+            for graph, piece in zip(graphs, frame.pieces, strict=True):
+                if piece.targets.node > virtual[1]:
+                    check_written(graph, piece)
         return job_of(graphs, frame, batch, device), graphs
 
-    def _of_batch(self, slot: Slot, frame: Frame, call: Call | None, batch: int) -> tuple[Frame, list[Graph]]:
+    def _of_batch(
+        self, slot: Slot, frame: Frame, call: Call | None, virtual: tuple[int, int], batch: int
+    ) -> tuple[Frame, list[Graph]]:
         """The graphs that a function of the batch returns; their nodes are positions of a row, padding included."""
         if call is None:
             raise outside_call()
         missing = [name for name in slot.inputs if name not in call.inputs]
         if missing:
             raise OptionError(f"the graph is a function of {', '.join(slot.inputs)}; pass {', '.join(missing)} by name")
-        if any(piece.targets.node > 0 for piece in frame.pieces) and slot.place.role != "cross":
+        if any(piece.targets.node > virtual[1] for piece in frame.pieces) and slot.place.role != "cross":
             raise GraphError("a function of the batch gets only new tokens with a cache; pass use_cache=False")
         function: Any = slot.given
         if id(function) not in call.graphs:
@@ -200,7 +271,9 @@ class Patch:
         pieces = frame.pieces if not frame.alike else [frame.pieces[0]._replace(row=row) for row in range(batch)]
         if frame.alike and all(graph is each[0] for graph in each):
             pieces = pieces[:1]
-        size = (frame.sources, frame.targets if slot.place.role == "cross" else None)
+        size: tuple[int, int | None] = (frame.sources - virtual[1], None)
+        if slot.place.role == "cross":
+            size = (frame.sources - virtual[1], frame.targets - virtual[0])
         moved = [_by_place(piece, frame.sources) for piece in pieces]
         alike = frame.alike and len(moved) == 1
         return replace(frame, pieces=tuple(moved), alike=alike), [sized(each[piece.row], *size) for piece in moved]
@@ -215,6 +288,7 @@ class Patch:
                 self._jobs.popitem(last=False)
         return made
 
+    @partial(not_followed, reason=BREAK)
     def begin(
         self,
         part: nn.Module,
@@ -224,8 +298,11 @@ class Patch:
         names: tuple[str, ...],
         prefix: str,
         named: bool,
-    ) -> None:
-        """Hook before a call of the model, or of one in it: keep the inputs of functions that return graphs.
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Hook before a call of the model, or of one in it: keep the inputs that graphs depend on.
+
+        Returns:
+            The arguments of the call, with a ticket on a mask of the caller.
 
         Raises:
             OptionError: If its configuration, which ``named`` the patch, now names another attention.
@@ -236,25 +313,54 @@ class Patch:
                 f"the patched model's attention was set to {other!r}, which ignores the graph; call ga.unpatch(model), "
                 "or patch it again"
             )
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            raise OptionError(
+                "a patched model makes its graphs from the tokens of each call, which torch.export and torch.jit.trace "
+                "cannot follow; call ga.unpatch(model), and export with attention_mask=graph.mask()[None, None]"
+            )
         here = self.running
-        if here.part is not None and part is not here.part and part is not self.model:
-            return
-        given = {prefix + name: value for name, value in (dict(zip(names, args, strict=False)) | options).items()}
+        named_inputs = dict(zip(names, args, strict=False)) | options
+        has_pairs = (getattr(config, "type_vocab_size", None) or 0) > 1
+        tokens = token_inputs(named_inputs, has_pairs=has_pairs)
+        if here.tokens and not here.tokens[0][1].has_positions:
+            tokens = tokens.without_constant_positions()
+        here.tokens.append((part, tokens))
+        if here.part is None or part is here.part or part is self.model:
+            self._begin_call(part, {prefix + name: x for name, x in named_inputs.items()}, prefix)
+        if not self.splits_rows or tokens.is_trivial or "attention_mask" not in options:
+            return args, options
+        return args, options | {"attention_mask": marked(self, options["attention_mask"])}
+
+    def _begin_call(self, part: nn.Module, given: dict[str, Any], prefix: str) -> None:
+        """Keep the inputs of an outermost call."""
+        here = self.running
+        config = getattr(part, "config", None)
         wanted = {name for slot in self.slots.values() for name in slot.inputs}
         wants = given.get(f"{prefix}output_attentions")
-        wants = getattr(config, "output_attentions", False) if wants is None else wants
+        if wants is None:
+            wants = getattr(config, "output_attentions", False)
         inputs = {name: given[name] for name in wanted if name in given}
-        here.part, here.call, here.decoder, here.ran = part, Call(inputs, weights=bool(wants)), None, {}
+        virtual = virtual_tokens(part) or here.virtual
+        here.part = part
+        here.call = Call(inputs, weights=bool(wants), virtual=virtual)
+        here.decoder = None
+        here.ran = {}
 
     def end(self, part: nn.Module, *_: Any) -> None:
         """Hook after a call, also after an error: forget its inputs."""
+        tokens = self.running.tokens
+        if any(inner is part for inner, _ in tokens):
+            while tokens.pop()[0] is not part:
+                pass
         if part is self.running.part:
             self.last = self.last | self.running.ran
             self.forget()
 
     def forget(self) -> None:
         """Forget the calls of this thread."""
-        self.running.part = self.running.call = None
+        self.running.part = None
+        self.running.call = None
+        self.running.tokens = []
 
     def __deepcopy__(self, memo: Any) -> "Patch":
         return self
@@ -272,6 +378,16 @@ class Patch:
         parts = [f"{stack} x {len(names)} on {', '.join(dict.fromkeys(names))}" for stack, names in lines.items()]
         parts += [f"{name} as it was, in its own code" for name in own_code(self.model)]
         return f"Patch({type(self.model).__name__}: {'; '.join(parts)})"
+
+
+def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> None:
+    """Refuse a graph that is larger than rows of several sequences: it is of none of them."""
+    larger = graph.num_sources > frame.sources and not any(piece.targets.node for piece in frame.pieces)
+    if larger and tokens.has_restart(frame, batch):
+        raise GraphError(
+            f"{graph!r} is larger than the row of {frame.sources} tokens, in which position_ids start several "
+            "sequences; pass a pattern, made with ... for its size, to run each by itself, or the graph of the row"
+        )
 
 
 def _by_place(piece: Piece, length: int) -> Piece:

@@ -1,0 +1,324 @@
+"""Sequences in the rows of a batch, decided from what a model is called with."""
+
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import OptionError
+from .frame import Frame, Piece, Span
+
+_LENGTHS = ("cu_seq_lens_q", "cu_seqlens", "cu_seqlens_q", "cu_seq_lens")
+_ROW_GRAPH = "or give the graph of the whole row, ga.from_mask(mask) or ga.graphs.ancestors(parents)"
+
+
+@dataclass(frozen=True, eq=False)
+class TokenInputs:
+    """Inputs of a model that assign the tokens of a row to sequences.
+
+    A sequence starts where position ids return to their first value. Other inputs may repeat that,
+    but not contradict it.
+
+    Args:
+        positions: int (B or 1, T).
+        coordinates: int (3, B or 1, T), positions of M-RoPE, which repeat and skip in images.
+        mask: int (B, n) over all tokens so far, where it numbers the documents of a row.
+        index: int (B or 1, T), the document of each token.
+        lengths: Cumulative lengths of sequences, int (n + 1,), by the name of the input.
+        types: int (B or 1, T), token types of sentence pairs.
+    """
+
+    positions: Tensor | None = None
+    coordinates: Tensor | None = None
+    mask: Tensor | None = None
+    index: Tensor | None = None
+    lengths: dict[str, Tensor] = field(default_factory=dict)
+    types: Tensor | None = None
+    _frames: dict[Any, Frame] = field(default_factory=dict)
+
+    @property
+    def has_positions(self) -> bool:
+        """True if the model is called with positions."""
+        return self.positions is not None or self.coordinates is not None
+
+    def without_constant_positions(self) -> "TokenInputs":
+        """The same without positions that are all equal, with which models turn positions off."""
+        positions = self.positions
+        if positions is None or bool((positions != positions[:1, :1]).any()):
+            return self
+        return replace(self, positions=None)
+
+    def has_same_positions(self, other: "TokenInputs") -> bool:
+        """True if another call has the same positions."""
+        pairs = [(self.positions, other.positions), (self.coordinates, other.coordinates)]
+        for ours, theirs in pairs:
+            if ours is None or theirs is None:
+                if ours is not theirs:
+                    return False
+            elif not torch.equal(ours, theirs):
+                return False
+        return True
+
+    @property
+    def has_claims(self) -> bool:
+        """True if an input other than the positions numbers documents or gives their lengths."""
+        return self.mask is not None or self.index is not None or bool(self.lengths)
+
+    @property
+    def is_trivial(self) -> bool:
+        """True if every row is one sequence, as without these inputs."""
+        if self.has_claims:
+            return False
+        numbers = self.positions
+        if self.coordinates is not None:
+            numbers = self.coordinates
+        return numbers is None or bool((numbers.diff(dim=-1) == 1).all())
+
+    def split(self, rows: Frame, batch: int, virtual: int = 0) -> Frame:
+        """The frame with a piece for each sequence.
+
+        Args:
+            rows: The frame with a piece for each row, without padding.
+            batch: Number of rows.
+            virtual: Number of virtual tokens at the start of each row; all of its sequences read
+                them.
+
+        Raises:
+            OptionError: If positions repeat or skip within a sequence, or another input contradicts
+                them.
+        """
+        key = (rows.key, batch, virtual)
+        if key not in self._frames:
+            self._frames[key] = self._split(rows, batch, virtual)
+        return self._frames[key]
+
+    def has_restart(self, rows: Frame, batch: int) -> bool:
+        """True if the positions of some row return to their first value."""
+        positions = _of_targets(self.positions, rows, batch)
+        if positions is None:
+            return False
+        for piece in _pieces(rows, batch):
+            numbers = positions[piece.row][_places(piece)]
+            if (numbers[1:] == numbers[:1]).any():
+                return True
+        return False
+
+    def _split(self, rows: Frame, batch: int, virtual: int) -> Frame:
+        positions = _of_targets(self.positions, rows, batch)
+        coordinates = _of_targets(self.coordinates, rows, batch)
+        if positions is None and coordinates is None and not self.has_claims:
+            return rows
+        if positions is not None and not self.has_claims and _is_plain(positions, rows, virtual):
+            return rows
+        pieces = _pieces(rows, batch)
+        sequences = []
+        for piece in pieces:
+            starts = []
+            if coordinates is not None:
+                starts = _starts_of_coordinates(coordinates[piece.row], piece, virtual)
+            elif positions is not None:
+                starts = _starts(positions[piece.row], piece, rows, virtual)
+            self._check_types(piece, starts, rows, batch)
+            self._check_documents(piece, starts, rows)
+            sequences += _cut(piece, starts, virtual)
+        self._check_lengths(sequences)
+        if sequences == pieces:
+            return rows
+        return Frame(tuple(sequences), False, rows.targets, rows.sources, rows.request)
+
+    def _check_types(self, piece: Piece, starts: list[int], rows: Frame, batch: int) -> None:
+        types = _of_targets(self.types, rows, batch)
+        if types is None:
+            return
+        numbers = types[piece.row][_places(piece)]
+        for start in starts:
+            if numbers[start] != numbers[0]:
+                raise OptionError(
+                    f"token_type_ids contradict position_ids in row {piece.row}: a sequence starts "
+                    f"at token {piece.targets.places[start]}, which is of a second sentence; pass "
+                    "position_ids that run on over a pair of sentences"
+                )
+
+    def _check_documents(self, piece: Piece, starts: list[int], rows: Frame) -> None:
+        """Compare documents that a mask or an index numbers with the sequences of the positions."""
+        before = int(rows.request.get("q_offset", 0))
+        for name, numbered, first in (("attention_mask", self.mask, before), ("seq_idx", self.index, 0)):
+            if numbered is None:
+                continue
+            documents = numbered.expand(max(len(numbered), piece.row + 1), -1)[piece.row]
+            numbers = documents.cpu().numpy()[_places(piece) + first]
+            changes = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
+            if changes != starts:
+                raise OptionError(
+                    f"{name} contradicts position_ids in row {piece.row}: it numbers "
+                    f"{len(changes) + 1} documents, and the positions start {len(starts) + 1}; pass "
+                    f"position_ids that return to 0 with each document, {_ROW_GRAPH}"
+                )
+
+    def _check_lengths(self, sequences: list[Piece]) -> None:
+        """Compare cumulative lengths with the sequences of the positions."""
+        ends = [0, *accumulate(sequence.targets.size for sequence in sequences)]
+        for name, lengths in self.lengths.items():
+            if lengths.flatten().tolist() != ends:
+                raise OptionError(
+                    f"{name} contradicts position_ids: it ends sequences at tokens "
+                    f"{_few(lengths.flatten().tolist()[1:])}, and the positions at {_few(ends[1:])}; "
+                    f"pass position_ids that return to 0 with each sequence, {_ROW_GRAPH}"
+                )
+
+
+def token_inputs(given: dict[str, Any], *, has_pairs: bool = False) -> TokenInputs:
+    """Those among the arguments of a model.
+
+    Args:
+        given: The arguments by name.
+        has_pairs: True if token types number the sentences of a pair.
+    """
+    positions = _integers(given.get("position_ids"))
+    coordinates = None
+    if positions is not None and positions.dim() == 3:
+        if positions.shape[0] == 4:  # those of the text before the three of M-RoPE
+            positions = positions[0]
+        else:
+            coordinates = positions
+            positions = None
+    types = None
+    if has_pairs:
+        types = _integers(given.get("token_type_ids"))
+    lengths = {name: _integers(given.get(name)) for name in _LENGTHS}
+    return TokenInputs(
+        positions=positions,
+        coordinates=coordinates,
+        mask=_numbered(given.get("attention_mask")),
+        index=_integers(given.get("seq_idx")),
+        lengths={name: x for name, x in lengths.items() if x is not None},
+        types=types,
+    )
+
+
+def _integers(given: Any) -> Tensor | None:
+    if isinstance(given, Tensor) and not given.is_floating_point() and given.dtype != torch.bool:
+        return given
+    return None
+
+
+def _numbered(mask: Any) -> Tensor | None:
+    """A mask of two dimensions that has numbers of documents in place of ones."""
+    numbers = _integers(mask)
+    if numbers is None or numbers.dim() != 2 or not numbers.numel() or int(numbers.max()) <= 1:
+        return None
+    return numbers
+
+
+def _of_targets(numbers: Tensor | None, rows: Frame, batch: int) -> np.ndarray | None:
+    """Numbers of each row's targets, (B, T) or (B, 3, T); ``None`` if they are of other tokens."""
+    if numbers is None or numbers.shape[-1] != rows.targets or numbers.shape[-2:-1] not in ((1,), (batch,)):
+        return None
+    found: np.ndarray = numbers.detach().expand(*numbers.shape[:-2], batch, -1).cpu().numpy()
+    if found.ndim == 3:
+        return found.swapaxes(0, 1)
+    return found
+
+
+def _pieces(rows: Frame, batch: int) -> list[Piece]:
+    """The piece of each row."""
+    if rows.alike:
+        return [rows.pieces[0]._replace(row=row) for row in range(batch)]
+    return list(rows.pieces)
+
+
+def _places(piece: Piece) -> np.ndarray:
+    return np.asarray(piece.targets.places, dtype=np.int64)
+
+
+def _is_plain(positions: np.ndarray, rows: Frame, virtual: int) -> bool:
+    """True if positions (B, T) of rows without padding count on from the tokens in the cache."""
+    if not rows.alike or rows.pieces[0].targets.size != rows.targets or not rows.targets:
+        return False
+    held = rows.pieces[0].targets.node
+    counts = held <= virtual or bool((positions[:, 0] == held).all())
+    return counts and bool((np.diff(positions) == 1).all())
+
+
+def _starts(positions: np.ndarray, piece: Piece, rows: Frame, virtual: int) -> list[int]:
+    """Numbers of the targets at which a further sequence of a row starts."""
+    places = _places(piece)
+    numbers = positions[places]
+    if not len(numbers):
+        return []
+    first = numbers[0]
+    held = piece.targets.node
+    if held > virtual:
+        place = int(rows.request.get("q_offset", held)) + int(places[0])
+        if int(first) not in (held, place):  # positions may count padding
+            raise OptionError(
+                f"the cache contradicts position_ids in row {piece.row}: it holds {held} tokens, and "
+                f"the next position is {int(first)}; pass the position after them, {_ROW_GRAPH}"
+            )
+        first = 0
+    return _restarts(numbers, first, places)
+
+
+def _starts_of_coordinates(coordinates: np.ndarray, piece: Piece, virtual: int) -> list[int]:
+    """As :func:`_starts`, of the positions (3, T) of M-RoPE.
+
+    Text has three equal positions. With an image among the tokens, or in the cache, they need not
+    be consecutive.
+    """
+    places = _places(piece)
+    numbers = coordinates[:, places]
+    if not len(places):
+        return []
+    held = piece.targets.node > virtual
+    if not held and (numbers == numbers[:1]).all():
+        return _restarts(numbers[0], numbers[0, 0], places)
+    first = numbers[:, :1]
+    if held:
+        first = np.zeros_like(first)
+    return (np.flatnonzero((numbers == first).all(0)[1:]) + 1).tolist()
+
+
+def _restarts(numbers: np.ndarray, first: int, places: np.ndarray) -> list[int]:
+    """Indices, but 0, at which numbers return to the first one; refuse other steps than 1."""
+    starts = numbers[1:] == first
+    broken = np.flatnonzero(~starts & (np.diff(numbers) != 1))
+    if len(broken):
+        before = int(broken[0])
+        after = before + 1
+        reason = ""
+        if places[after] - places[before] > 1:
+            reason = " (attention_mask hides tokens between them, which the positions count)"
+        raise OptionError(
+            f"position_ids must rise by 1 within a sequence, or return to {int(first)} where the "
+            f"next one starts, got {int(numbers[before])} and {int(numbers[after])} at tokens "
+            f"{places[before]} and {places[after]}{reason}; a pattern needs consecutive positions: "
+            f"pass such, {_ROW_GRAPH}"
+        )
+    return (np.flatnonzero(starts) + 1).tolist()
+
+
+def _cut(piece: Piece, starts: list[int], virtual: int) -> list[Piece]:
+    """A piece for each sequence of a row; nodes count from 0 in each, virtual tokens first."""
+    if not starts:
+        return [piece]
+    row, targets, sources, _ = piece
+    shift = targets.node - sources.node  # the first target among the sources
+    held = Span(sources.places[: shift + starts[0]], sources.node)
+    result = [Piece(row, Span(targets.places[: starts[0]], targets.node), held, held.end)]
+    for first, last in pairwise([*starts, targets.size]):
+        read = sources.places[shift + first : shift + last]
+        if virtual:
+            read = (*sources.places[:virtual], *read)
+        written = Span(targets.places[first:last], virtual)
+        result.append(Piece(row, written, Span(read, 0), virtual + last - first))
+    return result
+
+
+def _few(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:6]))
+    if len(numbers) > 6:
+        return f"{shown}, ..."
+    return shown
