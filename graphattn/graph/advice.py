@@ -20,8 +20,9 @@ _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with grapha
 
 
 _OF_MANY = (
-    "heads with graphs of their own are a PerHead(graphs), and models of graphattn.models take a list, a graph for "
-    "each layer; else pass one of them, graphs[i], or their union, functools.reduce(operator.or_, graphs)"
+    "heads with graphs of their own are a PerHead(graphs), models of graphattn.models take a list, a "
+    "graph for each layer, and graphs of the examples of a batch (B, N, C) are one graph of all nodes: "
+    "layer(x.flatten(0, 1), graphattn.disjoint_union(graphs)).unflatten(0, x.shape[:2])"
 )
 _OURS = {  # classes of this package that hold graphs but are not graphs
     "Pattern": "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, pattern(pos, batch) of points",

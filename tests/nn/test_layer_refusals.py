@@ -253,5 +253,16 @@ def test_a_probability_is_in_its_interval():
 
 def test_a_list_of_graphs_is_for_heads_or_for_layers():
     graph = ga.graphs.causal(5)
-    with pytest.raises(GraphError, match=r"got a list; heads .* PerHead\(graphs\), .* models"):
+    with pytest.raises(GraphError, match=r"got a list; heads .* PerHead\(graphs\), models"):
         ga.nn.GraphAttention(8, 2)(torch.randn(5, 8), [graph, graph])
+
+
+def test_the_advice_for_graphs_of_examples_lets_no_example_read_by_the_edges_of_another():
+    layer, x = G(12, 3), torch.randn(2, 7, 12)
+    graphs = [ga.graphs.documents(lengths=lengths, causal=True) for lengths in ((2, 5), (4, 3))]
+    with pytest.raises(GraphError) as refusal:
+        layer(x, graphs)
+    recipe = str(refusal.value).split("of all nodes: ")[1]
+    found = eval(recipe, {"layer": layer, "x": x, "graphs": graphs, "graphattn": ga})
+    for example in range(2):
+        torch.testing.assert_close(found[example], layer(x[example], graphs[example]), rtol=0, atol=1e-6)
