@@ -14,7 +14,7 @@ from ..plans.grouped import ends
 from .base import Backend
 from .request import Inputs, Outputs, Request, reasons_against_products
 from .rows import WORK, of_rows
-from .sdpa import Mask, fused, is_unfused, unfused_attention
+from .sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 
 
 class Layout(NamedTuple):
@@ -130,21 +130,55 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
         key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
     mask = Mask(plan.allowed, bias, plan.kind == "causal" and bias is None)
     weigh = of_rows(inputs.normalize)
-    if not (weights or lse or inputs.softcap is not None or weigh is not None):
+    if weights:
+        alpha, log_sum = unfused_weights(query, key, mask, inputs.scale, inputs.softcap, weigh)
+        return _of_edges(graph, inputs, alpha, log_sum, value, blank)
+    if not (lse or inputs.softcap is not None or weigh is not None):
         output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
         return Outputs((output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2))
-    output, alpha, log_sum = unfused_attention(
+    output, _, log_sum = unfused_attention(
         query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p, weigh
     )
     if blank is not None:
-        output, alpha = output.masked_fill(blank, 0.0), alpha.masked_fill(blank, 0.0)
+        output = output.masked_fill(blank, 0.0)
         log_sum = log_sum.masked_fill(blank, -torch.inf)
-    edges = None
-    if weights:
-        target, source = ends(graph, query.device)
-        edges = alpha.movedim(-3, -1)[..., target, source, :]
     output = output.to(inputs.query.dtype).transpose(-3, -2)
-    return Outputs(output, edges, log_sum.squeeze(-1).transpose(-2, -1))
+    return Outputs(output, None, log_sum.squeeze(-1).transpose(-2, -1))
+
+
+def _of_edges(
+    graph: AttentionGraph, inputs: Inputs, alpha: Tensor, lse: Tensor, value: Tensor, blank: Tensor | None
+) -> Outputs:
+    """The outputs with weights of edges; where autograd records these, the output is computed from them."""
+    shape = (graph.num_targets, graph.num_sources)
+    place = None  # of each edge among all pairs; those of a full rule are in order
+    if not (graph.is_rule and is_full(graph)):
+        target, source = ends(graph, alpha.device)
+        place = target * graph.num_sources + source
+
+    def of_pairs(alpha: Tensor) -> Tensor:
+        output = torch.nn.functional.dropout(alpha, inputs.dropout_p) @ value.to(alpha.dtype)
+        if blank is not None:
+            output = output.masked_fill(blank, 0.0)
+        return output.to(inputs.query.dtype).transpose(-3, -2)
+
+    def total(weights: Tensor) -> Tensor:
+        with without_autocast(weights.device.type):
+            pairs = inputs.present(weights).transpose(-2, -1)  # (..., H, E)
+            if place is not None:
+                nothing = pairs.new_zeros(*pairs.shape[:-1], shape[0] * shape[1])
+                pairs = nothing.index_copy(-1, place, pairs)
+            return of_pairs(pairs.unflatten(-1, shape))
+
+    if blank is not None:
+        alpha = alpha.masked_fill(blank, 0.0)
+        lse = lse.masked_fill(blank, -torch.inf)
+    edges = alpha.flatten(-2)
+    if place is not None:
+        edges = edges.index_select(-1, place)
+    edges = edges.transpose(-2, -1)
+    output = total(edges) if inputs.tracks_weights else of_pairs(alpha)
+    return Outputs(output, edges, lse.squeeze(-1).transpose(-2, -1), total)
 
 
 def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor | None, Tensor | None]:

@@ -34,7 +34,9 @@ class EdgeAttention(MessagePassing):
         """Output, alpha and lse of checked inputs; statistics are float32 or wider."""
         request = inputs.request()
         wide = request.statistics
-        result = SimpleNamespace(alpha=None, lse=None)  # of this call, since several threads may use a layer
+        result = SimpleNamespace(
+            alpha=None, lse=None, messages=None
+        )  # of this call, since several threads may use a layer
         with without_autocast(inputs.query.device.type):
             output = self.propagate(
                 edge_index,
@@ -49,7 +51,13 @@ class EdgeAttention(MessagePassing):
                 size=size,
             )
         self._alpha = None
-        return Outputs(output.to(request.dtype), result.alpha, result.lse)
+
+        def total(weights: Tensor) -> Tensor:
+            with without_autocast(weights.device.type):
+                messages: Tensor = result.messages(weights)
+                return scatter_sum(messages, edge_index[1], size[1], self.node_dim).to(request.dtype)
+
+        return Outputs(output.to(request.dtype), result.alpha, result.lse, total)
 
     def message(
         self,
@@ -93,8 +101,12 @@ class EdgeAttention(MessagePassing):
             weights = inputs.normalized(score, index, edge_index_j.clone(), inputs.edge_attr, size)
             result.alpha = of_every_edge("normalize", weights, score)
         self._alpha = result.alpha
-        alpha = torch.nn.functional.dropout(result.alpha, inputs.dropout_p)
-        return alpha.unsqueeze(-1) * value
+
+        def messages(weights: Tensor) -> Tensor:
+            return torch.nn.functional.dropout(weights, inputs.dropout_p).unsqueeze(-1) * value
+
+        result.messages = messages
+        return messages(result.alpha)
 
     def aggregate(self, inputs: Tensor, index: Tensor, dim_size: Optional[int] = None) -> Tensor:
         """The sum of the messages at each target, without atomics."""

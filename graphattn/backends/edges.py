@@ -23,7 +23,7 @@ from ..plans.grouped import (
 from .base import Backend
 from .device import without_kernels
 from .request import Inputs, Outputs, Request, edges_too_many, flat_batch, flat_batch_of_edges
-from .scored import BLOCK, PER_NODE, scored_run
+from .scored import BLOCK, PER_NODE, scored_run, total_of
 
 SCORED = 6  # measured: time of an additive score over that of a product; other functions take more
 RELABELLED = 0.6  # measured: time of a step on relabelled nodes over reordered rows; a mesh of 40,962, 16,384 points
@@ -96,14 +96,19 @@ class EdgesBackend(Backend):
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast(inputs.query.device.type):
-            unprojected = inputs.edge_attr is not None and inputs.edge_weight is None
-            if inputs.normalize is None and inputs.score is None and not (unprojected or inputs.request().cap_bias):
+            if not (_needs_scores(inputs) or (weights and inputs.tracks_weights)):
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
                 from .message_passing import attend  # imported late: the order of imports is that of backends
 
                 return attend(graph, inputs)
             return scored_run(graph, inputs)
+
+
+def _needs_scores(inputs: Inputs) -> bool:
+    """True if the fused kernels lack an option of the call, so that scores are computed beside its sums."""
+    unprojected = inputs.edge_attr is not None and inputs.edge_weight is None
+    return unprojected or inputs.normalize is not None or inputs.score is not None or inputs.request().cap_bias
 
 
 def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
@@ -146,10 +151,12 @@ def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool
         output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
     if edge_projection is not None and inputs.edge_to != "key":
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
+    differs = torch.compiler.is_compiling() or plain_operations_only()  # there nothing computes the output again
     return Outputs(
         (output if len(lead) == 1 else output.reshape(*lead, *output.shape[1:])).to(request.dtype),
         alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
         log_sum.reshape(*lead, *log_sum.shape[1:]) if lse else None,
+        None if differs or not weights else total_of(graph, inputs),
     )
 
 

@@ -62,7 +62,19 @@ def join(graph: PerHead, results: list[Outputs], heads: int) -> Outputs:
         wide = [result.alpha for result in results if result.alpha is not None]
         numbers = [group.number for group in graph.groups(heads)]
         alpha = torch.cat([_spread(graph, number, x) for number, x in zip(numbers, wide, strict=True)], -1)
-    return Outputs(output, alpha, torch.cat(lse, -1) if lse else None)
+
+    def total(weights: Tensor) -> Tensor:
+        parts = []
+        for (number, _, first, last), result in zip(graph.groups(heads), results, strict=True):
+            own = _of_edges(graph, number, weights, slice(first, last))
+            assert own is not None
+            assert result.total is not None
+            parts.append(result.total(own))
+        return torch.cat(parts, -2)
+
+    if any(result.total is None for result in results):
+        return Outputs(output, alpha, torch.cat(lse, -1) if lse else None)
+    return Outputs(output, alpha, torch.cat(lse, -1) if lse else None, total)
 
 
 def _spread(graph: PerHead, number: int, alpha: Tensor) -> Tensor:

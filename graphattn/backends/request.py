@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import NamedTuple
 
@@ -95,6 +95,20 @@ class Inputs:
             cap_bias=self.cap_bias and self.score_bias is not None and self.softcap is not None,
         )
 
+    @property
+    def tracks_weights(self) -> bool:
+        """True if autograd records the weights. Not in compiled code, whose outputs are not made of each other."""
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return False
+        operands = (self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
+        return any(x is not None and x.requires_grad for x in operands)
+
+    def present(self, alpha: Tensor) -> Tensor:
+        """Weights (..., E, H), 0 on edges that a bias of -inf removes: they get gradients of 0, too."""
+        if self.score_bias is None:
+            return alpha
+        return alpha.masked_fill(self.score_bias == -torch.inf, 0.0)
+
     def bounded(self, score: Tensor, bias: Tensor | None, removed: Tensor | None) -> Tensor:
         """Scores (..., E, H) with softcap and bias, -inf where an edge is removed."""
         if bias is not None and removed is not None and self.cap_bias:
@@ -116,8 +130,22 @@ class Outputs:
     """The outputs of a backend; ``alpha`` and ``lse`` only if requested."""
 
     output: Tensor  # (..., T, H, D_v)
-    alpha: Tensor | None = None  # (..., E, H), before dropout
+    alpha: Tensor | None = None  # (..., E, H), before dropout; output is made of it if autograd records it
     lse: Tensor | None = None  # (..., T, H)
+    total: Callable[[Tensor], Tensor] | None = None  # the output of other weights (..., E, H)
+
+
+def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) -> Outputs:
+    """Outputs with other weights, through which the output is computed, so that they have gradients.
+
+    Args:
+        outputs: The outputs of a backend.
+        alpha: The weights to return.
+        used: The weights of the backend's edges (..., E, H), made of ``alpha``; ``alpha`` itself by default.
+    """
+    assert outputs.total is not None
+    output = outputs.total(alpha if used is None else used)
+    return replace(outputs, output=output, alpha=alpha)
 
 
 def reasons_against_products(request: Request) -> list[str]:

@@ -17,7 +17,7 @@ from .choose import BACKENDS, choose, out_of_memory
 from .chosen import as_bias_of_edges, as_one, of_heads, reads_edges
 from .device import ran_out_of_memory, without_kernels
 from .heads import as_bias, join, split
-from .request import Inputs, Outputs, Request
+from .request import Inputs, Outputs, Request, with_weights
 
 #: Counts the work of calls by their edges, whatever a backend computes: (number of edges, request) to a context.
 counting: ContextVar[Callable[[int, Request], Any]] = ContextVar(
@@ -37,8 +37,11 @@ def run(
         return _run(graph, inputs, backend, weights, lse)
     if inputs.score is not None or inputs.normalize is not None:  # these need all heads at once
         return _run(graph.union(), as_bias(graph, inputs), backend, weights, lse)
-    outputs = [_run(part, part_inputs, backend, weights, lse) for part, part_inputs in split(graph, inputs)]
-    return join(graph, outputs, inputs.query.shape[-2])
+    parts = [_run(part, part_inputs, backend, weights, lse) for part, part_inputs in split(graph, inputs)]
+    outputs = join(graph, parts, inputs.query.shape[-2])
+    if weights and inputs.tracks_weights and outputs.alpha is not None:
+        return with_weights(outputs, outputs.alpha)
+    return outputs
 
 
 @not_followed  # the edges are of this call alone
@@ -56,12 +59,18 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
     name = choose(graph, request, backend)
     try:
         with counting.get()(graph.num_edges, request):
-            return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+            outputs = BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:
         if ran_out_of_memory(error):
             with suppress(Exception):  # torch's error is raised even if the advice runs out of memory, too
                 error.add_note(out_of_memory(graph, request, name))
         raise
+    if weights and outputs.total is None and inputs.tracks_weights:
+        raise BackendError(
+            f"backend {name!r} returns weights without gradients:",
+            ['try backend="message_passing", or torch.no_grad() for the weights alone'],
+        )
+    return outputs
 
 
 def _run_tensors(backend: str, edges: EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..kernels.edge_softmax import gather
+from ..kernels.modes import without_autocast
 from ..plans.cache import planned
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target, ends
@@ -43,17 +44,16 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     """Output, weights and, for softmax, lse."""
     lead, request, heads = inputs.query.shape[:-3], inputs.request(), inputs.query.shape[-2]
     wide, (target, source, *nodes) = request.statistics, _of_nodes(graph, inputs.query.device)
-    edges = () if inputs.edge_attr is None else _of_edges(graph, inputs.query.device)
-    query, key, value = (flat_batch(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
+    query, key = (flat_batch(x.to(wide)) for x in (inputs.query, inputs.key))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
-    features = _features(attr, inputs, query) if inputs.score is None or inputs.edge_to != "key" else None
-    from ..kernels.edge_pairs import edge_products, edge_sum, edge_weights  # registering operators is slow
+    from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
 
     removed = None if bias is None else (bias == -torch.inf).expand(-1, -1, heads)
     if inputs.score is None:
         score = edge_products(query, key, removed, *nodes)
-        if features is not None and inputs.edge_to != "value":
-            score = score + edge_products(features.query, features.rows, removed, *edges)
+        if attr is not None and inputs.edge_to != "value":
+            features, edges = _features(attr, inputs), _of_edges(graph, inputs.query.device)
+            score = score + edge_products(features.turned(query), features.rows, removed, *edges)
         score = score * inputs.scale
     else:
         read = None if inputs.edge_to == "value" else attr
@@ -67,33 +67,62 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
         score = score.reshape(*lead, *score.shape[1:])
         normalized = inputs.normalized(score, target, source.clone(), inputs.edge_attr, graph.num_targets)
         alpha = of_every_edge("normalize", normalized, score)
-    weight = torch.nn.functional.dropout(alpha, inputs.dropout_p).reshape(query.shape[0], *alpha.shape[-2:])
-    output = edge_sum(weight, value, value.shape[2], False, removed, *nodes)
-    if features is not None and inputs.edge_to != "key":
-        summed = edge_sum(weight, features.rows, features.rows.shape[2], False, removed, *edges)
-        output = output + features.projected(summed)
-    return Outputs(output.reshape(*lead, *output.shape[1:]).to(request.dtype), alpha, lse)
+    total = total_of(graph, inputs)
+    return Outputs(total(alpha), alpha, lse, total)
+
+
+def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[Tensor], Tensor]:
+    """A function from weights (..., E, H), before dropout, to the output of a call."""
+    from ..kernels.edge_pairs import edge_sum
+
+    device, lead, request = inputs.query.device, inputs.query.shape[:-3], inputs.request()
+    nodes = _of_nodes(graph, device)[2:]
+    value = flat_batch(inputs.value.to(request.statistics))
+    attr = flat_batch_of_edges(inputs.edge_attr, lead, request.statistics)
+    removed = None
+    if inputs.score_bias is not None:
+        bias = flat_batch_of_edges(inputs.score_bias, lead, inputs.score_bias.dtype)
+        removed = (bias == -torch.inf).expand(-1, -1, inputs.query.shape[-2])  # type: ignore[union-attr]
+    features = None
+    if attr is not None and inputs.edge_to != "key":
+        features, edges = _features(attr, inputs), _of_edges(graph, device)
+
+    def total(weights: Tensor) -> Tensor:
+        with without_autocast(weights.device.type):
+            kept = torch.nn.functional.dropout(weights, inputs.dropout_p)
+            kept = kept.reshape(value.shape[0], *weights.shape[-2:])
+            output = edge_sum(kept, value, value.shape[2], False, removed, *nodes)
+            if features is not None:
+                summed = edge_sum(kept, features.rows, features.rows.shape[2], False, removed, *edges)
+                output = output + features.projected(summed)
+            return output.reshape(*lead, *output.shape[1:]).to(request.dtype)
+
+    return total
 
 
 class _Features(NamedTuple):
     """Edge features as rows of sources: the product with a query equals that with their projection."""
 
     rows: Tensor  # (B, E, 1, F), or (B, E, H, D) where they are added to key and value without a projection
-    query: Tensor
-    projected: Callable[[Tensor], Tensor]
+    weight: Tensor | None  # (H, D, F)
+
+    def turned(self, query: Tensor) -> Tensor:
+        """The query for products with the rows."""
+        return query if self.weight is None else torch.einsum("bthd,hdf->bthf", query, self.weight)
+
+    def projected(self, summed: Tensor) -> Tensor:
+        """Sums of the rows (B, T, H, F) as those of their projections (B, T, H, D)."""
+        return summed if self.weight is None else torch.einsum("bthf,hdf->bthd", summed, self.weight)
 
 
-def _features(attr: Tensor | None, inputs: Inputs, query: Tensor) -> _Features | None:
-    if attr is None:
-        return None
-    B, heads = query.shape[0], query.shape[2]
-    attr = attr.expand(B, *attr.shape[1:])
+def _features(attr: Tensor, inputs: Inputs) -> _Features:
+    batch, heads = inputs.query.shape[:-3].numel(), inputs.query.shape[-2]
+    attr = attr.expand(batch, *attr.shape[1:])
     if inputs.edge_weight is None:
-        return _Features(attr.unflatten(-1, (heads, -1)), query, lambda x: x)
+        return _Features(attr.unflatten(-1, (heads, -1)), None)
     weight = inputs.edge_weight.to(attr.dtype)
-    weight = weight.repeat_interleave(heads // max(1, weight.shape[0]), 0)  # (H, D, F)
-    turned = torch.einsum("bthd,hdf->bthf", query, weight) if inputs.score is None else query
-    return _Features(attr.unsqueeze(2), turned, lambda x: torch.einsum("bthf,hdf->bthd", x, weight))
+    weight = weight.repeat_interleave(heads // max(1, weight.shape[0]), 0)
+    return _Features(attr.unsqueeze(2), weight)
 
 
 def _additive(form: AdditiveForm, query: Tensor, nodes: list[Tensor]) -> Tensor:

@@ -56,17 +56,28 @@ def unfused_attention(
 
     ``weigh`` computes the weights; softmax by default.
     """
-    wide = torch.float32 if query.dtype in HALF else query.dtype
     with without_autocast(query.device.type):
-        score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
-        if softcap is not None:
-            score = softcap * torch.tanh(score / softcap)
-        if weigh is None:
-            alpha, lse = softmax_lse(_masked(score, mask), -1)
-        else:
-            alpha, lse = weigh(*_edges(score, mask)), score.new_zeros(*score.shape[:-1], 1)
-        output = torch.nn.functional.dropout(alpha, dropout_p) @ value.to(wide)
+        alpha, lse = unfused_weights(query, key, mask, scale, softcap, weigh)
+        output = torch.nn.functional.dropout(alpha, dropout_p) @ value.to(alpha.dtype)
         return Result(output, alpha, lse)
+
+
+def unfused_weights(
+    query: Tensor,
+    key: Tensor,
+    mask: Mask,
+    scale: float,
+    softcap: float | None = None,
+    weigh: Weigh | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The weights and lse of :func:`unfused_attention`."""
+    wide = torch.float32 if query.dtype in HALF else query.dtype
+    score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
+    if softcap is not None:
+        score = softcap * torch.tanh(score / softcap)
+    if weigh is None:
+        return softmax_lse(_masked(score, mask), -1)
+    return weigh(*_edges(score, mask)), score.new_zeros(*score.shape[:-1], 1)
 
 
 def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:

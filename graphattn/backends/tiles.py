@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from .base import Backend
 from .device import without_kernels
 from .request import Inputs, Outputs, Request, flat_batch, flat_batch_of_edges, reasons_against_products
 from .rows import WORK, of_rows
-from .sdpa import Mask, fused, is_unfused, unfused_attention
+from .sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 from .sdpa_lse import fused_lse
 from .tiles_flex import flex_bytes, flex_run, reasons_against_flex
 from .tiles_varlen import reasons_against_varlen, varlen_run, varlen_work
@@ -154,8 +154,7 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
 
 def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     """Attention on a graph by SDPA on tiles with gathered sources."""
-    device, lead = inputs.query.device, inputs.query.shape[:-3]
-    plan = tiles(graph, device)
+    plan = tiles(graph, inputs.query.device)
     if not plan.buckets:
         return _empty_outputs(inputs)
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
@@ -168,12 +167,40 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
         _biases(graph, plan, inputs),
         strict=True,
     )
-    output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights, lse) for part in parts), strict=True)
+    blocks = (_blocks(*part) for part in parts)
+    if weights:
+        return _weighted(graph, plan, inputs, list(blocks), lse)
+    output, log_sum = zip(*(_attended(part, inputs, lse) for part in blocks), strict=True)
     return Outputs(
         _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
-        _by_edge(edge_places(graph, device), alpha, lead) if weights else None,
+        None,
         _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
     )
+
+
+def _weighted(graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[_Blocks]", lse: bool) -> Outputs:
+    """The outputs with weights of edges; where autograd records these, the output is computed from them."""
+    places = edge_places(graph, inputs.query.device)
+    pairs = [part.pairs for part in blocks]
+
+    def total(weights: Tensor) -> Tensor:
+        with without_autocast(weights.device.type):
+            given = inputs.present(weights)
+            given = given.reshape(-1, *given.shape[-2:])
+            nothing = given.new_zeros(given.shape[0], sum(pairs), given.shape[-1])
+            return of_pairs(nothing.index_copy(1, places, given).split(pairs, 1))
+
+    def of_pairs(alpha: Sequence[Tensor]) -> Tensor:
+        output = [part.total(x, inputs.dropout_p) for part, x in zip(blocks, alpha, strict=True)]
+        shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
+        return _placed(plan, output, 0.0).reshape(shape).to(inputs.query.dtype)
+
+    alpha, log_sum = zip(*(part.weights(inputs) for part in blocks), strict=True)
+    edges = torch.cat(alpha, 1).index_select(1, places)
+    edges = edges.reshape(*inputs.query.shape[:-3], *edges.shape[1:])
+    log_sums = _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None
+    output = total(edges) if inputs.tracks_weights else of_pairs(alpha)
+    return Outputs(output, edges, log_sums, total)
 
 
 def _empty_outputs(inputs: Inputs) -> Outputs:
@@ -181,12 +208,14 @@ def _empty_outputs(inputs: Inputs) -> Outputs:
     given = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
     zero = sum(x.flatten()[:0].sum() for x in given if x is not None)
     shape, wide = inputs.query.shape[:-1], inputs.request().statistics
-    output = inputs.query.new_zeros(*shape, inputs.value.shape[-1]) + zero
-    return Outputs(
-        output.to(inputs.query.dtype),
-        inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=wide),
-        inputs.query.new_full(shape, -torch.inf, dtype=wide),
-    )
+    alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=wide) + zero
+    lse = inputs.query.new_full(shape, -torch.inf, dtype=wide)
+
+    def total(weights: Tensor) -> Tensor:
+        output = inputs.query.new_zeros(*shape, inputs.value.shape[-1]) + zero + weights.sum()
+        return output.to(inputs.query.dtype)
+
+    return Outputs(total(alpha), alpha, lse, total)
 
 
 def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
@@ -201,22 +230,49 @@ def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tens
     return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(bias, shapes, strict=True)]
 
 
-def _bucket(
-    bucket: Bucket,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    inputs: Inputs,
-    weights: bool,
-    lse: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Output (B, slots, H, D_v), optionally lse (B, slots, H, 1), weights (B, pairs, H) of a bucket's blocks."""
-    batch, heads, group = query.shape[0], query.shape[2], query.shape[2] // key.shape[2]
-    blocks, rows, columns, allowed = batch * bucket.blocks, bucket.rows, bucket.columns, bucket.allowed
-    query, key, value = (  # (blocks, heads, rows or columns, width)
+class _Blocks(NamedTuple):
+    """The operands of a bucket's blocks, (blocks, H, rows or columns, width): those of all examples, one by one."""
+
+    bucket: Bucket
+    batch: int
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask
+    blank: Tensor | None  # bool (blocks, H, rows, 1): rows without an edge
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of an example."""
+        return self.bucket.blocks * self.bucket.rows * self.bucket.columns
+
+    def slots(self, x: Tensor) -> Tensor:
+        """(B, slots, H, width) of (blocks, H, rows, width)."""
+        return x.transpose(1, 2).reshape(self.batch, self.bucket.blocks * self.bucket.rows, x.shape[1], x.shape[-1])
+
+    def weights(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Weights (B, pairs, H) and lse (B, slots, H, 1)."""
+        weigh = of_rows(inputs.normalize)
+        alpha, lse = unfused_weights(self.query, self.key, self.mask, inputs.scale, inputs.softcap, weigh)
+        if self.blank is not None:
+            alpha = alpha.masked_fill(self.blank, 0.0)
+            lse = lse.masked_fill(self.blank, -torch.inf)
+        return alpha.movedim(1, -1).reshape(self.batch, self.pairs, alpha.shape[1]), self.slots(lse)
+
+    def total(self, weights: Tensor, dropout_p: float) -> Tensor:
+        """The output (B, slots, H, D_v) of weights (B, pairs, H)."""
+        shape = (self.query.shape[0], self.bucket.rows, self.bucket.columns, weights.shape[-1])
+        alpha = torch.nn.functional.dropout(weights.reshape(shape).movedim(-1, 1), dropout_p)
+        output = alpha @ self.value.to(alpha.dtype)
+        return self.slots(output if self.blank is None else output.masked_fill(self.blank, 0.0))
+
+
+def _blocks(bucket: Bucket, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> _Blocks:
+    batch, group = query.shape[0], query.shape[2] // key.shape[2]
+    blocks, allowed = batch * bucket.blocks, bucket.allowed
+    query, key, value = (
         x.reshape(blocks, size, *x.shape[2:]).transpose(1, 2)
-        for x, size in ((query, rows), (key, columns), (value, columns))
+        for x, size in ((query, bucket.rows), (key, bucket.columns), (value, bucket.columns))
     )
     if group != 1:
         key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
@@ -227,25 +283,23 @@ def _bucket(
         bias = bias.expand(batch, *bias.shape[1:]).flatten(0, 1)
         blank = (bias == -torch.inf).all(-1, keepdim=True)
         bias, query = bias.masked_fill(blank, 0.0), query.masked_fill(blank, 0.0)
-    mask = Mask(allowed, bias)
-    log_sum = alpha = None
-    weigh = of_rows(inputs.normalize)
-    if weights or inputs.softcap is not None or weigh is not None or (lse and inputs.dropout_p > 0.0):
-        output, alpha, log_sum = unfused_attention(
-            query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p, weigh
-        )
-        alpha = alpha if blank is None else alpha.masked_fill(blank, 0.0)
-        alpha = alpha.movedim(1, -1).reshape(batch, bucket.blocks * rows * columns, heads)
+    return _Blocks(bucket, batch, query, key, value, Mask(allowed, bias), blank)
+
+
+def _attended(part: _Blocks, inputs: Inputs, lse: bool) -> tuple[Tensor, Tensor | None]:
+    """Output (B, slots, H, D_v) and, optionally, lse (B, slots, H, 1) of a bucket's blocks."""
+    operands = (part.query, part.key, part.value, part.mask, inputs.scale)
+    weigh, log_sum = of_rows(inputs.normalize), None
+    if inputs.softcap is not None or weigh is not None or (lse and inputs.dropout_p > 0.0):
+        output, _, log_sum = unfused_attention(*operands, inputs.softcap, inputs.dropout_p, weigh)
     elif lse:
-        output, log_sum = fused_lse(query, key, value, mask, inputs.scale)
+        output, log_sum = fused_lse(*operands)
     else:
-        output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
-    if blank is not None:
-        output = output.masked_fill(blank, 0.0)
-        log_sum = log_sum if log_sum is None else log_sum.masked_fill(blank, -torch.inf)
-    if log_sum is not None:
-        log_sum = log_sum.transpose(1, 2).reshape(batch, bucket.blocks * rows, heads, 1)
-    return output.transpose(1, 2).reshape(batch, bucket.blocks * rows, heads, output.shape[-1]), log_sum, alpha
+        output = fused(*operands, inputs.dropout_p)
+    if part.blank is not None:
+        output = output.masked_fill(part.blank, 0.0)
+        log_sum = log_sum if log_sum is None else log_sum.masked_fill(part.blank, -torch.inf)
+    return part.slots(output), log_sum if log_sum is None else part.slots(log_sum)
 
 
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
@@ -253,9 +307,3 @@ def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tens
     every = [plan.output.node.numel()]
     (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, plan.output)
     return result if plan.isolated is None else result.masked_fill(plan.isolated[:, None, None], nothing)
-
-
-def _by_edge(places: Tensor, parts: Sequence[Tensor | None], lead: torch.Size) -> Tensor:
-    """The weights of all pairs (B, pairs, H) as (..., E, H)."""
-    result = torch.cat([x for x in parts if x is not None], 1).index_select(1, places)
-    return result.reshape(*lead, *result.shape[1:])

@@ -1,6 +1,7 @@
 """Attention of a patched module along a graph, with transformers' tensors in and out."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -8,15 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..backends.check import check
+from ..backends.request import Outputs, with_weights
+from ..backends.run import run
 from ..backends.weights import EdgeWeights
 from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
-from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, Chosen, PerHead
 from ..graph.modes import not_followed
 from .frame import BREAK
 from .masks import ticket_of
-from .rows import Index, Job
+from .rows import Graph, Index, Job
 
 if TYPE_CHECKING:
     from .state import Patch, Slot
@@ -54,8 +57,8 @@ def attend(
         mask = attention_mask
         if ticket is not None and not ticket.is_given:
             mask = ticket.mask(implementation)
-        run = own_function(implementation, module)
-        return run(module, query, key, value, mask, dropout=dropout, scaling=scaling, **options)
+        stock = own_function(implementation, module)
+        return stock(module, query, key, value, mask, dropout=dropout, scaling=scaling, **options)
     refused = [name for name in _REFUSED if options.get(name) is not None]
     if refused or query.dim() != 4:
         what = f"passes {', '.join(refused)}" if refused else f"has a query of {query.dim()} dimensions"
@@ -81,11 +84,12 @@ def attend(
                 "output_attentions needs sequences of one length where edges are chosen; call the model without padding"
             )
         return _one_by_one(job, query, key, value, bias, (scaling, softcap, dropout, False, s_aux)), None
-    result = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
-    weights = None
-    if result.weights is not None and wanted:
-        weights = _in_places(job, result.weights, query.shape[0], query.shape[2], key.shape[2])
-    return _in_rows(job, result.output, query), weights
+    outputs = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
+    if outputs.alpha is None or not wanted:
+        return _in_rows(job, outputs.output, query), None
+    outputs, graph = _in_places(job, outputs, query.shape[0], query.shape[2], key.shape[2])
+    assert outputs.alpha is not None
+    return _in_rows(job, outputs.output, query), EdgeWeights.of(graph, outputs.alpha)
 
 
 def carries_patch() -> OptionError:
@@ -116,30 +120,25 @@ def _run(
     dropout: float,
     wanted: bool,
     s_aux: Tensor | None,
-) -> AttentionOutput:
+) -> Outputs:
     score_bias = None if bias is None else _at_edges(job, bias, key.shape[2])
     if job.missing is not None:
         away = torch.zeros_like(job.missing, dtype=query.dtype).masked_fill(job.missing, -torch.inf).unsqueeze(-1)
         score_bias = away if score_bias is None else score_bias + away
     q, k, v = _picked(query, job.targets), _picked(key, job.sources), _picked(value, job.sources)
     scale = scale if scale is None else float(scale)
-    result = attention(
-        *(q, k, v, job.graph, score_bias, scale, softcap),
-        dropout_p=dropout,
-        return_weights=wanted,
-        return_lse=s_aux is not None,
-    )
-    if isinstance(result, Tensor):
-        return AttentionOutput(result, None, None)
+    inputs = check(q, k, v, job.graph, score_bias, scale, softcap, dropout)
+    outputs = run(job.graph, inputs, "auto", wanted, s_aux is not None)
     if s_aux is None:
-        return result
-    assert result.lse is not None
-    share = torch.sigmoid(result.lse - s_aux.to(result.lse.dtype))
-    output = result.output * share.unsqueeze(-1).to(result.output.dtype)
-    if result.weights is None:
-        return AttentionOutput(output, None, None)
-    alpha = result.weights.alpha * share.index_select(-2, result.weights.graph.target)
-    return AttentionOutput(output, EdgeWeights(result.weights.graph, alpha, result.weights.heads), None)
+        return outputs
+    assert outputs.lse is not None
+    share = torch.sigmoid(outputs.lse - s_aux.to(outputs.lse.dtype))
+    alpha = outputs.alpha
+    if alpha is not None:
+        alpha = alpha * share.index_select(-2, _union_of(job.graph).target)
+        if alpha.requires_grad:
+            return with_weights(outputs, alpha)
+    return replace(outputs, output=outputs.output * share.unsqueeze(-1).to(outputs.output.dtype), alpha=alpha)
 
 
 def _one_by_one(
@@ -214,7 +213,7 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
 
 def _edges(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
     """The row (``None``: every row), target position and source position of each edge."""
-    graph = job.graph.union() if isinstance(job.graph, PerHead | Chosen) else job.graph
+    graph = _union_of(job.graph)
     targets, sources = job.targets, job.sources
     if isinstance(targets, Index) and isinstance(sources, Index):
         return targets.row[graph.target], targets.place[graph.target], sources.place[graph.source]
@@ -238,20 +237,35 @@ def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
     return flat[row, :, place]
 
 
-def _in_places(job: Job, weights: EdgeWeights, B: int, T: int, S: int) -> EdgeWeights:
-    """The weights of a call as (B, E, H) on a graph between the positions of a row, 0 where a row lacks the edge."""
+def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outputs, Graph]:
+    """The outputs with weights (B, E, H) on a graph between the positions of a row, 0 where a row lacks the edge."""
     if (job.graph.num_targets, job.graph.num_sources) == (T, S) and isinstance(job.sources, range):
-        return weights
+        return outputs, job.graph
+    assert outputs.alpha is not None
     row, target, source = _edges(job)
     pairs, place = torch.unique(target * S + source, return_inverse=True)
-    shape = (B, pairs.numel(), weights.alpha.shape[-1])
-    if row is None:
-        alpha = weights.alpha.new_zeros(shape).index_copy(1, place, weights.alpha)
-    else:
-        alpha = weights.alpha.new_zeros(shape).index_put((row, place), weights.alpha, accumulate=True)
-    index = torch.stack((pairs % S, pairs // S))
-    return EdgeWeights(from_edge_index(index, num_sources=S, num_targets=T, name=_name(job.graph)), alpha)
+    graph = from_edge_index(torch.stack((pairs % S, pairs // S)), num_sources=S, num_targets=T, name=_name(job.graph))
+    shape = (B, pairs.numel(), outputs.alpha.shape[-1])
+    rows: Any = (slice(None), place) if row is None else (row, place)
+
+    def placed() -> Tensor:
+        assert outputs.alpha is not None
+        if row is None:
+            return outputs.alpha.new_zeros(shape).index_add(1, place, outputs.alpha)
+        return outputs.alpha.new_zeros(shape).index_put((row, place), outputs.alpha, accumulate=True)
+
+    alpha = placed()
+    if not alpha.requires_grad:
+        return replace(outputs, alpha=alpha), graph
+    used = alpha[rows]
+    if _union_of(job.graph).has_repeated_edges:  # a copy has its share of the sum
+        used = used * (outputs.alpha / placed()[rows]).nan_to_num(0.0)
+    return with_weights(outputs, alpha, used), graph
 
 
-def _name(graph: AttentionGraph | PerHead | Chosen) -> str:
+def _union_of(graph: Graph) -> AttentionGraph:
+    return graph.union() if isinstance(graph, PerHead | Chosen) else graph
+
+
+def _name(graph: Graph) -> str:
     return repr(graph) if isinstance(graph, PerHead) else graph.name

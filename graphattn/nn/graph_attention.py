@@ -14,7 +14,7 @@ from ..backends.check import check, check_numbers
 from ..backends.chosen import as_bias_of_edges
 from ..backends.edge_attention import EdgeAttention
 from ..backends.heads import as_bias
-from ..backends.request import Inputs, Outputs
+from ..backends.request import Inputs, Outputs, with_weights
 from ..backends.run import run
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
@@ -528,6 +528,8 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
     if alpha is not None:
         edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
         alpha = alpha * gather(share, edges.target.to(share.device), -2)
+        if alpha.requires_grad and softmax.total is not None:
+            return with_weights(softmax, alpha)
     return Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype), alpha)
 
 
