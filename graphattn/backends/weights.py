@@ -15,6 +15,7 @@ from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
 from ..kernels.edge_softmax import scatter_sum
 from ..plans.edge_tensors import EdgeTensors
+from .as_tensor import AsTensor
 
 
 class Top(NamedTuple):
@@ -25,10 +26,22 @@ class Top(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeWeights:
-    """Attention weights before dropout; it unpacks as PyG's pair: ``edge_index, alpha = weights``.
+class EdgeWeights(AsTensor):
+    """Attention weights before dropout, edge by edge: ``graph`` and ``alpha``.
 
     After softmax they are the coefficients of an average, not calibrated probabilities that a source is right.
+
+    *Iteration* is PyG's pair, ``edge_index, alpha = weights``. *All else* is the tensor ``dense()``, (..., H, T, S):
+    ``shape``, ``len``, indices (``weights[0, 2]`` is head 2 of example 0), arithmetic, methods (``weights.mean(1)``),
+    functions of torch (``torch.stack(all_weights)``) and ``numpy.asarray``. So ``weights[1]`` is the second example or
+    head, never ``alpha``, and a loop over examples is one over ``weights.dense()``. ``detach``, ``to``, ``cpu``,
+    ``clone`` and the casts keep edges. Nothing can be written to. A dense tensor is made at each use, of the examples
+    and heads that an index starts with, and refused above 4 GiB; ``alpha``, ``top`` and ``graph`` hold edges alone.
+
+    ``alpha`` is the tensor that the output was computed from, so that it has gradients:
+    ``torch.autograd.grad(loss, weights)``, ``weights.retain_grad()`` with ``weights.grad``, and ``register_hook`` give
+    those as weights of the same edges. An edge that a bias of -inf removes, and one that a head lacks, gets 0. Outputs
+    of ``torch.compile`` are not made of each other: torch raises, or leaves ``grad`` at ``None``.
 
     Args:
         graph: The graph whose edges they belong to, in its edge order.
@@ -61,18 +74,29 @@ class EdgeWeights:
         yield self.graph.edge_index
         yield self.alpha
 
+    @property
+    def shape(self) -> torch.Size:
+        """(..., H, T, S), the shape of :meth:`dense`."""
+        *lead, _, heads = self.alpha.shape
+        return torch.Size((*lead, heads, self.graph.num_targets, self.graph.num_sources))
+
     def dense(self) -> Tensor:
         """(..., H, T, S): 0 where there is no edge; copies of a repeated edge are summed.
 
         Raises:
             GraphError: If it would take more than 4 GiB.
         """
+        return self._pairs(self.alpha.transpose(-2, -1))
+
+    def _pairs(self, alpha: Tensor) -> Tensor:
         T, S = self.graph.num_targets, self.graph.num_sources
-        rest = math.prod(self.alpha.shape[:-2]) * self.alpha.shape[-1] * self.alpha.element_size()
-        refuse_over(rest * T * S, f"dense() of {T:,} x {S:,}", "use alpha, or top(k)")
-        place = (self.graph.target * S + self.graph.source).to(self.alpha.device)
-        flat = scatter_sum(self.alpha, place, T * S, self.alpha.dim() - 2)
-        return flat.unflatten(-2, (T, S)).movedim(-1, -3)
+        needed = math.prod(alpha.shape[:-1]) * T * S * alpha.element_size()
+        refuse_over(needed, f"dense() of {T:,} x {S:,}", "use alpha, top(k) or graph, which hold edges alone")
+        place = (self.graph.target * S + self.graph.source).to(alpha.device)
+        return scatter_sum(alpha, place, T * S, -1).unflatten(-1, (T, S))
+
+    def _with(self, alpha: Tensor) -> "EdgeWeights":
+        return EdgeWeights(self.graph, alpha, self.heads)
 
     def top(self, k: int) -> Top:
         """The ``k`` strongest sources of every target and head, strongest first, padded with source -1 and weight 0.

@@ -15,6 +15,7 @@ from ..arguments import shown
 from ..errors import OptionError, need_extra
 from . import generation, saving
 from .attend import attend, carries_patch
+from .config import give_back, take_weights
 from .given import by_module, reads_batch
 from .masks import mask_of
 from .modules import attention_modules
@@ -82,6 +83,7 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         module._graphattn = made.slots[place]  # type: ignore[assignment]
     for config in _configs(model, [modules[place] for place in chosen]):
         setattr(config, _NAME, _name_for(made, config._attn_implementation))
+        take_weights(config)
     _watch(model, made)
     generation.hook(model, made)
     setattr(model.config, saving.KEY, data)
@@ -191,6 +193,7 @@ def _copy_configs(model: nn.Module) -> None:
         if name in _ORIGINALS:
             setattr(config, _NAME, _ORIGINALS[name])
             config.__dict__.pop(saving.KEY, None)
+            give_back(config)
         part.config = config
 
 
@@ -217,6 +220,7 @@ def _restore(model: nn.Module, made: Patch) -> None:
         name = getattr(config, _NAME, None)
         if name in made.originals:
             setattr(config, _NAME, made.originals[name])
+            give_back(config)
         for hook in part.__dict__.pop("_graphattn_hooks", ()):
             hook.remove()
             getattr(config, "__dict__", {}).pop(saving.KEY, None)
