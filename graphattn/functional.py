@@ -119,7 +119,7 @@ def attention(
     outputs = run(sized_graph, inputs, backend, return_weights, return_lse)
     if not (return_weights or return_lse):
         return outputs.output
-    weights = EdgeWeights.of(sized_graph, outputs.alpha) if return_weights and outputs.alpha is not None else None
+    weights = EdgeWeights.of(sized_graph, outputs) if return_weights and outputs.alpha is not None else None
     return AttentionOutput(outputs.output, weights, outputs.lse if return_lse else None)
 
 

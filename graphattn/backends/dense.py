@@ -131,8 +131,7 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
     mask = Mask(plan.allowed, bias, plan.kind == "causal" and bias is None)
     weigh = of_rows(inputs.normalize)
     if weights:
-        alpha, log_sum = unfused_weights(query, key, mask, inputs.scale, inputs.softcap, weigh)
-        return _of_edges(graph, inputs, alpha, log_sum, value, blank)
+        return _of_edges(graph, inputs, (query, key, value), mask, blank)
     if not (lse or inputs.softcap is not None or weigh is not None):
         output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
         return Outputs((output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2))
@@ -147,9 +146,11 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
 
 
 def _of_edges(
-    graph: AttentionGraph, inputs: Inputs, alpha: Tensor, lse: Tensor, value: Tensor, blank: Tensor | None
+    graph: AttentionGraph, inputs: Inputs, operands: tuple[Tensor, Tensor, Tensor], mask: Mask, blank: Tensor | None
 ) -> Outputs:
     """The outputs with weights of edges; where autograd records these, the output is computed from them."""
+    query, key, value = operands
+    alpha, lse = unfused_weights(query, key, mask, inputs.scale, inputs.softcap, of_rows(inputs.normalize))
     shape = (graph.num_targets, graph.num_sources)
     place = None  # of each edge among all pairs; those of a full rule are in order
     if not (graph.is_rule and is_full(graph)):

@@ -59,18 +59,12 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
     name = choose(graph, request, backend)
     try:
         with counting.get()(graph.num_edges, request):
-            outputs = BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+            return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:
         if ran_out_of_memory(error):
             with suppress(Exception):  # torch's error is raised even if the advice runs out of memory, too
                 error.add_note(out_of_memory(graph, request, name))
         raise
-    if weights and outputs.total is None and inputs.tracks_weights:
-        raise BackendError(
-            f"backend {name!r} returns weights without gradients:",
-            ['try backend="message_passing", or torch.no_grad() for the weights alone'],
-        )
-    return outputs
 
 
 def _run_tensors(backend: str, edges: EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:

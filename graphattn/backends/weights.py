@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from ..arguments import whole
+from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..graph.chosen import Chosen
 from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
 from ..kernels.edge_softmax import scatter_sum
+from ..kernels.modes import plain_operations_only
 from ..plans.edge_tensors import EdgeTensors
 from .as_tensor import AsTensor
+from .request import Outputs
 
 
 class Top(NamedTuple):
@@ -55,8 +58,20 @@ class EdgeWeights(AsTensor):
     heads: PerHead | None = None
 
     @classmethod
-    def of(cls, graph: AttentionGraph | PerHead | Chosen | EdgeTensors, alpha: Tensor) -> "EdgeWeights":
-        """The weights of a call on a graph, on graphs per head, or on a graph that is chosen, whose others are 0."""
+    def of(cls, graph: AttentionGraph | PerHead | Chosen | EdgeTensors, outputs: Outputs) -> "EdgeWeights":
+        """The weights of a call on a graph, on graphs per head, or on a graph that is chosen, whose others are 0.
+
+        Raises:
+            BackendError: If autograd records them, and the output is not computed from them.
+        """
+        alpha = outputs.alpha
+        assert alpha is not None
+        written = torch.compiler.is_compiling() or plain_operations_only()
+        if outputs.total is None and alpha.requires_grad and not written:
+            raise BackendError(
+                "the backend returns weights without gradients:",
+                ['try backend="message_passing", or torch.no_grad() for the weights alone'],
+            )
         if isinstance(graph, PerHead | Chosen):
             return cls(graph.union(), alpha, graph if isinstance(graph, PerHead) else None)
         return cls(graph._listed() if isinstance(graph, EdgeTensors) else graph, alpha)

@@ -88,8 +88,7 @@ def attend(
     if outputs.alpha is None or not wanted:
         return _in_rows(job, outputs.output, query), None
     outputs, graph = _in_places(job, outputs, query.shape[0], query.shape[2], key.shape[2])
-    assert outputs.alpha is not None
-    return _in_rows(job, outputs.output, query), EdgeWeights.of(graph, outputs.alpha)
+    return _in_rows(job, outputs.output, query), EdgeWeights.of(graph, outputs)
 
 
 def carries_patch() -> OptionError:

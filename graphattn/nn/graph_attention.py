@@ -472,8 +472,8 @@ class GraphAttention(EdgeAttention):
             plain = inputs.normalize is None or self.backend != "auto" or isinstance(graph, Chosen)
             summed = None if plain else linear(graph, inputs, return_weights)
             outputs = run(graph, inputs, self.backend, return_weights, False) if summed is None else Outputs(summed)
-        alpha = outputs.alpha if return_weights else None
-        return outputs.output, None if alpha is None else EdgeWeights.of(graph, alpha)
+        wanted = return_weights and outputs.alpha is not None
+        return outputs.output, EdgeWeights.of(graph, outputs) if wanted else None
 
     def _takes(self, edge_attr: Tensor | None, graph: Edges) -> bool:
         """True if there are edge features; refuse those that do not fit."""

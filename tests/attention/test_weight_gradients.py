@@ -231,7 +231,7 @@ def test_a_backend_without_them_is_refused_with_one_that_has_them():
     try:
         graph = ga.graphs.causal(5)
         inputs = tensors(graph)
-        with pytest.raises(BackendError, match=r"'whole' .* without gradients:\n.*message_passing"):
+        with pytest.raises(BackendError, match=r"weights without gradients:\n.*backend=.message_passing"):
             ga.attention(*inputs, graph, backend="whole", return_weights=True)
         with torch.no_grad():
             assert ga.attention(*inputs, graph, backend="whole", return_weights=True).weights is not None
