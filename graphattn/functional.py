@@ -94,7 +94,8 @@ def attention(
             T x S pairs, with the graph as its mask. "tiles": blocks of targets, each with its sources, as a few batched
             dense products. "edges": fused kernels over the edges (CUDA: Triton). "message_passing": plain torch
             operations edge by edge, the definition; runs every call, slowly.
-        return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
+        return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout, from which the output is
+            computed, so that it has gradients.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
 
     Returns:

@@ -35,8 +35,8 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     reads along the first nodes of a graph, or along the pattern at its size. A 4-D mask of the caller, and relative
     biases, are added to the scores. A token without edges gets 0.
 
-    With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, (B, E, H), whose ``dense()``
-    is (B, H, T, S). ``save_pretrained`` keeps the graph in the configuration.
+    With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, read as tensors (B, H, T, S),
+    with gradients. ``save_pretrained`` keeps the graph in the configuration.
 
     Args:
         model: Any model of ``transformers`` behind its attention interface, also in a PEFT adapter.

@@ -150,7 +150,8 @@ class Seq2Seq(nn.Module):
             graph: T targets and S sources; all of them by default.
             lengths: (B,), of padded sources: padding is not a node. The graph of the weights then is a disjoint union,
                 of T targets for each example and its own sources.
-            return_weights: Also return the :class:`graphattn.EdgeWeights`.
+            return_weights: Also return the :class:`graphattn.EdgeWeights`. Those of "bahdanau" are put together from
+                all steps, each of which the next depends on: the logits have no gradients with respect to them.
 
         Raises:
             ShapeError: If tokens or lengths do not fit.
