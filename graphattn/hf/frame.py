@@ -86,13 +86,13 @@ def all_tokens(T: int, S: int, *, crosses: bool) -> Frame:
     return Frame((piece,), True, T, S)
 
 
-def frame_of(request: dict[str, Any], *, crosses: bool) -> Frame:
+def frame_of(request: dict[str, Any], *, past: int, crosses: bool) -> Frame:
     """The frame of a mask that transformers requests, with a piece for each row.
 
-    ``q_length`` new tokens follow ``q_offset`` earlier ones; ``kv_length`` positions in a cache follow ``kv_offset``
+    ``q_length`` new tokens follow ``past`` earlier ones; ``kv_length`` positions in a cache follow ``kv_offset``
     dropped ones; ``attention_mask`` is bool (B, n) over all tokens. Masked tokens are not numbered.
     """
-    T, S, past, dropped = (int(request[name]) for name in ("q_length", "kv_length", "q_offset", "kv_offset"))
+    T, S, dropped = (int(request[name]) for name in ("q_length", "kv_length", "kv_offset"))
     present = request.get("attention_mask")
     end = dropped + S if crosses else min(past + T, dropped + S)  # a static cache has unwritten positions
     if present is None or bool(present.all()):

@@ -33,6 +33,22 @@ class Ticket:
     masks: dict[str, Tensor | None] = field(default_factory=dict)
 
     @property
+    def past(self) -> int:
+        """The number of tokens before the new ones.
+
+        Encoders do not count the keys of prefix tuning, which their mask covers.
+        """
+        request = self.request
+        past: int = request["q_offset"]
+        hidden = request["kv_length"] - request["q_length"]
+        present = request.get("attention_mask")
+        if past or present is None or present.shape[1] != request["kv_length"] or self.call is None:
+            return past
+        if hidden in self.call.virtual.values():
+            return hidden
+        return past
+
+    @property
     def is_given(self) -> bool:
         """True if the caller passed the mask, which transformers was not asked for."""
         return not self.request
@@ -40,7 +56,7 @@ class Ticket:
     def frame(self, *, crosses: bool) -> Frame:
         """The sequences of the call."""
         if crosses not in self.frames:
-            self.frames[crosses] = frame_of(self.request, crosses=crosses)
+            self.frames[crosses] = frame_of(self.request, past=self.past, crosses=crosses)
         return self.frames[crosses]
 
     def splits_as(self, other: "Ticket") -> bool:

@@ -274,7 +274,10 @@ class Patch:
         size: tuple[int, int | None] = (frame.sources - virtual[1], None)
         if slot.place.role == "cross":
             size = (frame.sources - virtual[1], frame.targets - virtual[0])
-        moved = [_by_place(piece, frame.sources) for piece in pieces]
+        prefix = 0
+        if slot.place.role != "cross":
+            prefix = frame.sources - frame.targets  # of prefix tuning
+        moved = [_by_place(piece, frame.sources, prefix) for piece in pieces]
         alike = frame.alike and len(moved) == 1
         return replace(frame, pieces=tuple(moved), alike=alike), [sized(each[piece.row], *size) for piece in moved]
 
@@ -390,13 +393,14 @@ def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> 
         )
 
 
-def _by_place(piece: Piece, length: int) -> Piece:
-    """The piece with its positions as nodes, if its tokens are contiguous."""
+def _by_place(piece: Piece, length: int, prefix: int) -> Piece:
+    """The piece with its positions as nodes, those of targets behind a prefix, if its tokens are contiguous."""
     if not piece.is_solid:
         raise GraphError("a function of the batch needs contiguous tokens, but some between others are masked")
     targets, sources = piece.targets, piece.sources
-    first, source = targets.places.start, sources.places.start  # type: ignore[union-attr]
-    return piece._replace(targets=targets._replace(node=first), sources=sources._replace(node=source), length=length)
+    targets = targets._replace(node=targets.places.start + prefix)  # type: ignore[union-attr]
+    sources = sources._replace(node=sources.places.start)  # type: ignore[union-attr]
+    return piece._replace(targets=targets, sources=sources, length=length)
 
 
 def _shown(given: Given) -> str:
