@@ -30,10 +30,10 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     """Let the attention of a Hugging Face model run on a graph, in place.
 
     Models behind transformers' attention interface keep their weights, biases, caches, ``generate`` and trainer; the
-    graph replaces only the model's own causal, sliding or chunked mask. A sequence's nodes are its tokens, so that
-    padding on either side, packed sequences (position ids that restart) and a cache change nothing: a shorter sequence
-    reads along the first nodes of a graph, or along the pattern at its size. A 4-D mask of the caller, and relative
-    biases, are added to the scores. A token without edges gets 0.
+    graph replaces only the model's own causal, sliding or chunked mask. Its nodes are the tokens of a row without
+    padding; a shorter row reads along the first nodes. A pattern has a graph for each sequence of the row: position ids
+    that return to their first value start one. Virtual tokens of prompt and prefix tuning are read by all tokens and
+    not counted. A 4-D mask of the caller, and relative biases, are added to the scores. A token without edges gets 0.
 
     With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, read as tensors (B, H, T, S),
     with gradients. ``save_pretrained`` keeps the graph in the configuration.
