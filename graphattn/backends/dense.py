@@ -8,7 +8,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.facts import is_full, is_lower_triangle
 from ..graph.limits import MAX_BYTES
-from ..kernels.modes import without_autocast
+from ..graph.modes import without_autocast
 from ..plans.cache import planned
 from ..plans.grouped import ends
 from .base import Backend

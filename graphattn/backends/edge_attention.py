@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
-from ..kernels.modes import without_autocast
 from .request import Inputs, Outputs
 from .scored import of_every_edge
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.modes import constant_result
+from ..graph.modes import constant_result, without_autocast
 from ..kernels.bytes_moved import Sizes, forward, kept
-from ..kernels.modes import plain_operations_only, without_autocast
+from ..kernels.modes import plain_operations_only
 from ..plans.cache import cached
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import (

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ..errors import BackendError
+from ..graph.modes import without_autocast
 from ..kernels.again import twice_differentiable
-from ..kernels.modes import can_read_values, plain_operations_only, without_autocast
+from ..kernels.modes import can_read_values, plain_operations_only
 from .request import HALF, Request
 from .rows import Weigh
 

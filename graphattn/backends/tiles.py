@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
-from ..graph.modes import constant_result
-from ..kernels.modes import plain_operations_only, without_autocast
+from ..graph.modes import constant_result, without_autocast
+from ..kernels.modes import plain_operations_only
 from ..kernels.rows import take
 from ..plans.block_lists import block_work
 from ..plans.blocks import least_work, survey

@@ -23,7 +23,7 @@ from ..arguments import check_flags, function, several, shown, width
 from ..backends.device import free_bytes
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
-from ..kernels.modes import without_autocast
+from ..graph.modes import without_autocast
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
 from .diagnose import diagnose

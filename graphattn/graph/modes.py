@@ -5,6 +5,7 @@ the two functions here do the same, and import it only during a compilation.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from ctypes import cast, py_object
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -78,6 +79,13 @@ def not_compiled(made: Class) -> Class:
     """A class decorator: torch.compile breaks the graph where an object of the class is constructed."""
     made.__init__ = not_followed(made.__init__, _WHY)  # type: ignore[misc]
     return made
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """A context without autocast, entered only if it is on, since entering costs as much as a small product."""
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 @partial(not_followed, reason=_WHY)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .modes import without_autocast
+from ..graph.modes import without_autocast
 
 #: Arguments for the edges of an operator, by target and by source.
 LAYOUT = """Tensor ptr, Tensor index, Tensor edge, Tensor order, Tensor source_ptr, Tensor target, Tensor source_edge,

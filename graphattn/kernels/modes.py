@@ -1,7 +1,6 @@
 """Modes of the caller that a kernel must respect."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -14,13 +13,6 @@ from torch.autograd import forward_ad
 def plain_operations_only() -> bool:
     """True under torch.func or forward-mode derivatives, which cannot differentiate our kernels."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
-def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """A context without autocast, entered only if it is on, since entering costs as much as a small product."""
-    if torch.is_autocast_enabled(device_type):
-        return torch.autocast(device_type, enabled=False)
-    return nullcontext()
 
 
 def on_gpu(operator: Any, module: str, function: str) -> Callable[..., Any]:

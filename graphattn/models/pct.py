@@ -12,10 +12,9 @@ from ..errors import GraphError
 from ..functional import attention
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
-from ..graph.modes import without_modes
+from ..graph.modes import without_autocast, without_modes
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
-from ..kernels.modes import without_autocast
 from ..nn import interpolate
 from ..nn.biases.constant import sources, targets
 from ..nn.geometry import rows_of

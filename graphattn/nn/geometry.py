@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..arguments import floats, one_of, several
 from ..errors import OptionError, ShapeError
+from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..kernels.modes import can_read_values
 from ..plans.edge_tensors import EdgeTensors
@@ -263,4 +264,6 @@ def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tenso
     frames = local_frames(graph, pos, normals, queries).flatten(-2)
     if isinstance(graph, EdgeTensors):
         frames = graph.ends(pos[..., :0], frames)[1]
-    return (rows_of(frames, targets(graph, d.device)).unflatten(-1, (3, 3)) @ -d.unsqueeze(-1)).squeeze(-1)
+    of_edges = rows_of(frames, targets(graph, d.device)).unflatten(-1, (3, 3))
+    with without_autocast(d.device.type):
+        return (of_edges @ -d.unsqueeze(-1)).squeeze(-1)

@@ -11,6 +11,7 @@ from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.graph import need_graph
 from ..graph.limits import refuse_over
+from ..graph.modes import without_autocast
 from ..graphs.arguments import whole
 from ..plans.edge_tensors import EdgeTensors
 from .biases.constant import in_whole
@@ -45,7 +46,8 @@ def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
     data = _data(graph)
     if data.num_nodes == 0:
         return torch.zeros(0, walk_length, device=graph.device)
-    return AddRandomWalkPE(walk_length, attr_name="pe")(data).pe
+    with without_autocast(graph.device.type):
+        return AddRandomWalkPE(walk_length, attr_name="pe")(data).pe
 
 
 def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph | EdgeTensors) -> Tensor:

@@ -14,8 +14,7 @@ from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.limits import refuse_over
-from ..graph.modes import not_followed
-from ..kernels.modes import without_autocast
+from ..graph.modes import not_followed, without_autocast
 from ..plans.cache import cached
 from .normalizers import by_sum, none
 from .scores import Score
@@ -146,7 +145,8 @@ class PositiveFeatures(nn.Module):
         if floats(x, "x", f"(..., {self.head_dim})", 1).shape[-1] != self.head_dim:
             raise ShapeError(f"x must have shape (..., {self.head_dim}), got {tuple(x.shape)}")
         x = x * x.shape[-1] ** -0.25
-        logarithm = x @ self.projection.to(x.dtype).t() - x.square().sum(-1, keepdim=True) / 2
+        with without_autocast(x.device.type):  # an exponential magnifies what rounding changes
+            logarithm = x @ self.projection.to(x.dtype).t() - x.square().sum(-1, keepdim=True) / 2
         return torch.exp(logarithm) * self.projection.shape[0] ** -0.5
 
     def dense(self, x: Tensor) -> Tensor:

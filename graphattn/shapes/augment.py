@@ -15,6 +15,7 @@ from torch_geometric.transforms import BaseTransform
 
 from ..arguments import positive, probability, real, whole
 from ..errors import OptionError, ShapeError
+from ..graph.modes import without_autocast
 
 
 class _Linear(BaseTransform):
@@ -33,9 +34,11 @@ class _Linear(BaseTransform):
                 raise ShapeError(f"{self!r}: {name} must be (N, 3), got {tuple(value.shape)}")
             if value is not None and not value.is_floating_point():
                 raise ShapeError(f"{self!r}: {name} must be floats, got {value.dtype}; data.{name}.float() first")
-        data.pos = pos @ matrix.to(pos).T
+        with without_autocast(pos.device.type):
+            data.pos = pos @ matrix.to(pos).T
         if normal is not None:
-            turned = normal @ torch.linalg.inv(matrix).to(normal)
+            with without_autocast(normal.device.type):
+                turned = normal @ torch.linalg.inv(matrix).to(normal)
             long = normal.norm(dim=1, keepdim=True) / turned.norm(dim=1, keepdim=True).clamp(min=1e-30)
             data.normal = turned * long  # the length that they had
         if "face" in data and torch.linalg.det(matrix) < 0:

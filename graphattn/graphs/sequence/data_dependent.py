@@ -17,6 +17,7 @@ from ...graph.expression import builder
 from ...graph.forms import partition
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
+from ...graph.modes import without_autocast
 from ...graph.pattern import sizable
 from ..arguments import call, flag, integers, one_of, stored, whole
 from .basic import documents
@@ -118,7 +119,8 @@ def _of_content(
         pooled = key if groups is None else _means(key, groups)
         of_query, of_key = query.movedim(2, 1).to(wide), pooled.movedim(2, 1).to(wide)
         of_key = of_key.repeat_interleave(H // max(1, of_key.shape[1]), 1)
-        scores = (of_query @ of_key.mT).flatten(0, 1)
+        with without_autocast(of_query.device.type):
+            scores = (of_query @ of_key.mT).flatten(0, 1)
     else:
         scores = function(score, "score", "query, key")(query, key)
         h = scores.shape[1] if isinstance(scores, Tensor) and _is_real(scores) and scores.dim() == 4 else 0
@@ -262,7 +264,8 @@ def _routes(x: Tensor, centroids: Tensor, expected: str) -> Tensor:
         got = f"{tuple(centroids.shape)} for features {tuple(x.shape)}"
         raise GraphError(f"centroids must be (C, D), or (H, C, D) for heads, for features {expected}, got {got}")
     wide = torch.promote_types(x.dtype, torch.float32)
-    return (x.detach().to(wide) @ centroids.to(x.device, wide).mT).argmax(-1)
+    with without_autocast(x.device.type):
+        return (x.detach().to(wide) @ centroids.to(x.device, wide).mT).argmax(-1)
 
 
 @builder

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ...arguments import check_flags, floats, positive, width
 from ...errors import OptionError, ShapeError
+from ...graph.modes import without_autocast
 from ...plans.edge_tensors import EdgeTensors
 from ..geometry import num_ends, own_rows, relative_positions, rows_of, sums_of
 from .constant import Graph, sources, targets
@@ -171,7 +172,8 @@ class FourierFeatures(nn.Module):
         """(..., 2 * num_frequencies) of (..., axes)."""
         if floats(x, "x", "(..., axes)", 1).shape[-1] != self.frequencies.shape[1]:
             raise ShapeError(f"x must have {self.frequencies.shape[1]} axes, got {tuple(x.shape)}")
-        angle = x @ (2 * math.pi * self.frequencies.to(x)).t()
+        with without_autocast(x.device.type):
+            angle = x @ (2 * math.pi * self.frequencies.to(x)).t()
         return torch.cat((angle.sin(), angle.cos()), -1)
 
     def extra_repr(self) -> str:
