@@ -199,9 +199,9 @@ def _advice(needed: dict[str, str | None], extras: dict[str, dict[str, str | Non
 def _compiled(cache: dict[str, Any]) -> str:
     held = f"{cache['functions']} functions, {cache['bytes'] / 2**20:.0f} MiB, in {cache['path']}"
     if cache["path"] is None:
-        held = "nothing is kept on disk"
+        held = "nothing is kept on disk, every process compiles anew"
     return (
-        f"{held} (NUMBA_CACHE_DIR moves it). The edges backend compiles at its first call with a dtype, about 7 s "
+        f"{held} (NUMBA_CACHE_DIR says where). The edges backend compiles at its first call with a dtype, about 7 s "
         "forward and 7 s backward; from the disk that takes about 1 s, and a head width that is new 0.3 s more"
     )
 

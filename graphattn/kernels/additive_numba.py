@@ -14,7 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from .edges_numba import _INNER, _JIT
+from ..compiled import compiled
+from .edges_numba import _INNER, _OUTER
 from .lanes import AHEAD, FOUR, ROW, Code, _int, fetched, intrinsic
 
 PIECE = 64  # edges summed before the sum joins the row's total, in float64
@@ -174,7 +175,7 @@ def _at(b, node, group, strides):
     return b * strides[0] + node * strides[1] + group * strides[2]
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def scores(sizes, b, x, y, z, a, slope, order, ptr, index, edge, lo, hi, out):
     """``out`` (B, E, G, K), in the caller's order, of the edges into the targets of rows ``lo .. hi - 1``."""
     G, K, group, width = sizes
@@ -202,7 +203,7 @@ def _any(grad, at, count):
     return anything
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def to_targets(
     sizes, b, x, y, z, a, slope, order, ptr, index, edge, lo, hi, grad, grad_x, grad_z, grad_a, part, total, part_a
 ):
@@ -258,7 +259,7 @@ def _write(data, at, head, heads, width, total):
             data[at + h * head + i] = total[h * width + i]
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def to_sources(sizes, b, x, y, z, a, slope, order, ptr, target, edge, lo, hi, grad, grad_y, part, total):
     """What ``grad`` passes to the sources of rows ``lo .. hi - 1``."""
     G, K, group, width = sizes

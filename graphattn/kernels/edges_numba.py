@@ -24,7 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ..compiled import has_folder
+from ..compiled import compiled
 from .lanes import (
     FAST,
     UNWRAPPED,
@@ -40,7 +40,7 @@ from .lanes import (
 from .widths import products, stored, weighted_sum
 
 _INNER: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", **UNWRAPPED}
-_JIT = _INNER | {"cache": has_folder(), "no_cpython_wrapper": False}
+_OUTER = _INNER | {"no_cpython_wrapper": False}
 PIECE = 512  # edges summed before the sum joins the row's total
 SPACE = 1 << 18  # numbers of a block of rows, of all heads
 SOON = 3  # rows between asking for a node and using it
@@ -246,7 +246,7 @@ def _scores(
     return any_removed
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def forward(
     wide, wide_v, sizes, lo, hi, b, order, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
     out, lse, alpha, kept_weights, attr_out, space,
@@ -291,7 +291,7 @@ def forward(
         lo = top
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def backward_targets(
     wide, wide_v, sizes, lo, hi, b, order, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
     kept_weights, go, ga, gl, g_attr_out, gq, g_bias, g_attr, g_attr_q, g_products, weights, space,
@@ -375,7 +375,7 @@ def backward_targets(
             lo = stop
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def edge_sums(wide, sizes, weights, b, rows, ptr, lo, hi, order, index, place, removed, summed, out, space):
     """``out[b, r, h] = sum weights[b, place, h] * rows[b, index, h // group]`` over the edges of row ``r``.
 
@@ -408,7 +408,7 @@ def edge_sums(wide, sizes, weights, b, rows, ptr, lo, hi, order, index, place, r
                 _store_row(wide, 1, sums, _head_of(wide, out, to), b, s)
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def edge_products(wide, sizes, b, x, rows, ptr, lo, hi, order, index, place, out, buf):
     """``out[b, place, h] = <x[b, r, h], rows[b, index, h // group]>`` over the edges of each row ``r``."""
     H, E, one = sizes[0], len(index), buf.dtype.type
@@ -422,7 +422,7 @@ def edge_products(wide, sizes, b, x, rows, ptr, lo, hi, order, index, place, out
                 out[at + h] = buf[h * m + i]
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def edge_softmax(H, b, ptr, lo, hi, order, place, score, alpha, lse, buf):
     """``alpha[b, place, h]``, the softmax of ``score`` over the edges of each row, and ``lse[b, r, h]``."""
     E = len(place)
@@ -443,7 +443,7 @@ def edge_softmax(H, b, ptr, lo, hi, order, place, score, alpha, lse, buf):
                 alpha[at + h] = buf[h * m + i]
 
 
-@numba.njit(**_JIT)
+@compiled(**_OUTER)
 def edge_softmax_backward(H, b, ptr, lo, hi, order, place, alpha, grad, grad_lse, out, total):
     """``out = alpha (grad + grad_lse - sum alpha grad)``, the sum over the edges of each row, in float64."""
     E = len(place)

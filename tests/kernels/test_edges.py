@@ -241,27 +241,6 @@ def test_dropout_drops_the_share_it_says_whatever_the_edge():
     assert ((factors == 0) & (other == 0)).double().mean() < 0.1
 
 
-def test_without_a_folder_for_compiled_code_the_kernels_are_compiled_anew(monkeypatch):
-    """A package and a home that cannot be written to: Numba then refuses ``cache=True`` when a function is defined."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    from numba.core import caching
-
-    from graphattn.kernels import edges_numba
-
-    def fresh():
-        spec = spec_from_file_location("graphattn.kernels.fresh", edges_numba.__file__)
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    assert fresh()._JIT["cache"]
-    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
-    without = fresh()
-    assert not without._JIT["cache"]
-    assert without.forward.stats.cache_path is None
-
-
 @pytest.fixture(params=["team", "pool"])
 def threads_of(request, monkeypatch):
     """Torch's own threads where it has libgomp, and the pool of every other torch."""
