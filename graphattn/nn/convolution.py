@@ -13,6 +13,8 @@ from ..errors import OptionError
 from ..graph import PerHead
 from .loaders import linear, refuse_other
 
+_FROM_LATER = ("circular", "reflect")  # padding before the start is a copy of what comes later
+
 
 def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> tuple[Any, PerHead]:
     """A ``make``, :class:`GraphAttention`, with the weights of a convolution, and the graph of each head."""
@@ -47,6 +49,11 @@ def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tens
     given = (0,) * len(lengths) if conv.padding == "valid" else conv.padding
     if causal and (given == "same" or given[0]):
         raise OptionError(f"causal=True pads axis 0 itself and requires conv.padding 0 there, got {conv.padding!r}")
+    if causal and conv.kernel_size[0] > 1 and conv.padding_mode in _FROM_LATER:
+        raise OptionError(
+            f"causal=True requires conv.padding_mode 'zeros' or 'replicate', got {conv.padding_mode!r}, which pads the "
+            "start of axis 0 with later nodes"
+        )
     found = []
     for axis, length in enumerate(lengths):
         dilation, stride = conv.dilation[axis], conv.stride[axis]

@@ -237,12 +237,12 @@ class GraphAttention(EdgeAttention):
             size: Lengths of its input, (height, width) for images; nodes are numbered row by row,
                 ``x.flatten(2).mT`` of torch's (B, C, height, width).
             causal: Pad axis 0, of a sequence or of time, before its start alone, by ``dilation * (kernel - 1)``;
-                requires ``conv.padding`` 0 there.
+                requires ``conv.padding`` 0 there, and ``padding_mode`` "zeros" or "replicate".
         Returns:
             The layer and its :class:`graphattn.PerHead`. Where targets are fewer than sources, as with a stride, call
             ``layer(x[..., :graph.num_targets, :], graph, context=x)``: queries have no influence.
         Raises:
-            OptionError: If ``conv`` is of another class, ``size`` does not fit it, or ``causal`` meets its padding.
+            OptionError: If ``conv`` is of another class, ``size`` does not fit it, or ``causal`` does not fit its padding.
         Source:
             Cordonnier et al. 2020, theorem 1. *What differs:* a head's graph has the one edge that their attention by
             relative positions reaches in the limit, so that borders and strides are equal, too.

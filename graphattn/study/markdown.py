@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from math import isclose
 from typing import Any
 
@@ -125,8 +126,7 @@ def _predictions(report: Report) -> str:
         is_known = about["readout"] != "node" or about["arms"][told["of"]]["law"]  # what each answer needs
         field = f"{told['depends_on_least']:g} to {told['depends_on_most']:g} of {told['nodes']:g}"
         needed = "-" if told["layers_needed"] is None else f"{told['layers_needed']:g}"
-        ceiling = "a bag of nodes" if told["bag"] else "-"
-        ceiling = ceiling if told["ceiling"] is None else f"{told['ceiling']:.3f}"
+        ceiling = _ceiling(told, about["positions"])
         reached = f"{told['reached']:.1%}" if is_known else "-"
         rows.append([_named(report, comparison, arm), field, reached, needed, ceiling])
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
@@ -137,6 +137,15 @@ def _predictions(report: Report) -> str:
         "mean stands here, with the mean of what they reach."
     )
     return f"{table(head, rows)}\n\n{note}"
+
+
+def _ceiling(told: dict[str, Any], positions: Sequence[str]) -> str:
+    """The ceiling of an arm as a number, or that it is a bag of nodes, which models with positions are not."""
+    if told["ceiling"] is not None:
+        return f"{told['ceiling']:.3f}"
+    if not told["bag"] or "none" not in positions:
+        return "-"
+    return "a bag of nodes" if len(positions) == 1 else "a bag of nodes (positions none)"
 
 
 def _recipe(report: Report) -> str:

@@ -79,6 +79,8 @@ def test_heads_read_at_an_offset_and_together_a_window(stride):
         (nn.Conv2d(2, 3, 3), (7, 2), False, "size must hold the kernel, 3 on axis 1 with padding, got 2"),
         (nn.Conv1d(2, 3, 3, padding=1), 7, True, r"requires conv.padding 0 there, got \(1,\)"),
         (nn.Conv1d(2, 3, 3, padding="same"), 7, True, "requires conv.padding 0 there, got 'same'"),
+        (nn.Conv1d(2, 3, 3, padding_mode="circular"), 7, True, "padding_mode 'zeros' or 'replicate', got 'circular'"),
+        (nn.Conv2d(2, 3, (2, 3), padding_mode="reflect"), (5, 7), True, "which pads the start of axis 0 with later"),
         (nn.Conv1d(2, 3, 3), 7.5, False, "size must be a whole number >= 1, got 7.5"),
         (nn.Conv1d(2, 3, 3), 7, 1, "causal must be True or False"),
     ],
@@ -86,6 +88,20 @@ def test_heads_read_at_an_offset_and_together_a_window(stride):
 def test_what_is_no_convolution_of_that_size_is_refused(conv, size, causal, words):
     with pytest.raises(OptionError, match=words):
         GraphAttention.from_conv(conv, size, causal=causal)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "replicate"])
+@pytest.mark.parametrize("options", [{}, {"dilation": 3}, {"stride": 2}])
+def test_a_causal_convolution_reads_no_later_node(mode, options):
+    _, graph = GraphAttention.from_conv(nn.Conv1d(2, 3, 3, padding_mode=mode, **options), 11, causal=True)
+    assert all(bool((one.source <= one.target * options.get("stride", 1)).all()) for one in graph.graphs)
+
+
+def test_an_axis_that_is_not_time_may_be_circular():
+    conv = nn.Conv2d(2, 3, (1, 3), padding=(0, 1), padding_mode="circular")
+    layer, graph = GraphAttention.from_conv(conv, (5, 7), causal=True)
+    x = torch.randn(2, 5, 7)
+    torch.testing.assert_close(layer(x.flatten(1).mT, graph), conv(x).flatten(1).mT)
 
 
 def test_a_shared_perceptron_is_attention_to_oneself_and_a_convolution_of_one():  # no context

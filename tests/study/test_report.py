@@ -304,3 +304,21 @@ def test_processes_import_a_study_file(tmp_path):
     (tmp_path / "mine.py").write_text(RECIPE)
     found = run_file(tmp_path / "mine.py", tmp_path / "out", quick=True, seeds=1, processes=1)
     assert found.counts["done"] == 2
+
+
+@pytest.mark.parametrize(
+    ("positions", "words"),
+    [
+        (["none"], "a bag of nodes"),
+        (["learned"], "-"),
+        (["learned", "relative"], "-"),
+        (["learned", "none"], "a bag of nodes (positions none)"),
+    ],
+)
+def test_only_a_model_without_positions_is_a_bag_of_nodes(tiny, positions, words):
+    plan = json.loads(json.dumps(tiny.plan))
+    (about,) = plan["comparisons"].values()
+    about["positions"] = positions
+    rows = str(replace(tiny, plan=plan)).partition("## Data")[0].splitlines()
+    (full,) = [row for row in rows if row.startswith("| full |")]
+    assert full.endswith(f"| {words} |")
