@@ -122,21 +122,27 @@ def is_listable(graph: AttentionGraph) -> bool:
 
 
 def csr_by_target(graph: AttentionGraph) -> Any:
-    """scipy's sparse (T, S): row ``t`` holds the sources that ``t`` reads. float64, as scipy's searches want it."""
-    return cached(graph, "csr by target", lambda: _csr(*by_target(graph)[:2], graph.num_sources))
+    """scipy's sparse (T, S): in row ``t``, the number of edges from each source that ``t`` reads.
+
+    float64, as scipy's searches want it; they run forever where an entry is stored twice.
+    """
+    return cached(graph, "csr by target", lambda: _csr(*by_target(graph)[:2], graph.num_sources, graph))
 
 
 def csr_by_source(graph: AttentionGraph) -> Any:
-    """scipy's sparse (S, T): row ``s`` holds the targets that read ``s``."""
-    return cached(graph, "csr by source", lambda: _csr(*by_source(graph)[:2], graph.num_targets))
+    """scipy's sparse (S, T): in row ``s``, the number of edges to each target that reads ``s``."""
+    return cached(graph, "csr by source", lambda: _csr(*by_source(graph)[:2], graph.num_targets, graph))
 
 
-def _csr(ptr: Tensor, index: Tensor, columns: int) -> Any:
+def _csr(ptr: Tensor, index: Tensor, columns: int, graph: AttentionGraph) -> Any:
     from scipy.sparse import csr_array  # slow to import
 
     small = max(index.numel(), columns) < 2**31
     matrix = csr_array(
         (np.ones(index.numel()), index.numpy(), ptr.numpy().astype(np.int32 if small else np.int64)),
         shape=(ptr.numel() - 1, columns),
+        copy=graph.has_repeated_edges,
     )
+    if graph.has_repeated_edges:
+        matrix.sum_duplicates()
     return matrix

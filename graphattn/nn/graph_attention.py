@@ -242,7 +242,7 @@ class GraphAttention(EdgeAttention):
             The layer and its :class:`graphattn.PerHead`. Where targets are fewer than sources, as with a stride, call
             ``layer(x[..., :graph.num_targets, :], graph, context=x)``: queries have no influence.
         Raises:
-            OptionError: If ``conv`` is of another class, ``size`` does not fit it, or ``causal`` does not fit its padding.
+            OptionError: If ``conv`` is of another class, or ``size`` or ``causal`` does not fit it.
         Source:
             Cordonnier et al. 2020, theorem 1. *What differs:* a head's graph has the one edge that their attention by
             relative positions reaches in the limit, so that borders and strides are equal, too.
