@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 import torch
@@ -63,7 +63,8 @@ class EdgeFiles:
         num_targets: T; ``num_sources`` S, ``num_edges`` E.
 
     Raises:
-        LoaderError: If the folder holds no graph, or not the whole of it; a part, if its files have changed.
+        LoaderError: If the folder holds no graph, or not the whole of it; a part, if its files have changed, or the
+            parts do not hold each target once and all edges.
     """
 
     def __init__(self, folder: PathLike) -> None:
@@ -79,11 +80,13 @@ class EdgeFiles:
         except (ValueError, KeyError, TypeError) as error:
             got = f"{type(error).__name__}: {error}"
             raise LoaderError(f"{path}: expected what save_parts writes, got {got}. Try: save_parts again.") from None
+        self._is_checked = False
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def __iter__(self) -> Iterator[Part]:
+        self._check()
         return (self[part] for part in range(len(self)))
 
     def __getitem__(self, part: int) -> Part:
@@ -92,8 +95,10 @@ class EdgeFiles:
 
     def read(self, part: int) -> tuple[Tensor, OwnEdges]:
         """Targets of a part, and the edges into them."""
+        self._check()
         target, degree, source, edge = self._arrays(part, *_ARRAYS)
         fits = degree.numel() == target.numel() and int(degree.sum()) == source.numel() == edge.numel()
+        fits = fits and _are_below(source, self.num_sources) and _are_below(edge, self.num_edges)
         if not fits or _hash(target, degree, source, edge) != self.hashes[part]:
             raise LoaderError(
                 f"{self.path(part)}: expected the edges that were written, got others. Try: save_parts again."
@@ -102,6 +107,7 @@ class EdgeFiles:
 
     def partition(self, processes: int) -> Tensor:
         """The process of each target, int32 (T,), if each owns consecutive parts."""
+        self._check()
         owner = torch.empty(self.num_targets, dtype=torch.int32)
         for part in range(len(self)):
             owner[self._arrays(part, "target")[0]] = part * processes // len(self)
@@ -124,6 +130,33 @@ class EdgeFiles:
     def path(self, part: int) -> Path:
         """The file of a part, .npz."""
         return _path(self.folder, part)
+
+    def _check(self) -> None:
+        """Refuse, at the first use, an index that does not fit its parts: each target is in one of them, once."""
+        if self._is_checked:
+            return
+        targets = edges = 0
+        for part in range(len(self)):
+            (degree,) = self._arrays(part, "degree")
+            targets += degree.numel()
+            edges += int(degree.sum())
+        if (targets, edges) != (self.num_targets, self.num_edges):
+            self._refuse(
+                f"{self.num_targets} targets and {self.num_edges} edges in its parts", f"{targets} and {edges}"
+            )
+        is_seen = torch.zeros(targets, dtype=torch.bool)
+        for part in range(len(self)):
+            (target,) = self._arrays(part, "target")
+            if not _are_below(target, targets):
+                self._refuse(f"targets below {targets}", f"{int(target.max())} in {self.path(part).name}")
+            is_seen[target] = True
+        if not bool(is_seen.all()):
+            absent = int(is_seen.logical_not().long().argmax())
+            self._refuse("each target in one part, once", f"no part with target {absent}")
+        self._is_checked = True
+
+    def _refuse(self, expected: str, got: str) -> NoReturn:
+        raise LoaderError(f"{self.folder / _INDEX}: expected {expected}, got {got}. Try: save_parts again.")
 
     def _arrays(self, part: int, *names: str) -> list[Tensor]:
         path, most = self.path(part), 1 << 40
@@ -203,6 +236,10 @@ def refuse_listed(graph: EdgeFiles, partition: Any, pos: Any, source_partition: 
     if graph.num_targets != graph.num_sources:
         sizes = f"{graph.num_sources} sources and {graph.num_targets} targets"
         raise GraphError(f"edges in files are shared if sources and targets are the same nodes, got {sizes}")
+
+
+def _are_below(numbers: Tensor, bound: int) -> bool:
+    return not numbers.numel() or 0 <= int(numbers.min()) <= int(numbers.max()) < bound
 
 
 def _hash(*arrays: Tensor) -> int:

@@ -1,5 +1,7 @@
 """Graphs in files: their parts have the edges and the outputs of the whole."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -128,3 +130,45 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
         EdgeFiles(tmp_path / "edges")
     with pytest.raises(LoaderError, match="expected the edges of a graph, got no such file"):
         EdgeFiles(tmp_path)
+
+
+def _index(folder, **changes):
+    path = folder / "edges.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return EdgeFiles(folder)
+
+
+WRONG_SIZES = {
+    "fewer nodes": {"targets": 10, "sources": 10},
+    "more nodes": {"targets": 60, "sources": 60},
+    "nodes beyond all memory": {"targets": 10**13, "sources": 10**13},
+    "another number of edges": {"edges": 239},
+    "no parts": {"parts": []},
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SIZES)
+def test_an_index_that_does_not_fit_its_parts_is_refused(name, tmp_path):
+    save_parts(ga.graphs.sliding_window(50, 5), tmp_path, 3)
+    for use in (iter, shard, lambda files: files.partition(2)):
+        with pytest.raises(LoaderError, match=r"edges.json: expected \d+ targets and \d+ edges in its parts, got"):
+            use(_index(tmp_path, **WRONG_SIZES[name]))
+
+
+def test_sources_beyond_the_index_are_refused(tmp_path):
+    save_parts(ga.graphs.sliding_window(50, 5), tmp_path, 3)
+    files = _index(tmp_path, sources=49)
+    assert files[1].num_edges
+    with pytest.raises(LoaderError, match=r"part_00002.npz: expected the edges that were written"):
+        files[2]
+
+
+def test_a_part_under_two_numbers_is_refused(tmp_path):
+    files = save_parts(ga.graphs.self_loops(51), tmp_path, 3)
+    files.path(0).write_bytes(files.path(1).read_bytes())
+    with pytest.raises(LoaderError, match="each target in one part, once, got no part with target 0"):
+        list(_index(tmp_path, parts=[files.hashes[1], *files.hashes[1:]]))
+    files.path(1).write_bytes(files.path(2).read_bytes())
+    files = _index(tmp_path, targets=34, sources=34, edges=34, parts=files.hashes[1:])
+    with pytest.raises(LoaderError, match=r"expected targets below 34, got 50 in part_00001.npz"):
+        files.partition(2)
