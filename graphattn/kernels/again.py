@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..graph.modes import without_autocast
+from .modes import are_batched
 
 #: Arguments for the edges of an operator, by target and by source.
 LAYOUT = """Tensor ptr, Tensor index, Tensor edge, Tensor order, Tensor source_ptr, Tensor target, Tensor source_edge,
@@ -19,13 +20,19 @@ def gradients_of_definition(
     rest: Sequence[Any],
     grads: Sequence[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of ``operands``, through ``definition(*operands, *rest)``, given those of its outputs."""
-    # Separate views: one operand may have been computed from another.
-    inner = [x if x is None else x.view_as(x) for x in operands]
+    """Gradients of ``operands``, through ``definition(*operands, *rest)``, given those of its outputs.
+
+    They can be differentiated if gradients are enabled.
+    """
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Separate views: one operand may have been computed from another.
+        inner = [x if x is None else x.view_as(x) for x in operands]
+        results = definition(*inner, *rest)
     wanted = [x for x in inner if x is not None and x.requires_grad]
-    given = [(x, g) for x, g in zip(definition(*inner, *rest), grads, strict=False) if g is not None]
+    given = [(x, g) for x, g in zip(results, grads, strict=False) if g is not None]
     outputs, grad_outputs = zip(*given, strict=True)
-    made = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=True, materialize_grads=True))
+    made = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=create_graph, materialize_grads=True))
     return tuple(next(made) if x is not None and x.requires_grad else None for x in inner)
 
 
@@ -75,7 +82,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
         needed, saved = ctx.needs_input_grad[4:], ctx.saved_tensors  # once: a checkpoint allows one access
         operands, inner, outputs = (saved[i : i + len(needed)] for i in (0, len(needed), 2 * len(needed)))
         with without_autocast(operands[0].device.type):
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() or are_batched(*grads):
                 return *(None,) * 4, *gradients_of_definition(ctx.definition, operands, (), grads)
             if not outputs:
                 inner, outputs = _traced(ctx.run, operands, needed)

@@ -22,7 +22,7 @@ from .arrays import SMALLEST, array, dtype_of_sums, empty, narrow, nodes, result
 from .bytes_moved import Sizes
 from .bytes_moved import kept as bytes_kept
 from .edge_softmax import edge_softmax, scatter_sum
-from .modes import nothing_watches, on_gpu
+from .modes import are_batched, nothing_watches, on_gpu
 from .threads import chunks, share
 
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
@@ -225,7 +225,7 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     query, _, value, bias, attr, attr_query = operands[:6]
     scale, softcap, dropout_p = ctx.options
     absent = [None] * 14
-    if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
+    if torch.is_grad_enabled() or are_batched(*grads):  # a second derivative, or vmap: the same in plain operations
         rest = *operands[6:10], scale, softcap, dropout_p, seed
         return *gradients_of_definition(plain, operands[:6], rest, grads), *absent
     grad_output = grads[0] if grads[0] is not None else query.new_zeros(*query.shape[:-1], value.shape[-1])

@@ -15,6 +15,13 @@ def plain_operations_only() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def are_batched(*grads: Tensor | None) -> bool:
+    """True if gradients are those of many outputs at once, of ``torch.func.vmap`` or of ``is_grads_batched=True``."""
+    return torch._C._are_functorch_transforms_active() or any(
+        grad is not None and torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads
+    )
+
+
 def on_gpu(operator: Any, module: str, function: str) -> Callable[..., Any]:
     """Run ``operator`` on CUDA by a function of a module of this package, imported at the first call."""
 

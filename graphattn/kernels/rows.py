@@ -39,7 +39,18 @@ class _Take(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _Sum.apply(torch.cat(grads, 1), *ctx.saved_tensors), None, None, None, None
+        ptr, slot = ctx.saved_tensors
+        x = torch.cat(grads, 1)
+        total = _plain_sum(x, ptr, slot) if plain_operations_only() else _Sum.apply(x, ptr, slot)
+        return total, None, None, None, None
+
+
+def _plain_sum(x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
+    """:class:`_Sum` in operations that ``torch.func.vmap`` knows."""
+    owner = torch.repeat_interleave(ptr.diff())
+    rows = x.index_select(1, slot).to(torch.promote_types(x.dtype, torch.float32))
+    total = rows.new_zeros(x.shape[0], ptr.numel() - 1, *x.shape[2:])
+    return total.index_add(1, owner, rows).to(x.dtype)
 
 
 class _Sum(torch.autograd.Function):
