@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.chosen import Chosen, with_sources_moved
+from ..kernels.modes import plain_operations_only
 from .request import Inputs, Outputs
 
 
@@ -42,21 +43,56 @@ def of_heads(outputs: Outputs, inputs: Inputs) -> Outputs:
 
 def as_bias_of_edges(graph: Chosen, inputs: Inputs) -> Inputs:
     """The same call on ``graph.union()``, with a bias of -inf on the edges that are not chosen."""
-    *lead, T, H, _ = inputs.query.shape
-    S, may = graph.num_sources, graph.union()._listed().to(inputs.query.device)
-    query, key = _one_batch(inputs.query), _one_batch(inputs.key)
-    source, target = graph.edges(query, key).edge_index.to(inputs.query.device)
-    copy = target // max(1, T)
+    choose = _Choice.apply if plain_operations_only() else chosen_edges
+    is_chosen = choose(graph, inputs.query, inputs.key)
+    bias = inputs.score_bias
+    if bias is None:
+        bias = inputs.query.new_zeros((), dtype=inputs.request().statistics)
+    return replace(inputs, score_bias=bias.where(is_chosen, -torch.inf))
+
+
+def chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
+    """True where an edge of ``graph.union()`` is chosen, bool (..., E, H)."""
+    *lead, T, H, _ = query.shape
+    S, may = graph.num_sources, graph.union()._listed().to(query.device)
+    source, target = graph.edges(_one_batch(query), _one_batch(key)).edge_index.to(query.device)
     place = may.order[torch.searchsorted(may.key, target % max(1, T) * S + source % max(1, S))]
-    given = inputs.score_bias
-    wide = inputs.request().statistics if given is None else given.dtype
-    bias = torch.full((len(query) * H, may.source.numel()), -torch.inf, dtype=wide, device=inputs.query.device)
-    bias[copy, place] = 0.0
-    bias = bias.reshape(*lead, H, bias.shape[-1]).transpose(-1, -2)
-    return replace(inputs, score_bias=bias if given is None else torch.where(bias == 0, given, bias))
+    is_chosen = torch.zeros(math.prod(lead) * H, may.source.numel(), dtype=torch.bool, device=query.device)
+    is_chosen[target // max(1, T), place] = True
+    return is_chosen.reshape(*lead, H, is_chosen.shape[-1]).transpose(-1, -2)
+
+
+class _Choice(torch.autograd.Function):
+    """:func:`chosen_edges` under ``torch.func``: numbers are read outside its transforms, and pass no gradient."""
+
+    @staticmethod
+    def forward(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
+        return chosen_edges(graph, query, key)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:
+        return None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> None:
+        return None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], graph: Chosen, *operands: Tensor) -> tuple[Tensor, int]:
+        query, key = (
+            x.movedim(dim, 0) if dim is not None else x.expand(info.batch_size, *x.shape)
+            for x, dim in zip(operands, in_dims[1:], strict=True)
+        )
+        return _Choice.apply(graph, query, key), 0
 
 
 def reads_edges(inputs: Inputs, weights: bool, backend: str) -> bool:
-    """True if the call needs tensors of edges, all heads at once, or a backend of dense products."""
+    """True if the call needs tensors of edges, all heads at once, a backend of dense products, or is transformed."""
     parts: tuple[Any, ...] = (inputs.score_bias, inputs.edge_attr, inputs.score, inputs.normalize)
-    return weights or backend in ("dense", "tiles") or any(part is not None for part in parts)
+    if plain_operations_only() or weights or backend in ("dense", "tiles"):
+        return True
+    return any(part is not None for part in parts)

@@ -30,6 +30,8 @@ def run(
 ) -> Outputs:
     """The outputs of all heads; ``weights`` in the edge order of the graph, or of the union of the heads' graphs."""
     if isinstance(graph, Chosen):
+        if torch.compiler.is_exporting():
+            _refuse_export(graph)
         return _run_chosen(graph, inputs, backend, weights, lse)
     if isinstance(graph, EdgeTensors):
         return graph.attend(partial(_run_tensors, backend), inputs, weights, lse)
@@ -42,6 +44,14 @@ def run(
     if weights and inputs.tracks_weights and outputs.alpha is not None:
         return with_weights(outputs, outputs.alpha)
     return outputs
+
+
+@constant_result
+def _refuse_export(graph: Chosen) -> None:
+    raise BackendError(
+        f"{graph.name} chooses its edges in every call, and an exported program has the same ones in each; export "
+        "union(), or compile, which runs the choice outside the program"
+    )
 
 
 @not_followed  # the edges are of this call alone
