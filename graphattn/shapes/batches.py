@@ -1,7 +1,9 @@
 """Packed batches: as many shapes as a budget of points allows, in an order that a seed says and that can be resumed."""
 
+import signal
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -102,7 +104,9 @@ class PointBatches:
         epoch, start = self.epoch, self.position
         own = [batch[self.share[0] :: self.share[1]] or batch[:1] for batch in self.plan()[start:]]
         loader = DataLoader(self.dataset, batch_sampler=own, num_workers=self.num_workers)
-        for position, batch in enumerate(loader, start + 1):
+        with _without_interrupts():  # Ctrl-C reaches workers, too, and is this process's to answer
+            batches = iter(loader)
+        for position, batch in enumerate(batches, start + 1):
             self.epoch, self.position = epoch, position
             yield batch
         self.epoch, self.position = epoch + 1, 0
@@ -122,6 +126,19 @@ class PointBatches:
     def _of(self) -> int:
         told = torch.cat((self._sizes, self._numbers, torch.tensor([self.points, self.shuffle, self.seed])))
         return zlib.crc32(told.numpy().tobytes())
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """SIGINT waits, in this thread and for good in the processes that it starts."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def mixed(*numbers: int) -> int:

@@ -1,16 +1,16 @@
 """The numbers of a study for other programs: a table of comma-separated values, and one for LaTeX with booktabs."""
 
-import csv
-import io
 import math
 from typing import Any
 
+from ..convert.files._csv import comma_separated as table_of
 from .report import Report, Row
 from .statistics import Interval, effect_size
 
 _FACTS = ("reached", "edges", "degree_most", "spectral_gap", "conductance_least", "conductance_most", "mean_resistance")
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"}
 _SPECIAL |= {">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}", '"': "''"}
+_SPECIAL |= {letter: f"{{{letter}}}" for letter in "[]*"}  # behind a line's end an option of it
 _SPECIAL |= {letter: f"\\{letter}" for letter in "#$%&_{}"}
 
 
@@ -34,16 +34,13 @@ def comma_separated(report: Report) -> str:
         line |= _interval("hedges_g", effect_size(pairs))
         line |= {"capped": row.capped, "failed": row.failed, **{name: told.get(name) for name in _FACTS}}
         rows.append(line | {f"seed_{seed}": score for seed, score in row.scores.items()})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return table_of([columns, *([row.get(name) for name in columns] for row in rows)])
 
 
 def _escaped(text: str) -> str:
-    """Words of users as they are."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+    """Words of users as they are, on one line."""
+    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def _number(found: Interval | None, digits: int) -> str:

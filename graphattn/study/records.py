@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import shown
+from ..convert.files._lock import locked
 from ..convert.files._replace import replace_file
-from ..errors import LoaderError, OptionError
+from ..errors import LoaderError
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
 _OF_TRIAL = ("key", "comparison", "arm", "positions", "seed", "state")  # what every line has; one with a number also:
@@ -247,15 +248,6 @@ def held(folder: Path) -> Iterator[None]:
         OptionError: If another process is at it.
     """
     with writing(folder / LOCK):
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        if os.name == "posix":
-            import fcntl
-
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise OptionError(f"out: another process runs a study in {folder}; wait for it") from None
+        (folder / LOCK).touch()
+    with locked(folder / LOCK, f"out: another process runs a study in {folder}; wait for it"):
         yield
-    finally:
-        os.close(handle)

@@ -4,8 +4,6 @@ Nothing is drawn from a generator that runs on: what a step draws is seeded by t
 A state is then the parameters, the moments of the optimizer and a position.
 """
 
-import csv
-import io
 import math
 import time
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..arguments import flag, number, positive, text, whole
+from ..convert.files._csv import comma_separated
 from ..convert.files._replace import save_page
 from ..distributed.exchange import Processes
 from ..distributed.norms import SyncedNorm, sync_batch_norms
@@ -278,8 +277,5 @@ def _write_log(folder: Path | None, history: list[dict[str, Any]]) -> None:
     save_page(folder / "log.jsonl", "".join(f"{written(line)}\n" for line in history))
     rows = [{name: value for name, value in line.items() if name != "val_iou"} for line in history]
     rows = [row | line.get("val_iou", {}) for row, line in zip(rows, history, strict=True)]
-    table = io.StringIO()
-    writer = csv.DictWriter(table, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    save_page(folder / "metrics.csv", table.getvalue())
+    columns = list(rows[0]) if rows else []
+    save_page(folder / "metrics.csv", comma_separated([columns, *([row[name] for name in columns] for row in rows)]))

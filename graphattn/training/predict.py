@@ -1,7 +1,5 @@
 """Predictions of a trained model for files: coloured copies of them, and a table."""
 
-import csv
-import io
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import several
+from ..convert.files._csv import comma_separated
 from ..convert.files._guard import PathLike
 from ..convert.files._replace import replace_file, save_page
 from ..errors import OptionError
@@ -190,6 +189,4 @@ def _write_rows(task: Task, answers: Tensor, file: Any) -> None:
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-    return text.getvalue()
+    return comma_separated([columns, *rows])

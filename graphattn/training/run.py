@@ -1,9 +1,8 @@
 """A run: a folder with the settings of a training and its results."""
 
 import hashlib
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from ..arguments import device, one_of, whole
 from ..convert.files._guard import PathLike, read
+from ..convert.files._lock import locked
 from ..convert.files._replace import remove_unfinished, save_page
 from ..errors import GraphAttnError, LoaderError, OptionError
 from ..shapes import ShapeFolder
@@ -122,23 +122,11 @@ class Run:
     def alone(self) -> Iterator[None]:
         """Hold the run's folder, which is made, against other processes."""
         make_folder(self.path)
-        try:
-            import fcntl
-        except ImportError:  # Windows
+        with locked(self.path, f"{self.path} is trained by another process; wait for its end") as has_locks:
+            if has_locks:
+                for folder in (self.path, *(self.path / name for name in SAID)):
+                    remove_unfinished(folder)
             yield
-            return
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # of a file system without locks
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise OptionError(f"{self.path} is trained by another process; wait for its end") from None
-            for folder in (self.path, *(self.path / name for name in SAID)):
-                remove_unfinished(folder)
-            yield
-        finally:
-            os.close(handle)
 
     def save(self) -> None:
         """Write ``run.json``; the folder is made."""

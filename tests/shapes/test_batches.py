@@ -1,5 +1,8 @@
 """Batches by a budget of points, and augmentations that carry normals and faces along."""
 
+import os
+import signal
+
 import pytest
 import torch
 from torch_geometric import transforms
@@ -182,3 +185,23 @@ def test_points_are_dropped_with_their_faces():
     assert len(RandomDrop(1.0)(Data(pos=torch.rand(1, 3))).pos) == 1
     with pytest.raises(GraphAttnError, match="before its edges"):
         RandomDrop()(Data(pos=torch.rand(2, 3), edge_index=torch.zeros(2, 1, dtype=torch.long)))
+
+
+class Interrupted(torch.utils.data.Dataset):
+    """Shapes of 3 points, whose process gets Ctrl-C at each."""
+
+    sizes = torch.full((4,), 3)
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        os.kill(os.getpid(), signal.SIGINT)
+        return Data(pos=torch.full((3, 3), float(index)))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows has no masks of signals")
+def test_workers_leave_an_interrupt_to_their_parent():
+    batches = PointBatches(Interrupted(), points=6, shuffle=False, num_workers=1)
+    assert [batch.pos[::3, 0].tolist() for batch in batches] == [[0.0, 1.0], [2.0, 3.0]]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -18,7 +18,7 @@ import graphattn as ga
 from graphattn import study
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
-from graphattn.study import Report, records, report
+from graphattn.study import Report, html, records, report
 from graphattn.study.files import run_file
 from graphattn.study.markdown import table
 from graphattn.study.predictions import with_draws
@@ -192,12 +192,13 @@ class Page(HTMLParser):
 
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "*b* &lt;script&gt; `c`", "_d_ | ![e](f) ~~g~~"]
+HOSTILE += ["</title><script>$x$ and $y$"]
 
 
 def test_names_are_text_wherever_they_stand(tmp_path, pictures):
     markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
     arms = {name: ga.graphs.sliding_window(N, 3 + 2 * i, causal=False) for i, name in enumerate(HOSTILE)}
-    claims = [study.Claim(HOSTILE[i - 1], HOSTILE[i], because=HOSTILE[i - 2]) for i in range(4)]
+    claims = [study.Claim(HOSTILE[i - 1], HOSTILE[i], because=HOSTILE[i - 2]) for i in range(len(HOSTILE))]
     given = {"claims": claims, "seeds": 1, "budgets": study.Budget(None, 1), "controls": ()}
     found = tiny_run(tmp_path, arms, readout="token", name=HOSTILE[0], **given)
     one = next(iter(found.records.of_key.values()))
@@ -205,6 +206,9 @@ def test_names_are_text_wherever_they_stand(tmp_path, pictures):
         found.plan["study"], found.plan["command"] = name, f"run '{name}'"
         found.plan["comparisons"][HOSTILE[0]]["baselines"] = {name: 0.5}
         one |= {"state": "failed", "error": name}
+        page = Page(html.page(found, tmp_path / "no figure"))
+        assert page.text.count(name) >= 6
+        assert not {"img", "script", "a", "s", "javascript:alert(1)"} & page.found
         page = Page(markdown.render(str(found)))
         assert not {"img", "script", "a", "s", "javascript:alert(1)"} & page.found
         assert name in page.text

@@ -1,0 +1,26 @@
+"""Tables of comma-separated values, whose texts no spreadsheet runs."""
+
+import csv
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+_BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def comma_separated(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as lines; a text that a spreadsheet would take for a formula is written behind an apostrophe."""
+    lines: list[str] = []
+    sink = SimpleNamespace(write=lines.append)
+    csv.writer(sink, lineterminator="\r\n").writerows([_inert(cell) for cell in row] for row in rows)
+    return "".join(f"{line[:-2]}\n" for line in lines)  # the writer quotes what is in its own ends of lines alone
+
+
+def _inert(cell: Any) -> Any:
+    if not isinstance(cell, str) or not cell.startswith(_BEGINS_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -1,0 +1,53 @@
+"""Locks of folders that one process at a time writes to."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...errors import OptionError
+
+_handles: set[int] = set()
+
+
+def _close_in_child() -> None:
+    """A process that is forked holds no lock: it may outlive its parent, as workers of a DataLoader do for seconds."""
+    for handle in _handles:
+        os.close(handle)
+    _handles.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+@contextmanager
+def locked(path: Path, refusal: str) -> Iterator[bool]:
+    """Hold a folder or a file against other processes; where a file system has no locks, nothing is held.
+
+    Args:
+        path: What is locked.
+        refusal: The error's words.
+    Yields:
+        False on Windows, which has no such locks.
+    Raises:
+        OptionError: If another process holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield False
+        return
+    handle = os.open(path, os.O_RDONLY)
+    _handles.add(handle)
+    try:
+        with suppress(OSError):  # of a file system without locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OptionError(refusal) from None
+        yield True
+    finally:
+        if handle in _handles:  # not in a process that was forked
+            _handles.remove(handle)
+            os.close(handle)
