@@ -210,8 +210,10 @@ def table(value: object, argument: str, expected: str, error: type[GraphAttnErro
 
 
 def stored(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """A strided tensor that is not on meta."""
+    """A strided tensor whose numbers can be read: not on meta, nor of a batch of ``torch.func.vmap``."""
     result = tensor(value, argument, error=error)
+    if torch._C._functorch.is_batchedtensor(result):
+        raise error(f"{argument} must hold numbers, got a batch of torch.func.vmap; call this outside it")
     if result.device.type == "meta":
         raise error(f"{argument} is on meta, whose tensors hold no numbers; move it to another device")
     return result

@@ -149,7 +149,7 @@ def _by_squaring(mask: Tensor) -> tuple[int, bool]:
             break
         powers.append(wider)
         power = wider
-    now, layers = torch.eye(n), 0
+    now, layers = torch.eye(n, dtype=torch.float32), 0
     for k in reversed(range(len(powers))):
         longer = ((now @ powers[k]) > 0).float()
         if not torch.equal(longer, power):

@@ -139,7 +139,7 @@ def _at_last(graphs: tuple[AttentionGraph, ...]) -> bool:
     n = graphs[0].num_targets
     if n > 1024:
         raise GraphError(f"layers without all self-loops are multiplied out, up to 1,024 nodes; these have {n:,}")
-    once = torch.eye(n)
+    once = torch.eye(n, dtype=torch.float32)
     for graph in graphs:
         once = ((graph.mask().cpu().float() @ once) > 0).float()
     power, steps = once, 1
