@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import ShapeError
 from ..graph import AttentionGraph
+from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import gather
-from ..kernels.modes import without_autocast
 from ..plans.cache import planned
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target, ends
