@@ -33,8 +33,7 @@ def read_binary(blob: Blob, elements: tuple[Element, ...]) -> dict[str, dict[str
 def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column], int] | None:
     """All rows in one view, if all lists are as long as those of the first row."""
     if not element.num:
-        none = np.zeros(0, np.int64)
-        return {item.name: (none, none) if item.length else none for item in element.properties}, start
+        return {item.name: _empty(item) for item in element.properties}, start
     fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
     position = start
     sizes: dict[str, int] = {}
@@ -58,6 +57,14 @@ def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column
         column = view[item.name]
         columns[item.name] = (np.full(element.num, sizes[item.name]), column.reshape(-1)) if item.length else column
     return columns, end
+
+
+def _empty(item: Property) -> Column:
+    """No rows, in the type of the property."""
+    values = np.zeros(0, item.type)
+    if item.length:
+        return np.zeros(0, np.int64), values
+    return values
 
 
 def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Column], int]:

@@ -123,4 +123,6 @@ def _narrow(name: str, values: np.ndarray) -> np.ndarray:
 def tensor(values: np.ndarray) -> torch.Tensor:
     """The same numbers in the order of bytes of this machine, in memory that may be written."""
     native = np.require(values, values.dtype.newbyteorder("="), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    if any(stride % native.itemsize for stride in native.strides):
+        native = native.copy()  # a single row of a table counts as contiguous, whatever its stride
     return torch.from_numpy(native)
