@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from ..arguments import function, one_of, several, whole
 from ..errors import LoaderError
+from .depths import Depth, Values, as_of, bits_of_file, depth_of_folder, said, values_of
 from .files.words import narrow
 from .layouts import Item, items_of
 from .seeded import seeded
@@ -56,11 +57,15 @@ class ShapeFolder(Dataset):
             none; by default those of the folder, and those of LAS for its ``classification``.
         label: The property of each point or face that is the label; by default as above.
         ignore: Values of it that are no label; the other values are then numbered from 0, as ``values`` lists them.
+        depths: Bits of colours, intensity and near infrared of LAS, such as those that a model knows; by default those
+            that the files need.
 
     Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
     "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
     ``sizes`` (len,) the numbers of points. Numbers are float32, integers stay integers but for
-    ``pos`` and ``normal``; ``pos`` is float64 where float32 is coarse.
+    ``pos`` and ``normal``; ``pos`` is float64 where float32 is coarse. LAS does not say how many bits its colours,
+    intensity and near infrared have: that follows from the values of each file and of all (:mod:`.depths`), and files
+    of fewer bits are scaled to those of the others. ``notes`` says so.
 
     Raises:
         LoaderError: With the file: it cannot be read, has other properties than the first, has no label or one out of
@@ -92,6 +97,7 @@ class ShapeFolder(Dataset):
         classes: Sequence[str] | None = None,
         label: str | None = None,
         ignore: Sequence[int] = (),
+        depths: Mapping[str, Depth] | None = None,
     ) -> None:
         self._wanted = None if task is None else one_of(task, "task", ("classify", "segment", "regress"))
         self.root, self.transform = Path(root), None if transform is None else function(transform, "transform", "shape")
@@ -109,6 +115,7 @@ class ShapeFolder(Dataset):
         self._kept: dict[int, Shape] = {}
         self._room, self._coarse = _KEPT, False
         self._seen: list[_Seen] = []
+        self._values: list[dict[str, Values]] = []  # of LAS
         self.labels: list[torch.Tensor] = []
         self._peers: dict[str, int] = {}  # the first file of each ending
         for number, item in enumerate(self.items):
@@ -117,6 +124,10 @@ class ShapeFolder(Dataset):
         self._common = {name for name in every[0] if all(name in each for each in every)}
         self.left = sorted({name for each in every for name in each} - self._common)  # that not all endings have
         self.sizes = torch.tensor([seen.points for seen in self._seen])
+        self.depths = self._depths(depths or {})
+        bits = self._bits()
+        self._scaled = {name for name, files in bits.items() if set(files) != {self.depths[name].bits}}
+        self.notes = said(bits, self.depths)
         self.task = self._task(num_classes if num_classes is None else whole(num_classes, "num_classes", 1))
 
     def __len__(self) -> int:
@@ -151,6 +162,7 @@ class ShapeFolder(Dataset):
         if "face" in shape:
             properties["face"] = ()
         self._seen.append(_Seen(stamp, len(shape.pos), properties))
+        self._values.append(values_of(shape))
         self._alike(item, properties, self._peers.setdefault(item.path.suffix.lower(), number))
         self._alike(item, properties, 0)
         self.labels.append(shape.y)
@@ -170,6 +182,24 @@ class ShapeFolder(Dataset):
             raise LoaderError(
                 f"{item.path}: expected the properties of {self.name(number)}, got others: it {got}. Try: leave it out."
             )
+
+    def _depths(self, known: Mapping[str, Depth]) -> dict[str, Depth]:
+        """Bits of the properties of LAS that all files have."""
+        found = {}
+        for name in sorted({name for values in self._values for name in values}):
+            files = [values[name] for values in self._values if name in values]
+            depth = known.get(name) or depth_of_folder(name, files)
+            if depth is not None:
+                found[name] = depth
+        return found
+
+    def _bits(self) -> dict[str, list[int]]:
+        """Bits of the properties of LAS in each file."""
+        chosen = {}
+        for name, depth in self.depths.items():
+            files = [values[name] for values in self._values if name in values]
+            chosen[name] = [bits_of_file(name, file, depth) for file in files]
+        return chosen
 
     def _labelled(self, item: Item, shape: Shape) -> None:
         """Give a shape its ``y`` from the property that is the label, without the values that are none."""
@@ -245,6 +275,7 @@ class ShapeFolder(Dataset):
         return self._typed(self._load(item))
 
     def _typed(self, shape: Shape) -> Shape:
+        as_of(shape, self.depths)
         for name in self.left:
             if name in shape:
                 del shape[name]
@@ -253,6 +284,8 @@ class ShapeFolder(Dataset):
                 shape[name] = value.float()
             elif name in ("pos", "normal") or (name == "y" and self._floats):
                 shape[name] = value.double() if name == "pos" and self._coarse else value.float()
+            elif name in self._scaled:
+                shape[name] = value.float()  # as those are that were scaled
             elif name != "y" and value.dtype in (torch.uint16, torch.uint32, torch.uint64):
                 shape[name] = value.long()  # torch computes little with these
         if self._coarse:

@@ -36,9 +36,9 @@ def scene_of(run: Run) -> str:
 
 def reads(run: Run, shapes: ShapeFolder) -> str:
     """The inputs of a run in words, and the properties of the files that are none."""
-    words = ""
+    words = "".join(f"{note}\n" for note in shapes.notes)
     if shapes.left:
-        words = f"left out, as not all files have them: {', '.join(shapes.left[:12])}\n"
+        words += f"left out, as not all files have them: {', '.join(shapes.left[:12])}\n"
     words += f"reads {', '.join(dict.fromkeys((*run.inputs.features, *run.inputs.signals)))}"
     if run.inputs.grid:
         words += f"; scenes: {scene_of(run)}"

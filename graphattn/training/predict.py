@@ -1,6 +1,7 @@
 """Predictions of a trained model for files: coloured copies of them, and a table."""
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -17,6 +18,7 @@ from ..convert.files._guard import PathLike
 from ..convert.files._replace import replace_file, save_page
 from ..errors import OptionError
 from ..shapes import Shape, load, save
+from ..shapes.depths import as_of
 from ..shapes.files.las import add_fields
 from .colours import of_classes, of_numbers
 from .elements import coloured_tokens
@@ -119,7 +121,9 @@ def _answers(
     made: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges, votes: int
 ) -> tuple[Tensor, str]:
     """(1, ...) of a shape or (N, ...) of its points, and how it is unlike those of training."""
-    own = Shape({key: _float(value) for key, value in shape.items() if key != "y"})
+    own = Shape({key: _float(value) for key, value in shape.items() if key != "y"}, depths=shape.depths)
+    for words in as_of(own, made.depths):
+        warnings.warn(f"{name}: {words}", stacklevel=3)
     one = _Single(own, name)
     data = prepared(made, one, [0], vote=0)
     odd = unlike(ranges, data, int(data.sizes.argmax()))

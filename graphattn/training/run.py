@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..convert.files._lock import locked
 from ..convert.files._replace import remove_unfinished, save_page
 from ..errors import GraphAttnError, LoaderError, OptionError
 from ..shapes import ShapeFolder
+from ..shapes.depths import Depth
 from ..shapes.seeded import seeded
 from ..versions import version_of
 from .checkpoint import fill, load_state, part, read_tensors, save_state
@@ -61,6 +62,7 @@ class Run:
         files: What every file held, in 16 letters each.
         label: The property that is the label, "" for the usual one.
         ignore: Values of it that are no label.
+        depths: Bits of properties of LAS, to which other files are scaled.
         start: The run or the file whose parameters it starts from; "" for none.
     """
 
@@ -79,6 +81,7 @@ class Run:
     files: dict[str, str]
     label: str = ""
     ignore: tuple[int, ...] = ()
+    depths: dict[str, Depth] = field(default_factory=dict)
     start: str = ""
 
     def __post_init__(self) -> None:
@@ -103,7 +106,7 @@ class Run:
         """A folder whose labels are read as those of the run."""
         task = self.task
         label, classes = self.label or None, task.classes or None
-        return ShapeFolder(folder, task=task.name, classes=classes, label=label, ignore=self.ignore)
+        return ShapeFolder(folder, task=task.name, classes=classes, label=label, ignore=self.ignore, depths=self.depths)
 
     @property
     def values(self) -> list[int]:
@@ -139,6 +142,7 @@ class Run:
             "task": {"name": self.task.name, **asdict(self.task)},
             "inputs": asdict(self.inputs),
             "schedule": asdict(self.schedule),
+            "depths": {name: asdict(depth) for name, depth in self.depths.items()},
             "versions": {name: version_of(name) for name in ("graphattn", "torch", "numpy")},
         }
         save_page(self.path / "run.json", written(told, indent=1))
@@ -283,5 +287,6 @@ class _Record:
     files: dict[str, str]
     label: str
     ignore: tuple[int, ...]
+    depths: dict[str, Depth]
     start: str
     versions: dict[str, str]

@@ -170,6 +170,7 @@ def train(
         files=digests(shapes),
         label=label or "",
         ignore=shapes.ignore,
+        depths=shapes.depths,
         start="" if start is None else str(Path(start).resolve()),
     )
     device_here(run.schedule.device, numbers=True)

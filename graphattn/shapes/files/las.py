@@ -9,15 +9,17 @@ import numpy as np
 from ...convert.files._guard import Blob, PathLike, read
 from ...convert.files._replace import replace_file
 from ...errors import LoaderError, need_extra
+from ..depths import DEPTHS, fewest
 from .parts import NUMBERS, Parts
 from .raw import Raw, reads, writes
 
 _COORDINATES = ("X", "Y", "Z")
+_COLOURS = ("red", "green", "blue")
 
 
 @reads(".las", ".laz")
 def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """Coordinates scaled as the header says; red, green, blue of 16 bits."""
+    """Coordinates scaled as the header says; red, green, blue of 16 bits, or of 8 where none needs more."""
     try:
         import laspy
     except ImportError:
@@ -40,7 +42,31 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     if len(las.points) != count:
         raise blob.fault(f"{count} points, as its header says", f"{len(las.points)}", "get the whole file")
     names = [name for name in las.point_format.dimension_names if name not in _COORDINATES]
-    return Raw(blob, {"pos": np.asarray(las.xyz), **{name: np.array(las[name]) for name in names}})
+    points = {name: np.array(las[name]) for name in names}
+    depths = {name: fewest(_largest(points, name), name) for name in DEPTHS if _of_16_bits(points, name)}
+    notes: tuple[str, ...] = ()
+    if depths.get("color") == 8:
+        points |= {name: points[name].astype(np.uint8) for name in _COLOURS}
+        if _largest(points, "color"):
+            notes = ("colours are of 8 bits: none is above 255",)
+    return Raw(blob, {"pos": np.asarray(las.xyz), **points}, notes=notes, depths=depths)
+
+
+def _columns(name: str) -> tuple[str, ...]:
+    """The dimensions of LAS that a property is made of."""
+    if name == "color":
+        return _COLOURS
+    return (name,)
+
+
+def _of_16_bits(points: dict[str, np.ndarray], name: str) -> bool:
+    """True of a property of the format; a dimension that a user added may have the same name."""
+    return all(column in points and points[column].dtype == np.uint16 for column in _columns(name))
+
+
+def _largest(points: dict[str, np.ndarray], name: str) -> int:
+    """The largest number of a property."""
+    return max(int(points[column].max(initial=0)) for column in _columns(name))
 
 
 def _records(blob: Blob) -> None:
@@ -102,12 +128,15 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
     las = laspy.LasData(header)
     las.xyz = pos
     known = set(las.point_format.dimension_names)
-    for name in ("red", "green", "blue"):
+    for name in _COLOURS:
         if name in columns and columns[name].dtype == np.uint8:
             columns[name] = columns[name].astype(np.uint16) * 257  # k / 255 = 257 k / 65535
         elif name in columns and columns[name].dtype.kind == "f":
             parts.refuse("color in steps of 1 / 65535", f"{name} between them")
             columns[name] = np.rint(np.nan_to_num(columns[name]).clip(0, 1) * 65535).astype(np.uint16)
+    brightest = max((int(columns[name].max()) for name in _COLOURS if name in columns), default=0)
+    if 0 < brightest < 256:
+        parts.refuse("a colour above 1 / 257 in .las", f"{brightest} of 65535, which reads as 8 bits")
     for name, values in columns.items():
         if name not in known:
             kind = parts.fit(name, values, NUMBERS).dtype.str[1:]

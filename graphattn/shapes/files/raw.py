@@ -31,6 +31,7 @@ class Raw:
     others: dict[str, np.ndarray] = field(default_factory=dict)  # of neither
     corners: dict[str, np.ndarray] = field(default_factory=dict)  # (K, k), of each corner of a face
     notes: tuple[str, ...] = ()
+    depths: dict[str, int] = field(default_factory=dict)  # bits of what LAS keeps in fields of 16
     point_lines: np.ndarray | None = None  # (N,) byte offsets in a text file
     face_lines: np.ndarray | None = None  # (P,)
     text: bool = False  # the file has no types of numbers

@@ -44,8 +44,10 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
         (3, F) int64, polygons cut into fans of triangles; where the file has them ``normal`` (N, 3), ``color`` (N, 3)
         from 0 to 1, ``uv`` (N, 2) from the lower left, ``y`` (N,) of a property ``label``; every other property under
         its own name, those of faces as ``face_...`` (texture coordinates of corners are cut like the polygons); columns
-        without names are ``x``. Numbers keep the type of the file; those of a text are float32 (float64 where they lie
-        further from 0 than 16 times their extent) and, if all of a column are, int64. ``shape.notes`` says what was
+        without names are ``x``. Colours of LAS without a value above 255 are of 8 bits; its ``intensity`` and ``nir``
+        are as the file has them (:class:`~graphattn.shapes.ShapeFolder` compares files). Numbers keep the type of the
+        file; those of a text are float32 (float64 where they lie further from 0 than 16
+        times their extent) and, if all of a column are, int64. ``shape.notes`` says what was
         merged or cut, ``shape.file`` is the file's name.
 
     Raises:
@@ -84,7 +86,8 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
     if raw.text:
         raw = replace(raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()})
     named = {name: tensor(values) for name, values in {**points, **raw.faces, **raw.others}.items()}
-    return Shape(tensors | named, notes=notes, columns=tuple(named), file=os.path.basename(file_name(path)))
+    name = os.path.basename(file_name(path))
+    return Shape(tensors | named, notes=notes, columns=tuple(named), file=name, depths=raw.depths)
 
 
 def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Raw:
