@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,6 +148,11 @@ class ShapeFolder(Dataset):
     def split(self, *, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
         """Parts for training, validation and testing: those that the folder says, else drawn, class by class."""
         return drawn(self, val, test, seed)
+
+    def present(self, numbers: Iterable[int]) -> np.ndarray:
+        """Classes of which some shapes have labels, (shapes, classes) of bool."""
+        rows = [torch.bincount(self.labels[n] + 1, minlength=len(self.classes) + 1)[1:] > 0 for n in numbers]
+        return torch.stack(rows).numpy() if rows else np.zeros((0, len(self.classes)), bool)
 
     def __repr__(self) -> str:
         named = f": {', '.join(self.classes[:9])}{', ...' * (len(self.classes) > 9)}" if self.classes else ""

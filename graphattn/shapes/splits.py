@@ -1,6 +1,7 @@
 """Parts of a folder for training, validation and testing."""
 
 import json
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -45,20 +46,55 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
     if asked:
         parts["train"] = []
     for group in _groups(folder, pool) if asked else []:
-        order, at = draw.permutation(group).tolist(), 0
+        order = draw.permutation(group).tolist()
+        sizes, left = {}, len(order)
         for part, share in asked.items():
-            many = min(max(round(share * len(order)), 1), len(order) - at - 1)
+            sizes[part] = min(max(round(share * len(order)), 1), left - 1)
+            left -= sizes[part]
+        if folder.task == "segment":
+            order = _with_classes(order, list(sizes.values()), folder.present(order))
+        at = 0
+        for part, many in sizes.items():
             parts[part] += order[at : at + many]
             at += many
         parts["train"] += order[at:]
     how = f"{' and '.join(asked)} drawn by seed {seed}" if said else f"drawn by seed {seed}"
-    if folder.task == "classify":
-        every = {int(label) for label in folder.labels}
-        lack = {part: every - {int(folder.labels[number]) for number in parts[part]} for part in (*asked, "train")}
-        less = [f"{part} without {len(lack[part])} of {len(every)} classes" for part in lack if lack[part]]
+    if folder.task != "regress":
+        every = folder.present(range(len(folder))).any(0)
+        lack = {part: int((every & ~folder.present(parts[part]).any(0)).sum()) for part in (*asked, "train")}
+        less = [f"{part} without {many} of {int(every.sum())} classes" for part, many in lack.items() if many]
         how += ", " + (", ".join(less) or "each class in these parts")
     text = "; ".join(part for part in (said, how if asked else "") if part)
     return Splits(folder, {name: sorted(numbers) for name, numbers in parts.items()}, text or "all to train on")
+
+
+def _with_classes(order: list[int], sizes: list[int], present: np.ndarray) -> list[int]:
+    """The same shapes in an order whose first parts, of these sizes, and whose rest have each class, if they can.
+
+    An order that is so already stays as it is. Else the rest, to train on, gets each class first, and then the last
+    part, by which epochs are chosen.
+    """
+    rest = len(order) - sum(sizes)
+    ends = np.cumsum([0, *sizes, rest])
+    if all(present[a:b].any(0).sum() == present.any(0).sum() for a, b in pairwise(ends)):
+        return order
+    left = np.ones(len(order), bool)
+
+    def taken(size: int, *, few: bool = False) -> list[int]:
+        """Shapes that add the most classes; ``few`` of them are as many as do."""
+        part: list[int] = []
+        while len(part) < size:
+            gain = (present & ~present[part].any(0)).sum(1)
+            best = int((left * (1 + gain)).argmax())  # the first of those alike
+            if few and not gain[best]:
+                break
+            part.append(best)
+            left[best] = False
+        return part
+
+    train = taken(rest, few=True)
+    parts = [taken(size) for size in sizes[::-1]][::-1]
+    return [order[at] for at in (*chain.from_iterable(parts), *train, *np.flatnonzero(left))]
 
 
 def _groups(folder: Any, numbers: list[int]) -> list[list[int]]:

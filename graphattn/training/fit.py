@@ -12,7 +12,7 @@ from .data import Prepared, joined
 from .evaluate import Evaluation, evaluated
 from .forest import Forest
 from .loop import Progress, Tell, Training
-from .notes import notes, reads
+from .notes import notes, reads, unseen_classes
 from .page import save_report
 from .ranges import RANGES, save_ranges
 from .run import CHECKPOINT, MODEL, REPORT, RESULT, SAID, Run
@@ -32,6 +32,8 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
         control = control_of(run, name, shapes)
         team.first_does(control.save, unless=control.path / "run.json")
         result.controls[name], _ = _trained(control, shapes, f"control {name}", tell, team)
+    unseen = unseen_classes(run, shapes)
+    result.notes.extend([unseen] if unseen else [])
     result.notes.extend(notes(run, result))
 
     def write() -> None:

@@ -118,6 +118,9 @@ class Training:
         )
         average = get_ema_multi_avg_fn(how.average)
         self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True) if how.average else None
+        # a mean IoU over fewer classes says little about the model
+        unseen = self.task.unseen(self.train.labels(), self.val.labels())
+        self.by_metric = self.task.kept_by_metric and not unseen
         if self.team.number > 1:
             sync_batch_norms(self.model)
 
@@ -231,12 +234,18 @@ class Training:
             scores = self.task.scores(self.task.predictions(torch.cat(answers)), torch.cat(self.val.labels()))
             line |= {"val_loss": self._finite(loss, epoch), f"val_{self.task.metric}": scores[self.task.metric]}
             line |= {f"val_{key}": scores[key] for key in ("iou",) if key in scores}  # by class
-        key, sign = (f"val_{self.task.metric}", 1) if self.task.kept_by_metric else ("val_loss", -1)
-        line["best"] = all(sign * (line[key] - old[key]) > 0 for old in self.history if key in line)
+        line["best"] = all(self._better(line, old) for old in self.history if "val_loss" in line)
         if line["best"]:
             self.best = {name: value.detach().clone() for name, value in model.state_dict().items()}
         self.history.append(line)
         return line
+
+    def _better(self, line: dict[str, Any], old: dict[str, Any]) -> bool:
+        """True of an epoch that is kept before an earlier one."""
+        if self.by_metric:
+            key = f"val_{self.task.metric}"
+            return bool(line[key] > old[key])
+        return bool(line["val_loss"] < old["val_loss"])
 
 
 @torch.no_grad()

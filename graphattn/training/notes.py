@@ -34,6 +34,19 @@ def scene_of(run: Run) -> str:
     return f"{up}thinned to cells of {run.inputs.grid:g} (--grid){block}"
 
 
+def unseen_classes(run: Run, shapes: ShapeFolder) -> str:
+    """A note on classes that epochs are not chosen by, as the validation part has none of them; "" if it has all."""
+    train, val = (
+        [label for number, label in enumerate(shapes.labels) if shapes.name(number) in set(run.split[part])]
+        for part in ("train", "val")
+    )
+    names = run.task.unseen(train, val) if run.task.kept_by_metric else []
+    if not names:
+        return ""
+    many = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f"the validation part has no label of {many}: the epoch is chosen by its loss, not by its mean IoU"
+
+
 def reads(run: Run, shapes: ShapeFolder) -> str:
     """The inputs of a run in words, and the properties of the files that are none."""
     words = "".join(f"{note}\n" for note in shapes.notes)
@@ -62,6 +75,9 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
         pairs = sorted((weight, name) for weight, name in both if name not in absent)
         weights = ", ".join(f"{name} {weight:.2g}" for weight, name in (pairs if len(pairs) < 9 else pairs[-8:]))
         words += f"\nclasses are weighted, rare ones more (--no-balance for none): {weights}"
+    unseen = unseen_classes(run, shapes)
+    if unseen:
+        words += f"\nnote: {unseen}"
     return words
 
 

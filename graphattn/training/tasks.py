@@ -86,6 +86,14 @@ class Task(ABC):
         """A line for each class, where each has a score."""
         return []
 
+    def unseen(self, train: list[Tensor], val: list[Tensor]) -> list[str]:
+        """Classes with labels in one part and none in the other."""
+        if not self.classes or not val:
+            return []
+        many = [torch.bincount(torch.cat(part) + 1, minlength=len(self.classes) + 1)[1:] for part in (train, val)]
+        rows = zip(self.classes, *many, strict=True)
+        return [name for name, trained, validated in rows if trained and not validated]
+
     @abstractmethod
     def said(self, scores: dict[str, Any]) -> str:
         """The scores in a few words."""

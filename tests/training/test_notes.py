@@ -142,3 +142,30 @@ def test_a_share_wrong_is_one_of_the_labels():
     colours = error_of(np.array([0, 0, -1]), np.array([0, 1, 1]))
     assert [name for name, _ in colours.labels] == ["right", "wrong", "no label"]
     assert len(np.unique(colours.rgb, axis=0)) == 3
+
+
+def test_epochs_are_chosen_by_loss_where_the_validation_part_lacks_classes(tmp_path, no_page, monkeypatch):
+    """A mean IoU over the classes that are there is 1.000 of a tile of one class."""
+    labelled_points(tmp_path / "train")
+    (tmp_path / "val").mkdir()
+    shape = ga.load(tmp_path / "train" / "0.ply")
+    shape.y[:] = 1
+    ga.save(shape, tmp_path / "val" / "0.ply")
+    losses = iter([0.9, 0.5, 0.7])
+
+    def answers(model, task, data, how, *, loss=False):
+        return [torch.eye(2)[[1] * len(y)] for y in data.labels()], next(losses, 0.0)
+
+    monkeypatch.setattr("graphattn.training.loop.answers_of", answers)
+    words, lines = [], []
+    options = {"epochs": 3, "patience": 9, "tell": lambda progress: words.append(progress.words)}
+    result = ga.training.train(tmp_path, tmp_path / "run", on_epoch=lines.append, **{**PLAIN, **options})
+    note = "the validation part has no label of 0: the epoch is chosen by its loss, not by its mean IoU"
+    assert any(f"note: {note}" in text for text in words[:1])
+    assert note in result.notes
+    assert [line["val_miou"] for line in lines] == [1.0] * 3
+    assert [line["best"] for line in lines] == [True, True, False]
+
+
+def test_a_validation_part_with_every_class_is_not_noted(measured):
+    assert "no label of" not in measured[1]

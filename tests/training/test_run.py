@@ -12,7 +12,6 @@ from shape_folders import labelled_points, two_classes
 
 import graphattn as ga
 from graphattn.errors import GraphAttnError, LoaderError, OptionError
-from graphattn.shapes.folder import ShapeFolder
 from graphattn.training import Run
 
 PLAIN = {"model": "perceptron", "epochs": 1, "control": False}
@@ -165,12 +164,14 @@ def test_a_large_label_asks_for_no_large_table(tmp_path):
 
 
 def test_shapes_without_labels_are_neither_measured_nor_decide(tmp_path, no_page):
-    folder = labelled_points(tmp_path / "parts")
-    held = ShapeFolder(folder).split()
-    for part in ("val", "test"):
-        for number in held[part].indices:
-            shape = ga.load(folder / f"{number}.ply")
-            ga.save(ga.shapes.Shape(pos=shape.pos, label=torch.full((len(shape.pos),), -1)), folder / f"{number}.ply")
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    labelled_points(folder / "train")
+    for part, number in (("val", 0), ("test", 1), ("test", 2)):
+        (folder / part).mkdir(exist_ok=True)
+        shape = ga.load(folder / "train" / f"{number}.ply")
+        unknown = torch.full((len(shape.pos),), -1)
+        ga.save(ga.shapes.Shape(pos=shape.pos, label=unknown), folder / part / f"{number}.ply")
     result = ga.training.train(folder, tmp_path / "run", **PLAIN)
     assert result.part == "train"
     assert "3 without labels left out" in Run.load(tmp_path / "run").said
