@@ -15,7 +15,7 @@ from ..arguments import function, one_of, several, whole
 from ..errors import LoaderError
 from .depths import Depth, Values, as_of, bits_of_file, depth_of_folder, said, values_of
 from .files.words import narrow
-from .layouts import Item, items_of
+from .layouts import CLASSES, FLAT, Item, items_of
 from .seeded import seeded
 from .shape import Shape
 from .splits import Splits, drawn
@@ -37,6 +37,14 @@ class _Seen(NamedTuple):
     properties: dict[str, tuple[int, ...]]  # shape of a row, by name
 
 
+class _Beside(NamedTuple):
+    """A label in a file whose shape has one by its folder or a table."""
+
+    name: str
+    of_points: bool
+    varies: bool
+
+
 class ShapeFolder(Dataset):
     r"""The shapes of a folder, each a ``Data`` with ``y``.
 
@@ -46,7 +54,8 @@ class ShapeFolder(Dataset):
             * ``labels.csv`` beside the files: a file and its class on each line; numbers of which one is no
               whole number are what to regress, whole numbers alone are classes;
             * those of ShapeNetPart (with normals), S3DIS, ScanNet and FAUST;
-            * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it;
+            * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it; of files
+              whose points have labels the folders are read by ``task="classify"`` alone;
             * files with a property ``label`` of each point or face (``y`` in a .npz, or of the shape), or else
               ``classification``, as LAS has it, or ``scalar_Classification``, as CloudCompare has it. Files of several
               endings may differ in their properties: those that all have are read.
@@ -107,19 +116,15 @@ class ShapeFolder(Dataset):
         if label is not None:
             self.layout, self.items = f"label: {label}", [replace(item, label=None) for item in self.items]
         self._names: dict[int, str] = {}
-        if self._wanted == "regress":
+        if self._wanted == "segment" or (self._wanted == "regress" and self._is_named()):
+            self.items = [replace(item, label=None) for item in self.items]  # of points alone
+        elif self._wanted == "regress":
             self.items = [replace(item, label=_number(item)) for item in self.items]
         named = [item.label for item in self.items if isinstance(item.label, str)]
         self._few = classes is not None  # a class may have one shape
         self.classes: tuple[str, ...] = tuple(classes or sorted(set(named), key=_natural))
-        self._kept: dict[int, Shape] = {}
-        self._room, self._coarse = _KEPT, False
-        self._seen: list[_Seen] = []
-        self._values: list[dict[str, Values]] = []  # of LAS
-        self.labels: list[torch.Tensor] = []
-        self._peers: dict[str, int] = {}  # the first file of each ending
-        for number, item in enumerate(self.items):
-            self._read_first(number, item)
+        self._read_all()
+        unread = self._unread()
         every = [self._seen[number].properties for number in self._peers.values()]
         self._common = {name for name in every[0] if all(name in each for each in every)}
         self.left = sorted({name for each in every for name in each} - self._common)  # that not all endings have
@@ -127,7 +132,7 @@ class ShapeFolder(Dataset):
         self.depths = self._depths(depths or {})
         bits = self._bits()
         self._scaled = {name for name, files in bits.items() if set(files) != {self.depths[name].bits}}
-        self.notes = said(bits, self.depths)
+        self.notes = (*unread, *said(bits, self.depths))
         self.task = self._task(num_classes if num_classes is None else whole(num_classes, "num_classes", 1))
 
     def __len__(self) -> int:
@@ -159,8 +164,55 @@ class ShapeFolder(Dataset):
         few, many = int(self.sizes.min()), int(self.sizes.max())
         return f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {many:,} points; {self.layout}{named})"
 
+    def _is_named(self) -> bool:
+        """True of folders of classes whose names are no numbers."""
+        return self.layout == CLASSES and not all(_is_number(str(item.label)) for item in self.items)
+
+    def _read_all(self) -> None:
+        """Read every file once."""
+        self._kept: dict[int, Shape] = {}
+        self._room, self._coarse = _KEPT, False
+        self._seen: list[_Seen] = []
+        self._values: list[dict[str, Values]] = []  # of LAS
+        self.labels: list[torch.Tensor] = []
+        self._beside: list[_Beside] = []
+        self._peers: dict[str, int] = {}  # the first file of each ending
+        for number, item in enumerate(self.items):
+            self._read_first(number, item)
+
+    def _unread(self) -> tuple[str, ...]:
+        """Choose between a label of each shape, by its folder, and those of its points; the other is said.
+
+        The points' win if no task is asked for, as folders may be sites; a table of labels is meant.
+        """
+        beside = [each for each in self._beside if each.varies]
+        if not beside:
+            return ()
+        if self.layout == CLASSES and self._wanted is None and all(each.of_points for each in self._beside):
+            folders = ", ".join(self.classes[:9]) + ", ..." * (len(self.classes) > 9)
+            self.items = [replace(item, label=None) for item in self.items]
+            self.layout, self.classes = FLAT, ()
+            self._read_all()
+            return (f"not read: the folders {folders}, as points have labels; --task classify reads the folders",)
+        names = ", ".join(sorted({each.name for each in beside}))
+        return (f"not read: {names} of points, as {self.layout} says what shapes are; --label NAME reads it",)
+
+    def _beside_label(self, item: Item, shape: Shape) -> "_Beside":
+        """The label in a file whose shape has one already."""
+        name = self._label_in(shape)
+        if item.label is None or not name:
+            return _Beside("", False, False)
+        values = shape[name]
+        faces = shape.face.shape[1] if "face" in shape else 0
+        of_points = values.ndim == 1 and len(values) in (len(shape.pos), faces) and len(values) > 1
+        known = values[values >= 0] if not values.is_floating_point() else values
+        varies = of_points and len(known) > 0 and bool((known != known[0]).any())
+        return _Beside("label" if name == "y" else name, of_points, varies)
+
     def _read_first(self, number: int, item: Item) -> None:
-        stamp, shape = _stamp(item), self._load(item)
+        stamp, loaded = _stamp(item), item.load()
+        self._beside.append(self._beside_label(item, loaded))
+        shape = self._with_label(item, loaded)
         if shape.pos.dtype not in (torch.float16, torch.float32):
             self._coarse |= narrow(shape.pos.double().numpy(), whole=False).dtype == np.float64
         properties = {name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"}
@@ -206,22 +258,29 @@ class ShapeFolder(Dataset):
             chosen[name] = [bits_of_file(name, file, depth) for file in files]
         return chosen
 
-    def _labelled(self, item: Item, shape: Shape) -> None:
-        """Give a shape its ``y`` from the property that is the label, without the values that are none."""
+    def _label_in(self, shape: Shape) -> str:
+        """The property of a file that is its label; "" if it has none."""
         plain = {plain_name(name): name for name in (*shape.keys(), "y", "face_y")}
         usual = ("y", "face_y", plain.get("label", ""))
         names: tuple[str, ...] = (*usual, plain.get("classification", ""))
         if self.label is not None:
             names = (self.label, plain.get(plain_name(self.label), ""))
             names += usual if plain_name(self.label) == "label" else ()  # as loaders name it
-        found = next((name for name in names if name in shape), "")
+        return next((name for name in names if name in shape), "")
+
+    def _labelled(self, item: Item, shape: Shape) -> None:
+        """Give a shape its ``y`` from the property that is the label, without the values that are none."""
+        found = self._label_in(shape)
         if not found:
             seen = ", ".join(name for name, _ in shape.items() if name not in ("pos", "face")) or "none"
             fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"
             fix = f"label='NAME' (--label NAME), {fix}"
             if self.label is not None:
                 fix = "no label= (--label), for labels.csv or folders of classes" if seen == "none" else "one of these"
+            if self.layout == CLASSES:
+                fix = "task=\"classify\" (--task classify) for the classes of folders, or label='NAME' (--label NAME)"
             what = "labels" if self.label is None else f"the property {self.label}"
+            what += f" to {self._wanted}" if self._wanted is not None else ""
             raise LoaderError(f"{item.path}: expected {what}, got none; its properties: {seen}. Try: {fix}.")
         if found != "y":
             shape.y = shape[found]
@@ -246,8 +305,8 @@ class ShapeFolder(Dataset):
         every = range(len(self.classes) + len(self.ignore))
         return [value for value in every if value not in self.ignore][: len(self.classes)]
 
-    def _load(self, item: Item) -> Shape:
-        shape = item.load()
+    def _with_label(self, item: Item, shape: Shape) -> Shape:
+        """A shape that was loaded, with its ``y``."""
         if item.label is not None:
             shape.y = torch.tensor([self._number_of(item) if isinstance(item.label, str) else item.label])
         for name, value in item.also.items():
@@ -277,7 +336,7 @@ class ShapeFolder(Dataset):
             raise LoaderError(
                 f"{item.path}: expected the file that was there, got one that has changed since. Try: {fix}."
             )
-        return self._typed(self._load(item))
+        return self._typed(self._with_label(item, item.load()))
 
     def _typed(self, shape: Shape) -> Shape:
         as_of(shape, self.depths)
@@ -348,6 +407,14 @@ class ShapeFolder(Dataset):
 def plain_name(name: str) -> str:
     """The name of a property without the prefix that CloudCompare gives it: ``label`` of ``scalar_Label``."""
     return name.removeprefix("scalar_").lower()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _number(item: Item) -> float | None:

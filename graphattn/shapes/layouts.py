@@ -16,6 +16,8 @@ from .files.raw import READERS
 from .files.text import ENDINGS as TEXT
 from .shape import Shape
 
+CLASSES = "a folder for each class"
+FLAT = "files with labels"
 _SPLITS = {"train": "train", "training": "train", "val": "val", "validation": "val", "test": "test", "testing": "test"}
 _PARTS = "x y z nx ny nz label"
 
@@ -227,8 +229,8 @@ LAYOUTS: dict[str, Callable[[Path], list[Item] | None]] = {
     "S3DIS": s3dis,
     "ScanNet": scannet,
     "FAUST": faust,
-    "a folder for each class": classes,
-    "files with labels": flat,
+    CLASSES: classes,
+    FLAT: flat,
 }
 
 

@@ -57,6 +57,64 @@ def test_any_property_is_the_label_and_ignored_values_are_none(tmp_path):
     assert ShapeFolder(tmp_path / "a", label="scalar_Class", task="regress").task == "regress"
 
 
+def sites(root, **more):
+    """Three files in each of two folders, whose points have labels."""
+    for site in ("left", "right"):
+        root.mkdir(exist_ok=True)
+        for number in range(3):
+            scan(root / site, f"{number}.ply", **{"label": "label", **more})
+
+
+@pytest.mark.parametrize("label", ["label", "classification", "scalar_Classification"])
+def test_labels_of_points_win_over_folders_that_may_be_sites_and_it_is_said(tmp_path, label):
+    sites(tmp_path / "a", label=label)
+    folder = ShapeFolder(tmp_path / "a")
+    assert folder.task == "segment"
+    assert folder[4].y.tolist() == [2, 2, 5, 5, 6, 0, 2]
+    said = "not read: the folders left, right, as points have labels; --task classify reads the folders"
+    assert folder.notes == (said,)
+    for task in ("segment", "classify"):
+        other = ShapeFolder(tmp_path / "a", task=task)
+        assert other.task == task
+        assert len(other[4].y) == {"segment": 7, "classify": 1}[task]
+    assert other.classes == ("left", "right")
+    assert other.notes == (
+        f"not read: {label} of points, as a folder for each class says what shapes are; --label NAME reads it",
+    )
+
+
+def test_folders_are_classes_where_points_have_no_labels_or_all_the_same(tmp_path):
+    for site in ("left", "right"):
+        for number in range(2):
+            (tmp_path / "a" / site).mkdir(parents=True, exist_ok=True)
+            label = {"label": torch.full((7,), 3)} if site == "left" else {"wet": torch.rand(7)}
+            ga.save(
+                Shape(pos=torch.rand(7, 3), **label),
+                tmp_path / "a" / site / f"{number}.{'ply' if site == 'left' else 'npz'}",
+            )
+    folder = ShapeFolder(tmp_path / "a")
+    assert (folder.task, folder.classes, folder.notes) == ("classify", ("left", "right"), ())
+
+
+def test_numbers_of_points_are_learned_in_folders_that_are_sites(tmp_path):
+    for site in ("left", "right"):
+        for number in range(2):
+            (tmp_path / site).mkdir(exist_ok=True)
+            ga.save(Shape(pos=torch.rand(7, 3), label=torch.rand(7)), tmp_path / site / f"{number}.ply")
+    for task in (None, "regress"):
+        folder = ShapeFolder(tmp_path, task=task)
+        assert (folder.task, len(folder[3].y)) == ("regress", 7)
+
+
+def test_labels_of_points_beside_a_table_of_labels_are_said_to_be_unread(tmp_path):
+    for number in range(4):
+        scan(tmp_path, f"{number}.ply", "label")
+    (tmp_path / "labels.csv").write_text("".join(f"{n}.ply,{'ab'[n % 2]}\n" for n in range(4)))
+    folder = ShapeFolder(tmp_path)
+    assert folder.task == "classify"
+    assert folder.notes == ("not read: label of points, as labels.csv says what shapes are; --label NAME reads it",)
+
+
 def test_las_has_its_labels_and_their_names(tmp_path):
     pytest.importorskip("laspy")
     for number in range(2):

@@ -72,8 +72,8 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(classes, 
     wrong(classes, tmp_path, "device must be an available device", device="cuda:99")
     wrong(classes, tmp_path, "sample must be 0 for all points, or at least 2", sample=1)
     wrong(classes, tmp_path, "features must name at least one", features=())
-    wrong(classes, tmp_path, "expected labels to segment, got a class of each shape", LoaderError, task="segment")
-    wrong(classes, tmp_path, "expected a number to regress, got 'flat'", LoaderError, task="regress")
+    wrong(classes, tmp_path, "expected labels to segment, got none; its properties: none", LoaderError, task="segment")
+    wrong(classes, tmp_path, "expected labels to regress, got none.*--task classify", LoaderError, task="regress")
     wrong(classes, tmp_path, "0.ply: .*heat", LoaderError, features=("heat",))
     wrong(classes, tmp_path, "0.ply: k=300 needs", LoaderError, graph="knn(..., 300)")
 
