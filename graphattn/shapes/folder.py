@@ -71,7 +71,8 @@ class ShapeFolder(Dataset):
 
     Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
     "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
-    ``sizes`` (len,) the numbers of points. Numbers are float32, integers stay integers but for
+    ``sizes`` (len,) the numbers of points, ``surveyed`` says that a file has a
+    ``classification``. Numbers are float32, integers stay integers but for
     ``pos`` and ``normal``; ``pos`` is float64 where float32 is coarse. LAS does not say how many bits its colours,
     intensity and near infrared have: that follows from the values of each file and of all (:mod:`.depths`), and files
     of fewer bits are scaled to those of the others. ``notes`` says so.
@@ -176,6 +177,7 @@ class ShapeFolder(Dataset):
         self._values: list[dict[str, Values]] = []  # of LAS
         self.labels: list[torch.Tensor] = []
         self._beside: list[_Beside] = []
+        self.surveyed = False
         self._peers: dict[str, int] = {}  # the first file of each ending
         for number, item in enumerate(self.items):
             self._read_first(number, item)
@@ -211,6 +213,7 @@ class ShapeFolder(Dataset):
 
     def _read_first(self, number: int, item: Item) -> None:
         stamp, loaded = _stamp(item), item.load()
+        self.surveyed |= any(plain_name(name) == "classification" for name in loaded.keys())  # noqa: SIM118
         self._beside.append(self._beside_label(item, loaded))
         shape = self._with_label(item, loaded)
         if shape.pos.dtype not in (torch.float16, torch.float32):

@@ -155,9 +155,9 @@ def scene_of(
     """
     up, grid, block = given
     clouds = task.name == "segment" and "face" not in shapes[0]
-    large = clouds and float(shapes.sizes.double().mean()) >= MANY
+    scenes = clouds and (shapes.surveyed or float(shapes.sizes.double().mean()) >= MANY)
     if up is None:
-        up = "z" if large or grid else "none"
+        up = "z" if scenes or grid else "none"
     one_of(up, "up", (*AXES, "none"))
     if (grid or block) and not clouds:
         raise OptionError(f"grid and block are for clouds whose points have classes, got a task to {task.name}")

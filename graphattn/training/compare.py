@@ -24,7 +24,7 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
         first run, and their mean ``difference`` with its 95 % interval ``low``, ``high``.
 
     Raises:
-        OptionError: If they are fewer than two, of different tasks, or have held out nothing.
+        OptionError: If they are fewer than two, of different tasks or labels, or have held out nothing.
         LoaderError: If one has no result yet.
     """
     made = [Run.load(path) for path in runs]
@@ -36,6 +36,7 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
     for run, result in zip(made, told, strict=True):
         if (run.task.name, run.task.classes) != (first.task.name, first.task.classes):
             raise OptionError(f"runs must be of one task and its classes, got {first.path} and {run.path}")
+        _of_the_same_labels(run, first)
         if result.get("part") != "test":
             said = "its scores are of shapes that it was trained or chosen on"
             raise OptionError(f"runs must have held out shapes (--test), got {run.path}: {said}")
@@ -52,6 +53,23 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
             row["difference"] = row.pop("mean")
         rows.append(row)
     return rows
+
+
+def _of_the_same_labels(run: Run, first: Run) -> None:
+    """Refuse a run that learned another property, or left out other values of it.
+
+    A property may have a name in one run and be the usual one in the other: files whose digests agree have the same
+    labels.
+    """
+    if (run.label, run.ignore) == (first.label, first.ignore):
+        return
+    if all(run.files.get(name) == digest for name, digest in first.files.items()):
+        return
+    words = []
+    for one in (first, run):
+        ignored = f" without {', '.join(map(str, one.ignore))}" if one.ignore else ""
+        words.append(f"{one.label or 'the usual label'}{ignored} in {one.path}")
+    raise OptionError(f"runs must be trained on the same labels, got {' and '.join(words)}")
 
 
 def _variance(result: dict[str, Any]) -> float:

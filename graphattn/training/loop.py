@@ -284,7 +284,9 @@ def _write_log(folder: Path | None, history: list[dict[str, Any]]) -> None:
     if folder is None:
         return
     save_page(folder / "log.jsonl", "".join(f"{written(line)}\n" for line in history))
-    rows = [{name: value for name, value in line.items() if name != "val_iou"} for line in history]
-    rows = [row | line.get("val_iou", {}) for row, line in zip(rows, history, strict=True)]
+    rows = []
+    for line in history:
+        row = {name: value for name, value in line.items() if name != "val_iou"}
+        rows.append(row | {f"IoU of {name}": value for name, value in line.get("val_iou", {}).items()})
     columns = list(rows[0]) if rows else []
     save_page(folder / "metrics.csv", comma_separated([columns, *([row[name] for name in columns] for row in rows)]))

@@ -168,7 +168,10 @@ def coloured(shape: Any, made: Run, answers: Tensor) -> Shape:
 
 
 def _columns(task: Task) -> list[str]:
-    return ["prediction", "probability", *task.classes] if task.classes else ["prediction"]
+    """Names of the columns of answers; no class can be called as one of the table's own."""
+    if not task.classes:
+        return ["prediction"]
+    return ["prediction", "probability", *(f"probability of {name}" for name in task.classes)]
 
 
 def _row(task: Task, answer: Tensor) -> list[Any]:

@@ -80,8 +80,9 @@ def train(
         seed: Of everything that is drawn: the split, parameters, orders, changes, dropout.
         sample: Points that are drawn of each shape if it has more, on its faces if it has some; 0 takes all. By
             default 512 for an answer for each shape, else all.
-        up: The axis that points up, "x", "y" or "z", or "none". Clouds whose points have classes, of 4,096 points or
-            more in the mean, are scenes with "z" up by default: heights above the local ground are read, a scene keeps
+        up: The axis that points up, "x", "y" or "z", or "none". Clouds whose points have classes, and 4,096 points or
+            more in the mean or a ``classification`` as LAS has it, are scenes with
+            "z" up by default: heights above the local ground are read, a scene keeps
             its own scale, and it is turned about that axis alone.
         grid: Side of the cells that scenes are thinned to, a point for each, in the units of the files; 0 for none.
             By default some three times the distance of neighbouring points. All points are predicted as their cells.

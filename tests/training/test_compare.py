@@ -60,7 +60,7 @@ def test_epochs_are_called_back_and_are_a_table(parts, tmp_path):
     ]
     rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
     assert [float(row["val_miou"]) for row in rows] == [line["val_miou"] for line in lines[:2]]
-    assert {"0", "1"} < set(rows[0])  # the IoU of each class
+    assert {"IoU of 0", "IoU of 1"} < set(rows[0])  # the IoU of each class
 
 
 def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss(parts, tmp_path, monkeypatch):
@@ -173,3 +173,55 @@ def test_a_curve_of_one_epoch_is_a_dot():
     task = Classify("shape", ("a", "b"))
     losses, _ = curves([{"epoch": 1, "loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.7, "best": True}], task).axes
     assert [line.get_marker() for line in losses.lines] == ["o", "o"]
+
+
+def test_runs_on_other_labels_are_not_compared(tmp_path, no_page):
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for number in range(8):
+        pos = torch.rand(31, 3, generator=torch.Generator().manual_seed(number))
+        ga.save(ga.shapes.Shape(pos=pos, label=pos[:, 0].clone(), wet=pos[:, 1].clone()), folder / f"{number}.ply")
+    quick = {"model": "perceptron", "epochs": 1, "control": False}
+    for name, label in (("usual", None), ("named", "label"), ("wet", "wet")):
+        ga.training.train(folder, tmp_path / name, label=label, **quick)
+    rows = ga.training.compare([tmp_path / "usual", tmp_path / "named"])
+    assert (rows[1]["shapes"], rows[1]["difference"]) == (2, 0.0)
+    with pytest.raises(OptionError, match=r"must be trained on the same labels, got the usual label in .* and wet in"):
+        ga.training.compare([tmp_path / "usual", tmp_path / "wet"])
+
+
+def test_runs_that_leave_out_other_values_are_not_compared(parts, tmp_path):
+    quick = {"model": "perceptron", "epochs": 1, "control": False, "names": ("a", "b")}
+    for name, ignore in (("a", ()), ("b", (7,))):
+        ga.training.train(parts, tmp_path / name, ignore=ignore, **quick)
+    assert ga.training.compare([tmp_path / name for name in "ab"])[1]["shapes"] == 2, "no label was left out"
+    for path in parts.iterdir():
+        shape = ga.load(path)
+        shape.y[3] = 7
+        ga.save(shape, path)
+    ga.training.train(parts, tmp_path / "c", ignore=(7,), **quick)
+    with pytest.raises(OptionError, match=r"got the usual label in .* and the usual label without 7 in"):
+        ga.training.compare([tmp_path / name for name in "ac"])
+
+
+@pytest.mark.parametrize("names", [("file", "prediction"), ("loss", "epoch"), ("val_miou", "ply")])
+def test_a_class_called_as_a_column_replaces_none(parts, classes, tmp_path, names):
+    quick = {"model": "perceptron", "epochs": 2, "control": False}
+    lines = []
+    ga.training.train(parts, tmp_path / "points", names=names, on_epoch=lines.append, **quick)
+    rows = list(csv.DictReader((tmp_path / "points" / "metrics.csv").open()))
+    for row, line in zip(rows, lines, strict=True):
+        told = [int(row["epoch"]), float(row["loss"]), float(row["val_miou"])]
+        assert told == [line["epoch"], line["loss"], line["val_miou"]]
+        assert [float(row[f"IoU of {name}"]) for name in names] == list(line["val_iou"].values())
+    for old, new in zip(("flat", "tall"), names, strict=True):
+        (classes / old).rename(classes / new)
+    ga.training.train(classes, tmp_path / "shapes", **quick)
+    files = [classes / names[0] / "0.ply", classes / names[1] / "3.ply"]
+    told = ga.training.predict(tmp_path / "shapes", files, tmp_path / "out")
+    rows = list(csv.DictReader((tmp_path / "out" / "predictions.csv").open()))
+    assert [row["file"] for row in rows] == [line["file"] for line in told] == list(map(str, files))
+    for row, line in zip(rows, told, strict=True):
+        assert row["written"] == line["ply"]
+        assert row["prediction"] in names
+        assert float(row["probability"]) == max(float(row[f"probability of {name}"]) for name in names)

@@ -23,8 +23,9 @@ def test_of_shapes_a_class_and_its_probabilities(classes, tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["file"] for row in rows] == list(map(str, files))
     for line, row, file in zip(lines, rows, files, strict=True):
-        assert float(row["flat"]) + float(row["tall"]) == pytest.approx(1, abs=1e-5)
-        assert row[row["prediction"]] == max(row["flat"], row["tall"]) == row["probability"]
+        shares = {name: row[f"probability of {name}"] for name in ("flat", "tall")}
+        assert sum(map(float, shares.values())) == pytest.approx(1, abs=1e-5)
+        assert shares[row["prediction"]] == max(shares.values()) == row["probability"]
         made, given = ga.load(line["ply"]), ga.load(file)
         assert torch.equal(made.pos, given.pos)
         assert {("flat", "tall")[number] for number in made.prediction.tolist()} == {row["prediction"]}
@@ -150,7 +151,8 @@ def test_the_table_of_points_is_written_in_pieces(tmp_path, monkeypatch, task):
     with open(tmp_path / "rows.csv", "wb") as file:
         _write_rows(task, answers, file)
     rows = list(csv.reader((tmp_path / "rows.csv").open(newline="")))
-    assert rows[0] == ["prediction", "probability", *task.classes] if task.classes else ["prediction"]
+    shares = [f"probability of {name}" for name in task.classes]
+    assert rows[0] == (["prediction", "probability", *shares] if shares else ["prediction"])
     assert len(rows) == 8
     for row, answer in zip(rows[1:], answers, strict=True):
         if task.classes:

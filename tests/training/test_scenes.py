@@ -204,3 +204,23 @@ def test_grids_that_cannot_be_are_refused(tmp_path):
     for grid in (1.01 * wide, 1e4):  # where cells begin does not matter
         with pytest.raises(LoaderError, match=f"expected a scan larger than a cell, got grid={grid}, and "):
             ga.training.train(folder, tmp_path / "run", grid=grid, **PLAIN)
+
+
+def test_tiles_of_las_are_scenes_whatever_their_size(tmp_path, no_page):
+    """Height above the ground tells the roofs; the same points without a classification are objects."""
+    words = {}
+    for name, label in (("tiles", "classification"), ("objects", "label")):
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            pos, roof = slope(300, 20.0, number)
+            kind = {label: (2 + 4 * roof).to(torch.uint8)}
+            ga.save(Shape(pos=pos, **kind), tmp_path / name / f"{number}.{'las' if name == 'tiles' else 'ply'}")
+        texts = []
+        tell = lambda progress, texts=texts: texts.append(progress.words)  # noqa: E731
+        ga.training.train(tmp_path / name, tmp_path / f"{name} run", tell=tell, epochs=1, control=False)
+        words[name] = "\n".join(texts)
+    tiles, objects = (Run.load(tmp_path / f"{name} run").inputs for name in ("tiles", "objects"))
+    assert "above_ground" in tiles.features
+    assert (tiles.upward, tiles.grid > 0) == ("z", True)
+    assert "z is up (--up)" in words["tiles"]
+    assert (objects.upward, objects.grid) == ("", 0)
