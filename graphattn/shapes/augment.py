@@ -37,13 +37,25 @@ class _Linear(BaseTransform):
         with without_autocast(pos.device.type):
             data.pos = pos @ matrix.to(pos).T
         if normal is not None:
-            with without_autocast(normal.device.type):
-                turned = normal @ torch.linalg.inv(matrix).to(normal)
-            long = normal.norm(dim=1, keepdim=True) / turned.norm(dim=1, keepdim=True).clamp(min=1e-30)
-            data.normal = turned * long  # the length that they had
-        if "face" in data and torch.linalg.det(matrix) < 0:
+            data.normal = _turned(normal, matrix)
+        mirrored = bool(torch.linalg.det(matrix) < 0)
+        for name in ("face_corner_normal", "face_texcoord"):
+            if name in data:
+                corner = data[name].unflatten(1, (3, -1))
+                if name == "face_corner_normal":
+                    corner = _turned(corner, matrix)
+                data[name] = corner[:, [0, 2, 1] if mirrored else [0, 1, 2]].flatten(1)
+        if "face" in data and mirrored:
             data.face = data.face[[0, 2, 1]]
         return data
+
+
+def _turned(normal: Tensor, matrix: Tensor) -> Tensor:
+    """Normals (..., 3) that stay at right angles to what a matrix moves, as long as they were."""
+    with without_autocast(normal.device.type):
+        turned = normal @ torch.linalg.inv(matrix).to(normal)
+    long = normal.norm(dim=-1, keepdim=True) / turned.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+    return turned * long
 
 
 class RandomRotation(_Linear):

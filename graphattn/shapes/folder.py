@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from ..arguments import function, one_of, several, whole
 from ..errors import LoaderError
 from .depths import Depth, Values, as_of, bits_of_file, depth_of_folder, said, values_of
+from .files.corners import OF_CORNERS
 from .files.words import narrow
 from .layouts import CLASSES, FLAT, Item, items_of
 from .seeded import seeded
@@ -26,6 +27,7 @@ _LAS = (
     *("building", "noise", "key point", "water", "rail", "road", "overlap", "wire guard", "wire", "tower"),
     *("wire connector", "bridge", "high noise"),
 )
+_SEAMS = {"uv", *OF_CORNERS.values()}  # of which a file has one or the other
 _KEPT = 1 << 30  # bytes of shapes that stay in memory
 
 
@@ -126,7 +128,7 @@ class ShapeFolder(Dataset):
         self.classes: tuple[str, ...] = tuple(classes or sorted(set(named), key=_natural))
         self._read_all()
         unread = self._unread()
-        every = [self._seen[number].properties for number in self._peers.values()]
+        every = [seen.properties for seen in self._seen]
         self._common = {name for name in every[0] if all(name in each for each in every)}
         self.left = sorted({name for each in every for name in each} - self._common)  # that not all endings have
         self.sizes = torch.tensor([seen.points for seen in self._seen])
@@ -235,6 +237,7 @@ class ShapeFolder(Dataset):
         """Refuse a file whose properties differ from those of another; of another ending, those that both have."""
         first, same = self._seen[number].properties, self.items[number].path.suffix.lower() == item.path.suffix.lower()
         odd = sorted(name for name in {*first, *properties} if first.get(name) != properties.get(name))
+        odd = [name for name in odd if name not in _SEAMS]
         odd = [name for name in odd if same or name == "face" or (name in first and name in properties)]
         if odd:
             has = {True: "has", False: "has no"}

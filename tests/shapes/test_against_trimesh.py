@@ -62,20 +62,23 @@ def test_trimesh_takes_index_0_of_an_obj_for_the_last_vertex_and_meshio_counts_o
     assert ga.load(path).face.T.tolist() == [[0, 1, 2]]
 
 
-def test_an_obj_keeps_its_seams(tmp_path):
+def test_an_obj_keeps_its_vertices_and_its_seams(tmp_path):
     """A square of two triangles that share a side, on which the texture is cut."""
     text = "".join(f"v {x} {y} 0 1 0 {min(x, 1)}\n" for x, y in ((0, 0), (1, 0), (1, 1), (0, 1), (5, 5)))
     text += "".join(f"vt {u} {v}\n" for u, v in ((0, 0), (1, 0), (1, 1), (0, 1), (0.5, 0.5)))
     text += "vn 0 0 1\nf 1/1/1 2/2/1 3/3/1\nf 1/5/1 3/3/1 4/4/1\n"
     square = ga.load(triangle(tmp_path / "a.obj", text))
-    assert square.pos[:, 0].tolist() == [0, 0, 1, 1, 0, 5]
-    assert square.uv[square.face.T].tolist() == [[[0, 0], [1, 0], [1, 1]], [[0.5, 0.5], [1, 1], [0, 1]]]
+    assert square.pos[:, 0].tolist() == [0, 1, 1, 0, 5]
+    assert square.face.T.tolist() == [[0, 1, 2], [0, 2, 3]]
+    assert square.face_texcoord.view(2, 3, 2).tolist() == [[[0, 0], [1, 0], [1, 1]], [[0.5, 0.5], [1, 1], [0, 1]]]
     assert square.color[:, 2].tolist() == square.pos[:, 0].clamp(max=1).tolist()
+    assert square.normal.tolist() == [[0, 0, 1]] * 4 + [[0, 0, 0]]
     assert square.notes == (
-        "1 vertices repeated, on seams of uv or normals",
-        "1 vertices without uv, which is 0 there",
+        "uv differs between the corners of 1 vertices: face_texcoord has it by corner",
         "1 vertices without normal, which is 0 there",
     )
+    whole = ga.load(triangle(tmp_path / "c.obj", text.replace("1/5/1", "1/1/1")))
+    assert whole.uv.tolist() == [[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]
     with pytest.raises(LoaderError, match="line 13, face 1: vt 9 of 5"):
         ga.load(triangle(tmp_path / "b.obj", text.replace("1/5/1", "1/9/1")))
 

@@ -1,4 +1,4 @@
-"""OBJ with texture coordinates and normals: a vertex for each different corner v/vt/vn, so that seams stay.
+"""OBJ with texture coordinates and normals: the vertices of the file; what differs at seams is kept by corner.
 
 Read here and not by trimesh, which takes the index 0 for the last vertex and opens the files that ``mtllib`` names,
 nor by meshio, which reads an index from the end as one from the start. Materials, curves and surfaces are left out.
@@ -11,6 +11,7 @@ import numpy as np
 
 from ...convert.files._guard import Blob, PathLike, read, show
 from ...convert.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
+from .corners import OF_CORNERS, at_vertices, mean_normals
 from .parts import Parts
 from .polygons import coordinates
 from .raw import Raw, reads, writes
@@ -45,11 +46,11 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         _resolve(blob, corner[:, column], name, before, len(values[name]), start, ptr)
     if len(table["v"].width) and table["v"].width.min() >= 7:  # the keyword, x y z, red green blue
         values["color"] = table["v"].value[table["v"].ptr[:-1, None] + np.arange(4, 7)]
-    points, index, notes = _points(values, corner)
+    points, corners, notes = _points(values, corner)
     if skipped:
         notes = (*notes, f"{skipped:,} curves, surfaces, lines or points left out")
-    lines = begin[line["v"]] if len(points["pos"]) == len(values["v"]) else None
-    return Raw(blob, points, ptr, index, notes=notes, point_lines=lines, face_lines=begin[line["f"]], text=True)
+    lines = {"point_lines": begin[line["v"]], "face_lines": begin[line["f"]]}
+    return Raw(blob, points, ptr, corner[:, 0], corners=corners, notes=notes, **lines, text=True)
 
 
 def _starts(byte: np.ndarray, begin: np.ndarray, name: bytes) -> np.ndarray:
@@ -106,37 +107,32 @@ def _resolve(
 
 def _points(
     values: dict[str, np.ndarray], corner: np.ndarray
-) -> tuple[dict[str, np.ndarray], np.ndarray, tuple[str, ...]]:
-    """A point for each different v/vt/vn, in the order of the vertices; those of no face stay."""
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tuple[str, ...]]:
+    """Properties of the vertices of the file, those of corners, and notes."""
     num = len(values["v"])
-    notes: tuple[str, ...] = ()
-    if (corner[:, 1:] < 0).all():
-        key, index = np.stack((np.arange(num), *np.full((2, num), -1)), 1), corner[:, 0]
-    else:
-        unused = np.flatnonzero(np.bincount(corner[:, 0], minlength=num) == 0)
-        every = np.concatenate((corner, np.stack((unused, *np.full((2, len(unused)), -1)), 1)))
-        place, key = _unique(every)
-        index = place[: len(corner)]
-        if len(key) > num:
-            notes = (f"{len(key) - num:,} vertices repeated, on seams of uv or normals",)
-    points = {"pos": values["v"][key[:, 0]]}
+    points = {"pos": values["v"]}
+    corners: dict[str, np.ndarray] = {}
+    notes: list[str] = []
     for word_, name, column in (("uv", "vt", 1), ("normal", "vn", 2)):
-        if (key[:, column] >= 0).any():
-            points[word_] = np.append(values[name], np.zeros((1, values[name].shape[1])), 0)[key[:, column]]
-            missing = int((key[:, column] < 0).sum())
-            notes = (*notes, f"{missing:,} vertices without {word_}, which is 0 there") if missing else notes
+        index = corner[:, column]
+        if not len(corner) and len(values[name]) == num:
+            points[word_] = values[name]  # a cloud has one for each vertex
+        if not (index >= 0).any():
+            continue
+        table = np.append(values[name], np.zeros((1, values[name].shape[1])), 0)
+        own, by_corner, words = at_vertices(corner[:, 0], table[index], num, word_)
+        points |= own
+        corners |= by_corner
+        notes += words
+        missing = int((index < 0).sum())
+        unused = num - len(np.unique(corner[:, 0]))
+        if missing:
+            notes.append(f"{missing:,} corners without {word_}, which is 0 there")
+        elif unused and own:
+            notes.append(f"{unused:,} vertices without {word_}, which is 0 there")
     if "color" in values:
-        points["color"] = values["color"][key[:, 0]]
-    return points, index, notes
-
-
-def _unique(rows_: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The place of each row (K, 3) among the different ones, and those, in order."""
-    order = np.lexsort(rows_.T[::-1])
-    new = np.append(True, (rows_[order[1:]] != rows_[order[:-1]]).any(1))
-    place = np.empty(len(rows_), np.int64)
-    place[order] = np.cumsum(new) - 1
-    return place, rows_[order[new]]
+        points["color"] = values["color"]
+    return points, corners, tuple(notes)
 
 
 def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> int:
@@ -152,23 +148,43 @@ def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> int:
 
 @writes(".obj")
 def write_obj(file: BinaryIO, parts: Parts) -> None:
-    """Vertices with their normals and texture coordinates under one number."""
-    parts.holds("normal", "uv", "color", face=True)
+    """Vertices with their normals and texture coordinates under one number, or by corner."""
+    parts.holds("normal", "uv", "color", face=True, faces=tuple(OF_CORNERS.values()))
     for name in {"pos", "uv", "normal", "color"} & set(parts.points):
         parts.text(name, parts.points[name])
-    tables = {"v": parts.pos, "vt": parts.points.get("uv"), "vn": parts.points.get("normal")}
+    vertices = parts.pos
     if "color" in parts.points:
-        tables["v"] = np.concatenate((parts.pos, parts.points["color"]), axis=1)
-    for name, table in tables.items():
-        if table is not None:
-            np.savetxt(file, table, f"{name} {parts.digits(table)}")
-    if parts.face is not None:
-        slots = {
-            (False, False): "{0}",
-            (True, False): "{0}/{0}",
-            (False, True): "{0}//{0}",
-            (True, True): "{0}/{0}/{0}",
-        }
-        corner = slots["uv" in parts.points, "normal" in parts.points].replace("{0}", "%d")
-        repeats = corner.count("%d")
-        np.savetxt(file, np.repeat(parts.face.T + 1, repeats, axis=1), "f " + " ".join([corner] * 3))
+        vertices = np.concatenate((parts.pos, parts.points["color"]), axis=1)
+    np.savetxt(file, vertices, f"v {parts.digits(vertices)}")
+    face = np.zeros((3, 0), np.int64) if parts.face is None else parts.face
+    corner = face.T.reshape(-1)
+    index = [corner + 1]
+    form = "%d"
+    for word_, keyword in (("uv", "vt"), ("normal", "vn")):
+        table, own = _table(parts, word_, corner)
+        if table is None:
+            form += "/"
+            continue
+        np.savetxt(file, table, f"{keyword} {parts.digits(table)}")
+        index.append(own + 1)
+        form += "/%d"
+    np.savetxt(file, np.stack(index, 1).reshape(-1, 3 * len(index)), "f " + " ".join([form.rstrip("/")] * 3))
+
+
+def _table(parts: Parts, word_: str, corner: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """Rows of a table of texture coordinates or normals, and the row of each corner."""
+    name = OF_CORNERS[word_]
+    if name not in parts.faces:
+        return parts.points.get(word_), corner
+    values = parts.text(name, parts.faces[name])
+    wide = {"uv": 2, "normal": 3}[word_]
+    if values.shape[1:] != (3 * wide,):
+        parts.refuse(f"{name} of shape (F, {3 * wide})", f"{values.shape}", f"rename {name}")
+        return parts.points.get(word_), corner
+    values = values.reshape(-1, wide)
+    if word_ in parts.points:
+        mean = mean_normals(corner, values, len(parts.pos)) if word_ == "normal" else None
+        if mean is None or not np.allclose(mean, parts.points[word_], atol=1e-6):
+            parts.refuse(f"{word_} or {name}", "both, and they differ", f"leave {word_} out")
+    rows_, index = np.unique(values, axis=0, return_inverse=True)
+    return rows_, index.reshape(-1)

@@ -13,6 +13,7 @@ from ...convert.files._guard import MAX_BYTES, PathLike, file_name, suffix
 from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
 from ..shape import Shape
+from .corners import OF_CORNERS, welded
 from .polygons import check, fan
 from .raw import READERS, Raw
 from .text import ENDINGS as TEXT
@@ -20,15 +21,25 @@ from .words import narrow, worded
 
 _TAKEN = ("batch", "ptr", "num_nodes", "face", "edge_index")  # by PyG, for other things than properties of points
 
+_FLOATS = {"pos", "normal", "color", "uv", "alpha", "face_color", "face_alpha", "x", *OF_CORNERS.values()}
 
-def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Any:
+
+def load(
+    path: PathLike,
+    *,
+    columns: str = "",
+    weld: bool = False,
+    allow_nonfinite: bool = False,
+    max_bytes: int = MAX_BYTES,
+) -> Any:
     r"""Read a point cloud or a mesh as a ``torch_geometric.data.Data``, or a graph that :func:`save` wrote.
 
     Args:
         path: One of
 
             * .ply (ascii, binary of both orders): every property of every element;
-            * .obj: with ``uv`` and ``normal``, a vertex for each different corner where they have seams;
+            * .obj: the vertices of the file with ``uv`` and ``normal``; where these differ between the corners of
+              a vertex, ``face_texcoord`` (F, 6) and ``face_corner_normal`` (F, 9) have them, ``normal`` the mean;
             * .off (also COFF, NOFF, STOFF), .stl (ascii, binary; corners at one place are merged);
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
             * .pcd (ascii, binary, compressed), .las, .laz (``pip install 'graphattn[las]'``);
@@ -36,6 +47,8 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
             * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d);
             * .json, .safetensors: a graph, pattern, graphs of heads, relations or list of layers.
         columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.
+        weld: Join vertices at one place, of files that are cut along seams: .glb, some .ply. What differs between
+            them is kept by corner, as of an .obj, or, of other properties, from the first of them; notes say so.
         allow_nonfinite: Accept NaN and infinite coordinates.
         max_bytes: Refuse larger files.
 
@@ -64,10 +77,12 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
         ('1 polygons cut into 2 triangles',)
     """
     if is_saved_graph(path):
-        if columns or allow_nonfinite:
+        if columns or allow_nonfinite or weld:
             raise LoaderError(f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns.")
         return load_graph(path, max_bytes=max_bytes)
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
+    if flag(weld, "weld", LoaderError):
+        raw = welded(raw)
     points, size = dict(raw.points), np.diff(raw.ptr)
     if raw.text:
         points = {name: _narrow(name, values) for name, values in points.items()}
@@ -119,8 +134,7 @@ def _worded_faces(faces: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _narrow(name: str, values: np.ndarray) -> np.ndarray:
-    floats = name in ("pos", "normal", "color", "uv", "alpha", "face_color", "face_alpha", "x")
-    return values if values.dtype.kind != "f" else narrow(values, whole=not floats)
+    return values if values.dtype.kind != "f" else narrow(values, whole=name not in _FLOATS)
 
 
 def tensor(values: np.ndarray) -> torch.Tensor:
