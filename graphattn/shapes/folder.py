@@ -37,6 +37,7 @@ class _Seen(NamedTuple):
     stamp: tuple[int, ...]  # sizes and times of change
     points: int
     properties: dict[str, tuple[int, ...]]  # shape of a row, by name
+    dropped: int
 
 
 class _Beside(NamedTuple):
@@ -135,7 +136,7 @@ class ShapeFolder(Dataset):
         self.depths = self._depths(depths or {})
         bits = self._bits()
         self._scaled = {name for name, files in bits.items() if set(files) != {self.depths[name].bits}}
-        self.notes = (*unread, *said(bits, self.depths))
+        self.notes = (*unread, *said(bits, self.depths), *self._gaps())
         self.task = self._task(num_classes if num_classes is None else whole(num_classes, "num_classes", 1))
 
     def __len__(self) -> int:
@@ -162,8 +163,15 @@ class ShapeFolder(Dataset):
         rows = [torch.bincount(self.labels[n] + 1, minlength=len(self.classes) + 1)[1:] > 0 for n in numbers]
         return torch.stack(rows).numpy() if rows else np.zeros((0, len(self.classes)), bool)
 
+    def classes_here(self) -> list[str]:
+        """Classes that anything has: names of LAS stand for values that no point may have."""
+        if self.task != "segment":
+            return list(self.classes)
+        return [self.classes[at] for at in np.flatnonzero(self.present(range(len(self))).any(axis=0))]
+
     def __repr__(self) -> str:
-        named = f": {', '.join(self.classes[:9])}{', ...' * (len(self.classes) > 9)}" if self.classes else ""
+        classes = self.classes_here()
+        named = f": {', '.join(classes[:9])}{', ...' * (len(classes) > 9)}" if classes else ""
         few, many = int(self.sizes.min()), int(self.sizes.max())
         return f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {many:,} points; {self.layout}{named})"
 
@@ -223,7 +231,7 @@ class ShapeFolder(Dataset):
         properties = {name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"}
         if "face" in shape:
             properties["face"] = ()
-        self._seen.append(_Seen(stamp, len(shape.pos), properties))
+        self._seen.append(_Seen(stamp, len(shape.pos), properties, shape.dropped))
         self._values.append(values_of(shape))
         self._alike(item, properties, self._peers.setdefault(item.path.suffix.lower(), number))
         self._alike(item, properties, 0)
@@ -255,6 +263,13 @@ class ShapeFolder(Dataset):
             if depth is not None:
                 found[name] = depth
         return found
+
+    def _gaps(self) -> tuple[str, ...]:
+        """Points of depth cameras that were left out."""
+        files = [seen.dropped for seen in self._seen if seen.dropped]
+        if not files:
+            return ()
+        return (f"left out: {sum(files):,} points that are not finite, in {len(files):,} files",)
 
     def _bits(self) -> dict[str, list[int]]:
         """Bits of the properties of LAS in each file."""

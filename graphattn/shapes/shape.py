@@ -18,12 +18,14 @@ class Shape(Data):
         notes: What was done to the contents of the file: corners merged, polygons cut.
         columns: Names of the tensors whose rows are the rows of the file.
         file: The name of the file.
+        dropped: Number of points of the file that a depth camera has not seen.
         depths: Bits that were taken for properties of LAS, which does not say them: ``{"color": 8}``.
         **named: More tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``, ``y``, ...
     """
 
     notes: tuple[str, ...]
     file: str
+    dropped: int
     depths: dict[str, int]
 
     def __init__(
@@ -34,11 +36,13 @@ class Shape(Data):
         notes: tuple[str, ...] = (),
         columns: tuple[str, ...] = (),
         file: str = "",
+        dropped: int = 0,
         depths: Mapping[str, int] | None = None,
         **named: Any,
     ) -> None:
         super().__init__()
-        self.__dict__.update(notes=notes, columns=frozenset(columns), file=file, depths=dict(depths or {}))
+        self.__dict__.update(notes=notes, columns=frozenset(columns), file=file)
+        self.__dict__.update(dropped=dropped, depths=dict(depths or {}))
         for name, value in {**(tensors or {}), **named}.items():
             self[name] = value
 

@@ -67,12 +67,23 @@ class Evaluation:
         return told | {"classes": list(self.task.classes), "each": each, "controls": beside, "notes": self.notes}
 
     def __str__(self) -> str:
+        return "\n".join(filter(None, (self.own, self.beside)))
+
+    @property
+    def own(self) -> str:
+        """Scores of the model in words."""
         where = {"test": "held out", "val": "validation", "train": "the shapes it was trained on", "all": "all shapes"}
+        known = self.data.folder.classes_here()
         lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
+        return "\n".join([*lines, *(f"  {line}" for line in self.task.by_class(self.scores, known))])
+
+    @property
+    def beside(self) -> str:
+        """Scores of the controls, differences from them, and notes."""
+        lines = []
         for name, one in self.controls.items():
             lines.append(f"{SAID[name]}, on the same split: {self.task.said(one.scores)}")
             lines.append(f"  the model scores {self.over(name).said}, {self.task.per_shape}")
-        lines[1:1] = [f"  {line}" for line in self.task.by_class(self.scores)]
         return "\n".join(lines + [f"note: {note}" for note in self.notes])
 
 

@@ -27,6 +27,7 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
     tell = tell if team.first else lambda progress: None
     tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}\n{reads(run, shapes)}"))
     result, history = _trained(run, shapes, "training", tell, team)
+    tell(Progress("begin", 0.0, result.own))  # controls may take as long as the model
     for name in run.control:
         tell(Progress("begin", 0.0, f"control: {SAID[name]}"))
         control = control_of(run, name, shapes)
@@ -41,7 +42,8 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
         save_report(run.path / REPORT, run, history, result)
 
     team.first_does(write)
-    tell(Progress("end", 1.0, f"{result}\n{run.path / REPORT}"))
+    words = "\n".join(filter(None, (result.beside, str(run.path / REPORT))))
+    tell(Progress("end", 1.0, words))
     return result
 
 

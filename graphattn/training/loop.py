@@ -180,7 +180,21 @@ class Training:
                 saved = time.monotonic()
                 _write_log(folder, self.history)
             tell(Progress(self.phase, (epoch + 1) / self.schedule.epochs, said(line, self.task), line))
+        if len(self.history) < self.schedule.epochs:
+            tell(Progress("begin", 1.0, self._why()))
         self.model.load_state_dict(self.best)
+
+    def _why(self) -> str:
+        """The reason for an end before the last epoch."""
+        best = max(line["epoch"] for line in self.history if line["best"])
+        measure = "loss"
+        if self.by_metric:
+            measure = "mean IoU"
+        how = self.schedule
+        return (
+            f"ends after epoch {len(self.history)} of {how.epochs}: epoch {best} has the best {measure} of the "
+            f"validation part, and of the next {how.patience} none has a better one (--patience)"
+        )
 
     def _done(self) -> bool:
         epochs, patience = len(self.history), self.schedule.patience

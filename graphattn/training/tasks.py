@@ -1,6 +1,7 @@
 """Tasks: classes of shapes, classes of points, or numbers; the loss of each, its score and its words."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -82,8 +83,8 @@ class Task(ABC):
         """The score of each shape by itself, (shapes,): what runs are compared by, in pairs."""
         return torch.tensor([self.scores(*pair)[self.metric] for pair in zip(predictions, labels, strict=True)])
 
-    def by_class(self, scores: dict[str, Any]) -> list[str]:
-        """A line for each class, where each has a score."""
+    def by_class(self, scores: dict[str, Any], known: Collection[str]) -> list[str]:
+        """A line for each class, where each has a score; of those without one those that are ``known``."""
         return []
 
     def unseen(self, train: list[Tensor], val: list[Tensor]) -> list[str]:
@@ -174,10 +175,10 @@ class Segment(_Classes):
         mean = sum(there) / max(1, len(there))
         return {"miou": mean, "accuracy": share, "points": int(table.sum()), "iou": named, "labels": many}
 
-    def by_class(self, scores: dict[str, Any]) -> list[str]:
+    def by_class(self, scores: dict[str, Any], known: Collection[str]) -> list[str]:
         share = {name: many / max(1, scores["points"]) for name, many in scores["labels"].items()}
         lines = [f"{k}: IoU {iou:.3f}, {share[k]:.1%} of labels" for k, iou in scores["iou"].items() if iou is not None]
-        absent = [name for name, iou in scores["iou"].items() if iou is None]
+        absent = [name for name, iou in scores["iou"].items() if iou is None and name in known]
         return [*lines, f"not there: {', '.join(absent)}"] if absent else lines
 
     def said(self, scores: dict[str, Any]) -> str:

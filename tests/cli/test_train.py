@@ -26,7 +26,8 @@ def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, tas
     assert done.exit_code == 0, done.output
     assert re.search(r"epoch 1: loss \d.*, \d+:\d\d left\nepoch 2: ", done.stdout)
     held, beside = rf"held out: .*{words}.*\n(  .*\n)*", rf"a perceptron without edges, on the same split: .*{words}"
-    assert re.search(held + beside, done.stdout)
+    assert re.search(held + "control: a perceptron", done.stdout), "scores come before the controls"
+    assert re.search(beside, done.stdout)
     page = (run / "report.html").read_text()
     assert PICTURES[task] in page
     assert page.count("data:image/png") == 2 + page.count("<figcaption>") > 2

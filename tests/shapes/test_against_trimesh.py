@@ -230,3 +230,27 @@ def test_a_npz_has_its_own_names(tmp_path):
     np.savez(path, pos=np.eye(3), face=np.array([[0], [1], [3]]))
     with pytest.raises(LoaderError, match="face 0: vertex 3 of 3"):
         ga.load(path)
+
+
+@pytest.mark.parametrize("name", ["KHR_techniques_webgl", "KHR_technique_webgl", "KHR_materials_sheen"])
+def test_extensions_of_surfaces_change_no_vertex(name, tmp_path):
+    path = triangle(tmp_path / "a.glb", glb(extensionsRequired=[name]))
+    assert len(ga.load(path).pos) == 6
+
+
+def test_an_extension_that_is_not_known_is_not_called_compression(tmp_path):
+    path = triangle(tmp_path / "a.glb", glb(extensionsRequired=["EXT_mesh_gpu_instancing"]))
+    with pytest.raises(LoaderError, match="no extensions but of materials, got EXT_mesh_gpu_instancing"):
+        ga.load(path)
+
+
+def test_the_old_form_of_laz_is_named(tmp_path):
+    """Its points follow each other without chunks: here a file of today whose record says so."""
+    ga.save(ga.shapes.Shape(pos=torch.rand(100, 3)), tmp_path / "a.laz")
+    data = bytearray((tmp_path / "a.laz").read_bytes())
+    at = data.index(b"laszip encoded") - 2 + 54  # behind the header of the record
+    assert data[at : at + 2] in (b"\x02\0", b"\x03\0")
+    data[at] = 1
+    (tmp_path / "b.laz").write_bytes(data)
+    with pytest.raises(LoaderError, match="expected LAZ in chunks, got the pointwise form of LASzip before 2011"):
+        ga.load(tmp_path / "b.laz")

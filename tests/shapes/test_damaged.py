@@ -326,3 +326,80 @@ def test_faces_of_an_npz_on_their_side_are_told_as_they_are(name, shape, tmp_pat
     np.savez(tmp_path / "mesh.npz", pos=np.zeros((9, 3)), **{name: np.zeros(shape, int)})
     with pytest.raises(LoaderError, match=rf"got shape \({shape[0]}, {shape[1]}\) of int64. Try: {name}.T"):
         load(tmp_path / "mesh.npz")
+
+
+def test_a_count_of_points_that_is_wrong_is_named(write):
+    for name, rows in (("s.pts", "1 1 1\n"), ("s.xyz", "1 1 1\n2 2 2\n3 3 3\n")):
+        text = "3\n0 0 0\n" + rows
+        many = text.count("\n") - 1
+        message = refused(write(name, text), "line 1", f"expected 3 points, as the first line says, got {many}")
+        assert "correct the count" in message
+    assert len(load(write("s.pts", "3\n0 0 0\n1 1 1\n2 2 2\n")).pos) == 3
+    refused(write("s.pts", "1\n2\n3\n"), "line 1", "two numbers or more")
+
+
+@pytest.mark.parametrize(("face", "name"), [("1/1 2/2 3/3", "vt"), ("1//1 2//1 3//1", "vn"), ("1//-1 2//1 3//1", "vn")])
+def test_an_obj_whose_faces_name_a_table_that_is_not_there(face, name, write):
+    text = "".join(f"v {row}\n" for row in TRIANGLE.splitlines()) + f"f {face}\n"
+    message = refused(write("m.obj", text), "line 4", f"face 0: {name}", f"expected lines {name} before", "got none")
+    assert " of 0" in message
+    assert "1 to 0" not in message
+    assert "-0" not in message
+
+
+def test_an_index_from_the_end_before_the_first_vertex_has_no_range_back(write):
+    text = "f -1 -2 -3\n" + "".join(f"v {row}\n" for row in TRIANGLE.splitlines())
+    assert "counting back" not in refused(write("m.obj", text), "line 1", "expected 1 to 3, got -1")
+
+
+def test_a_file_without_positions_names_its_columns(write):
+    head = "VERSION .7\nFIELDS scale angle\nSIZE 4 4\nTYPE F F\nCOUNT 1 1\nWIDTH 1\nHEIGHT 1\nPOINTS 1\nDATA ascii\n"
+    refused(write("m.pcd", head + "1 2\n"), "expected columns x, y and z, got scale, angle")
+
+
+PCD = "VERSION 0.7\nFIELDS x y z i\nSIZE 4 4 4 2\nTYPE F F F U\nCOUNT 1 1 1 1\n"
+PCD += "WIDTH {0}\nHEIGHT {1}\nPOINTS {2}\nDATA {3}\n"
+
+
+@pytest.mark.parametrize("kind", ["ascii", "binary"])
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_a_depth_camera_has_not_seen_is_left_out(kind, number, write):
+    table = np.zeros(6, [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("i", "<u2")])
+    table["x"] = np.arange(6)
+    table["i"] = np.arange(6) * 10
+    table["z"][[0, 4]] = number
+    body = table.tobytes()
+    if kind == "ascii":
+        body = "".join(" ".join(map(str, row)) + "\n" for row in table.tolist()).encode()
+    path = write("m.pcd", PCD.format(3, 2, 6, kind).encode() + body)
+    shape = load(path)
+    assert shape.pos[:, 0].tolist() == [1, 2, 3, 5]
+    assert shape.i.tolist() == [10, 20, 30, 50]
+    assert shape.dropped == 2
+    assert "2 of 6 points left out" in shape.notes[0]
+    whole = load(path, allow_nonfinite=True)
+    assert (len(whole.pos), whole.dropped, whole.notes) == (6, 0, ())
+    table["z"] = number
+    refused(write("n.pcd", PCD.format(3, 2, 6, "binary").encode() + table.tobytes()), "finite", "vertex 0")
+
+
+def test_gaps_of_an_xyz_are_left_out_and_those_of_other_texts_refused(write):
+    text = "x y z heat\n0 0 1 5\nnan nan nan 6\n1 0 1 nan\n"
+    shape = load(write("m.xyz", text))
+    assert shape.pos.tolist() == [[0, 0, 1], [1, 0, 1]]
+    assert shape.heat[0] == 5
+    assert shape.heat[1].isnan(), "a scalar may be unknown"
+    refused(write("m.txt", text), "line 3", "finite")
+
+
+@pytest.mark.parametrize("more", [1, 3973])
+def test_zero_bytes_behind_a_binary_pcd_are_padding(more, write):
+    table = np.zeros(10, [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("i", "<u2")])
+    table["x"] = np.arange(10)
+    data = PCD.format(10, 1, 10, "binary").encode() + table.tobytes()
+    shape = load(write("m.pcd", data + bytes(more)))
+    assert shape.pos[:, 0].tolist() == list(range(10))
+    assert shape.notes == (f"{more:,} zero bytes behind the points",)
+    message = refused(write("m.pcd", data + bytes(more) + b"x"), f"got {more + 1} more", "correct the header")
+    assert "whole file" not in message
+    refused(write("m.pcd", data[:-1]), "get the whole file")

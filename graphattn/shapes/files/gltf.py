@@ -13,7 +13,8 @@ from .parts import Parts
 from .raw import Raw, reads, writes
 
 _KEPT = {"TEXCOORD_0": "uv", "COLOR_0": "color", "NORMAL": "normal"}
-_SUPPORTED = {"KHR_materials_unlit", "KHR_texture_transform"}  # they change no vertex
+_PLAIN = ("KHR_materials_", "KHR_technique", "KHR_texture_", "EXT_texture_", "MSFT_texture_", "KHR_lights_", "KHR_xmp")
+_PACKED = ("draco", "compression", "quantization")
 _TRIANGLES = (4, 5)
 _TYPES = {"f4": 5126, "u1": 5121, "i1": 5120, "u2": 5123, "i2": 5122}
 
@@ -84,9 +85,12 @@ def _prepare(blob: Blob, tree: dict[str, Any], size: int) -> list[int]:
     It drops texture coordinates without a material, and attributes of points; makes zeros of sparse and of compressed
     accessors, and whole numbers of normalised positions.
     """
-    odd = set(tree.get("extensionsRequired", ())) - _SUPPORTED
-    if odd:
-        raise blob.fault("a scene without compression", f"the extension {sorted(odd)[0]}", "export it uncompressed")
+    for name in sorted(tree.get("extensionsRequired", ())):
+        if name.startswith(_PLAIN):
+            continue  # of surfaces and lights: it changes no vertex
+        if any(word in name for word in _PACKED):
+            raise blob.fault("a scene without compression", f"the extension {name}", "export it uncompressed")
+        raise blob.fault("no extensions but of materials", f"{name}, which is required", "export it without")
     for number, accessor in enumerate(tree.get("accessors", ())):
         if "sparse" in accessor or "bufferView" not in accessor or not 0 <= accessor["count"] <= size:
             got = "sparse" if "sparse" in accessor else f"{accessor['count']} numbers"

@@ -2,7 +2,7 @@
 
 import io
 import os
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -31,6 +31,7 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             need = reader.header.point_count * reader.header.point_format.size
             _plausible(blob, need, bool(reader.header.are_points_compressed))
             if reader.header.are_points_compressed:
+                _in_chunks(blob, reader.header.vlrs)
                 _chunks(blob, reader.header.offset_to_point_data, reader.header.point_count)
             if need > max_bytes:
                 raise blob.fault(f"points of at most {max_bytes} bytes", f"{need}", "max_bytes=..., if it is meant")
@@ -76,6 +77,14 @@ def _records(blob: Blob) -> None:
     if head[:4] != b"LASF" or 54 * before > len(blob.data) or (head[25:26] > b"\3" and 60 * behind > len(blob.data)):
         got = f"{before} and {behind}" if head[:4] == b"LASF" else "none"
         raise blob.fault("LASF, and records that fit into the file", got, "get the whole file")
+
+
+def _in_chunks(blob: Blob, records: Any) -> None:
+    """Raise for the points of LASzip 1, one after the other, which no decompressor of Python reads."""
+    for record in records.get("LasZipVlr"):
+        if record.record_data[:2] == b"\1\0":
+            fix = "laszip -i old.laz -o new.laz, or pdal translate"
+            raise blob.fault("LAZ in chunks", "the pointwise form of LASzip before 2011", fix)
 
 
 def _chunks(blob: Blob, start: int, points: int) -> None:

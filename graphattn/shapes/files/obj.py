@@ -101,7 +101,12 @@ def _resolve(
         here = int(bad[0])
         what = "vertex" if name == "v" else name
         at = f"face {np.searchsorted(ptr, here, side='right') - 1}: {what} {own[here]} of {count}"
-        expected = f"1 to {count}, or -{before[here]} to -1 counting back from here"
+        if not count:
+            expected = f"lines {name} before faces that name them"
+            raise blob.fault(expected, "none", "export it anew", offset=int(start[here]), at=at)
+        expected = f"1 to {count}"
+        if before[here]:
+            expected += f", or -{before[here]} to -1 counting back from here"
         raise blob.fault(expected, f"{own[here]}", "count from 1", offset=int(start[here]), at=at)
 
 

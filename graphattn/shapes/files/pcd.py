@@ -32,18 +32,25 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     body, kind = blob.data[end.end() :], end[1].decode().lower()
     points: dict[str, np.ndarray]
     lines = None
+    notes: tuple[str, ...] = ()
     if kind == "ascii":
         blob = clean(blob)
         points, lines = _ascii(blob, blob.data.find(b"\n", end.start()) + 1, dtype, count, allow_nonfinite)
     elif kind == "binary":
-        table = np.frombuffer(_exactly(blob, body, dtype.itemsize * count), dtype, count)
+        need = dtype.itemsize * count
+        if len(body) > need and not body[need:].strip(b"\0"):
+            notes = (f"{len(body) - need:,} zero bytes behind the points",)  # PCL fills a page of memory
+        elif len(body) > need:
+            got = f"{len(body) - need} more"
+            raise blob.fault(f"{need} bytes of points, as its header says", got, "correct the header")
+        table = np.frombuffer(_exactly(blob, body[:need], need), dtype, count)
         points = {name: table[name] for name in dtype.names or ()}
     elif kind == "binary_compressed":
         points = _by_field(dtype, count, _unpacked(blob, body, dtype.itemsize * count))
     else:
         raise blob.fault("DATA ascii, binary or binary_compressed", show(end[1]), "export it again")
     points = {name: column for name, column in points.items() if name != "_"}  # padding
-    return Raw(blob, _colors(points), point_lines=lines)
+    return Raw(blob, _colors(points), notes=notes, point_lines=lines, has_gaps=True)
 
 
 def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:

@@ -49,7 +49,8 @@ def load(
         columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.
         weld: Join vertices at one place, of files that are cut along seams: .glb, some .ply. What differs between
             them is kept by corner, as of an .obj, or, of other properties, from the first of them; notes say so.
-        allow_nonfinite: Accept NaN and infinite coordinates.
+        allow_nonfinite: Accept NaN and infinite coordinates, and keep those of .pcd and .xyz, which are left out by
+            default: a depth camera has seen nothing there.
         max_bytes: Refuse larger files.
 
     Returns:
@@ -102,7 +103,14 @@ def load(
         raw = replace(raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()})
     named = {name: tensor(values) for name, values in {**points, **raw.faces, **raw.others}.items()}
     name = os.path.basename(file_name(path))
-    return Shape(tensors | named, notes=notes, columns=tuple(named), file=name, depths=raw.depths)
+    return Shape(
+        tensors | named,
+        notes=notes,
+        columns=tuple(named),
+        file=name,
+        dropped=raw.dropped,
+        depths=raw.depths,
+    )
 
 
 def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Raw:
@@ -123,10 +131,28 @@ def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False
     if taken:
         expected = "properties under names of their own, and none of PyG's"
         raise raw.blob.fault(expected, taken[0], "rename it in the file")
-    pos = raw.points.get("pos", np.zeros((0, 3)))
+    if "pos" not in raw.points:
+        got = ", ".join(raw.points)[:200] or "none"
+        raise raw.blob.fault("columns x, y and z", got, "export it with positions")
+    if raw.has_gaps and not allow_nonfinite:
+        raw = _seen(raw)
+    pos = raw.points["pos"]
     if pos.ndim != 2:
         raise raw.blob.fault("x, y and z, or pos of as many numbers", f"pos of shape {pos.shape}", "rename pos")
     return replace(raw, corner=check(raw, pos, allow_nonfinite))
+
+
+def _seen(raw: Raw) -> Raw:
+    """A cloud without the points that are not finite: a depth camera has seen nothing there."""
+    pos = raw.points["pos"].reshape(len(raw.points["pos"]), -1)
+    finite = np.isfinite(pos).all(1)
+    dropped = int((~finite).sum())
+    if not dropped or not finite.any():
+        return raw  # of which the first is refused, if there is one
+    note = f"{dropped:,} of {len(pos):,} points left out, which are not finite (allow_nonfinite=True keeps them)"
+    lines = None if raw.point_lines is None else raw.point_lines[finite]
+    points = {name: values[finite] for name, values in raw.points.items()}
+    return replace(raw, points=points, point_lines=lines, notes=(*raw.notes, note), dropped=dropped)
 
 
 def _worded_faces(faces: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

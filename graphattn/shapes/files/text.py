@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, read, show
+from ...convert.files._guard import Blob, PathLike, file_name, read, show
 from ...convert.files._text import clean, rows, unseparated
 from .parts import Parts
 from .raw import Raw, reads, writes
@@ -29,6 +29,10 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     if not len(table.value):
         raise blob.fault("points", "an empty list: only a row of names", "check how it was written")
     width = table.width
+    if len(width) > 1 and width[0] == 1 and (width[1:] > 1).all() and table.value[0] >= 0:
+        expected = f"{table.value[0]:g} points, as the first line says"
+        fix = "correct the count, or get the whole file"
+        raise blob.fault(expected, f"{len(width) - 1}", fix, offset=table.offset(0))
     names = columns.split() or next((names for names in named if len(names) == width[0]), named[0])
     want = len(names) or int(width[0])
     bad = np.flatnonzero((width != want) | (width < 2))
@@ -46,7 +50,8 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
         if "pos" not in points or len(set(names)) < want:
             fix = "name each column once, three of them x, y, z"
             raise blob.fault("columns x, y, z", " ".join(names)[:200], fix, offset=int(lines[0]))
-    return Raw(blob, points, point_lines=lines, text=True)
+    has_gaps = file_name(path).lower().endswith(".xyz")
+    return Raw(blob, points, point_lines=lines, text=True, has_gaps=has_gaps)
 
 
 def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]]]:
