@@ -217,14 +217,16 @@ def test_bfloat16_is_written_in_float32(tmp_path):
     assert torch.equal(ga.load(tmp_path / "a.ply").pos, shape().pos.bfloat16().float())
 
 
-def test_integers_that_a_text_rounds_are_refused(tmp_path):
+def test_integers_that_a_float_rounds_are_read_digit_by_digit(tmp_path):
     head = "ply\nformat ascii 1.0\nelement vertex 1\n" + "".join(f"property float {axis}\n" for axis in "xyz")
     text = f"{head}property int64 id\nend_header\n0 0 0 "
-    (tmp_path / "a.ply").write_text(f"{text}{2**53 - 1}\n")
-    assert ga.load(tmp_path / "a.ply").id.tolist() == [2**53 - 1]
-    (tmp_path / "a.ply").write_text(f"{text}{2**53 + 1}\n")
-    with pytest.raises(LoaderError, match=r"line 9: expected id as int64, below 2\*\*53"):
-        ga.load(tmp_path / "a.ply")
+    for number in (2**53 - 1, 2**53 + 1, -(2**63), 2**63 - 1):
+        (tmp_path / "a.ply").write_text(f"{text}{number}\n")
+        assert ga.load(tmp_path / "a.ply").id.tolist() == [number]
+    for word in (str(2**63), "1e17", "0.5", "nan"):
+        (tmp_path / "a.ply").write_text(f"{text}{word}\n")
+        with pytest.raises(LoaderError, match=f"line 9: expected id as int64, got '{word}'"):
+            ga.load(tmp_path / "a.ply")
 
 
 def test_capitals_are_names_of_their_own(tmp_path):

@@ -11,6 +11,7 @@ from ...convert.files._guard import Blob, PathLike, read
 from ...errors import LoaderError, need_extra
 from .parts import Parts
 from .raw import Raw, reads, writes
+from .words import unit
 
 _KEPT = {"TEXCOORD_0": "uv", "COLOR_0": "color", "NORMAL": "normal"}
 _PLAIN = ("KHR_materials_", "KHR_technique", "KHR_texture_", "EXT_texture_", "MSFT_texture_", "KHR_lights_", "KHR_xmp")
@@ -153,8 +154,9 @@ def _moved(mesh: dict[str, Any], matrix: np.ndarray) -> dict[str, np.ndarray]:
     if "normal" in out and not still:
         normal = out["normal"] @ np.linalg.inv(turn)
         out["normal"] = normal / np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-30)
-    if "uv" in out and out["uv"].dtype.kind == "f":
-        out["uv"] = out["uv"] * np.array([1, -1], "f4") + np.array([0, 1], "f4")  # from the lower left
+    if "uv" in out:
+        uv = unit(out["uv"]) if out["uv"].dtype.kind == "u" else out["uv"]  # integers are shares of the largest
+        out["uv"] = uv * np.array([1, -1], "f4") + np.array([0, 1], "f4")  # from the lower left
     if "color" in out and out["color"].shape[1:] == (4,):
         out["color"], out["alpha"] = out["color"][:, :3], out["color"][:, 3]
     return out

@@ -16,6 +16,7 @@ from .raw import Raw, reads, writes
 _HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t]*\r?\n", re.MULTILINE)
 _WORDS = ("FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "POINTS")
 _KINDS = {"F": "f", "U": "u", "I": "i"}
+_PADDING = "_\n"  # no field's name has a line end
 _PACKED = ("rgb", "rgba")
 _NAMES = {"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}
 
@@ -49,7 +50,7 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         points = _by_field(dtype, count, _unpacked(blob, body, dtype.itemsize * count))
     else:
         raise blob.fault("DATA ascii, binary or binary_compressed", show(end[1]), "export it again")
-    points = {name: column for name, column in points.items() if name != "_"}  # padding
+    points = {name: column for name, column in points.items() if not name.startswith(_PADDING)}
     return Raw(blob, _colors(points), notes=notes, point_lines=lines, has_gaps=True)
 
 
@@ -69,7 +70,7 @@ def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:
         num = int(said["POINTS"][0])
         if width * height != num or num < 0 or min(counts) < 1 or max(counts) > 1 << 16:
             raise ValueError(f"WIDTH {width}, HEIGHT {height}, POINTS {num}, COUNT {counts[:9]}")
-        named = [name if name != "_" else f"_{place}" for place, name in enumerate(fields)]
+        named = [name if name != "_" else f"{_PADDING}{place}" for place, name in enumerate(fields)]
         spec = [(name, kind, (k,) if k > 1 else ()) for name, kind, k in zip(named, types, counts, strict=True)]
         return np.dtype(spec), num
     except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -99,7 +100,8 @@ def _ascii(
     for name, shape in zip(dtype.names or (), shapes, strict=True):
         size = int(np.prod(shape))
         part = values[:, column : column + size].reshape(count, *shape)
-        out[name] = typed(blob, name, part, dtype[name].base, table.start[table.ptr[:-1]])
+        at = table.start.reshape(count, want)[:, column : column + size].reshape(count, *shape)
+        out[name] = typed(blob, name, part, dtype[name].base, at)
         column += size
     return out, table.start[table.ptr[:-1]]
 

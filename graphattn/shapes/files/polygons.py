@@ -1,9 +1,11 @@
 """Checks that all formats share, and triangles of polygons."""
 
+import re
+
 import numpy as np
 
-from ...convert.files._guard import Blob
-from ...convert.files._text import Rows, not_finite
+from ...convert.files._guard import Blob, show
+from ...convert.files._text import Rows, not_finite, word
 from ...errors import LoaderError
 from .raw import Raw
 
@@ -56,16 +58,26 @@ def _of_face(raw: Raw, row: int, expected: str, got: str, fix: str, at: str = ""
     return raw.blob.fault(expected, got, fix, offset=line, at=f"face {row}{at}")
 
 
-def typed(blob: Blob, name: str, values: np.ndarray, kind: np.dtype, lines: np.ndarray) -> np.ndarray:
-    """Numbers of a text in the type that its header says; integers must be of that size, and below 2**53."""
+def typed(blob: Blob, name: str, values: np.ndarray, kind: np.dtype, start: np.ndarray) -> np.ndarray:
+    """Numbers of a text in the type that its header says; ``start`` are the offsets of each in the file.
+
+    Integers beyond 2**53, times in nanoseconds, are read again digit by digit: a float64 rounds them.
+    """
     with np.errstate(all="ignore"):
-        out = values.astype(kind)
+        out = values.astype(kind, order="C")
+        if kind.kind not in "iu":
+            return out
         odd = (out != values) | (np.abs(values) >= 2**53)
-        wrong = odd.reshape(len(values), -1).any(1) if values.size and kind.kind in "iu" else np.zeros(0)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        fix = "correct it, or its type, or have the file in binary"
-        raise blob.fault(f"{name} as {kind}, below 2**53", f"{values[row]}", fix, offset=int(lines[row]))
+    limits = np.iinfo(kind)
+    flat = out.reshape(-1)
+    for at in np.flatnonzero(odd).tolist():
+        offset = int(start.reshape(-1)[at])
+        digits = word(blob.data, offset)
+        whole = re.fullmatch(rb"[+-]?\d{1,20}", digits)
+        if whole is None or not limits.min <= int(digits) <= limits.max:
+            fix = "correct it, or its type"
+            raise blob.fault(f"{name} as {kind}", show(digits), fix, offset=offset)
+        flat[at] = int(digits)
     return out
 
 
