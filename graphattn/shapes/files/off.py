@@ -1,7 +1,8 @@
 """OFF and its relatives COFF, NOFF, STOFF: colours, normals and texture coordinates of vertices, colours of faces.
 
-Read here and not by trimesh, which leaves out all colours, normals and texture coordinates without a word and finds its
-header anywhere in the text, nor by meshio, which reads triangles alone.
+Read here and not by trimesh, which fails 11 of 24 awkward files (tests/awkward_files.py): it leaves out all colours,
+normals and texture coordinates without a word, passes over lines that are missing or too many, and stumbles over
+comments; nor by meshio, which fails 14: it reads triangles alone.
 """
 
 import re
