@@ -117,9 +117,10 @@ def train(
 ) -> None:
     """Train a model on a folder of shapes.
 
-    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of each point. A
-    part is held out by --seed; its scores are printed, beside those of the controls and the differences from them over
-    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
+    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of
+    each point, which win over folders unless --task classify is given. A part is held out by --seed;
+    its scores are printed, then those of the controls and the differences from them over shapes. RUN
+    gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
 
     Under torchrun each process computes on its shapes of every batch, and one writes. With --shard they share the
     points of every batch instead: for scans, uncut, that are too large for one process.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 
 from ..arguments import positive, whole
 from ..errors import OptionError
@@ -48,12 +48,13 @@ def values_of(shape: Any) -> dict[str, Values]:
     for name, bits in shape.depths.items():
         if name not in shape:
             continue  # it is the label
-        column = shape[name].double()
+        scale = 1
         if name == "color":
-            column = column * top(bits)  # loaded from 0 to 1
-        column = column.flatten()
-        some = column[:: 1 + len(column) // _SOME]
-        found[name] = Values(round(float(column.max())), float(torch.quantile(some, _BRIGHT)))
+            scale = top(bits)  # loaded from 0 to 1
+        column = shape[name].numpy().reshape(-1)
+        some = column[:: 1 + len(column) // _SOME].astype(np.float64)
+        largest, bright = float(column.max()), float(np.quantile(some, _BRIGHT))
+        found[name] = Values(round(scale * largest), scale * bright)
     return found
 
 

@@ -215,11 +215,15 @@ class ShapeFolder(Dataset):
         if item.label is None or not name:
             return _Beside("", False, False)
         values = shape[name]
-        faces = shape.face.shape[1] if "face" in shape else 0
-        of_points = values.ndim == 1 and len(values) in (len(shape.pos), faces) and len(values) > 1
-        known = values[values >= 0] if not values.is_floating_point() else values
-        varies = of_points and len(known) > 0 and bool((known != known[0]).any())
-        return _Beside("label" if name == "y" else name, of_points, varies)
+        sizes = {len(shape.pos)}
+        if "face" in shape:
+            sizes.add(shape.face.shape[1])
+        of_points = tuple(values.shape) in {(size,) for size in sizes - {1}}
+        known = values
+        if not values.is_floating_point():
+            known = values[values >= 0]
+        varies = of_points and len(known.unique()) > 1
+        return _Beside({"y": "label"}.get(name, name), of_points, varies)
 
     def _read_first(self, number: int, item: Item) -> None:
         stamp, loaded = _stamp(item), item.load()

@@ -86,7 +86,7 @@ def _with_classes(order: list[int], sizes: list[int], present: np.ndarray) -> li
         while len(part) < size:
             gain = (present & ~present[part].any(0)).sum(1)
             best = int((left * (1 + gain)).argmax())  # the first of those alike
-            if few and not gain[best]:
+            if few and gain[best] == 0:
                 break
             part.append(best)
             left[best] = False

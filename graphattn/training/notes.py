@@ -40,10 +40,12 @@ def unseen_classes(run: Run, shapes: ShapeFolder) -> str:
         [label for number, label in enumerate(shapes.labels) if shapes.name(number) in set(run.split[part])]
         for part in ("train", "val")
     )
-    names = run.task.unseen(train, val) if run.task.kept_by_metric else []
+    if not run.task.kept_by_metric:
+        return ""
+    names = run.task.unseen(train, val)
     if not names:
         return ""
-    many = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    many = ", ".join(names[:12]) + ", ..." * (len(names) > 12)
     return f"the validation part has no label of {many}: the epoch is chosen by its loss, not by its mean IoU"
 
 

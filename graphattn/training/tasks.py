@@ -92,8 +92,8 @@ class Task(ABC):
         if not self.classes or not val:
             return []
         many = [torch.bincount(torch.cat(part) + 1, minlength=len(self.classes) + 1)[1:] for part in (train, val)]
-        rows = zip(self.classes, *many, strict=True)
-        return [name for name, trained, validated in rows if trained and not validated]
+        lacking = (many[0] > 0) & (many[1] == 0)
+        return [self.classes[at] for at in lacking.nonzero().flatten().tolist()]
 
     @abstractmethod
     def said(self, scores: dict[str, Any]) -> str:

@@ -78,7 +78,7 @@ def load(
         ('1 polygons cut into 2 triangles',)
     """
     if is_saved_graph(path):
-        if columns or allow_nonfinite or weld:
+        if any((columns, allow_nonfinite, weld)):
             raise LoaderError(f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns.")
         return load_graph(path, max_bytes=max_bytes)
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
@@ -147,8 +147,8 @@ def _seen(raw: Raw) -> Raw:
     pos = raw.points["pos"].reshape(len(raw.points["pos"]), -1)
     finite = np.isfinite(pos).all(1)
     dropped = int((~finite).sum())
-    if not dropped or not finite.any():
-        return raw  # of which the first is refused, if there is one
+    if dropped in (0, len(pos)):
+        return raw  # whose first point is refused, if none is finite
     note = f"{dropped:,} of {len(pos):,} points left out, which are not finite (allow_nonfinite=True keeps them)"
     lines = None if raw.point_lines is None else raw.point_lines[finite]
     points = {name: values[finite] for name, values in raw.points.items()}

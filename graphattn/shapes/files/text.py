@@ -30,7 +30,7 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     if not len(table.value):
         raise blob.fault("points", "an empty list: only a row of names", "check how it was written")
     width = table.width
-    if len(width) > 1 and width[0] == 1 and (width[1:] > 1).all() and table.value[0] >= 0:
+    if width[0] == 1 and (width[1:] > 1).all():
         expected = f"{table.value[0]:g} points, as the first line says"
         fix = "correct the count, or get the whole file"
         raise blob.fault(expected, f"{len(width) - 1}", fix, offset=table.offset(0))

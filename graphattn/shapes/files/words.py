@@ -37,7 +37,8 @@ def side_by_side(columns: list[np.ndarray]) -> np.ndarray:
     where = [column.__array_interface__["data"][0] for column in columns]
     steps = {(column.dtype, column.strides) for column in columns}
     beside = [at - where[0] for at in where] == [size * i for i in range(len(columns))]
-    if len(steps) > 1 or not beside or not len(first) or first.strides[0] < size * len(columns):
+    of_rows = len(steps) == 1 and first.strides[0] >= size * len(columns)
+    if not (beside and of_rows and len(first)):
         return np.stack(columns, axis=1)
     if first.strides[0] == size * len(columns):  # the table is nothing but these columns
         return np.ndarray((len(first), len(columns)), first.dtype, first.base, _offset(first))
