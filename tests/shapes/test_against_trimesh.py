@@ -201,6 +201,16 @@ def test_a_las_file_that_is_cut_is_refused(tmp_path):
             ga.load(triangle(path, whole[:cut]))
 
 
+def test_a_las_file_whose_dimension_has_no_name_is_refused(tmp_path):
+    ga.save(ga.shapes.Shape(pos=torch.rand(5, 3), heat=torch.rand(5), cold=torch.rand(5)), tmp_path / "a.las")
+    data = (tmp_path / "a.las").read_bytes()
+    for name in (b"heat", b"cold"):
+        assert data.count(name) >= 1
+        data = data.replace(name, bytes(4))
+    with pytest.raises(LoaderError, match=r"a\.las: expected a LAS file, got"):
+        ga.load(triangle(tmp_path / "a.las", data))
+
+
 def test_columns_of_a_text_get_their_names_from_it_or_from_the_caller(tmp_path):
     path = triangle(tmp_path / "a.txt", "0,0,1,0,0,1,3\n1,0,0,0,1,0,4\n")
     assert ga.load(path).x.shape == (2, 4)

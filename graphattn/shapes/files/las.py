@@ -36,14 +36,14 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             if need > max_bytes:
                 raise blob.fault(f"points of at most {max_bytes} bytes", f"{need}", "max_bytes=..., if it is meant")
             count, las = reader.header.point_count, reader.read()
+        names = [name for name in las.point_format.dimension_names if name not in _COORDINATES]
+        points = {name: np.array(las[name]) for name in names}
     except BaseException as error:  # a panic of the decompressor is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | LoaderError):
             raise
         raise blob.fault("a LAS file", f"{type(error).__name__}: {str(error)[:200]}", "get the whole file") from None
     if len(las.points) != count:
         raise blob.fault(f"{count} points, as its header says", f"{len(las.points)}", "get the whole file")
-    names = [name for name in las.point_format.dimension_names if name not in _COORDINATES]
-    points = {name: np.array(las[name]) for name in names}
     depths = {name: fewest(_largest(points, name), name) for name in DEPTHS if _of_16_bits(points, name)}
     notes: tuple[str, ...] = ()
     if depths.get("color") == 8:
