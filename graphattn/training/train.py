@@ -64,7 +64,8 @@ def train(
     Args:
         folder: As :class:`graphattn.shapes.ShapeFolder` reads it.
         out: A new folder for the run.
-        task: "classify", "segment" or "regress"; by default what the labels are for.
+        task: "classify", "segment" or "regress"; by default what the labels are for. "classify" reads a folder for
+            each class also where points have labels, which are learned by default.
         label: The property of each point or face that is the label; by default ``label``, or else the
             ``classification`` of LAS.
         ignore: Values of it that are no label: (0,) for points that were never classified.
