@@ -23,6 +23,7 @@ from ..arguments import check_flags, function, several, shown, width
 from ..backends.device import free_bytes
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.chosen import Chosen
 from ..graph.modes import without_autocast
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
@@ -31,9 +32,9 @@ from .invariants import check_invariants
 from .layer import LayerSubject
 from .measure import Progress, measure
 from .operator import FORWARD_ONLY, CallableSubject, GraphSubject, function_subject, side_by_side, with_layout
-from .pieces import EVERYTHING, all_pieces, sample
+from .pieces import EVERYTHING, EXHAUSTIVE, all_pieces, sample
 from .probe import threads
-from .report import Report
+from .report import Check, Report
 from .subject import Subject
 
 
@@ -71,9 +72,10 @@ def verify(
 
     Args:
         subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each option away from its
-            default in turn. Or a :class:`PerHead`: the default call on graphs of heads. Or a :class:`GraphAttention`:
-            the layer with its own parameters, whose gradients are measured too, whatever its score and normalisation
-            (below). Or any function
+            default in turn. Or a graph chosen by content, ``top_k(..., 4)(64)``: the twin is dense on the edges that
+            these inputs choose. Or a :class:`PerHead`: the default call on graphs of heads. Or a
+            :class:`GraphAttention`: the layer with its own parameters, whose gradients are measured too, whatever its
+            score and normalisation (below). Or any function
             ``f(query, key, value) -> output`` with query (T, H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output
             (T, H, D_v): does it implement the graph?
         graph: The graph that a layer or a function is to be verified on; a :class:`PerHead` for a layer, too.
@@ -128,15 +130,18 @@ def verify(
         most = EVERYTHING if at_most else sys.maxsize
         pieces = (None if part.complete else all_pieces(judged.graph, most, size)) or [part]
         rows, refusals, notes, compared = measure(judged, pieces, dtypes, chosen, gradients, *limits)
-        checks = check_invariants(judged, part, rows, gradients, progress or _silent, before)
-        diagnosis = diagnose(judged, pieces, rows)
+        checks: list[Check] = []
+        diagnosis = None
+        if getattr(judged, "chosen", None) is None:
+            checks = check_invariants(judged, part, rows, gradients, progress or _silent, before)
+            diagnosis = diagnose(judged, pieces, rows)
         if isinstance(judged, CallableSubject) and not rows and gradients and judged.runs(dtypes):
             diagnosis = FORWARD_ONLY
         elif isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
             diagnosis = with_layout(diagnosis, judged, pieces, dtypes, "heads" not in options)
     return Report(
         subject=judged.name,
-        graph=repr(getattr(judged, "per_head", None) or judged.graph),
+        graph=repr(getattr(judged, "chosen", None) or getattr(judged, "per_head", None) or judged.graph),
         measured=compared,
         total=judged.graph.num_targets,
         rows=tuple(rows),
@@ -169,12 +174,14 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
 
 
 def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]) -> Subject:
-    if isinstance(subject, AttentionGraph | PerHead | Pattern):
+    if isinstance(subject, AttentionGraph | PerHead | Pattern | Chosen):
         if graph is not None:
             raise OptionError("verify(graph) takes one graph; a layer or a function comes before its graph")
         graph = subject
     if isinstance(graph, Pattern):
         raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
+    if isinstance(graph, Chosen):
+        return _on_chosen(subject, graph, seed, options, dtypes)
     if isinstance(subject, PerHead):
         subject, graph = side_by_side(subject)
     if isinstance(graph, PerHead) and not isinstance(subject, GraphAttention):
@@ -207,6 +214,26 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
         "subject must be an AttentionGraph, a GraphAttention or a function f(query, key, value), "
         f"got {type(subject).__name__}"
     )
+
+
+def _on_chosen(
+    subject: Any, graph: Chosen, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
+) -> Subject:
+    """Attention, or a function, on the edges that the queries and keys choose."""
+    if isinstance(subject, nn.Module):
+        raise GraphError("a layer is verified on edges that no content chooses; verify(graph) is attention on those")
+    union = graph.union()
+    if graph.num_targets * graph.num_sources > EXHAUSTIVE:
+        raise GraphError(
+            f"a choice is verified whole, up to {EXHAUSTIVE:,} pairs, got {graph!r}; verify the same of a smaller size"
+        )
+    if subject is graph:
+        judged: Any = _subject(union, None, seed, options, dtypes)
+    else:
+        judged = _subject(subject, union, seed, options, dtypes)
+    judged.chosen = graph
+    judged.notes = (*judged.notes, "edges are chosen in every call: none was removed, shuffled or renamed")
+    return judged
 
 
 def _instead(graph: Any) -> str:

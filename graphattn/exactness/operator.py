@@ -12,6 +12,7 @@ from ..backends.request import Request
 from ..errors import ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerHead, disjoint_union
+from ..graph.chosen import Chosen
 from .measure import measure
 from .pieces import EXHAUSTIVE, Piece
 from .subject import Case, Leaf, Problem, Result, detached, seeded
@@ -41,6 +42,8 @@ class _Operands:
     relists = True
     floats_per_pair = 1
     places: dict[str, Leaf]
+    chosen: Chosen | None = None
+    """Where queries and keys choose the edges, of which ``graph`` has all that they may."""
 
     def __init__(
         self,
@@ -84,9 +87,36 @@ class _Operands:
             leaves["value"].index_select(-3, piece.columns),
             piece.mask,
             self.scale_in(case),
-            bias=piece.spread(leaves["score_bias"]).movedim(-1, -3) if case.bias else None,
+            bias=self._bias(leaves, piece),
             softcap=case.softcap,
         )
+
+    def _bias(self, leaves: dict[str, Tensor], piece: Piece) -> Tensor | None:
+        """Biases (..., H, R, U); -inf where an edge is not chosen."""
+        bias = leaves.get("score_bias")
+        if self.chosen is not None:
+            query, key = (_as_given(leaves[name].detach()) for name in ("query", "key"))
+            is_chosen = _chosen_edges(self.chosen, query, key)
+            bias = query.new_zeros((), dtype=leaves["query"].dtype) if bias is None else bias
+            bias = bias.where(is_chosen, -torch.inf)
+        return None if bias is None else piece.spread(bias).movedim(-1, -3)
+
+
+def _as_given(x: Tensor) -> Tensor:
+    """Numbers in the dtype that a choice is computed in: float32 where they came from it or a narrower one."""
+    narrow = x.float()
+    return narrow if torch.equal(narrow.double(), x.double()) else x
+
+
+def _chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
+    """True for the edges of ``graph.union()`` that are in ``graph.edges(query, key)``, bool (..., E, H)."""
+    *lead, T, H, _ = query.shape
+    rows = [x.reshape(math.prod(lead), *x.shape[-3:]) for x in (query, key)]
+    mask = graph.edges(*rows).mask().unflatten(1, (-1, graph.num_sources))  # all heads of all examples side by side
+    own = torch.arange(math.prod(lead) * H)
+    union = graph.union()
+    each = mask.unflatten(0, (-1, T))[own, :, own][:, union.target, union.source]  # (heads of all examples, E)
+    return each.reshape(*lead, H, -1).transpose(-1, -2)
 
 
 class GraphSubject(_Operands):
@@ -147,7 +177,7 @@ class GraphSubject(_Operands):
             leaves["query"],
             leaves["key"],
             leaves["value"],
-            self.graph if graph is None else graph,
+            self.chosen or self.graph if graph is None else graph,
             score_bias=leaves.get("score_bias"),
             scale=self.scale_in(case),
             softcap=case.softcap,
