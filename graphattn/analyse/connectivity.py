@@ -9,17 +9,8 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.edges import Edges
-from .forms import (
-    Intervals,
-    all_runs,
-    csr_by_target,
-    is_listable,
-    looped_axes,
-    looped_band,
-    looped_intervals,
-    need_square,
-    residues,
-)
+from ..plans.whole import all_runs, csr_by_target
+from .forms import Intervals, is_listable, looped_axes, looped_band, looped_intervals, need_square, residues
 from .walks import BUDGET, OnRuns, too_many
 
 

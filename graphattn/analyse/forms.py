@@ -1,9 +1,7 @@
-"""Forms of a graph in which questions are cheap: axes, one interval per row, runs, a sparse matrix."""
+"""Forms of a graph in which questions are cheap: axes, or one interval per row."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,11 +12,9 @@ from ..graph.edges import Edges
 from ..graph.forms import band
 from ..graph.limits import every_node
 from ..graph.runs import Runs
-from ..plans.cache import cached
-from ..plans.grouped import by_source, by_target
+from ..plans.whole import runs_of
 
 MOST_LISTED = 1 << 24  # edges up to which a rule is listed for a question
-MOST_RUNS = 1 << 24  # runs of all rows that are held at once
 
 
 def need_square(graph: AttentionGraph, what: str) -> None:
@@ -40,16 +36,6 @@ def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:
         if axis.num_targets != axis.num_sources or not bool(axis.contains(node, node).all()):
             return None
     return edges.axes
-
-
-def all_runs(graph: AttentionGraph) -> Runs | None:
-    """The runs of every row, none of them empty; ``None`` beyond ``MOST_RUNS``."""
-    return cached(graph, "all_runs", lambda: runs_of(graph.edges))
-
-
-def runs_of(edges: Edges) -> Runs | None:
-    """The runs of every row of a set of edges, likewise."""
-    return None if edges.num_runs > MOST_RUNS else edges.all_runs()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,30 +105,3 @@ def is_listable(graph: AttentionGraph) -> bool:
         return True
     walks = graph.edges.num_runs
     return walks <= 16 * MOST_LISTED and graph.num_edges <= MOST_LISTED
-
-
-def csr_by_target(graph: AttentionGraph) -> Any:
-    """scipy's sparse (T, S): in row ``t``, the number of edges from each source that ``t`` reads.
-
-    float64, as scipy's searches want it; they run forever where an entry is stored twice.
-    """
-    return cached(graph, "csr by target", lambda: _csr(*by_target(graph)[:2], graph.num_sources, graph))
-
-
-def csr_by_source(graph: AttentionGraph) -> Any:
-    """scipy's sparse (S, T): in row ``s``, the number of edges to each target that reads ``s``."""
-    return cached(graph, "csr by source", lambda: _csr(*by_source(graph)[:2], graph.num_targets, graph))
-
-
-def _csr(ptr: Tensor, index: Tensor, columns: int, graph: AttentionGraph) -> Any:
-    from scipy.sparse import csr_array  # slow to import
-
-    small = max(index.numel(), columns) < 2**31
-    matrix = csr_array(
-        (np.ones(index.numel()), index.numpy(), ptr.numpy().astype(np.int32 if small else np.int64)),
-        shape=(ptr.numel() - 1, columns),
-        copy=graph.has_repeated_edges,
-    )
-    if graph.has_repeated_edges:
-        matrix.sum_duplicates()
-    return matrix

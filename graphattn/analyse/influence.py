@@ -11,8 +11,9 @@ from ..arguments import check_flags, function, one_of, positive, several, whole
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
+from ..plans.whole import csr_by_target
 from .find_leaks import left_as_it_was
-from .forms import csr_by_target, is_listable
+from .forms import is_listable
 from .receptive_field import graphs_and_targets
 from .walks import BUDGET, too_many
 

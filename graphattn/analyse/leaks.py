@@ -14,7 +14,7 @@ from ..graph import runs as _runs
 from ..graph.facts import no_source_after_target
 from ..graph.layers import Layers
 from ..graph.limits import every_node
-from .forms import runs_of
+from ..plans.whole import runs_of
 from .receptive_field import graphs_of
 from .walks import BUDGET, too_many
 

@@ -10,7 +10,7 @@ from ..arguments import check_flags
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
-from .forms import MOST_RUNS
+from ..plans.whole import MOST_RUNS
 from .receptive_field import graphs_and_targets
 from .walks import BUDGET, too_many
 

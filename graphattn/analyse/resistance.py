@@ -11,7 +11,7 @@ from ..arguments import integers, outside
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.facts import is_symmetric
-from .forms import csr_by_target
+from ..plans.whole import csr_by_target
 from .undirected import components, undirected
 
 MOST_NODES = 4096  # nodes of a dense matrix: a second, and 0.4 GB

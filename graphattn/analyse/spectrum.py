@@ -6,8 +6,9 @@ import torch
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.facts import is_symmetric
+from ..plans.whole import all_runs, csr_by_target
 from .connectivity import connectivity
-from .forms import all_runs, csr_by_target, is_listable, need_square
+from .forms import is_listable, need_square
 from .walks import too_many
 
 _DENSE = 512  # nodes up to which all eigenvalues are computed

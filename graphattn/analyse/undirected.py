@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..plans.cache import cached
-from .forms import csr_by_target, is_listable, need_square
+from ..plans.whole import csr_by_target
+from .forms import is_listable, need_square
 from .walks import too_many
 
 

@@ -12,8 +12,9 @@ from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
+from ..plans.whole import csr_by_target
 from .connectivity import connectivity
-from .forms import csr_by_target, is_listable, need_square
+from .forms import is_listable, need_square
 from .receptive_field import graphs_of
 from .walks import BUDGET
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from .forms import MOST_LISTED, all_runs, csr_by_source, csr_by_target, is_listable
+from ..plans.whole import all_runs, csr_by_source, csr_by_target
+from .forms import MOST_LISTED, is_listable
 
 BUDGET = 1 << 27  # edges or runs that a search may look at, by default: seconds
 

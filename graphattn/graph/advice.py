@@ -20,8 +20,8 @@ _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with grapha
 
 
 _OF_MANY = (
-    "heads with graphs of their own are a PerHead(graphs), models of graphattn.models take a list, a "
-    "graph for each layer, and graphs of the examples of a batch (B, N, C) are one graph of all nodes: "
+    "pass one of them, graphs[i]; heads with graphs of their own are a PerHead(graphs), models of graphattn.models "
+    "take a list, a graph for each layer, and graphs of the examples of a batch (B, N, C) are one graph of all nodes: "
     "layer(x.flatten(0, 1), graphattn.disjoint_union(graphs)).unflatten(0, x.shape[:2])"
 )
 _OURS = {  # classes of this package that hold graphs but are not graphs

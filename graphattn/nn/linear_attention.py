@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..analyse.forms import all_runs
 from ..arguments import floats, function, width
 from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
@@ -16,6 +15,7 @@ from ..graph import AttentionGraph
 from ..graph.limits import refuse_over
 from ..graph.modes import not_followed, without_autocast
 from ..plans.cache import cached
+from ..plans.whole import all_runs
 from .normalizers import by_sum, none
 from .scores import Score
 

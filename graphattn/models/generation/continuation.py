@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ...analyse import leaks
-from ...analyse.forms import all_runs
 from ...arguments import several
 from ...convert import from_mask
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
@@ -18,6 +17,7 @@ from ...graph.layers import Layer, Layers, layers_of
 from ...graph.runs import row_lengths
 from ...graphs import cross
 from ...nn import KeyValueCache
+from ...plans.whole import all_runs
 from .arguments import check_model
 
 _LISTED = 1 << 20  # limit of the pairs of targets and sources that are tested one by one

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...analyse.forms import csr_by_source
 from ...arguments import width
 from ...errors import GraphError
 from ...graph import AttentionGraph, PerHead
 from ...graph.graph import need_graph
+from ...plans.whole import csr_by_source
 from .constant import Graph, of_edges
 from .table import EdgeTable
 
