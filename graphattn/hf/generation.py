@@ -47,12 +47,15 @@ def _generate(self: Any, *args: Any, **options: Any) -> Any:
     patch.forget()  # a call that was interrupted
     length_before = patch.running.length
     virtual_before = patch.running.virtual
+    made_before = patch.running.makes_positions
     patch.running.virtual = _virtual_tokens(self)
+    patch.running.makes_positions = options.get("position_ids") is None
     try:
         return type(self).generate(self, *args, **options)
     finally:
         patch.running.length = length_before  # of the generate that called this one for drafts
         patch.running.virtual = virtual_before
+        patch.running.makes_positions = made_before
 
 
 def _virtual_tokens(model: Any) -> dict[str, int]:

@@ -44,12 +44,9 @@ class TokenInputs:
         """True if the model is called with positions."""
         return self.positions is not None or self.coordinates is not None
 
-    def without_constant_positions(self) -> "TokenInputs":
-        """The same without positions that are all equal, with which models turn positions off."""
-        positions = self.positions
-        if positions is None or bool((positions != positions[:1, :1]).any()):
-            return self
-        return replace(self, positions=None)
+    def without_positions(self) -> "TokenInputs":
+        """The same without positions, which a model or ``generate`` made."""
+        return replace(self, positions=None, coordinates=None)
 
     def has_same_positions(self, other: "TokenInputs") -> bool:
         """True if another call has the same positions."""

@@ -75,6 +75,7 @@ class _Running(local):
         self.tokens: list[tuple[nn.Module, TokenInputs]] = []  # of the models in a call, outermost first
         self.virtual: dict[str, int] = {}  # while generate of an adapter with virtual tokens runs
         self.length: int | None = None  # final number of tokens, while generate runs
+        self.makes_positions = False  # while generate runs without position_ids of its caller
         self.decoder: Frame | None = None
         self.ran: dict[Place, list[Graph]] = {}  # graphs of the layers in the last call
 
@@ -325,8 +326,8 @@ class Patch:
         named_inputs = dict(zip(names, args, strict=False)) | options
         has_pairs = (getattr(config, "type_vocab_size", None) or 0) > 1
         tokens = token_inputs(named_inputs, has_pairs=has_pairs)
-        if here.tokens and not here.tokens[0][1].has_positions:
-            tokens = tokens.without_constant_positions()
+        if here.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
+            tokens = tokens.without_positions()  # made by generate or by the model around
         here.tokens.append((part, tokens))
         if here.part is None or part is here.part or part is self.model:
             self._begin_call(part, {prefix + name: x for name, x in named_inputs.items()}, prefix)

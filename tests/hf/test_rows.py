@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 import torch
-from tiny_models import tiny_model
-from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
+from tiny_models import tiny_config, tiny_model
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, DynamicCache, StaticCache
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
@@ -228,6 +229,37 @@ def test_a_cache_that_contradicts_the_positions_is_refused(llama):
         logits(llama, tokens()[:, :8], position_ids=PACKED[:8].expand(2, -1), past_key_values=cache)
         with pytest.raises(OptionError, match=r"the cache contradicts position_ids.* holds 8 tokens.* is 1;"):
             llama(tokens()[:, 8:9], position_ids=torch.ones(2, 1).long(), past_key_values=cache)
+
+
+def test_positions_that_generate_makes_split_nothing(llama):
+    """Those of prompts padded on the right start again at the first new token."""
+    mask = torch.ones(2, N).long()
+    mask[0, 9:] = 0
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    with ga.patched(llama, PATTERN):
+        written = llama.generate(tokens(), attention_mask=mask, **options)
+        assert torch.equal(written, llama.generate(tokens(), attention_mask=mask, use_cache=False, **options))
+        assert torch.equal(written[1:], llama.generate(tokens()[1:], **options))
+        with pytest.raises(OptionError, match="contradicts position_ids"):
+            llama.generate(tokens(), position_ids=PACKED.expand(2, -1), **options)
+        row = logits(llama, tokens(), position_ids=PACKED.expand(2, -1))  # the caller's, after generate
+    masked = logits(llama, tokens(), position_ids=PACKED[None], attention_mask=OF_PATTERN.mask()[None, None])
+    assert torch.allclose(row, masked, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_positions_that_a_model_makes_split_nothing():
+    """PaliGemma counts positions from 1."""
+    text = CONFIG_MAPPING["gemma"]
+    model = tiny_model("paligemma", auto=AutoModelForImageTextToText, text_config=tiny_config(text), image_token_id=36)
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    with ga.patched(model, {"language_model": PATTERN}):
+        written = model.generate(tokens(), token_type_ids=torch.zeros(2, N).long(), **options)
+        whole = model(written).logits
+        cache = DynamicCache()
+        parts = [model(x, past_key_values=cache).logits for x in written.split([5, 1, 11], 1)]
+    assert torch.equal(whole[:, N - 1 : -1].argmax(-1), written[:, N:])
+    assert torch.allclose(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
 
 
 def test_pairs_of_sentences_are_one_sequence():
