@@ -79,10 +79,23 @@ class Frame:
         return self.kept[key]
 
 
-def all_tokens(T: int, S: int, *, crosses: bool) -> Frame:
-    """All tokens of all rows; the targets of self-attention are the last of the sources."""
-    first = 0 if crosses else max(S - T, 0)
-    piece = Piece(0, Span(range(T), first), Span(range(S), 0), S)
+def all_tokens(T: int, S: int, *, crosses: bool, held: int | None = None) -> Frame:
+    """All tokens of all rows; the targets of self-attention are the last of the sources.
+
+    Args:
+        T: Number of targets.
+        S: Number of sources.
+        crosses: True of cross-attention.
+        held: Number of tokens before the targets in a cache; the positions after them are unwritten.
+    """
+    first = 0
+    last = S
+    if held is not None and not crosses:
+        first = held
+        last = held + T
+    elif not crosses:
+        first = max(S - T, 0)
+    piece = Piece(0, Span(range(T), first), Span(range(last), 0), last)
     return Frame((piece,), True, T, S)
 
 

@@ -29,6 +29,8 @@ class Ticket:
     """The call of the request."""
     tokens: TokenInputs | None = None
     """Inputs that assign tokens to sequences, of the model that requests the mask."""
+    held: int | None = None
+    """Tokens in a cache with unwritten positions, which a mask of the caller covers."""
     frames: dict[bool, Frame] = field(default_factory=dict)
     masks: dict[str, Tensor | None] = field(default_factory=dict)
 
@@ -118,16 +120,38 @@ def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
     return view
 
 
-def marked(patch: "Patch", mask: Any) -> Any:
-    """A mask (B or 1, 1 or H, T, S) of the caller with a ticket, also in a dict; else the mask itself."""
+def marked(patch: "Patch", mask: Any, cache: Any, *, needed: bool) -> Any:
+    """A mask (B or 1, 1 or H, T, S) of the caller with a ticket, also in a dict; else the mask itself.
+
+    Args:
+        patch: The patch of the model.
+        mask: The mask, or any other.
+        cache: The cache of the call; ``None`` without one.
+        needed: True if the ticket is needed whatever the cache.
+    """
     if isinstance(mask, dict):
-        return {name: marked(patch, x) for name, x in mask.items()}
-    if not isinstance(mask, Tensor) or mask.dim() != 4 or ticket_of(patch, mask) is not None:
+        return {name: marked(patch, x, cache, needed=needed) for name, x in mask.items()}
+    if not isinstance(mask, Tensor) or mask.dim() != 4:
+        return mask
+    held = _held(mask, cache)
+    if not needed and held is None:
+        return mask
+    if ticket_of(patch, mask) is not None:
         return mask
     here = patch.running
     view = mask.view_as(mask)
-    _keep(patch, Ticket({}, view=view, call=here.call, tokens=here.tokens[-1][1]))
+    _keep(patch, Ticket({}, view=view, call=here.call, tokens=here.tokens[-1][1], held=held))
     return view
+
+
+def _held(mask: Tensor, cache: Any) -> int | None:
+    """Tokens in a cache of which the mask covers positions that are not written yet."""
+    if not hasattr(cache, "get_seq_length"):
+        return None
+    held = int(cache.get_seq_length())
+    if mask.shape[-1] <= held + mask.shape[-2]:
+        return None
+    return held
 
 
 def _keep(patch: "Patch", ticket: Ticket) -> None:

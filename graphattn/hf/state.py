@@ -167,8 +167,10 @@ class Patch:
     def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
         """The rows of a call; those of a decoder are kept for its cross-attention, which does not receive them."""
         crosses = slot.place.role == "cross"
-        if ticket is None or ticket.is_given:
+        if ticket is None:
             frame = all_tokens(T, S, crosses=crosses)
+        elif ticket.is_given:
+            frame = all_tokens(T, S, crosses=crosses, held=ticket.held)
         else:
             frame = ticket.frame(crosses=crosses)
         if slot.place.role == "decoder":
@@ -331,9 +333,11 @@ class Patch:
         here.tokens.append((part, tokens))
         if here.part is None or part is here.part or part is self.model:
             self._begin_call(part, {prefix + name: x for name, x in named_inputs.items()}, prefix)
-        if not self.splits_rows or tokens.is_trivial or "attention_mask" not in options:
+        if "attention_mask" not in options:
             return args, options
-        return args, options | {"attention_mask": marked(self, options["attention_mask"])}
+        needed = self.splits_rows and not tokens.is_trivial
+        mask = marked(self, options["attention_mask"], options.get("past_key_values"), needed=needed)
+        return args, options | {"attention_mask": mask}
 
     def _begin_call(self, part: nn.Module, given: dict[str, Any], prefix: str) -> None:
         """Keep the inputs of an outermost call."""

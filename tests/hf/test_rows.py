@@ -153,6 +153,23 @@ def test_a_mask_of_the_caller_and_documents(llama):
     with_checkpointing(llama, None)
 
 
+@pytest.mark.parametrize("graph", [PATTERN, sliding_window(16, 3), lambda n: sliding_window(n, 3)])
+@pytest.mark.parametrize("given", [{}, {"position_ids": torch.arange(N)[None]}])
+def test_a_mask_of_the_caller_over_a_static_cache(llama, graph, given):
+    """The mask covers the positions that are not written yet, which are no tokens."""
+    kept = torch.rand(2, 1, N, N, generator=torch.Generator().manual_seed(3)) < 0.8
+    kept = (kept | torch.eye(N).bool()).tril()
+    wanted = logits(llama, tokens(), attention_mask=kept & sliding_window(N, 3).mask())
+    cache = StaticCache(config=llama.config, max_cache_len=16)
+    found = []
+    with ga.patched(llama, graph):
+        for first, last in ((0, 7), (7, 8), (8, N)):
+            mask = torch.nn.functional.pad(kept[:, :, first:last], (0, 3))
+            part = {name: x[:, first:last] for name, x in given.items()}
+            found.append(logits(llama, tokens()[:, first:last], attention_mask=mask, past_key_values=cache, **part))
+    assert torch.allclose(torch.cat(found, 1), wanted, rtol=0, atol=1e-12)
+
+
 def test_batches_of_other_documents_are_kept_apart_until_the_backward(llama):
     other = torch.cat([torch.arange(length) for length in (3, 3, 7)])
     parts = [(PACKED, OF_PATTERN), (other, ga.disjoint_union([sliding_window(n, 3) for n in (3, 3, 7)]))]
