@@ -29,6 +29,8 @@ class TokenInputs:
         index: int (B or 1, T), the document of each token.
         lengths: Cumulative lengths of sequences, int (n + 1,), by the name of the input.
         types: int (B or 1, T), token types of sentence pairs.
+        made: True if the caller gave no positions. Those that a model or ``generate`` made may
+            start at any value, and skip or repeat behind padding.
     """
 
     positions: Tensor | None = None
@@ -37,6 +39,7 @@ class TokenInputs:
     index: Tensor | None = None
     lengths: dict[str, Tensor] = field(default_factory=dict)
     types: Tensor | None = None
+    made: bool = False
     _frames: dict[Any, Frame] = field(default_factory=dict)
 
     @property
@@ -44,9 +47,15 @@ class TokenInputs:
         """True if the model is called with positions."""
         return self.positions is not None or self.coordinates is not None
 
-    def without_positions(self) -> "TokenInputs":
-        """The same without positions, which a model or ``generate`` made."""
-        return replace(self, positions=None, coordinates=None)
+    def with_made_positions(self) -> "TokenInputs":
+        """The same where a model or ``generate`` made the positions.
+
+        Positions that are all equal, with which models turn positions off, are left out.
+        """
+        positions = self.positions
+        if positions is not None and bool((positions == positions[:1, :1]).all()):
+            positions = None
+        return replace(self, positions=positions, made=True)
 
     def has_same_positions(self, other: "TokenInputs") -> bool:
         """True if another call has the same positions."""
@@ -117,7 +126,7 @@ class TokenInputs:
             if coordinates is not None:
                 starts = _starts_of_coordinates(coordinates[piece.row], piece, virtual)
             elif positions is not None:
-                starts = _starts(positions[piece.row], piece, rows, virtual)
+                starts = self._starts(positions[piece.row], piece, rows, virtual)
             self._check_types(piece, starts, rows, batch)
             self._check_documents(piece, starts, rows)
             sequences += _cut(piece, starts, virtual)
@@ -125,6 +134,29 @@ class TokenInputs:
         if sequences == pieces:
             return rows
         return Frame(tuple(sequences), False, rows.targets, rows.sources, rows.request)
+
+    def _starts(self, positions: np.ndarray, piece: Piece, rows: Frame, virtual: int) -> list[int]:
+        """Indices of the targets at which a further sequence of a row starts."""
+        places = _places(piece)
+        numbers = positions[places]
+        if not len(numbers):
+            return []
+        first = int(numbers[0])
+        held = piece.targets.node
+        if self.made:
+            if held > virtual:
+                return []
+            return (np.flatnonzero(numbers[1:] == first) + 1).tolist()
+        if held > virtual:
+            place = int(rows.request.get("q_offset", held)) + int(places[0])
+            if first not in (held, place):  # positions may count padding
+                raise OptionError(
+                    f"the cache contradicts position_ids in row {piece.row}: it holds {held} "
+                    f"tokens, and the next position is {first}; pass the position after them, "
+                    f"{_ROW_GRAPH}"
+                )
+            first = 0
+        return _restarts(numbers, first, places)
 
     def _check_types(self, piece: Piece, starts: list[int], rows: Frame, batch: int) -> None:
         types = _of_targets(self.types, rows, batch)
@@ -240,27 +272,8 @@ def _is_plain(positions: np.ndarray, rows: Frame, virtual: int) -> bool:
     return counts and bool((np.diff(positions) == 1).all())
 
 
-def _starts(positions: np.ndarray, piece: Piece, rows: Frame, virtual: int) -> list[int]:
-    """Numbers of the targets at which a further sequence of a row starts."""
-    places = _places(piece)
-    numbers = positions[places]
-    if not len(numbers):
-        return []
-    first = numbers[0]
-    held = piece.targets.node
-    if held > virtual:
-        place = int(rows.request.get("q_offset", held)) + int(places[0])
-        if int(first) not in (held, place):  # positions may count padding
-            raise OptionError(
-                f"the cache contradicts position_ids in row {piece.row}: it holds {held} tokens, and "
-                f"the next position is {int(first)}; pass the position after them, {_ROW_GRAPH}"
-            )
-        first = 0
-    return _restarts(numbers, first, places)
-
-
 def _starts_of_coordinates(coordinates: np.ndarray, piece: Piece, virtual: int) -> list[int]:
-    """As :func:`_starts`, of the positions (3, T) of M-RoPE.
+    """Indices at which a further sequence starts by the positions (3, T) of M-RoPE.
 
     Text has three equal positions. With an image among the tokens, or in the cache, they need not
     be consecutive.

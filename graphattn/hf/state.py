@@ -329,7 +329,7 @@ class Patch:
         has_pairs = (getattr(config, "type_vocab_size", None) or 0) > 1
         tokens = token_inputs(named_inputs, has_pairs=has_pairs)
         if here.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
-            tokens = tokens.without_positions()  # made by generate or by the model around
+            tokens = tokens.with_made_positions()
         here.tokens.append((part, tokens))
         if here.part is None or part is here.part or part is self.model:
             self._begin_call(part, {prefix + name: x for name, x in named_inputs.items()}, prefix)

@@ -248,7 +248,7 @@ def test_a_cache_that_contradicts_the_positions_is_refused(llama):
             llama(tokens()[:, 8:9], position_ids=torch.ones(2, 1).long(), past_key_values=cache)
 
 
-def test_positions_that_generate_makes_split_nothing(llama):
+def test_positions_that_generate_makes_contradict_nothing(llama):
     """Those of prompts padded on the right start again at the first new token."""
     mask = torch.ones(2, N).long()
     mask[0, 9:] = 0
@@ -264,8 +264,22 @@ def test_positions_that_generate_makes_split_nothing(llama):
     assert torch.allclose(row, masked, rtol=0, atol=1e-12)
 
 
+def test_documents_are_told_apart_in_a_call_from_within_generate(llama):
+    rows = []
+
+    def score(ids, scores):
+        rows.append(logits(llama, tokens(), position_ids=PACKED[None]))
+        return scores
+
+    with ga.patched(llama, PATTERN):
+        wanted = logits(llama, tokens(), position_ids=PACKED[None])
+        llama.generate(tokens(), max_new_tokens=2, logits_processor=[score], eos_token_id=None, pad_token_id=0)
+    assert len(rows) == 2
+    assert all(torch.allclose(row, wanted, rtol=0, atol=1e-12) for row in rows)
+
+
 @torch.no_grad()
-def test_positions_that_a_model_makes_split_nothing():
+def test_positions_that_a_model_makes_contradict_nothing():
     """PaliGemma counts positions from 1."""
     text = CONFIG_MAPPING["gemma"]
     model = tiny_model("paligemma", auto=AutoModelForImageTextToText, text_config=tiny_config(text), image_token_id=36)
