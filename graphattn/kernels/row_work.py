@@ -1,11 +1,14 @@
 """Rows of edges as work for a GPU: short ones, long ones, and hubs cut into pieces; made once for a layout."""
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Hashable
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+
+Value = TypeVar("Value")
 
 SHORT = 4  # most edges of a short row: a block of edges that fits it wastes no loads
 PIECE = 128  # most edges of a whole row, and most pieces of a hub, which are longer beyond that
@@ -62,47 +65,60 @@ def _power(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-_made: dict[tuple[Any, ...], tuple[StorageWeakRef, Schedule]] = {}
-_wholes: dict[tuple[Any, ...], tuple[StorageWeakRef, Degrees]] = {}
+Memory = tuple[StorageWeakRef, ...]
+
+#: By the memory of a layout. A value has memory of its own: a view of its layout would keep its own key alive, and on a
+#: GPU the rows of every graph that there was. So that of one launch for all rows is its block.
+_made: dict[Hashable, tuple[Memory, Schedule | int]] = {}
+_wholes: dict[Hashable, tuple[Memory, Degrees]] = {}
 
 
 def part_of(degrees: Degrees, ptr: Tensor) -> None:
     """Let some rows be cut as in the whole layout that they are part of, so that their sums are the same bits."""
-    _live(_wholes)[_key(ptr)] = StorageWeakRef(ptr.untyped_storage()), degrees
+    _live(_wholes)[_key(ptr)] = _memory(ptr), degrees
 
 
-def _key(ptr: Tensor) -> tuple[Any, ...]:
-    return ptr.untyped_storage()._cdata, ptr.storage_offset(), ptr.numel()
+def _key(*tensors: Tensor) -> Hashable:
+    """Where tensors lie: a storage's address is not given out again while a weak reference to it is held."""
+    return tuple([(x.untyped_storage()._cdata, x.storage_offset(), x.numel()) for x in tensors])
 
 
-def _live(held: dict[Any, tuple[StorageWeakRef, Any]]) -> dict[Any, tuple[StorageWeakRef, Any]]:
-    """The dict without the entries whose memory is gone."""
-    for old in [key for key, (memory, _) in held.items() if memory.expired()]:
-        held.pop(old, None)
+def _memory(*tensors: Tensor) -> Memory:
+    return tuple([StorageWeakRef(x.untyped_storage()) for x in tensors])
+
+
+def _live(held: dict[Hashable, tuple[Memory, Value]]) -> dict[Hashable, tuple[Memory, Value]]:
+    """The dict without the entries of which some memory is gone."""
+    for key, (memory, _) in list(held.items()):
+        if any(storage.expired() for storage in memory):
+            held.pop(key, None)
     return held
 
 
 def schedule(ptr: Tensor, order: Tensor) -> Schedule:
-    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, cached as long as the memory of ``ptr``.
+    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, cached as long as the memory of both.
 
     Only the first call waits for the device, to learn the lengths of the rows.
     """
-    key = (*_key(ptr), order.data_ptr(), PIECE)
+    key = (_key(ptr, order), PIECE)
     if key not in _made:
-        held = StorageWeakRef(ptr.untyped_storage())
-        _live(_made)[key] = held, _schedule(ptr, order, _live(_wholes).get(_key(ptr), (held, None))[1])
-    return _made[key][1]
+        degrees = _live(_wholes).get(_key(ptr), (None, None))[1]
+        _live(_made)[key] = _memory(ptr, order), _cut(ptr, order, degrees)
+    cut = _made[key][1]
+    if isinstance(cut, Schedule):
+        return cut
+    return Schedule((Work(cut, order, ptr[:-1], ptr[1:]),), None)
 
 
-def _schedule(ptr: Tensor, order: Tensor, degrees: Degrees | None) -> Schedule:
+def _cut(ptr: Tensor, order: Tensor, degrees: Degrees | None) -> Schedule | int:
+    """A schedule in memory of its own, or the block of one launch for all rows."""
     degree = ptr.diff()
     if degree.numel() == 0:
         return Schedule((), None)
     rows, widest, few = degrees or Degrees.of(degree)
     piece = max(PIECE, 1 << math.isqrt(max(0, widest - 1)).bit_length())
-    if widest <= piece and not 0.25 < few / rows < 1:  # one launch for all
-        block = SHORT if few == rows else LONG
-        return Schedule((Work(block, order, ptr[:-1], ptr[1:]),), None)
+    if widest <= piece and not 0.25 < few / rows < 1:
+        return SHORT if few == rows else LONG
     short, hub = degree <= SHORT, degree > piece
     parts = ((SHORT, short), (LONG, ~short & ~hub))
     whole = (_of_rows(block, torch.nonzero(mask).flatten(), ptr, order) for block, mask in parts)

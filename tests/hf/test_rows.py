@@ -1,5 +1,6 @@
 """Rows of several sequences: a patched model beside the stock model with the same edges as a 4-D mask."""
 
+import gc
 import itertools
 
 import pytest
@@ -11,6 +12,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
 from graphattn.graphs import ancestors, causal, documents, sliding_window
+from graphattn.hf.masks import KEPT
 
 N = 13
 DECODERS = ["llama", "qwen2", "gpt2", "gemma3_text"]
@@ -332,3 +334,12 @@ def test_positions_of_three_axes(rows):
     with ga.patched(model, PATTERN):
         for given in CACHES:
             assert torch.allclose(states(position_ids=positions, **given), wanted, rtol=0, atol=1e-12)
+
+
+def test_a_patch_keeps_the_tickets_of_its_last_masks_alone(llama):
+    mask = torch.ones(2, 7).long().index_fill(1, torch.tensor([0]), 0)
+    with ga.patched(llama, sliding_window(..., 3)) as patch:
+        for _ in range(30):
+            logits(llama, tokens()[:, :7], attention_mask=mask)
+        gc.collect()
+        assert len(patch.places) == KEPT

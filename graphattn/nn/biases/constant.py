@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -11,12 +11,13 @@ from ...errors import ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...graph.advice import no_graph
 from ...graph.chosen import Chosen
-from ...graph.modes import constant_result
+from ...graph.modes import constant_result, without_modes
 from ...plans.cache import cached
 from ...plans.edge_tensors import EdgeTensors
 from ..positions import pair_of_positions
 
 Graph = AttentionGraph | PerHead | Chosen | EdgeTensors
+_ByGraph = WeakKeyDictionary[AttentionGraph, dict[Any, Tensor]]
 
 
 def need_graph(graph: Any) -> None:
@@ -33,8 +34,8 @@ def in_whole(graph: Any) -> Any:
 def of_edges(graph: Graph, make: Callable[..., Tensor], *arguments: Any, device: torch.device) -> Tensor:
     """``make(graph, *arguments)``, a tensor cached for this graph on this device; for :class:`PerHead`, its union.
 
-    Of a shard ``graph`` is its own edges, between the nodes of the whole graph. ``arguments`` are hashable; a graph
-    among them is not kept alive.
+    Of a shard ``graph`` is its own edges, between the nodes of the whole graph. ``arguments`` are hashable; the tensor
+    lives no longer than the graph among them, if there is one, which is not kept alive.
     """
     need_graph(graph)
     return _constant(graph, make, device, *arguments)[0]
@@ -43,8 +44,20 @@ def of_edges(graph: Graph, make: Callable[..., Tensor], *arguments: Any, device:
 @constant_result  # a constant of compiled code, guarded by the graph's identity
 def _constant(graph: Graph, make: Callable[..., Tensor], device: torch.device, *arguments: Any) -> tuple[Tensor]:
     edges: Any = graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
-    key = tuple(ref(argument) if isinstance(argument, AttentionGraph) else argument for argument in arguments)
-    return (cached(edges, (make, key, device), lambda: make(edges, *arguments).to(device)),)
+    others = [argument for argument in arguments if isinstance(argument, AttentionGraph)]
+    rest = tuple(argument for argument in arguments if not isinstance(argument, AttentionGraph))
+
+    def result() -> Tensor:
+        return make(edges, *arguments).to(device)
+
+    if not others:
+        return (cached(edges, (make, rest, device), result),)
+    (other,) = others
+    by_graph: _ByGraph = cached(edges, (make, "by graph"), WeakKeyDictionary)
+    tensors = by_graph.setdefault(other, {})
+    if (rest, device) not in tensors:
+        tensors[rest, device] = without_modes(result)
+    return (tensors[rest, device],)
 
 
 def targets(graph: Graph, device: torch.device) -> Tensor:
