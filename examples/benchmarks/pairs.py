@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from shapes import icosphere, near_points, points
+from shapes import near_points, points
 from torch import Tensor, nn
 
 from graphattn.backends.check import check
 from graphattn.backends.run import run
 from graphattn.bench.timing import BLOCK, quartiles, timed
 from graphattn.graph import AttentionGraph
-from graphattn.graphs import causal, full, knn, mesh_vertices, radius
+from graphattn.graphs import causal, full, icosphere_mesh, knn, mesh_vertices, radius
 from graphattn.nn import GraphAttention
 from graphattn.nn.normalizers import Sigmoid
 from graphattn.shapes import Shape, load, save
@@ -162,7 +162,8 @@ def _rings(level: int) -> tuple[Call, Call]:
     from torch_geometric.data import Data
     from torch_geometric.transforms import FaceToEdge
 
-    size, faces = icosphere(level)
+    pos, faces = icosphere_mesh(level)
+    size = len(pos)
     transform = FaceToEdge(remove_faces=False)
     return partial(mesh_vertices, faces, size), lambda: transform(Data(face=faces.T, num_nodes=size))
 

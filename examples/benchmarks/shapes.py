@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from graphattn import AttentionGraph, from_edge_index
-from graphattn.graphs import causal, full, global_tokens, knn, mesh_vertices, sliding_window, window_partition
+from graphattn.graphs import (
+    causal,
+    full,
+    global_tokens,
+    icosphere_mesh,
+    knn,
+    mesh_vertices,
+    sliding_window,
+    window_partition,
+)
 from graphattn.graphs.points.curve_keys import curve_key
 
 
@@ -36,28 +45,10 @@ def near_points(num_nodes: int, k: int, *, along_curve: bool = True) -> Attentio
     return knn(points(num_nodes, along_curve=along_curve), min(k, num_nodes - 1))
 
 
-def icosphere(level: int) -> tuple[int, Tensor]:
-    """Vertices, 10 * 4 ** level + 2, and faces (F, 3) of an icosahedron, each triangle cut in four ``level`` times."""
-    upper = [(0, 1 + i, 1 + (i + 1) % 5) for i in range(5)]
-    middle = [(1 + i, 6 + i, 1 + (i + 1) % 5) for i in range(5)]
-    middle += [(6 + i, 6 + (i + 1) % 5, 1 + (i + 1) % 5) for i in range(5)]
-    lower = [(11, 6 + (i + 1) % 5, 6 + i) for i in range(5)]
-    faces, count = np.array(upper + middle + lower), 12
-    for _ in range(level):
-        sides = np.sort(faces[:, [[0, 1], [1, 2], [2, 0]]], -1)  # (F, 3, 2)
-        _, which = np.unique(sides[..., 0] * count + sides[..., 1], return_inverse=True)
-        ab, bc, ca = which.reshape(-1, 3).T + count  # the new vertex on each side
-        a, b, c = faces.T
-        count += int(which.max()) + 1
-        parts = ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))
-        faces = np.stack([np.stack(part, -1) for part in parts], 1).reshape(-1, 3)  # children stay together
-    return count, torch.from_numpy(faces)
-
-
 def sphere_rings(num_nodes: int) -> AttentionGraph:
     """1-rings and self-loops on the icosphere of about that many vertices (42, 162, 642, ... 40,962, ...)."""
-    count, faces = icosphere(max(0, round(float(np.log(max(1, num_nodes - 2) / 10) / np.log(4)))))
-    return mesh_vertices(faces, count).with_self_loops()
+    level = max(0, round(float(np.log(max(1, num_nodes - 2) / 10) / np.log(4))))
+    return mesh_vertices(icosphere_mesh(level).faces).with_self_loops()
 
 
 def power_law(num_nodes: int, edges_per_node: int = 20, exponent: float = 0.75) -> AttentionGraph:

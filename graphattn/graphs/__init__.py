@@ -13,6 +13,7 @@ from .combine import block_sparse as block_sparse
 from .combine import composite as composite
 from .grid import *
 from .mesh import *
+from .mesh.icosphere import icosphere_mesh as icosphere_mesh
 from .mesh.rings import mesh_edge_ends as mesh_edge_ends
 from .mesh.rings import mesh_report as mesh_report
 from .network import *

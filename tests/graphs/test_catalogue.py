@@ -44,6 +44,7 @@ SMALL = small_calls()
 LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces"}
 LISTED |= {"lsh_buckets"}
 LISTED |= {"tree", "expander", "random_regular", "small_world", "mesh_edges", "geodesic_ball", "hypergraph"}
+LISTED |= {"icosphere"}
 
 
 def kinds(annotation):
@@ -103,6 +104,6 @@ def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
     helpers = {"curve_order", "farthest_points", "grid_sample", "inverse_distance_bias", "mesh_report", "voxel_ids"}
     helpers |= {"block_sparse", "composite", "degree_matched_random", "mesh_edge_ends"}
-    helpers |= {"line_graph", "hierarchy", "serialized_hierarchy"}
+    helpers |= {"line_graph", "hierarchy", "serialized_hierarchy", "icosphere_mesh"}
     classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "Relations"}
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)

@@ -49,6 +49,16 @@ def ball():
     return far <= 0.7
 
 
+def on_the_sphere(refinements):
+    """Pairs of the first 10 * 4 ** i + 2 points whose distance is that of an edge: every other pair is further."""
+    pos = graphs.icosphere_mesh(2).pos
+    mask = torch.zeros(162, 162, dtype=torch.bool)
+    for i in refinements:
+        distance = torch.cdist(pos[: 10 * 4**i + 2], pos[: 10 * 4**i + 2])
+        mask[: len(distance), : len(distance)] |= (distance > 0.1) & (distance < 1.4 / 2**i)
+    return mask
+
+
 def with_hub(mask):
     grown = torch.ones(mask.shape[0] + 1, mask.shape[1] + 1, dtype=torch.bool)
     grown[1:, 1:] = mask
@@ -64,6 +74,8 @@ RULES = {
     "face adjacency by vertices": lambda: across(sphere_faces, share=set, loops=True),
     "MeshCNN": edges_of_faces,
     "geodesic ball": ball,
+    "icosphere": lambda: on_the_sphere([2]),
+    "multi-mesh": lambda: on_the_sphere([0, 1, 2]),
     "mesh and virtual node": lambda: with_hub(ring()),
     "mesh and expander": lambda: ring() | graphs.expander(48, 2).mask(),
 }

@@ -26,6 +26,8 @@ NAMED: tuple[Named, ...] = (
         "the vertices within a distance along the surface",
         "geodesic_ball(sphere, sphere_faces, 0.7)",
     ),
+    _named("icosphere", "the neighbours on a refined icosahedron", "icosphere(2, multimesh=False)"),
+    _named("multi-mesh", "the neighbours on an icosahedron and on each of its refinements", "icosphere(2)", "Lam 2023"),
     _named(
         "mesh and virtual node",
         "mesh edges, and a hub that reads all and is read by all",
