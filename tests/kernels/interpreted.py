@@ -27,6 +27,24 @@ from graphattn.plans.grouped import by_source, by_target
 torch.set_num_threads(1)
 SMALL = ga.from_edge_index([[0, 2, 0, 3, 5, 6, 4, 1, 0, 2, 3, 4], [1, 1, 1, 0, 1, 1, 4, 1, 2, 2, 4, 2]], num_sources=7,
                            num_targets=5, duplicates="keep")  # fmt: skip
+
+
+def as_index():
+    """Let the interpreter of Triton 3.6 count in loops with numpy 2.5, which makes no number of an array (1,).
+
+    Triton 3.7 does so itself.
+    """
+    from triton.runtime import interpreter
+
+    before = interpreter._patch_lang_tensor
+
+    def patched_tensor(tensor, scope):
+        before(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patched_tensor
+
+
 ON_CPU = {"forward": edges_op._forward, "backward": edges_op._gradients}
 NAMES = ("output", "lse", "weights", "features", "query", "key", "value", "bias", "attr", "attr_query")
 
@@ -261,6 +279,7 @@ def in_pieces(run):
 
 
 if __name__ == "__main__":
+    as_index()
     chosen = sys.argv[1:] or list(CASES)
     start = time.process_time()
     told = {}
