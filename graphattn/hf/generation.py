@@ -91,6 +91,7 @@ def _prepared_cache(
     given = inputs.get("past_key_values")
     result = type(self)._prepare_cache_for_generation(self, config, inputs, mode, batch_size, max_cache_length)
     cache: Any = inputs.get("past_key_values")
+    cache = getattr(cache, "self_attention_cache", cache)  # of an encoder-decoder
     if given is None and hasattr(cache, "layers"):
         for i, layer in enumerate(cache.layers):
             if type(layer) is caches.DynamicSlidingWindowLayer:

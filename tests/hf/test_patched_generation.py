@@ -132,3 +132,16 @@ def test_a_static_cache_by_hand():
     first = model(tokens[:, :5], past_key_values=cache).logits
     rest = model(tokens[:, 5:], past_key_values=cache).logits
     assert torch.allclose(torch.cat((first, rest), 1), model(tokens).logits, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_a_decoder_reads_beyond_the_window_of_its_model(cache):
+    """T5Gemma keeps caches of its window, 5 tokens, in layers of a decoder beside an encoder."""
+    model = tiny_model("t5gemma", auto=AutoModelForSeq2SeqLM)
+    given = prompts()
+    options = {**WRITE, "cache_implementation": cache}
+    with ga.patched(model, {"decoder": ga.graphs.causal(...)}):
+        written = model.generate(given, **options)
+        logits = model(input_ids=given, decoder_input_ids=written, use_cache=False).logits
+    assert torch.equal(logits[:, :-1].argmax(-1), written[:, 1:])
