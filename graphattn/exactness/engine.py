@@ -78,7 +78,10 @@ def verify(
             score and normalisation (below). Or any function
             ``f(query, key, value) -> output`` with query (T, H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output
             (T, H, D_v): does it implement the graph?
-        graph: The graph that a layer or a function is to be verified on; a :class:`PerHead` for a layer, too.
+        graph: The graph that a layer or a function is to be verified on; a :class:`PerHead` for a layer, too. Or a
+            graph chosen by content: a layer's by what the twin's projections of these inputs, normed, turned, and
+            brought into the product that the score is, choose in each dtype; a target whose choice a rounding would
+            change is not compared.
         dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same dtype.
         backends: Names of the backends to measure; by default all that half the free memory allows.
         at_most: Targets in the sample where there are too many to compare all; None for all, whatever it takes.
@@ -219,18 +222,18 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
 def _on_chosen(
     subject: Any, graph: Chosen, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
 ) -> Subject:
-    """Attention, or a function, on the edges that the queries and keys choose."""
-    if isinstance(subject, nn.Module):
-        raise GraphError("a layer is verified on edges that no content chooses; verify(graph) is attention on those")
-    union = graph.union()
+    """Attention, a function or a layer, on the edges that the queries and keys choose."""
     if graph.num_targets * graph.num_sources > EXHAUSTIVE:
         raise GraphError(
             f"a choice is verified whole, up to {EXHAUSTIVE:,} pairs, got {graph!r}; verify the same of a smaller size"
         )
-    if subject is graph:
-        judged: Any = _subject(union, None, seed, options, dtypes)
+    if isinstance(subject, GraphAttention):
+        _check_options(subject, options)
+        judged: Any = LayerSubject(subject, graph, seed=seed)
+    elif subject is graph:
+        judged = _subject(graph.union(), None, seed, options, dtypes)
     else:
-        judged = _subject(subject, union, seed, options, dtypes)
+        judged = _subject(subject, graph.union(), seed, options, dtypes)
     judged.chosen = graph
     judged.notes = (*judged.notes, "edges are chosen in every call: none was removed, shuffled or renamed")
     return judged

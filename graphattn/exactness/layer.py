@@ -13,17 +13,22 @@ from ..backends.request import Request
 from ..backends.rows import of_rows
 from ..errors import BackendError, GraphError
 from ..graph import AttentionGraph, PerHead
+from ..graph.chosen import Chosen
 from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of
 from ..nn.normalizers import SinkSoftmax, by_sum, none
 from ..nn.scores import Score
+from .bounds import size
 from .layer_twin import LayerTwin
-from .operator import MOST_EDGES
+from .operator import MOST_EDGES, chosen_edges
 from .pieces import EXHAUSTIVE, Piece
-from .subject import Case, Leaf, Problem, Result, seeded
+from .subject import Case, Leaf, Problem, Result, detached, seeded
 
 RUNNING_SUMS = "running_sums"  # the way of linear attention, which "auto" takes and no backend is
 SPREAD = 8.0  # standard deviation of positions
+NUDGES = 8  # of the queries and keys that choose edges
+
+Layout = AttentionGraph | PerHead | Chosen
 
 
 def _takes(layer: GraphAttention, argument: str) -> bool:
@@ -38,7 +43,8 @@ def _is_product(layer: GraphAttention) -> bool:
 
 
 class LayerSubject:
-    """A :class:`graphattn.nn.GraphAttention` on a graph, or on graphs of heads, without dropout.
+    """A :class:`graphattn.nn.GraphAttention` on a graph, on graphs of heads, or on edges that its queries and
+    keys choose, without dropout.
 
     Self-attention where the graph is square and the layer's inputs have one width; else targets and context apart.
     Nodes of a layer with a rotary have random positions, real numbers.
@@ -49,14 +55,16 @@ class LayerSubject:
     owns_graph = True
     own_code: str | None = "the layer"
 
-    def __init__(self, layer: GraphAttention, graph: AttentionGraph | PerHead, *, seed: int = 0) -> None:
+    def __init__(self, layer: GraphAttention, graph: Layout, *, seed: int = 0) -> None:
         self.layer, self.seed = deepcopy(layer).eval().requires_grad_(False), seed
         self.device = layer.q_proj.weight.device
         if not graph.is_rule and graph.device != self.device:
             raise GraphError(f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)")
         graph = graph.to(self.device)
-        self.per_head, self.relists = (graph if isinstance(graph, PerHead) else None), isinstance(graph, AttentionGraph)
-        self.graph = graph.union() if isinstance(graph, PerHead) else graph
+        self.given, self.relists = graph, isinstance(graph, AttentionGraph)
+        self.per_head = graph if isinstance(graph, PerHead) else None
+        self.chosen = graph if isinstance(graph, Chosen) else None
+        self.graph = graph if isinstance(graph, AttentionGraph) else graph.union().to(self.device)
         with torch.random.fork_rng(devices=[]):
             twin = LayerTwin(self.layer)
         self.name, self.floats_per_pair = repr(layer), twin.floats_per_pair
@@ -80,11 +88,12 @@ class LayerSubject:
             notes.append("on graphs of heads; edges were not removed, shuffled or renamed")
         self.notes = tuple(notes)
         self._modules: dict[tuple[str, torch.dtype], Any] = {}
+        self._choices: dict[torch.dtype, Tensor] = {}
 
     def _sums(self) -> bool:
         """True if linear attention by running sums is a way to run it."""
         layer = self.layer
-        plain = self.product and layer.softcap is None and layer.edge_dim is None and self.per_head is None
+        plain = self.product and layer.softcap is None and layer.edge_dim is None and self.relists
         return plain and layer.normalize in (by_sum, none) and chunks_of(self.graph) is not None
 
     def _inputs(self, layer: GraphAttention) -> dict[str, tuple[str, int]]:
@@ -149,6 +158,35 @@ class LayerSubject:
         targets, sources = (leaves[name] for name in names)
         return (targets.squeeze(-1), sources.squeeze(-1)) if targets.shape[-1] == 1 else (targets, sources)
 
+    def undecided(self, dtype: torch.dtype) -> Tensor | None:
+        """True for targets whose choice of edges a rounding may change, bool (..., T); None if there is none."""
+        if self.chosen is None:
+            return None
+        query, key = (x.double() for x in self._chooses_by(dtype))
+        right = self._choice(self.chosen, dtype)
+        changed = torch.zeros((), dtype=torch.bool, device=self.device)
+        for turn in range(NUDGES):
+            by = [_moved(f"{name} {turn}", x, dtype) for name, x in (("query", query), ("key", key))]
+            changed = changed | (chosen_edges(self.chosen, *by) != right).any(-1)
+        if not changed.any():
+            return None
+        into = changed.new_zeros(*changed.shape[:-1], self.graph.num_targets, dtype=torch.int64)
+        return into.index_add(-1, self.graph.target, changed.long()) > 0
+
+    def _chooses_by(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The twin's queries and keys in a dtype."""
+        leaves = detached(self.leaves(self.cases[0], dtype))
+        context, twin = self._context(leaves), self._with_parameters("twin", leaves)
+        context = leaves["x"] if context is None else context
+        by: tuple[Tensor, Tensor] = twin.chooses_by(leaves["x"], context, self._positions(leaves))
+        return by
+
+    def _choice(self, graph: Chosen, dtype: torch.dtype) -> Tensor:
+        """True for the edges of the union that the twin's queries and keys choose in a dtype, bool (..., E, H)."""
+        if dtype not in self._choices:
+            self._choices[dtype] = chosen_edges(graph, *self._chooses_by(dtype))
+        return self._choices[dtype]
+
     def _with_parameters(self, kind: str, leaves: dict[str, Tensor]) -> Any:
         """A private copy of the layer, or its twin, whose parameters are the leaves."""
         dtype = leaves["x"].dtype
@@ -166,7 +204,7 @@ class LayerSubject:
         if backend == RUNNING_SUMS and case.bias:
             raise BackendError("running sums cannot run this call:", ["score_bias: a bias is a number of each edge"])
         layer.backend = "auto" if backend == RUNNING_SUMS else backend
-        on = graph if graph is not None else self.per_head if self.per_head is not None else self.graph
+        on = self.given if graph is None else graph
         inputs: dict[str, Any] = {name: leaves[name] for name in ("edge_attr", "score_bias") if name in leaves}
         context, positions = self._context(leaves), self._positions(leaves)
         if context is not None:
@@ -176,6 +214,7 @@ class LayerSubject:
         return Result(layer(leaves["x"], on, **inputs))
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
+        bias = self._bias(leaves, piece)  # first, as a choice gives the twin other parameters
         context = self._context(leaves)
         if isinstance(context, tuple):
             context = tuple(x.index_select(-2, piece.columns) for x in context)
@@ -190,7 +229,7 @@ class LayerSubject:
             leaves["x"].index_select(-2, piece.targets),
             context,
             piece.spread(leaves["edge_attr"]) if "edge_attr" in leaves else None,
-            self._bias(leaves, piece),
+            bias,
             positions,
         )
 
@@ -204,4 +243,20 @@ class LayerSubject:
             )
             given = leaves["x"].new_zeros(has.shape) if given is None else given
             given = given.masked_fill(~has, -torch.inf)
+        if self.chosen is not None:
+            blank = leaves["x"].new_zeros(()) if given is None else given
+            given = blank.where(self._choice(self.chosen, _dtype_of(leaves["x"])), -torch.inf)
         return None if given is None else piece.spread(given).movedim(-1, -3)
+
+
+def _moved(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers (float64), each moved by about a rounding of the largest in a dtype."""
+    return x + torch.finfo(dtype).eps * size(x) * seeded(name, tuple(x.shape), 5).to(x)
+
+
+def _dtype_of(x: Tensor) -> torch.dtype:
+    """The narrowest dtype that holds the numbers: that of the layer under test, also where the twin is wider."""
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        if torch.equal(x.to(dtype).to(x), x):
+            return dtype
+    return x.dtype

@@ -52,6 +52,7 @@ class LayerTwin(DenseGraphAttention):
             layer.cap_bias,
             layer.edge_to,
         )
+        self.has_edge_features = layer.edge_dim is not None
 
     @property
     def borrowed(self) -> list[str]:
@@ -112,10 +113,7 @@ class LayerTwin(DenseGraphAttention):
             edge, read = None if self.edge_to == "key" else edge, None if self.edge_to == "value" else edge_attr
         else:
             read = None
-        query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)
-        if self.rotary is not None:
-            of_targets, of_sources = (None, None) if positions is None else positions
-            query, key = self._turned(query, of_targets), self._turned(key, of_sources)
+        query, key = self._normed_and_turned(query, key, positions)
         return Problem(
             query,
             key,
@@ -134,6 +132,17 @@ class LayerTwin(DenseGraphAttention):
             finish=lambda heads: self.finish(heads, x),
         )
 
+    def chooses_by(
+        self, x: Tensor, context: Tensor | tuple[Tensor, Tensor], positions: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        """The queries and keys by which edges are chosen, as in the dot product where the score is one."""
+        key_input = context[0] if isinstance(context, tuple) else context
+        query, key = (part.unflatten(-1, (-1, self.head_dim)) for part in (self.q_proj(x), self.k_proj(key_input)))
+        query, key = self._normed_and_turned(query, key, positions)
+        reads_edges = self.has_edge_features and self.edge_to != "value"
+        dot = self.score.as_dot(query, key) if isinstance(self.score, Score) and not reads_edges else None
+        return (query, key) if dot is None else dot
+
     def _smooth(self, without_bias: bool) -> bool:
         """True if it is known to have no kink, and no sum near 0 that it divides by."""
         if self.score is not None and not (self._knows_score and self.score.smooth):
@@ -142,6 +151,15 @@ class LayerTwin(DenseGraphAttention):
         if self.normalize is normalizers.by_sum:
             return self.score is not None and self.score.positive and without_bias and self.softcap is None
         return self._is_softmax or (entry is not None and entry.smooth)
+
+    def _normed_and_turned(
+        self, query: Tensor, key: Tensor, positions: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)
+        if self.rotary is None:
+            return query, key
+        of_targets, of_sources = (None, None) if positions is None else positions
+        return self._turned(query, of_targets), self._turned(key, of_sources)
 
     def _normed(self, x: Tensor, norm: Any) -> Tensor:
         return x if norm is None else x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt() * norm.weight

@@ -80,6 +80,9 @@ class _Operands:
         """The factor of the product in a case."""
         return self.scale if case.scale is None else case.scale
 
+    def undecided(self, dtype: torch.dtype) -> None:
+        return None
+
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
         return Problem(
             leaves["query"].index_select(-3, piece.targets),
@@ -96,7 +99,7 @@ class _Operands:
         bias = leaves.get("score_bias")
         if self.chosen is not None:
             query, key = (_as_given(leaves[name].detach()) for name in ("query", "key"))
-            is_chosen = _chosen_edges(self.chosen, query, key)
+            is_chosen = chosen_edges(self.chosen, query, key)
             bias = query.new_zeros((), dtype=leaves["query"].dtype) if bias is None else bias
             bias = bias.where(is_chosen, -torch.inf)
         return None if bias is None else piece.spread(bias).movedim(-1, -3)
@@ -108,15 +111,15 @@ def _as_given(x: Tensor) -> Tensor:
     return narrow if torch.equal(narrow.double(), x.double()) else x
 
 
-def _chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
+def chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
     """True for the edges of ``graph.union()`` that are in ``graph.edges(query, key)``, bool (..., E, H)."""
     *lead, T, H, _ = query.shape
-    rows = [x.reshape(math.prod(lead), *x.shape[-3:]) for x in (query, key)]
-    mask = graph.edges(*rows).mask().unflatten(1, (-1, graph.num_sources))  # all heads of all examples side by side
-    own = torch.arange(math.prod(lead) * H)
-    union = graph.union()
-    each = mask.unflatten(0, (-1, T))[own, :, own][:, union.target, union.source]  # (heads of all examples, E)
-    return each.reshape(*lead, H, -1).transpose(-1, -2)
+    S, union, copies = graph.num_sources, graph.union(), math.prod(lead) * H
+    source, target = graph.edges(*(x.reshape(-1, *x.shape[-3:]) for x in (query, key))).edge_index.cpu()
+    is_chosen = torch.zeros(copies, graph.num_targets * S, dtype=torch.bool)
+    is_chosen[target // max(1, T), target % max(1, T) * S + source % max(1, S)] = True
+    of_edges = is_chosen[:, union.target.cpu() * S + union.source.cpu()]  # (heads of all examples, E)
+    return of_edges.reshape(*lead, H, union.num_edges).transpose(-1, -2).to(query.device)
 
 
 class GraphSubject(_Operands):

@@ -4,7 +4,8 @@ Softmax of products is smooth. A normalisation that picks the largest score jump
 score with a ReLU have kinks, and scores of both signs may sum to nearly 0. Near such places two right answers in
 floating point may differ by any amount, so a target there proves nothing and is left out. None of these places is
 known here: the float64 twin runs at five steps along a line through its queries, keys and scores. A smooth answer
-has a fourth difference of (step)^4; a jump or a kink between the steps has one that is far larger.
+has a fourth difference of (step)^4; a jump or a kink between the steps has one that is far larger. A layer on edges
+that its queries and keys choose says itself which targets' edges a rounding would change.
 """
 
 from collections.abc import Iterable
@@ -44,18 +45,20 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
     """The stability of the targets of some pieces, the others counted stable; ``None`` if all is smooth."""
     leaves = detached(subject.leaves(case, dtype), torch.float64)
     T, stable, growth = subject.graph.num_targets, None, 1.0
+    undecided = subject.undecided(dtype)
     reading = any_stable = False
     half = dtype in (torch.float16, torch.bfloat16)
     step, bend = (HALF_STEP * torch.finfo(dtype).eps, HALF_BEND) if half else (STEP[dtype], BEND)
     with torch.no_grad():
         for piece in pieces:
             problem = subject.problem(leaves, case, piece)
-            if problem.smooth:
+            if problem.smooth and undecided is None:
                 return None
             right = problem.attend(piece)
             if stable is None:
                 stable = torch.ones(*right.output.shape[:-3], T, dtype=torch.bool, device=piece.targets.device)
-            for line in range(LINES):
+                stable = stable if undecided is None else stable & ~undecided
+            for line in range(0 if problem.smooth else LINES):
                 here, grown = _along(problem, piece, line, step, bend, right.output, size(right.lse))
                 stable[..., piece.targets] &= here
                 growth = max(growth, grown)

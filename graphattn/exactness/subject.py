@@ -147,6 +147,10 @@ class Subject(Protocol):
         """Seeded inputs and parameters by name; the same numbers for every call, rounded to the dtype."""
         ...
 
+    def undecided(self, dtype: torch.dtype) -> Tensor | None:
+        """True for targets whose edges a rounding of what chooses them may change, bool (..., T); ``None`` if none."""
+        ...
+
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
         """All targets, by the code under test; ``graph`` in place of the subject's own."""
         ...
