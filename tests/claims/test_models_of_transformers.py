@@ -12,7 +12,7 @@ from text_models import in_float64
 import graphattn as ga
 from graphattn.graphs import causal, cross, full, sliding_window
 
-tf = pytest.importorskip("transformers", minversion="5.0")
+tf = pytest.importorskip("transformers", minversion="5.15")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 WIDTHS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from text_models import in_float64, shaken
 
-transformers = pytest.importorskip("transformers", minversion="5.0")
+transformers = pytest.importorskip("transformers", minversion="5.15")
 decoders = pytest.importorskip("transformers.models.perceiver.modeling_perceiver")
 
 V, T = 13, 3  # tokens of the vocabulary; frames

@@ -345,7 +345,7 @@ def test_refusals(options, error, message):
         generate(model(), **{"tokens": prompt(), "max_new_tokens": NEW, **options})
 
 
-transformers = pytest.importorskip("transformers", minversion="5.0")
+transformers = pytest.importorskip("transformers", minversion="5.15")
 
 
 def theirs(kind):

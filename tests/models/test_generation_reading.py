@@ -111,7 +111,7 @@ def test_positions_of_a_decoder_that_turns_go_on():
         same(torch.cat(parts, 1), whole)
 
 
-transformers = pytest.importorskip("transformers", minversion="5.0")
+transformers = pytest.importorskip("transformers", minversion="5.15")
 
 
 def test_greedy_and_beams_of_transformers():
