@@ -62,9 +62,16 @@ class LayerSubject:
             raise GraphError(f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)")
         graph = graph.to(self.device)
         self.given, self.relists = graph, isinstance(graph, AttentionGraph)
-        self.per_head = graph if isinstance(graph, PerHead) else None
-        self.chosen = graph if isinstance(graph, Chosen) else None
-        self.graph = graph if isinstance(graph, AttentionGraph) else graph.union().to(self.device)
+        self.per_head: PerHead | None = None
+        self.chosen: Chosen | None = None
+        if isinstance(graph, AttentionGraph):
+            self.graph = graph
+        else:
+            self.graph = graph.union().to(self.device)
+        if isinstance(graph, PerHead):
+            self.per_head = graph
+        elif isinstance(graph, Chosen):
+            self.chosen = graph
         with torch.random.fork_rng(devices=[]):
             twin = LayerTwin(self.layer)
         self.name, self.floats_per_pair = repr(layer), twin.floats_per_pair
@@ -159,15 +166,16 @@ class LayerSubject:
         return (targets.squeeze(-1), sources.squeeze(-1)) if targets.shape[-1] == 1 else (targets, sources)
 
     def undecided(self, dtype: torch.dtype) -> Tensor | None:
-        """True for targets whose choice of edges a rounding may change, bool (..., T); None if there is none."""
+        """True for targets whose edges a rounding may change, bool (..., T); None if there is none."""
         if self.chosen is None:
             return None
         query, key = (x.double() for x in self._chooses_by(dtype))
         right = self._choice(self.chosen, dtype)
         changed = torch.zeros((), dtype=torch.bool, device=self.device)
         for turn in range(NUDGES):
-            by = [_moved(f"{name} {turn}", x, dtype) for name, x in (("query", query), ("key", key))]
-            changed = changed | (chosen_edges(self.chosen, *by) != right).any(-1)
+            query_by = _moved(f"query {turn}", query, dtype)
+            key_by = _moved(f"key {turn}", key, dtype)
+            changed = changed | (chosen_edges(self.chosen, query_by, key_by) != right).any(-1)
         if not changed.any():
             return None
         into = changed.new_zeros(*changed.shape[:-1], self.graph.num_targets, dtype=torch.int64)
@@ -176,13 +184,15 @@ class LayerSubject:
     def _chooses_by(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The twin's queries and keys in a dtype."""
         leaves = detached(self.leaves(self.cases[0], dtype))
-        context, twin = self._context(leaves), self._with_parameters("twin", leaves)
-        context = leaves["x"] if context is None else context
+        twin = self._with_parameters("twin", leaves)
+        context = self._context(leaves)
+        if context is None:
+            context = leaves["x"]
         by: tuple[Tensor, Tensor] = twin.chooses_by(leaves["x"], context, self._positions(leaves))
         return by
 
     def _choice(self, graph: Chosen, dtype: torch.dtype) -> Tensor:
-        """True for the edges of the union that the twin's queries and keys choose in a dtype, bool (..., E, H)."""
+        """True for the union's edges that the twin's queries and keys choose, bool (..., E, H)."""
         if dtype not in self._choices:
             self._choices[dtype] = chosen_edges(graph, *self._chooses_by(dtype))
         return self._choices[dtype]
@@ -244,8 +254,9 @@ class LayerSubject:
             given = leaves["x"].new_zeros(has.shape) if given is None else given
             given = given.masked_fill(~has, -torch.inf)
         if self.chosen is not None:
-            blank = leaves["x"].new_zeros(()) if given is None else given
-            given = blank.where(self._choice(self.chosen, _dtype_of(leaves["x"])), -torch.inf)
+            if given is None:
+                given = leaves["x"].new_zeros(())
+            given = given.where(self._choice(self.chosen, _dtype_of(leaves["x"])), -torch.inf)
         return None if given is None else piece.spread(given).movedim(-1, -3)
 
 
@@ -255,7 +266,7 @@ def _moved(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _dtype_of(x: Tensor) -> torch.dtype:
-    """The narrowest dtype that holds the numbers: that of the layer under test, also where the twin is wider."""
+    """The narrowest dtype that holds the numbers: the layer's, also where the twin is wider."""
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         if torch.equal(x.to(dtype).to(x), x):
             return dtype

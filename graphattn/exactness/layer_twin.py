@@ -52,7 +52,7 @@ class LayerTwin(DenseGraphAttention):
             layer.cap_bias,
             layer.edge_to,
         )
-        self.has_edge_features = layer.edge_dim is not None
+        self.score_reads_edges = layer.edge_dim is not None and layer.edge_to != "value"
 
     @property
     def borrowed(self) -> list[str]:
@@ -133,15 +133,20 @@ class LayerTwin(DenseGraphAttention):
         )
 
     def chooses_by(
-        self, x: Tensor, context: Tensor | tuple[Tensor, Tensor], positions: tuple[Tensor, Tensor] | None
+        self,
+        x: Tensor,
+        context: Tensor | tuple[Tensor, Tensor],
+        positions: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, Tensor]:
         """The queries and keys by which edges are chosen, as in the dot product where the score is one."""
-        key_input = context[0] if isinstance(context, tuple) else context
-        query, key = (part.unflatten(-1, (-1, self.head_dim)) for part in (self.q_proj(x), self.k_proj(key_input)))
+        if isinstance(context, tuple):
+            context = context[0]
+        query = self.q_proj(x).unflatten(-1, (-1, self.head_dim))
+        key = self.k_proj(context).unflatten(-1, (-1, self.head_dim))
         query, key = self._normed_and_turned(query, key, positions)
-        reads_edges = self.has_edge_features and self.edge_to != "value"
-        dot = self.score.as_dot(query, key) if isinstance(self.score, Score) and not reads_edges else None
-        return (query, key) if dot is None else dot
+        if isinstance(self.score, Score) and not self.score_reads_edges:
+            return self.score.as_dot(query, key) or (query, key)
+        return query, key
 
     def _smooth(self, without_bias: bool) -> bool:
         """True if it is known to have no kink, and no sum near 0 that it divides by."""
@@ -153,13 +158,14 @@ class LayerTwin(DenseGraphAttention):
         return self._is_softmax or (entry is not None and entry.smooth)
 
     def _normed_and_turned(
-        self, query: Tensor, key: Tensor, positions: tuple[Tensor, Tensor] | None
+        self, query: Tensor, key: Tensor, positions: tuple[Tensor | None, Tensor | None] | None
     ) -> tuple[Tensor, Tensor]:
         query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)
         if self.rotary is None:
             return query, key
-        of_targets, of_sources = (None, None) if positions is None else positions
-        return self._turned(query, of_targets), self._turned(key, of_sources)
+        if positions is None:
+            positions = (None, None)
+        return self._turned(query, positions[0]), self._turned(key, positions[1])
 
     def _normed(self, x: Tensor, norm: Any) -> Tensor:
         return x if norm is None else x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt() * norm.weight

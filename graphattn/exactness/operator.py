@@ -114,9 +114,11 @@ def _as_given(x: Tensor) -> Tensor:
 def chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
     """True for the edges of ``graph.union()`` that are in ``graph.edges(query, key)``, bool (..., E, H)."""
     *lead, T, H, _ = query.shape
-    S, union, copies = graph.num_sources, graph.union(), math.prod(lead) * H
-    source, target = graph.edges(*(x.reshape(-1, *x.shape[-3:]) for x in (query, key))).edge_index.cpu()
-    is_chosen = torch.zeros(copies, graph.num_targets * S, dtype=torch.bool)
+    S = graph.num_sources
+    union = graph.union()
+    one_batch = [x.reshape(math.prod(lead), *x.shape[-3:]) for x in (query, key)]
+    source, target = graph.edges(*one_batch).edge_index.cpu()
+    is_chosen = torch.zeros(math.prod(lead) * H, T * S, dtype=torch.bool)
     is_chosen[target // max(1, T), target % max(1, T) * S + source % max(1, S)] = True
     of_edges = is_chosen[:, union.target.cpu() * S + union.source.cpu()]  # (heads of all examples, E)
     return of_edges.reshape(*lead, H, union.num_edges).transpose(-1, -2).to(query.device)

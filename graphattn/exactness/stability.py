@@ -57,8 +57,9 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
             right = problem.attend(piece)
             if stable is None:
                 stable = torch.ones(*right.output.shape[:-3], T, dtype=torch.bool, device=piece.targets.device)
-                stable = stable if undecided is None else stable & ~undecided
-            for line in range(0 if problem.smooth else LINES):
+                if undecided is not None:
+                    stable &= ~undecided
+            for line in range(LINES * (not problem.smooth)):
                 here, grown = _along(problem, piece, line, step, bend, right.output, size(right.lse))
                 stable[..., piece.targets] &= here
                 growth = max(growth, grown)

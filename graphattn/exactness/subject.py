@@ -148,7 +148,7 @@ class Subject(Protocol):
         ...
 
     def undecided(self, dtype: torch.dtype) -> Tensor | None:
-        """True for targets whose edges a rounding of what chooses them may change, bool (..., T); ``None`` if none."""
+        """True for targets whose edges a rounding may change, bool (..., T); ``None`` if none."""
         ...
 
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
