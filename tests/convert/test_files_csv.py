@@ -27,11 +27,11 @@ def test_numbers_and_other_texts_are_as_they_are():
     assert comma_separated([row]) == '-1.5,-1.5,+3,-inf,a=b,,,"x, y",7\n'
 
 
-def test_classes_that_are_formulas_are_texts_in_the_table_of_a_training(tmp_path):
+def test_classes_that_are_formulas_are_no_cells_of_their_own_in_the_table_of_a_training(tmp_path):
     history = [{"epoch": 1, "loss": 0.5, "val_iou": dict.fromkeys(HOSTILE, 0.25)}]
     _write_log(tmp_path, history)
     head, row = csv.reader((tmp_path / "metrics.csv").open(newline=""))
-    assert head == ["epoch", "loss", *(f"'{name}" for name in HOSTILE)]
+    assert head == ["epoch", "loss", *(f"IoU of {name}" for name in HOSTILE)]
     assert row == ["1", "0.5"] + ["0.25"] * len(HOSTILE)
 
 

@@ -35,6 +35,9 @@ class Shapes:
     def __len__(self):
         return len(self.shapes)
 
+    def labels(self):
+        return [data.y for data in self.shapes]
+
     def batches(self, points, workers, **options):
         return PointBatches(self.shapes, points, sizes=[len(data.x) for data in self.shapes], **options)
 

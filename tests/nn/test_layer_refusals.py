@@ -253,7 +253,7 @@ def test_a_probability_is_in_its_interval():
 
 def test_a_list_of_graphs_is_for_heads_or_for_layers():
     graph = ga.graphs.causal(5)
-    with pytest.raises(GraphError, match=r"got a list; heads .* PerHead\(graphs\), models"):
+    with pytest.raises(GraphError, match=r"got a list; pass one .* PerHead\(graphs\), models"):
         ga.nn.GraphAttention(8, 2)(torch.randn(5, 8), [graph, graph])
 
 
