@@ -54,8 +54,8 @@ fuzz: env            ## hostile input at random, SECONDS for each script of test
 	failed=0; for script in tests/fuzz/fuzz_*.py; do echo "== $$script"; \
 		$(RUN)python $$script --seconds $(SECONDS) --seed $(SEED) || failed=1; done; exit $$failed
 
-gpu:                 ## on a machine with a GPU, its own python as it is: exact? how fast? one file, under 10 minutes
+gpu:                 ## on a machine with a GPU, its own python as it is: GPU="--part correctness | again | figures | tune"
 	$(PYTHON) tests/gpu/first_run.py --out gpu.json $(GPU)
 
 clean:
-	rm -rf $(VENV) site demo_page gallery.html gpu.json
+	rm -rf $(VENV) site demo_page gallery.html gpu.json gpu.stderr

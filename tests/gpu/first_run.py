@@ -1,18 +1,24 @@
 """``make gpu``: from the working tree alone, on the python that is there, whatever it lacks beside torch and PyG.
 
-The shapes that matter are timed beside their peers, everything that runs on CUDA is compared with its dense twin, and
-one JSON file says how it went. Nothing is
-installed, nothing is fetched. ``--device cpu`` is the same on a machine without a GPU, so that nothing but the device
-is untried. A child process measures; one that dies, hangs, or loses its CUDA context is told, and the next goes on
-after it. What did not fit into the budget is listed.
+Parts, each with its own budget, to be run in this order:
+
+    make gpu GPU="--part correctness"    # every backend, layer and model against dense twins or the CPU
+    make gpu GPU="--part again"          # what failed, one by one; compute-sanitizer; torch.compile; tests
+    make gpu GPU="--part figures"        # times of ours for all shapes, then of the closest peers
+    make gpu GPU="--part tune"           # constants of the kernels, and the counters of ncu
+
+All of it is in gpu.json, whose parts are kept from call to call; at most 40 lines are printed, what failed last.
+Nothing is installed, nothing is fetched. ``--device cpu`` rehearses a part on a machine without a GPU. Everything is
+imported once, by ``fork_server.py``, which forks a child for each group of cases: one that dies, hangs, or loses its
+CUDA context is told, and the next goes on after its case. What did not fit into the budget is listed.
 """
 
 import argparse
 import json
-import math
 import os
 import platform
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,204 +31,506 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = [str(ROOT / folder) for folder in (".", "tests", "tests/gpu", "examples/benchmarks")]
+SERVER = ROOT / "tests" / "gpu" / "fork_server.py"
 PACKAGES = ("torch", "triton", "torch-geometric", "numpy", "scipy", "networkx", "numba", "pytest", "hypothesis")
-BUDGET = 540.0  # seconds in all
-SHARES = {
-    "figures": 0.4,
-    "cases": 0.8,
-    "tests": 1.0,
-}  # of the budget, by whose end each part must be done
-CASE_SECONDS = 90.0  # for one case, which may compile
-START_SECONDS = 120.0  # for a process to say its first word
+BUDGETS = {"correctness": 270.0, "again": 150.0, "figures": 240.0, "tune": 120.0}  # seconds of each part
+START_SECONDS = 180.0  # for the imports
+CASE_SECONDS = 45.0  # for one case, twice
+FIGURE_SECONDS = 40.0  # for a graph, and for a row of figures
+COMPILE_SECONDS = 25.0  # for a peer to be compiled
+MOST_LINES = 40
+WIDE = 260  # columns of a printed line
+COMPILES = "torch.compile"  # the group of cases that compile, for ``again`` alone
+TESTED = ("tests/attention", "tests/graph", "tests/graphs", "tests/convert", "tests/bench")
+#: What compute-sanitizer runs, and on which cases.
+SANITIZED = {
+    "memcheck": ("edges, float32, longformer", "edges, bfloat16, repeated_edges", "hub in pieces, float32",
+                 "features, float32, hub", "additive, float32, isolated_targets", "dropped as on the CPU"),
+    "racecheck": ("hub in pieces, float32", "additive, float32, hub"),
+}  # fmt: skip
+COUNTERS = (
+    "dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,l1tex__t_sector_hit_rate.pct,"
+    "sm__warps_active.avg.pct_of_peak_sustained_active,gpu__time_duration.sum"
+)
 
 
 def main() -> int:
     """0 if all that ran was right, or if there is no GPU."""
-    parser = argparse.ArgumentParser(description="The first run on a GPU: exact, then timed; one JSON file.")
+    parser = argparse.ArgumentParser(description="A run on a GPU in parts: exact, then timed; one JSON file.")
+    parser.add_argument("--part", choices=tuple(BUDGETS), default="correctness")
     parser.add_argument("--device", default="cuda", help="cuda, or cpu for a rehearsal")
-    parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="of the part, from the first import")
+    parser.add_argument("--case-seconds", type=float, default=CASE_SECONDS, metavar="SECONDS")
     parser.add_argument("--out", default="gpu.json", metavar="FILE")
-    parser.add_argument(
-        "--only", default="", metavar="WORDS", help="cases whose names have this alone, no tests, no figures"
-    )
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th case alone")
-    parser.add_argument("--child", choices=("about", "cases", "figures"), help=argparse.SUPPRESS)
-    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        sys.path[:0] = PATHS
-        return {"about": _about, "cases": _cases, "figures": _figures}[asked.child](asked)
-    return Run(asked).go()
+    parser.add_argument("--cases", default="", metavar="NAMES", help="for again, separated by ';'; else what failed")
+    parser.add_argument("--only", default="", metavar="WORDS", help="cases, figures or variants with this in the name")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th of them alone")
+    return Run(parser.parse_args()).go()
 
 
 class Run:
-    """The parent: it imports nothing that may fail, and writes the file after every step."""
+    """The parent: it imports nothing that may fail, and writes the file after every answer."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked, self.start = asked, time.monotonic()
+        self.asked = asked
+        self.start = time.monotonic()
+        self.until = self.start + (asked.budget or BUDGETS[asked.part])
         self.out = Path(asked.out)
+        self.file: dict[str, Any] = {"schema": 2, "parts": {}}
+        if self.out.exists():
+            before = json.loads(self.out.read_text(encoding="utf-8"))
+            if before.get("schema") == 2:
+                self.file = before
         self.found: dict[str, Any] = {
-            "schema": 1,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "commit": _git("rev-parse", "HEAD"),
-            "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+            "command": " ".join(sys.argv),
+            "commit": _said("git", "-C", str(ROOT), "rev-parse", "HEAD"),
+            "changed": bool(_said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")),
             "device": asked.device,
             "python": platform.python_version(),
             "versions": {name: _version(name) for name in PACKAGES},
             "driver": _said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),
-            "budget_s": asked.budget,
             "complete": False,
         }
+        self.lines: list[str] = []
+        self.failures: list[str] = []
+        self.server = Server(self.out.with_suffix(".stderr"))
 
     def go(self) -> int:
-        """All parts in turn."""
-        about = self._ask("about")
-        if about is None:
-            return self._end(1, "torch, PyG or graphattn cannot be imported: see above")
+        """The part; its lines are printed at the end."""
+        try:
+            return self._part()
+        finally:
+            self.server.stop()
+
+    def _part(self) -> int:
+        names = self.server.started(min(START_SECONDS, self.left()))
+        if names is None:
+            self._add_part()
+            self.failures.append(f"torch, PyG or graphattn cannot be imported: {self.server.last_words()}")
+            return self._end(1)
+        about = self._first({"do": "about"}, 30.0)
         if "missing" in about:
             print(f"no CUDA device here ({about['missing']}); nothing was run. A rehearsal: --device cpu")
             return 0
-        self.found |= about
-        if not self.asked.only:
-            self._compare()
-        self._measure()
-        if not self.asked.only:
-            self._tests()
+        self._add_part()
+        self.found |= {"imported_s": names["ready"], "first_job_s": self.seconds(), **about.get("about", {})}
+        self.lines.append(
+            f"{self.asked.part} on {self.found.get('gpu', '?')}: torch {names['torch']}, imported in {names['ready']} s"
+        )
+        getattr(self, f"_{self.asked.part}")(names)
         self.found["complete"] = True
-        results = [result for case in self.found["cases"] for result in case["results"]]
-        wrong = [case["name"] for case in self.found["cases"] if any(r["ok"] is False for r in case["results"])]
-        right = sum(result["ok"] is True for result in results)
-        self.found |= {"right": right, "wrong": wrong, "seconds": round(time.monotonic() - self.start, 1)}
-        failed = bool(wrong) or self.found.get("tests", {}).get("status", 0) not in (0, 5)
-        told = f"{right} results right, {len(wrong)} cases wrong, {len(self.found['left_out'])} cases left out"
-        return self._end(int(failed), told)
+        return self._end(int(bool(self.failures)))
 
-    def _end(self, status: int, told: str) -> int:
+    # --- parts
+
+    def _correctness(self, names: dict[str, Any]) -> None:
+        self._ceilings()
+        chosen = self._chosen([case["name"] for case in names["cases"] if case["group"] != COMPILES])
+        groups: dict[str, list[str]] = {}
+        for case in names["cases"]:
+            if case["name"] in chosen:
+                groups.setdefault(case["group"], []).append(case["name"])
+        self.found |= {"cases": [], "left_out": list(chosen)}
+        for group, members in groups.items():
+            self._run_cases(members, group)
+        for case in [case for case in self.found["cases"] if not _right(case)]:
+            if self.left() > 2 and "silent_s" not in case:  # which kernel it was: each is waited for
+                job = {"do": "cases", "names": [case["name"]], "env": {"CUDA_LAUNCH_BLOCKING": "1"}}
+                case["blocking"] = self._first(job, self.asked.case_seconds)
+        self._tell_cases()
+
+    def _again(self, names: dict[str, Any]) -> None:
+        known = {case["name"]: case["group"] for case in names["cases"]}
+        failed = [name.strip() for name in self.asked.cases.split(";") if name.strip()]
+        if not failed:
+            before = self.file["parts"].get("correctness", {}).get("cases", [])
+            failed = [case["name"] for case in before if not _right(case)]
+        for name in [name for name in failed if name not in known]:
+            self.failures.append(f"{name}: there is no such case")
+        chosen = [name for name in failed if name in known]
+        self.found |= {"cases": [], "left_out": list(chosen)}
+        for name in chosen:
+            self._run_cases([name], "again", {"CUDA_LAUNCH_BLOCKING": "1"})
+        self._sanitize()
+        compiled = self._chosen([name for name, group in known.items() if group == COMPILES])
+        self.found["left_out"] += compiled
+        self._run_cases(compiled, COMPILES)
+        self._tests()
+        self._tell_cases()
+
+    def _figures(self, names: dict[str, Any]) -> None:
+        self._ceilings()
+        copy = self.found.get("ceilings", {}).get("copy_gb_per_s", 0.0)
+        chosen = self._chosen(names["figures"])
+        jobs = [(name, "ours") for name in chosen]
+        jobs += [(name, "peer") for name in chosen if names["peers"].get(name)]
+        self.found |= {"figures": [], "peers": {}, "left_out": []}
+        for name, who in jobs:
+            if self.left() < 2:
+                self.found["left_out"].append(f"{name}, {who}")
+                continue
+            job = {"do": "figure", "name": name, "who": who, "copy_gb_per_s": copy}
+            last = self._figure(job, who)
+            if last is not None and who == "peer":
+                self.found["peers"][name] = last
+            elif last is not None:
+                self.failures.append(f"{name}: {last}")
+        for name in chosen:
+            rows = [_times(row) for row in self.found["figures"] if row["name"] == name]
+            if name in self.found["peers"]:
+                rows.append(f"peer: {self.found['peers'][name]}")
+            if rows:
+                self.lines.append(f"{name}: {'; '.join(rows)}")
+        self._tell_left_out()
+
+    def _figure(self, job: dict[str, Any], who: str) -> str | None:
+        """What went wrong with the rows of one shape."""
+        limit = Limit(FIGURE_SECONDS, self.until)
+        stage = "its graph was made"
+        last = None
+        for answer in self.server.answers(self._of_device(job), limit):
+            if "made" in answer:
+                stage = "it was compiled"
+                if who == "peer":
+                    limit.seconds = COMPILE_SECONDS
+            if "compiled" in answer:
+                stage = "it was timed"
+                limit.seconds = FIGURE_SECONDS
+            if "row" in answer:
+                self.found["figures"].append(answer["row"])
+                stage = "the next was compiled"
+                last = answer["row"].get("raised", last)
+                self._write()
+            last = answer.get("raised", last)
+        ended = self.server.ended
+        if ended != 0 and last is None:
+            last = f"{self.server.how()} before {stage}"
+        return last
+
+    def _tune(self, names: dict[str, Any]) -> None:
+        self.found |= {"rows": [], "left_out": []}
+        for shape in names["tuned"]:
+            for variant in self._chosen(names["variants"]):
+                if self.left() < 2:
+                    self.found["left_out"].append(f"{shape}, {variant}")
+                    continue
+                answer = self._first({"do": "tune", "shape": shape, "variant": variant}, FIGURE_SECONDS)
+                row = answer.get("row", {"shape": shape, "variant": variant, **answer})
+                self.found["rows"].append(row)
+                self._write()
+                if "row" not in answer:
+                    self.failures.append(f"{shape}, {variant}: {answer.get('raised', '?')}")
+                elif "training_ms" in row:
+                    self.lines.append(f"{shape}, {variant}: {row['forward_ms']:.3g}, {row['training_ms']:.3g} ms")
+        job = {"do": "tune", "shape": names["tuned"][0], "variant": "as it is"}
+        words = ["ncu", "--clock-control", "none", "--target-processes", "all", "--metrics", COUNTERS,
+                 "--kernel-name", "regex:forward|backward|edge_sums", "--launch-count", "6"]  # fmt: skip
+        self.found["counters"] = self._around(words, job)
+        self._tell_left_out()
+
+    # --- what parts share
+
+    def _ceilings(self) -> None:
+        answer = self._first({"do": "ceilings"}, FIGURE_SECONDS)
+        self.found |= {"first_answer_s": self.seconds(), **answer}
+        if "ceilings" in answer:
+            told = ", ".join(f"{name} {value:.4g}" for name, value in answer["ceilings"].items())
+            self.lines.append(f"ceilings: {told}")
+        else:
+            self.failures.append(f"ceilings: {answer}")
         self._write()
-        print(f"{told}; {time.monotonic() - self.start:.0f} s; written to {self.out}")
+
+    def _run_cases(self, names: list[str], group: str, env: dict[str, str] | None = None) -> None:
+        """Cases of a group, in one child as long as it lives."""
+        start, first = time.monotonic(), 0
+        seconds = self.asked.case_seconds
+        if group == COMPILES:
+            seconds *= 2
+        while first < len(names) and self.left() > 1:
+            job = {"do": "cases", "names": names[first:], "env": env or {}}
+            last = ""
+            for answer in self.server.answers(self._of_device(job), Limit(seconds, self.until)):
+                last = answer.get("raised", last)
+                if "case" in answer:
+                    self._add_case(answer["case"] | {"group": group})
+                    first += 1
+            lost_after_its_answer = self.server.ended == 3 and "context is lost" in last
+            if first < len(names) and self.left() > 1 and not lost_after_its_answer:  # this case is why it ended
+                how = f"{last} {self.server.how()}".strip()
+                case = {"name": names[first], "group": group, "results": [{"ok": False, "raised": how}]}
+                if self.server.silent_s is not None:
+                    case["silent_s"] = self.server.silent_s
+                self._add_case(case)
+                first += 1
+        ran = [case for case in self.found["cases"] if case["name"] in names]
+        wrong = sum(not _right(case) for case in ran)
+        if names:
+            told = f"{group}: {len(ran) - wrong} right, {wrong} wrong, {len(names) - len(ran)} left out"
+            self.lines.append(f"{told}, {time.monotonic() - start:.1f} s")
+
+    def _add_case(self, case: dict[str, Any]) -> None:
+        self.found["cases"].append(case)
+        if case["name"] in self.found["left_out"]:
+            self.found["left_out"].remove(case["name"])
+        self._write()
+
+    def _tell_cases(self) -> None:
+        differ = sorted({f"{name}" for case in self.found["cases"] for name in case.get("differ", [])})
+        if differ:
+            self.lines.append(f"bits differ between two runs of: {', '.join(differ)}")
+        self._tell_left_out()
+        for case in self.found["cases"]:
+            if not _right(case):
+                self.failures.append(f"{case['name']}: {_why(case)}")
+
+    def _tell_left_out(self) -> None:
+        left_out = self.found["left_out"]
+        if left_out:
+            self.lines.append(f"left out, no time: {len(left_out)}, from {left_out[0]} on")
+
+    def _sanitize(self) -> None:
+        """Tiny cases under compute-sanitizer, without torch's cache of memory, which would hide what lies beside."""
+        self.found["sanitizer"] = {}
+        for tool, names in SANITIZED.items():
+            words = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
+            job = {"do": "cases", "names": list(names), "env": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
+            result = self._around(words, job)
+            self.found["sanitizer"][tool] = result
+            self._write()
+            told = result.get("left_out", f"status {result.get('status')}")
+            self.lines.append(f"compute-sanitizer {tool}: {told}")
+            if result.get("status", 0) != 0:
+                summary = [line for line in result["said"].splitlines() if line.startswith("=========")]
+                self.failures.append(f"compute-sanitizer {tool}: {' '.join(summary[:3] + summary[-1:])}")
+
+    def _around(self, words: list[str], job: dict[str, Any]) -> dict[str, Any]:
+        """What a tool says around a job in a process of its own."""
+        if shutil.which(words[0]) is None:
+            return {"left_out": f"{words[0]} is not installed"}
+        if self.left() < 5:
+            return {"left_out": "no time"}
+        words = [*words, sys.executable, str(SERVER), "--direct", json.dumps(self._of_device(job))]
+        return _limited(words, self.left())
+
+    def _tests(self) -> None:
+        """The tests that are marked for a GPU, where pytest is there."""
+        if find_spec("pytest") is None:
+            self.found["tests"] = {"left_out": "pytest is not installed"}
+        elif self.asked.only:
+            self.found["tests"] = {"left_out": "--only names other things"}
+        elif self.left() < 5:
+            self.found["tests"] = {"left_out": "no time"}
+        else:
+            words = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *TESTED]
+            self.found["tests"] = _limited(words, self.left())
+        tests = self.found["tests"]
+        last = tests.get("said", "").strip().splitlines()[-1:]
+        self.lines.append(f"tests marked gpu: {tests.get('left_out', ' '.join(last))}")
+        if tests.get("status", 0) not in (0, 5):
+            self.failures += [line for line in tests["said"].splitlines() if line.startswith(("FAILED", "ERROR"))]
+            self.failures.append(f"tests marked gpu: status {tests['status']}")
+
+    def _chosen(self, names: list[str]) -> list[str]:
+        return [name for name in names if self.asked.only in name][:: self.asked.every]
+
+    def _of_device(self, job: dict[str, Any]) -> dict[str, Any]:
+        return {**job, "device": self.asked.device}
+
+    def _first(self, job: dict[str, Any], limit: float) -> dict[str, Any]:
+        """All that a child says, as one answer; how it ended if it said nothing."""
+        found: dict[str, Any] = {}
+        for answer in self.server.answers(self._of_device(job), Limit(limit, self.until)):
+            found |= answer
+        if not found:
+            found = {"raised": self.server.how()}
+        return found
+
+    def left(self) -> float:
+        """Seconds until the end of the part."""
+        return self.until - time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return round(time.monotonic() - self.start, 1)
+
+    def _add_part(self) -> None:
+        self.file["parts"][self.asked.part] = self.found
+
+    def _end(self, status: int) -> int:
+        self.found |= {"seconds": self.seconds(), "failures": self.failures}
+        self._write()
+        verdict = f"{len(self.failures)} failures; {self.seconds():.0f} s; all of it is in {self.out}"
+        room = MOST_LINES - 1 - min(len(self.failures), MOST_LINES // 2)
+        lines = self.lines
+        if len(lines) > room:
+            lines = [*lines[: room - 1], f"... and {len(lines) - room + 1} more lines in the file"]
+        failures = self.failures
+        room = MOST_LINES - 1 - len(lines)
+        if len(failures) > room:
+            failures = [f"{len(failures) - room + 1} more failures are in the file:", *failures[: room - 1]]
+        for line in [*lines, verdict, *failures]:
+            print(" ".join(line.split())[:WIDE])
         return status
 
     def _write(self) -> None:
         partial = self.out.with_suffix(".partial")
-        partial.write_text(json.dumps(self.found, indent=1, default=str) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(self.file, indent=1, default=str) + "\n", encoding="utf-8")
         partial.replace(self.out)
 
-    def _left(self, part: str) -> float:
-        """Seconds until the end of a part."""
-        return self.start + SHARES[part] * self.asked.budget - time.monotonic()
 
-    def _child(self, what: str, *options: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-u", __file__, "--child", what, "--device", self.asked.device, "--out", str(self.out)]
-        words += ["--only", self.asked.only, "--every", str(self.asked.every), *options]
-        return subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True)
+class Limit:
+    """Seconds for the next answer of a child, never beyond the end of the part."""
 
-    def _ask(self, what: str, *options: str) -> dict[str, Any] | None:
-        """The one answer of a child."""
-        child = self._child(what, *options)
-        try:
-            return next(_lines(child, START_SECONDS, 0.0, math.inf), None)
-        finally:
-            _stop(child)
+    def __init__(self, seconds: float, until: float) -> None:
+        self.seconds = seconds
+        self.until = until
 
-    def _compare(self) -> None:
-        """Our times beside the peers', shape after shape."""
-        self.found["figures"] = []
-        child = self._child("figures")
-        for answer in _lines(child, START_SECONDS, math.inf, self.start + SHARES["figures"] * self.asked.budget):
-            self.found["figures"].append(answer)
-            times = (f"{row['who']} {row.get('training_ms', math.nan):.3g} ms" for row in answer["rows"])
-            print(f"{answer['name']}, forward and backward: {', '.join(times)}", flush=True)
-            self._write()
-        _stop(child)
+    def left(self) -> float:
+        """Seconds from now."""
+        return min(self.seconds, self.until - time.monotonic())
 
-    def _measure(self) -> None:
-        """Case after case; a child that is lost is replaced by one that starts behind its case."""
-        self.found |= {"cases": [], "left_out": []}
-        names, first = self.found.pop("case_names"), 0
-        until = self.start + SHARES["cases"] * self.asked.budget
-        while first < len(names) and time.monotonic() < until:
-            child = self._child("cases", "--first", str(first))
-            for answer in _lines(child, START_SECONDS + CASE_SECONDS, CASE_SECONDS, until):
-                first += 1
-                self._add(answer)
-            late = time.monotonic() >= until
-            _stop(child)
-            if first < len(names) and not late and child.returncode != LOST_CONTEXT:  # this case is why it ended
-                how = f"no answer: the process ended with {child.returncode}, or was ended after {CASE_SECONDS:.0f} s"
-                self._add({"name": names[first], "results": [{"ok": False, "raised": how}]})
-                first += 1
-        self.found["left_out"] = names[first:]
 
-    def _add(self, case: dict[str, Any]) -> None:
-        self.found["cases"].append(case)
-        verdict = {True: "ok", False: "WRONG", None: "-"}
-        each = (f"{result.get('backend', '')} {verdict[result['ok']]}".strip() for result in case["results"])
-        print(f"{case['name']}: {', '.join(each)}", flush=True)
-        self._write()
+class Server:
+    """The process that imports once, and the answers of the children that it forks."""
 
-    def _tests(self) -> None:
-        """The tests that are marked for a GPU, where pytest is there."""
-        words = [
-            "-m",
-            "pytest",
-            "-m",
-            "gpu",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "tests/attention",
-            "tests/graph",
-            "tests/graphs",
-            "tests/convert",
-            "tests/bench",
-        ]
-        if find_spec("pytest") is None or self._left("tests") < 5:
-            self.found["tests"] = {"left_out": "no time" if find_spec("pytest") else "pytest is not installed"}
+    def __init__(self, errors: Path) -> None:
+        self.errors = errors
+        self.process: subprocess.Popen[bytes] | None = None
+        self.ended: int | None = None
+        """How the last child ended: its exit status, a signal below 0; None if the server was lost with it."""
+        self.silent_s: float | None = None
+        """After how many seconds without an answer the last child was killed."""
+        self._kept = b""
+        self._lines: list[dict[str, Any]] = []
+
+    def started(self, limit: float) -> dict[str, Any] | None:
+        """The names of all that it can do, once everything is imported; None if it ends, or takes too long."""
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", str(SERVER)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, start_new_session=True,
+            )  # fmt: skip
+        self._kept = b""
+        self._lines = []
+        answer = self._next(limit)
+        if answer is None:
+            self.stop()
+        return answer
+
+    def answers(self, job: dict[str, Any], limit: Limit) -> Iterator[dict[str, Any]]:
+        """What the child of a job says; it is killed if it says nothing for as long as the limit."""
+        self.ended = None
+        self.silent_s = None
+        if self.process is None and self.started(limit.until - time.monotonic()) is None:
             return
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(job).encode() + b"\n")
+        self.process.stdin.flush()
+        pid = 0
+        while True:
+            seconds = limit.left()
+            answer = self._next(seconds)
+            if answer is None and pid:
+                self.silent_s = round(seconds, 1)
+                os.killpg(pid, signal.SIGKILL)
+                pid = 0
+                answer = self._next(10.0)
+                while answer is not None and "ended" not in answer:
+                    answer = self._next(10.0)
+            if answer is None:  # the server itself is gone or stuck
+                self.stop()
+                return
+            if "ended" in answer:
+                self.ended = answer["ended"]
+                return
+            if "pid" in answer:
+                pid = answer["pid"]
+                continue
+            yield answer
+
+    def _next(self, limit: float) -> dict[str, Any] | None:
+        """The next answer; None at the end, or if none came in so many seconds."""
+        until = time.monotonic() + limit
+        while not self._lines:
+            if self.process is None or self.process.stdout is None:
+                return None
+            seconds = until - time.monotonic()
+            if seconds <= 0 or not select.select([self.process.stdout], [], [], min(seconds, 1e6))[0]:
+                return None
+            piece = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not piece:
+                return None
+            *lines, self._kept = (self._kept + piece).split(b"\n")
+            self._lines += [json.loads(line) for line in lines if line.startswith(b"{")]
+        return self._lines.pop(0)
+
+    def how(self) -> str:
+        """How the last child ended."""
+        if self.silent_s is not None:
+            return f"hangs: killed after {self.silent_s} s without an answer"
+        if self.ended is None:
+            return "lost: the process that forks is gone"
+        if self.ended < 0:
+            return f"killed by signal {-self.ended}"
+        return f"ended with status {self.ended}"
+
+    def stop(self) -> None:
+        """End it, and what it started."""
+        if self.process is None:
+            return
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         try:
-            done = subprocess.run(
-                [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=self._left("tests")
-            )
-            self.found["tests"] = {"status": done.returncode, "said": done.stdout[-3000:] + done.stderr[-1000:]}
+            self.process.wait(5)
         except subprocess.TimeoutExpired:
-            self.found["tests"] = {"left_out": "no time: it was not done in its share"}
-        self._write()
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.process = None
+
+    def last_words(self) -> str:
+        """The end of what it wrote to its errors."""
+        text = self.errors.read_text(encoding="utf-8", errors="replace") if self.errors.exists() else ""
+        return " ".join(text.split())[-200:] or f"nothing was said in {START_SECONDS:.0f} s"
 
 
-LOST_CONTEXT = 3  # a child ends with this after a CUDA error, which spoils all that would follow
+def _right(case: dict[str, Any]) -> bool:
+    return not any(result["ok"] is False for result in case["results"])
 
 
-def _lines(child: subprocess.Popen[bytes], first: float, later: float, until: float) -> Iterator[dict[str, Any]]:
-    """What a child says, a JSON document a line, until it ends or is silent for too long, or its time is over."""
-    assert child.stdout is not None
-    kept, limit = b"", first
-    while True:
-        seconds = min(limit, until - time.monotonic())
-        if seconds <= 0 or not select.select([child.stdout], [], [], min(seconds, 1e6))[0]:
-            return
-        piece = os.read(child.stdout.fileno(), 1 << 16)
-        if not piece:
-            return
-        *lines, kept = (kept + piece).split(b"\n")
-        for line in lines:
-            if line.startswith(b"{"):
-                limit = later
-                yield json.loads(line)
+def _why(case: dict[str, Any]) -> str:
+    """Why a case failed, in a line."""
+    result = next(result for result in case["results"] if result["ok"] is False)
+    reasons = result.get("raised") or "; ".join(result.get("wrong", [])) or ", ".join(result.get("refused", []))
+    if not reasons:
+        reasons = ", ".join(f"{name} {value}" for name, value in result.items() if name != "ok")
+    return f"{result.get('backend', '')} {reasons}".strip()
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """Let it end by itself, which it does if all is well; else end it and what it started."""
+def _times(row: dict[str, Any]) -> str:
+    """Of both passes; of forward, of the replay, and how many times the least."""
+    if "training_ms" not in row:
+        return f"{row['who']} raised"
+    told = f"{row['who']} {row['training_ms']:.3g} ms"
+    for name, word in (("forward_ms", "forward"), ("replay_ms", "replayed"), ("multiple_of_floor", "x the floor")):
+        if name in row:
+            told += f", {word} {row[name]:.3g}"
+    return told
+
+
+def _limited(words: list[str], seconds: float) -> dict[str, Any]:
+    """The status of a program and what it said, or that it took too long; it is ended with what it started."""
+    process = subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
     try:
-        child.wait(5)
+        said, _ = process.communicate(timeout=max(1.0, seconds))
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-
-
-def _git(*words: str) -> str:
-    return _said("git", "-C", str(ROOT), *words)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"left_out": "no time: it was not done in its share"}
+    return {"status": process.returncode, "said": said[-6000:]}
 
 
 def _said(*words: str) -> str:
@@ -237,75 +545,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _answer(found: dict[str, Any]) -> None:
-    print(json.dumps(found, default=str), flush=True)
-
-
-def _settle(device: str) -> None:
-    """What a comparison needs: products in full float32."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.set_float32_matmul_precision("highest")
-    if device == "cpu":
-        torch.set_num_threads(1)  # tensors are small
-
-
-def _about(asked: argparse.Namespace) -> int:
-    """What the machine is, and which cases there are."""
-    import torch
-
-    if torch.device(asked.device).type == "cuda" and not torch.cuda.is_available():
-        _answer({"missing": f"torch {torch.__version__}, built for CUDA {torch.version.cuda or 'none'}"})
-        return 0
-    found: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda}
-    if torch.device(asked.device).type == "cuda":
-        seen = torch.cuda.get_device_properties(asked.device)
-        found |= {"gpu": seen.name, "gpu_bytes": seen.total_memory, "capability": f"{seen.major}.{seen.minor}"}
-        found |= {"multiprocessors": seen.multi_processor_count, "bfloat16": torch.cuda.is_bf16_supported()}
-    from gpu_cases import cases
-
-    _answer({**found, "case_names": [case.name for case in _chosen(cases(), asked)]})
-    return 0
-
-
-def _chosen(found: list[Any], asked: argparse.Namespace) -> list[Any]:
-    return [case for case in found if asked.only in case.name][:: asked.every]
-
-
-def _cases(asked: argparse.Namespace) -> int:
-    """Cases from the first on, an answer each."""
-    import torch
-    from gpu_cases import cases, raised
-
-    _settle(asked.device)
-    device = torch.empty(0, device=asked.device).device  # "cuda" is "cuda:0"
-    for case in _chosen(cases(), asked)[asked.first :]:
-        begin, lost = time.perf_counter(), False
-        try:
-            results = case.run(device)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-        except Exception as error:
-            results, lost = [{"ok": False, "raised": raised(error)}], "CUDA error" in str(error)
-        _answer({"name": case.name, "seconds": round(time.perf_counter() - begin, 3), "results": results})
-        if lost or any("CUDA error" in result.get("raised", "") for result in results):
-            return LOST_CONTEXT
-    return 0
-
-
-def _figures(asked: argparse.Namespace) -> int:
-    """The shapes of ``gpu_figures``, an answer each."""
-    import torch
-    from gpu_figures import figures
-
-    torch.backends.cuda.matmul.allow_tf32 = True  # peers at their best
-    for answer in figures(torch.empty(0, device=asked.device).device):
-        _answer(answer)
-    return 0
 
 
 if __name__ == "__main__":

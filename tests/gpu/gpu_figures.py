@@ -1,6 +1,8 @@
-"""Times of the shapes that matter on a GPU, ours beside the peers that come closest; small on a CPU, to rehearse."""
+"""Times of the shapes that matter on a GPU, ours and the closest peer's; small on a CPU, to rehearse.
 
-import gc
+Nodes lie along a curve, so that consecutive targets share sources. Each time follows a write that empties the L2 cache.
+"""
+
 import itertools
 import statistics
 import time
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from figures import floor_bytes
 from gpu_cases import raised
+from gpu_models import training_step
 from peers import PyGCompiled, Swin
 from shapes import big_bird, points, power_law
 from torch import Tensor
@@ -24,14 +27,17 @@ from graphattn.backends.tiles import TilesBackend, gathered_run
 from graphattn.bench import Problem
 from graphattn.bench.peers import MODES, Projected, PyG
 from graphattn.graph import AttentionGraph
+from graphattn.graphs import curve_order, icosphere_mesh
 from graphattn.kernels import bytes_moved
 
 Call = Callable[[], Tensor]
+Say = Callable[[dict[str, Any]], None]
 MOST = 2 * 10**7  # edges of a graph that is run edge by edge though something else is chosen
+FLUSHED = 1 << 28  # bytes, beyond any cache
 
 
 class Figure(NamedTuple):
-    """One shape: its graph, the sizes of a node, and who else runs it."""
+    """One shape: its graph, the sizes of a node, and who else runs it, the closest first."""
 
     name: str
     graph: Callable[[bool], AttentionGraph]
@@ -40,13 +46,16 @@ class Figure(NamedTuple):
     batch: int = 1
     features: int = 0
     peers: tuple[str, ...] = ()
+    dtype: torch.dtype = torch.bfloat16
 
 
 def _points(count: int, seed: int = 0) -> Tensor:
-    """On a sphere, near ones near in memory."""
+    """Points spread evenly on a sphere, along a Hilbert curve."""
     height = torch.linspace(-1, 1, count, dtype=torch.float64)
     angle = 2.399963 * torch.arange(count) + seed
-    return _there(torch.stack(((1 - height**2).sqrt() * angle.cos(), (1 - height**2).sqrt() * angle.sin(), height), 1))
+    radius = (1 - height**2).sqrt()
+    pos = torch.stack((radius * angle.cos(), radius * angle.sin(), height), 1)
+    return _there(pos[curve_order(pos, "hilbert")])
 
 
 def _there(pos: Tensor) -> Tensor:
@@ -62,8 +71,16 @@ def _nearest(count: int, k: int) -> AttentionGraph:
     return ga.graphs.knn(_points(count), k)
 
 
-def _across(targets: int, sources: int, k: int) -> AttentionGraph:
-    return ga.graphs.knn(_points(sources, 1), k, queries=_points(targets))
+def _multimesh(levels: int) -> AttentionGraph:
+    """The hidden graph of weather models, its nodes along a curve."""
+    place = torch.argsort(curve_order(icosphere_mesh(levels).pos, "hilbert"))
+    return ga.graphs.icosphere(levels).relabel(place)
+
+
+def _from_multimesh(targets: int, levels: int, k: int) -> AttentionGraph:
+    """Points of the sphere read the nearest nodes of the hidden graph, both along a curve."""
+    pos = icosphere_mesh(levels).pos
+    return ga.graphs.knn(_there(pos[curve_order(pos, "hilbert")]), k, queries=_points(targets))
 
 
 def _longformer(count: int) -> AttentionGraph:
@@ -82,10 +99,10 @@ def _sized(make: Callable[..., AttentionGraph], large: tuple[int, ...], small: t
 
 FIGURES = (
     Figure("a prepared call", _sized(_nearest, (64, 4), (64, 4)), 4, 32, peers=("SDPA",)),
-    Figure("anemoi, as h_to_h", _sized(_nearest, (40_962, 11), (800, 11)), 16, 64, features=16,
-           peers=("PyG compiled",)),
-    Figure("anemoi, as h_to_era", _sized(_across, (542_080, 40_962, 4), (900, 300, 4)), 16, 64, features=16,
-           peers=("PyG compiled",)),
+    Figure("anemoi, h_to_h", _sized(_multimesh, (6,), (3,)), 16, 64, features=16, peers=("PyG compiled",),
+           dtype=torch.float16),
+    Figure("anemoi, h_to_era", _sized(_from_multimesh, (542_080, 6, 4), (900, 2, 4)), 16, 64, features=16,
+           peers=("PyG compiled",), dtype=torch.float16),
     Figure("kNN-16, a million", _sized(_uniform, (1_000_000, 16), (900, 16)), 8, 32, peers=("PyG compiled", "PyG")),
     Figure("power law", _sized(power_law, (500_000,), (900,)), 8, 32, peers=("PyG compiled",)),
     Figure("swin", lambda on_gpu: ga.graphs.window_partition((56, 56) if on_gpu else (14, 14), (7, 7), (3, 3)), 3, 32,
@@ -100,81 +117,205 @@ FIGURES = (
 )  # fmt: skip
 
 
-def figures(device: torch.device) -> Iterator[dict[str, Any]]:
-    """Each shape in turn, as plain values: who takes how long, and how far outputs are from ours."""
-    for figure in FIGURES:
-        try:
-            yield _figure(figure, device)
-        except Exception as error:  # the graph cannot be made here, or is too much
-            yield {"name": figure.name, "rows": [], "raised": raised(error)}
-        gc.collect()
-        torch._dynamo.reset()
+#: Training steps: the model, and how many clouds of how many points on a GPU.
+STEPS = {"a step of PTv3": ("point-transformer-v3", 8, 4096), "a step of the U-Net": ("unet", 8, 4096)}
 
 
-def _figure(figure: Figure, device: torch.device) -> dict[str, Any]:
+def figure(say: Say, name: str, device: torch.device, who: str, copy_gb_per_s: float) -> None:
+    """A shape: ours, or the closest peer's; what is compiled is said before it is timed."""
+    chosen = next(figure for figure in FIGURES if figure.name == name)
     on_gpu, start = device.type == "cuda", time.perf_counter()
-    graph, batch = figure.graph(on_gpu).to(device), figure.batch if on_gpu else min(2, figure.batch)
-    told: dict[str, Any] = {"name": figure.name, "graph": repr(graph), "graph_s": time.perf_counter() - start}
-    dtype = torch.bfloat16 if on_gpu else torch.float32
-    problem = Problem(graph, figure.heads, figure.width, batch, dtype, str(device))
+    problem = _problem(chosen, device)
+    graph = problem.graph
+    about = {"name": name, "graph": repr(graph).splitlines()[0], "graph_s": round(time.perf_counter() - start, 2),
+             "card": _card(device), "heads": chosen.heads, "width": chosen.width, "batch": problem.batch,
+             "dtype": str(problem.dtype)}  # fmt: skip
     *nodes, grad = problem.inputs()
-    leaves, rows, wanted = [x.requires_grad_() for x in nodes], [], []
-    for who, make in _all(figure, problem, leaves):
-        row: dict[str, Any] = {"who": who}
+    leaves = [x.requires_grad_() for x in nodes]
+    size = sizes(check(*leaves, graph).request(), graph.num_edges, graph.num_targets, graph.num_sources)
+    about["edges_bytes"] = sum(bytes_moved.forward(size._replace(features=chosen.features)))  # of the forward
+    floors = [floor_bytes(problem, mode) for mode in MODES]
+    say({"made": about})
+    calls = list(_all(chosen, problem, leaves))
+    if who == "ours":
+        calls = [each for each in calls if each[0] not in chosen.peers]
+    else:
+        calls = [each for each in calls if each[0] in chosen.peers[:1]]
+    wanted = None
+    for label, make in calls:
+        row: dict[str, Any] = {**about, "who": label, "floor_bytes": floors}
         try:
             call = make()
-            first = call().detach().reshape(grad.shape)
-            wanted = wanted or [first]
-            row["difference"] = float((first - wanted[0]).abs().max())
-            row |= _times(call, leaves, grad, device)
+            start = time.perf_counter()
+            first = call()
+            torch.autograd.grad(first.reshape(grad.shape), leaves, grad)
+            _wait(device)
+            row["compile_s"] = round(time.perf_counter() - start, 3)
+            say({"compiled": label, "compile_s": row["compile_s"]})
+            output = first.detach().reshape(grad.shape)
+            if wanted is None:
+                wanted = output
+            row["norm"] = float(output.float().norm())  # of ours and of the peer in its own process: one number
+            row["difference"] = float((output - wanted).abs().max())
+            row |= times(call, leaves, grad, device)
+            if on_gpu and copy_gb_per_s > 0:
+                floor_ms = floors[1] / copy_gb_per_s / 1e6
+                row |= {"floor_ms": floor_ms, "multiple_of_floor": row["training_ms"] / floor_ms}
         except Exception as error:
             row["raised"] = raised(error)
-        rows.append(row)
-    size = sizes(check(*leaves, graph).request(), graph.num_edges, graph.num_targets, graph.num_sources)
-    size = size._replace(features=figure.features)
-    told["edges_bytes"] = sum(bytes_moved.forward(size))  # of the forward; see bytes_moved
-    told |= {"heads": figure.heads, "width": figure.width, "batch": batch, "dtype": str(dtype)}
-    return told | {"floor_bytes": [floor_bytes(problem, mode) for mode in MODES], "rows": rows}
+        say({"row": row})
 
 
-def _times(call: Call, leaves: list[Tensor], grad: Tensor, device: torch.device) -> dict[str, float]:
+def step(say: Say, name: str, device: torch.device) -> None:
+    """A step of training: how long the host makes inputs, and forward, backward and optimizer."""
+    model, clouds, count = STEPS[name]
+    if device.type != "cuda":
+        clouds, count = 2, 300
+    start = time.perf_counter()
+    made = training_step(model, clouds, count, device, torch.float32)
+    about = {"name": name, "card": _card(device), "clouds": clouds, "points": count,
+             "inputs_s": round(time.perf_counter() - start, 2)}  # fmt: skip
+    say({"made": about})
+    optimizer = torch.optim.AdamW(made.model.parameters(), lr=1e-3)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        made.loss().backward()
+        optimizer.step()
+
+    start = time.perf_counter()
+    train()
+    _wait(device)
+    about["first_s"] = round(time.perf_counter() - start, 3)
+    say({"compiled": "ours", "compile_s": about["first_s"]})
+    training, host = timed(train, device)
+    say({"row": {**about, "who": "ours", "training_ms": training, "host_ms": host, **_peak(train, device)}})
+
+
+def edges_call(name: str, device: torch.device) -> tuple[Call, list[Tensor], Tensor]:
+    """The kernels of edges on a shape, to be timed; its leaves, and the gradient of its output."""
+    chosen = next(figure for figure in FIGURES if figure.name == name)
+    problem = _problem(chosen, device)
+    *nodes, grad = problem.inputs()
+    leaves = [x.requires_grad_() for x in nodes]
+    return _ours("edges", problem.graph, _inputs(chosen, problem, leaves)), leaves, grad
+
+
+def _problem(figure: Figure, device: torch.device) -> Problem:
+    on_gpu = device.type == "cuda"
+    batch, dtype = figure.batch, figure.dtype
+    if not on_gpu:
+        batch, dtype = min(2, batch), torch.float32
+    return Problem(figure.graph(on_gpu).to(device), figure.heads, figure.width, batch, dtype, str(device))
+
+
+def times(call: Call, leaves: list[Tensor], grad: Tensor, device: torch.device) -> dict[str, Any]:
+    """Of forward alone and of both passes, eager and as a CUDA graph; of the host; and the memory at the peak."""
+
     def train() -> object:
         return torch.autograd.grad(call().reshape(grad.shape), leaves, grad)
 
     forward, host = timed(lambda: call().detach(), device)
-    return {"forward_ms": forward, "host_ms": host, "training_ms": timed(train, device)[0]}
+    row = {"forward_ms": forward, "host_ms": host, "training_ms": timed(train, device)[0]}
+    return row | _replayed(train, device) | _peak(train, device)
 
 
 def timed(call: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Milliseconds of a call on the device, and those until the host may go on; medians of some turns."""
+    """Milliseconds of a call on the device with nothing in its cache, and until the host may go on; medians."""
     if device.type != "cuda":
         call()
         start = time.perf_counter()
         call()
-        return (1e3 * (time.perf_counter() - start),) * 2
+        taken = 1e3 * (time.perf_counter() - start)
+        return taken, taken
     for _ in range(3):
         call()
+    flushed = torch.empty(FLUSHED, dtype=torch.uint8, device=device)
     torch.cuda.synchronize(device)
     taken, host = [], []
-    for _ in range(7):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start = time.perf_counter()
+    for _ in range(15):
+        begin = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
+        flushed.zero_()
         begin.record()
-        for _ in range(5):
-            call()
+        start = time.perf_counter()
+        call()
+        host.append(1e3 * (time.perf_counter() - start))
         end.record()
-        host.append(200 * (time.perf_counter() - start))
         torch.cuda.synchronize(device)
-        taken.append(begin.elapsed_time(end) / 5)
+        taken.append(begin.elapsed_time(end))
     return statistics.median(taken), statistics.median(host)
 
 
-def _all(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Iterator[tuple[str, Callable[[], Call]]]:
+def _replayed(train: Callable[[], object], device: torch.device) -> dict[str, Any]:
+    """The same as a CUDA graph, without the host."""
+    if device.type != "cuda":
+        return {}
+    try:
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            train()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        held = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(held):
+            train()
+        return {"replay_ms": timed(held.replay, device)[0]}
+    except Exception as error:
+        return {"replay_refused": raised(error).splitlines()[0][:200]}
+
+
+def _peak(train: Callable[[], object], device: torch.device) -> dict[str, int]:
+    if device.type != "cuda":
+        return {}
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    train()
+    return {"peak_bytes": torch.cuda.max_memory_allocated(device) - before}
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _card(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def ceilings(device: torch.device) -> dict[str, float]:
+    """What the card does at most: GB/s of a copy, TFLOP/s of a product in bfloat16, GB/s of random rows from L2."""
+    on_gpu = device.type == "cuda"
+    numbers = 1 << (28 if on_gpu else 16)
+    x, y = torch.ones(numbers, device=device), torch.empty(numbers, device=device)
+    copy_ms = timed(lambda: y.copy_(x), device)[0]
+    side = 8192 if on_gpu else 128
+    a = torch.ones(side, side, dtype=torch.bfloat16, device=device)
+    product_ms = timed(lambda: a @ a, device)[0]
+    rows = 1 << (16 if on_gpu else 8)  # of 512 bytes: 32 MiB
+    table = torch.ones(rows, 256, dtype=torch.bfloat16, device=device)
+    index = torch.randint(rows, (16 * rows,), device=device)
+    out = torch.empty(16 * rows, 256, dtype=torch.bfloat16, device=device)
+    gather_ms = timed(lambda: torch.index_select(table, 0, index, out=out), device)[0]
+    return {
+        "copy_gb_per_s": 8 * numbers / copy_ms / 1e6,
+        "bfloat16_tflop_per_s": 2 * side**3 / product_ms / 1e9,
+        "gather_gb_per_s": 16 * rows * 512 / gather_ms / 1e6,  # read; as many are written
+    }
+
+
+def _inputs(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Inputs:
     attr, weight = None, None
     if figure.features:
-        attr = torch.randn(problem.graph.num_edges, figure.features, device=problem.device).to(problem.dtype)
-        weight = torch.randn(figure.heads, figure.width, figure.features, device=problem.device).to(problem.dtype)
-    inputs = check(*leaves, problem.graph, edge_attr=attr, edge_weight=weight)
+        draw = torch.Generator().manual_seed(0)  # the same in the process of a peer
+        attr = torch.randn(problem.graph.num_edges, figure.features, generator=draw)
+        weight = torch.randn(figure.heads, figure.width, figure.features, generator=draw)
+        attr, weight = attr.to(problem.device, problem.dtype), weight.to(problem.device, problem.dtype)
+    return check(*leaves, problem.graph, edge_attr=attr, edge_weight=weight)
+
+
+def _all(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Iterator[tuple[str, Callable[[], Call]]]:
+    inputs = _inputs(figure, problem, leaves)
     chosen = ga.backends.choose.choose(problem.graph, inputs.request())
     others = ("tiles", "edges") if problem.graph.num_edges < MOST else ("tiles",)
     for name in (chosen, *(name for name in others if name != chosen)):

@@ -20,13 +20,17 @@ ROOT = HERE.parent.parent
 ABSENT = ("numba", "llvmlite", "scipy", "matplotlib", "typer", "click", "rich", "pytest", "hypothesis", "trimesh")
 
 
-def first_run(*words, absent=(), folder=None):
+def first_run(*words, absent=(), folder=None, planted=False, path=None):
     """Its exit status, what it says, and its file; ``absent`` packages cannot be imported."""
     env = {**os.environ, "PYTHONPATH": ""}
     if absent:
         code = f"import sys; sys.modules.update(dict.fromkeys({tuple(absent)!r}))"
         (folder / "sitecustomize.py").write_text(code)
         env["PYTHONPATH"] = str(folder)
+    if planted:
+        env["GPU_PLANTED"] = str(HERE / "planted.py")
+    if path is not None:
+        env["PATH"] = f"{path}{os.pathsep}{env['PATH']}"
     out = folder / "gpu.json"
     done = subprocess.run(
         [sys.executable, str(HERE / "first_run.py"), "--out", str(out), *words],
@@ -48,19 +52,123 @@ def test_a_rehearsal_on_a_bare_machine_writes_one_file(tmp_path):
     words = ("--device", "cpu", "--only", "attention, float32", "--every", "67")
     status, said, found = first_run(*words, absent=ABSENT, folder=tmp_path)
     assert status == 0, said
-    assert found["complete"]
-    assert found["commit"] == "" or len(found["commit"]) == 40
-    assert {"date", "device", "driver", "versions", "torch", "seconds", "left_out"} <= set(found)
-    names = [case["name"] for case in found["cases"]]
-    assert names == ["attention, float32, causal"]
-    assert all(case["name"].startswith("attention, float32") for case in found["cases"])
-    results = {result["backend"]: result for result in found["cases"][0]["results"]}
+    part = found["parts"]["correctness"]
+    assert part["complete"]
+    assert part["commit"] == "" or len(part["commit"]) == 40
+    assert {"date", "command", "device", "driver", "versions", "seconds", "left_out", "ceilings"} <= set(part)
+    (case,) = part["cases"]
+    assert (case["name"], case["group"], case["differ"]) == ("attention, float32, causal", "table", [])
+    results = {result["backend"]: result for result in case["results"]}
     for backend in ("dense", "tiles", "message_passing"):
         assert results[backend]["ok"] is True
         assert 0 <= results[backend]["error"] <= results[backend]["bound"] < 1e-4
     assert results["edges"]["ok"] is None
     assert "numba is not installed" in " ".join(results["edges"]["refused"])
-    assert found["cases"][0]["seconds"] > 0
+    assert case["seconds"] > 0
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A run of planted faults: its status, its lines, its file, and the folder."""
+    folder = tmp_path_factory.mktemp("planted")
+    words = ("--device", "cpu", "--only", "planted", "--case-seconds", "25")
+    return *first_run(*words, folder=folder, planted=True), folder
+
+
+def test_each_planted_fault_is_told_for_what_it_is(planted):
+    status, said, found, _ = planted
+    assert status == 1, said
+    part = found["parts"]["correctness"]
+    assert part["complete"]
+    assert part["left_out"] == []
+    results = {case["name"].removeprefix("planted: "): case for case in part["cases"]}
+    right = {name for name, case in results.items() if all(r["ok"] for r in case["results"])}
+    assert right == {"right", "right after it"}
+    lines = {line.split(": ")[1]: line for line in said.splitlines() if line.startswith("planted: ")}
+    assert "killed by signal 9" in lines["killed"]
+    assert "hangs: killed after 25.0 s" in lines["hangs"]
+    assert "edges plain, output: 0.01 > " in lines["wrong result"]
+    assert "edges plain, output: inf > " in lines["NaN"]
+    assert "edges two runs differ in bits" in lines["other bits"]
+    assert "RuntimeError: raised by the plant" in lines["raises"]
+    assert "blocking" in results["wrong result"]
+    assert "blocking" not in results["hangs"]
+
+
+def test_few_lines_are_printed_and_failures_are_last(planted):
+    lines = planted[1].strip().splitlines()
+    assert len(lines) <= 40
+    first = next(number for number, line in enumerate(lines) if " failures; " in line)
+    assert len(lines) - first - 1 == 6
+    assert lines[first].startswith("6 failures; ")
+
+
+SANITIZER = """#!/bin/sh
+while [ "$1" != "--target-processes" ]; do echo "$1" >> "$0.said"; shift; done
+shift 2
+grep -q racecheck "$0.said" && echo "========= ERROR SUMMARY: 1 hazard" && exit 9
+exec "$@"
+"""
+
+
+def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
+    """With a sanitizer that finds a hazard on its second call."""
+    folder = planted[3]
+    tool = folder / "compute-sanitizer"
+    tool.write_text(SANITIZER)
+    tool.chmod(0o755)
+    words = ("--device", "cpu", "--part", "again", "--only", "nothing compiles", "--case-seconds", "25")
+    status, said, found = first_run(*words, folder=folder, planted=True, path=folder)
+    assert status == 1
+    part = found["parts"]["again"]
+    assert "correctness" in found["parts"]
+    wrong = [case["name"] for case in found["parts"]["correctness"]["cases"] if "right" not in case["name"]]
+    assert [case["name"] for case in part["cases"]] == wrong
+    memcheck = part["sanitizer"]["memcheck"]
+    assert memcheck["status"] == 0
+    assert memcheck["said"].count('"case"') == 6
+    assert memcheck["said"].count('"ok": false') == 0
+    assert "compute-sanitizer racecheck: ========= ERROR SUMMARY: 1 hazard" in said
+
+
+def test_figures_are_ours_first_and_then_the_closest_peer(tmp_path):
+    status, said, found = first_run(
+        "--device", "cpu", "--part", "figures", "--only", "a", "--every", "7", folder=tmp_path
+    )
+    assert status == 0, said
+    part = found["parts"]["figures"]
+    assert part["complete"]
+    names = [row["name"] for row in part["figures"]]
+    assert names[0] == "a prepared call"
+    assert part["figures"][-1]["who"] == "SDPA"
+    for row in part["figures"]:
+        assert row["card"] == "CPU"
+        assert row["training_ms"] > 0
+    assert part["ceilings"]["copy_gb_per_s"] > 0
+
+
+def test_tuning_is_walked_through_without_a_gpu(tmp_path):
+    status, said, found = first_run("--device", "cpu", "--part", "tune", folder=tmp_path)
+    assert status == 0, said
+    rows = found["parts"]["tune"]["rows"]
+    assert len(rows) == 14
+    assert all(row["left_out"] for row in rows)
+
+
+def test_a_machine_that_cannot_import_says_why(tmp_path):
+    status, said, _ = first_run("--device", "cpu", absent=("torch_geometric",), folder=tmp_path)
+    assert status == 1
+    assert "cannot be imported" in said
+    assert "torch_geometric" in said
+
+
+def test_the_points_of_figures_lie_along_a_curve():
+    """32 consecutive targets share sources, as in data that is ordered for speed."""
+    import gpu_figures
+
+    for graph in (ga.graphs.knn(gpu_figures._points(4096).cpu(), 11), gpu_figures._multimesh(4)):
+        pairs = torch.unique(graph.target // 32 * graph.num_nodes + graph.source)
+        assert graph.num_edges / len(pairs) > 2
 
 
 def test_edges_are_grouped_without_scipy(monkeypatch):
@@ -70,36 +178,6 @@ def test_edges_are_grouped_without_scipy(monkeypatch):
     monkeypatch.setattr(sort, "find_spec", lambda name: None)
     assert not sort.countable(made[1].source, 900, 900)
     assert all(torch.equal(a, b) for a, b in zip(by_source(made[1]), wanted, strict=True))
-
-
-LIFE_AND_DEATH = """
-import os, sys
-from types import ModuleType, SimpleNamespace
-
-def well(device):
-    return [{"backend": "dense", "ok": True}]
-
-def die(device):
-    os._exit(9)
-
-module = sys.modules["gpu_cases"] = ModuleType("gpu_cases")
-module.raised = str
-module.cases = lambda: [SimpleNamespace(name=n, run=r) for n, r in
-    (("a taste", well), ("death", die), ("the next", well))]
-"""
-
-
-def test_what_does_not_fit_is_listed_and_a_lost_process_is_replaced(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(LIFE_AND_DEATH)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    words = ["--device", "cpu", "--only", "t", "--out", str(tmp_path / "gpu.json")]
-    done = subprocess.run([sys.executable, str(HERE / "first_run.py"), *words], capture_output=True, text=True, env=env)
-    found = json.loads((tmp_path / "gpu.json").read_text())
-    assert done.returncode == 1, done.stderr
-    assert found["wrong"] == ["death"]
-    assert [case["name"] for case in found["cases"]] == ["a taste", "death", "the next"]
-    assert [case["results"][0]["ok"] for case in found["cases"]] == [True, False, True]
-    assert "ended with 9" in found["cases"][1]["results"][0]["raised"]
 
 
 REFUSED = """
@@ -126,8 +204,8 @@ from gpu_cases import cases
 from graphattn.backends import device
 device._triton_refuses = lambda device: ()  # its operators run on the CPU in the end, as all do here
 torch.set_num_threads(1)
-found = [case for case in cases() if not case.name.startswith(("compiled", "large"))]
-table = [case for case in found if case.name.startswith(("attention", "layer"))]
+found = [case for case in cases() if case.group not in ("torch.compile", "large")]
+table = [case for case in found if case.group in ("table", "layers", "edges", "tiles")]
 seen = set()
 with varlen_definition.registered():
     for case in [*table[::83], *(case for case in found if case not in table)]:

@@ -1,0 +1,53 @@
+"""Constants of the edge kernels, varied: edges that a thread holds, warps of a program, registers of a thread."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gpu_figures
+import torch
+
+from graphattn.backends.device import without_kernels
+
+#: HELD of ``kernels/edges_triton.py``, or constants of every launch.
+VARIANTS: dict[str, dict[str, int]] = {
+    "as it is": {},
+    "HELD 16": {"HELD": 16},
+    "HELD 64": {"HELD": 64},
+    "2 warps": {"num_warps": 2},
+    "4 warps": {"num_warps": 4},
+    "maxnreg 128": {"maxnreg": 128},
+    "maxnreg 96": {"maxnreg": 96},
+}
+SHAPES = ("anemoi, h_to_h", "kNN-16, a million")
+
+
+def measured(shape: str, variant: str, device: torch.device) -> dict[str, Any]:
+    """Times of the edge kernels of a shape."""
+    row: dict[str, Any] = {"shape": shape, "variant": variant}
+    reasons = without_kernels(device)
+    if device.type != "cuda" or reasons:
+        return row | {"left_out": list(reasons) or ["no Triton kernels run on a CPU"]}
+    with varied(VARIANTS[variant]):
+        call, leaves, grad = gpu_figures.edges_call(shape, device)
+        return row | gpu_figures.times(call, leaves, grad, device)
+
+
+@contextmanager
+def varied(variant: dict[str, int]) -> Iterator[None]:
+    """Kernels launched with other constants."""
+    from graphattn.kernels import edges_triton
+
+    before, held = edges_triton._constants, edges_triton.HELD
+    edges_triton.HELD = variant.get("HELD", held)
+    launch = {name: value for name, value in variant.items() if name != "HELD"}
+
+    def constants(*sizes: Any, **widths: int) -> dict[str, Any]:
+        return before(*sizes, **widths) | launch
+
+    edges_triton._constants = constants
+    try:
+        yield
+    finally:
+        edges_triton._constants = before
+        edges_triton.HELD = held
