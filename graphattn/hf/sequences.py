@@ -1,6 +1,7 @@
 """Sequences in the rows of a batch, decided from what a model is called with."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -73,7 +74,7 @@ class TokenInputs:
         """True if an input other than the positions numbers documents or gives their lengths."""
         return self.mask is not None or self.index is not None or bool(self.lengths)
 
-    @property
+    @cached_property
     def is_trivial(self) -> bool:
         """True if every row is one sequence, as without these inputs."""
         if self.has_claims:
