@@ -31,6 +31,7 @@ def factor():
 def scaled(tmp_path, monkeypatch):
     """The function of a package of two files in a new process, so to say: its modules are imported anew."""
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # its stamps are whole seconds, and of one length
     folder = tmp_path / f"kernels_{tmp_path.name}"
     folder.mkdir()
     folder.joinpath("outer.py").write_text(OUTER.format(name=folder.name))
