@@ -1,4 +1,6 @@
-"""Seeds for every test and doctest: none depends on luck, nor on which ran before it, nor on which process runs it."""
+"""Seeds for every test and doctest: none depends on luck, nor on which ran before it, nor on which
+process runs it.
+"""
 
 import contextlib
 import gc
@@ -27,11 +29,14 @@ collect_ignore = ["tests/gpu/no_device.py"]
 
 
 def _seed(path, whose):
-    """A number of each file's own: two files do not draw the same tensors, so no test sees its inputs as its data."""
+    """A number of each file's own: two files do not draw the same tensors, so no test sees its
+    inputs as its data.
+    """
     number = zlib.crc32(f"{Path(path).name} {whose}".encode())
     random.seed(number)
     np.random.seed(number)  # noqa: NPY002 (code under test may use it)
-    torch.default_generator.manual_seed(number)  # torch.manual_seed formats its caller's stack for each absent device
+    # torch.manual_seed formats its caller's stack for each absent device
+    torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(number)
 
@@ -44,23 +49,30 @@ def pytest_collectstart(collector):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """What a test and its fixtures draw; one number for all tests of a file, as they may share a fixture."""
+    """What a test and its fixtures draw; one number for all tests of a file, as they may share a
+    fixture.
+    """
     _seed(item.path, "tests")
 
 
 def pytest_collection_finish(session):
-    """What is imported by now is not collected: ``gc.collect()`` in a test looks only at what tests made."""
+    """What is imported by now is not collected: ``gc.collect()`` in a test looks only at what tests
+    made.
+    """
     gc.collect()
     gc.freeze()
     unlike = [item.nodeid for item in session.items if " at 0x" in item.nodeid]
     if unlike:  # workers must name a test alike
-        raise pytest.UsageError(f"the name of a test has an address in it, which no two processes share: {unlike}")
+        raise pytest.UsageError(
+            f"the name of a test has an address in it, which no two processes share: {unlike}"
+        )
     if hasattr(session.config, "workerinput"):
         _compile_in_turn(session.config.workerinput["workerid"])
 
 
 def _compile_in_turn(worker):
-    """Kernels take Numba 10 s: a worker that wants what another is compiling waits, and then has it.
+    """Kernels take Numba 10 s: a worker that wants what another is compiling waits, and then has
+    it.
 
     Each begins with a dtype of sums of its own.
     """

@@ -1,6 +1,8 @@
-"""Torch's attention is one layer on three graphs: full in an encoder, causal in a decoder, bipartite between the two.
+"""Torch's attention is one layer on three graphs: full in an encoder, causal in a decoder,
+bipartite between the two.
 
-Chapter 9 of the story trains such a model; here are the same numbers as nn.MultiheadAttention gives, and two controls.
+Chapter 9 of the story trains such a model; here are the same numbers as nn.MultiheadAttention
+gives, and two controls.
 """
 
 import torch
@@ -22,10 +24,15 @@ pairs = {
     "encoder": (layer(x, full), own(x, x, x)),
     "decoder": (layer(x, causal), own(x, x, x, attn_mask=unread)),
     "between": (cross_layer(x, cross, context=(keys, values)), between(x, keys, values)),
-    "padded": (cross_layer(x, padded, context=(keys, values)), between(x, keys, values, key_padding_mask=padding)),
+    "padded": (
+        cross_layer(x, padded, context=(keys, values)),
+        between(x, keys, values, key_padding_mask=padding),
+    ),
 }
 for name, (ours, (theirs, _)) in pairs.items():
-    print(f"{name}: largest difference from nn.MultiheadAttention {(ours - theirs).abs().max():.0e}")
+    print(
+        f"{name}: largest difference from nn.MultiheadAttention {(ours - theirs).abs().max():.0e}"
+    )
     assert (ours - theirs).abs().max() < 1e-6
 
 # Take one edge away, and only its target changes.

@@ -16,14 +16,17 @@ assert graph.num_edges == sum(len(clique) ** 2 for clique in cliques)
 
 
 def swin(x: torch.Tensor) -> torch.Tensor:
-    """Shifted-window attention as written in the paper's code: roll, partition, mask, attend, undo."""
+    """Shifted-window attention as written in the paper's code: roll, partition, mask, attend,
+    undo.
+    """
     region = torch.zeros(height, width)
     parts = (slice(0, -cell), slice(-cell, -shift), slice(-shift, None))
     for i, rows in enumerate(parts):
         for j, columns in enumerate(parts):
             region[rows, columns] = 3 * i + j
 
-    def partition(image: torch.Tensor) -> torch.Tensor:  # (height, width, F) -> (windows, cell * cell, F)
+    # (height, width, F) -> (windows, cell * cell, F)
+    def partition(image: torch.Tensor) -> torch.Tensor:
         image = image.reshape(height // cell, cell, width // cell, cell, -1)
         return image.transpose(1, 2).reshape(-1, cell * cell, image.shape[-1])
 
@@ -31,9 +34,13 @@ def swin(x: torch.Tensor) -> torch.Tensor:
     mask = torch.where(region[:, :, None] == region[:, None, :], 0.0, -100.0)[:, None]
     rolled = torch.roll(x.reshape(height, width, -1), (-shift, -shift), (0, 1))
     windows = partition(rolled).unflatten(-1, (heads, depth)).transpose(1, 2)
-    out = torch.nn.functional.scaled_dot_product_attention(windows, windows, windows, attn_mask=mask)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        windows, windows, windows, attn_mask=mask
+    )
     out = out.transpose(1, 2).reshape(height // cell, width // cell, cell, cell, -1).transpose(1, 2)
-    return torch.roll(out.reshape(height, width, -1), (shift, shift), (0, 1)).reshape(-1, heads, depth)
+    return torch.roll(out.reshape(height, width, -1), (shift, shift), (0, 1)).reshape(
+        -1, heads, depth
+    )
 
 
 x = torch.randn(height * width, heads, depth)

@@ -1,4 +1,6 @@
-"""Longformer is a union: a sliding window | a few global tokens, and set algebra sees to what they share."""
+"""Longformer is a union: a sliding window | a few global tokens, and set algebra sees to what they
+share.
+"""
 
 import torch
 
@@ -7,11 +9,15 @@ import graphattn as ga
 torch.manual_seed(0)
 tokens, heads, width = 64, 2, 8
 
-graph = ga.graphs.sliding_window(tokens, window=9, causal=False) | ga.graphs.global_tokens(tokens, [0, 40])
+graph = ga.graphs.sliding_window(tokens, window=9, causal=False) | ga.graphs.global_tokens(
+    tokens, [0, 40]
+)
 print(graph)
 print(ga.explain(graph, heads=heads, head_dim=width))
 assert graph.is_rule  # nothing was listed, at any length:
-million = ga.graphs.sliding_window(1_000_000, 257, causal=False) | ga.graphs.global_tokens(1_000_000, [0])
+million = ga.graphs.sliding_window(1_000_000, 257, causal=False) | ga.graphs.global_tokens(
+    1_000_000, [0]
+)
 print(f"{million.num_edges:,} edges, and none of them stored")
 
 node = torch.arange(tokens)

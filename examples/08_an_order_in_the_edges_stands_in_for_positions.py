@@ -1,7 +1,9 @@
-"""An order in the edges stands in for positions: a causal graph names digits that a full one sees as bags of greys.
+"""An order in the edges stands in for positions: a causal graph names digits that a full one sees
+as bags of greys.
 
-Without positions attention on a full graph sees how often a grey occurs, not where. Neighbourhoods, rewirings and
-permutations are in the study of digits (examples/studies/digits); a causal graph has an order and no neighbourhood.
+Without positions attention on a full graph sees how often a grey occurs, not where. Neighbourhoods,
+rewirings and permutations are in the study of digits (examples/studies/digits); a causal graph has
+an order and no neighbourhood.
 """
 
 import tempfile
@@ -13,7 +15,9 @@ import graphattn as ga
 from graphattn import study
 
 digits = load_digits()
-data = study.Data(torch.tensor(digits.data).float()[..., None] / 8 - 1, torch.tensor(digits.target), test=497)
+data = study.Data(
+    torch.tensor(digits.data).float()[..., None] / 8 - 1, torch.tensor(digits.target), test=497
+)
 with tempfile.TemporaryDirectory() as folder:
     report = study.run(
         {"causal": ga.graphs.causal(64)},

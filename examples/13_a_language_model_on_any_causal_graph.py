@@ -1,9 +1,12 @@
-"""A language model trains on any causal graph: windows and strides learn Python's own sources as the full past does.
+"""A language model trains on any causal graph: windows and strides learn Python's own sources as
+the full past does.
 
-    python examples/13_a_language_model_on_any_causal_graph.py --seeds 1 --steps 2000 --length 256 --width 128 --bf16 \
+    python examples/13_a_language_model_on_any_causal_graph.py --seeds 1 --steps 2000 --length 256
+    --width 128 --bf16 \
         --checkpoint model.safetensors
 
-writes a checkpoint for each graph after every quarter of the steps, and goes on from it where there is one.
+writes a checkpoint for each graph after every quarter of the steps, and goes on from it where there
+is one.
 """
 
 import argparse
@@ -19,14 +22,18 @@ from torch.nn import functional as F
 import graphattn as ga
 from graphattn.bench import compare
 
-ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+ask = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 ask.add_argument("--seeds", type=int, default=2)
 ask.add_argument("--steps", type=int, default=150)
 ask.add_argument("--length", type=int, default=64, help="characters of an example")
 ask.add_argument("--batch", type=int, default=8)
 ask.add_argument("--width", type=int, default=32)
 ask.add_argument("--layers", type=int, default=2)
-ask.add_argument("--rate", type=float, default=2e-2, help="learning rate, reached after a tenth of the steps")
+ask.add_argument(
+    "--rate", type=float, default=2e-2, help="learning rate, reached after a tenth of the steps"
+)
 ask.add_argument("--bf16", action="store_true", help="matrix products in bfloat16")
 ask.add_argument("--checkpoint", type=Path, help="safetensors file to write, and to go on from")
 options = ask.parse_args()
@@ -34,7 +41,15 @@ options = ask.parse_args()
 if options.width <= 64:
     torch.set_num_threads(1)  # small tensors: a second thread only waits
 
-files = ["argparse.py", "ast.py", "dataclasses.py", "enum.py", "inspect.py", "pathlib.py", "typing.py"]
+files = [
+    "argparse.py",
+    "ast.py",
+    "dataclasses.py",
+    "enum.py",
+    "inspect.py",
+    "pathlib.py",
+    "typing.py",
+]
 folder = Path(sysconfig.get_path("stdlib"))
 text = "".join((folder / name).read_text() for name in files if (folder / name).exists())
 text = "".join(c for c in text if c == "\n" or " " <= c <= "~")
@@ -70,8 +85,11 @@ def start_from(seed: int, graph: ga.graphs.Pattern, backend: str = "auto"):
     """A model, its optimizer, and the generator that draws its examples."""
     torch.manual_seed(seed)
     hidden = 4 * options.width
-    model = ga.models.llama(96, options.width, heads, options.layers, hidden, graph=graph, backend=backend)
-    torch.nn.init.normal_(model.embedding.weight)  # of the size that blocks add: a small model learns sooner
+    model = ga.models.llama(
+        96, options.width, heads, options.layers, hidden, graph=graph, backend=backend
+    )
+    # of the size that blocks add: a small model learns sooner
+    torch.nn.init.normal_(model.embedding.weight)
     optimizer = torch.optim.AdamW(model.parameters(), options.rate, betas=(0.9, 0.95), fused=True)
     return model, optimizer, torch.Generator().manual_seed(seed)
 
@@ -79,7 +97,9 @@ def start_from(seed: int, graph: ga.graphs.Pattern, backend: str = "auto"):
 def train(name: str, graph: ga.graphs.Pattern, seed: int) -> tuple[torch.nn.Module, float]:
     """The trained model, and its loss on text that it has not seen, in bits a character."""
     model, optimizer, made = start_from(seed, graph)
-    file = options.checkpoint and options.checkpoint.with_stem(f"{options.checkpoint.stem}-{name}-{seed}")
+    file = options.checkpoint and options.checkpoint.with_stem(
+        f"{options.checkpoint.stem}-{name}-{seed}"
+    )
     first = resume(model, optimizer, made, file) if file and file.exists() else 0
     quarter = math.ceil(options.steps / 4)
     print(f"  {name:8} seed {seed}: {first} steps are done; then", end=" ")
@@ -106,8 +126,16 @@ def written_by(model: torch.nn.Module) -> str:
     return repr("".join("\n" if c == 0 else chr(c + 31) for c in found))
 
 
-def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, made: torch.Generator, number: int, file: Path):
-    """Weights, what AdamW keeps of each, the random numbers to come and the number of steps, as one file of tensors."""
+def save(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    made: torch.Generator,
+    number: int,
+    file: Path,
+):
+    """Weights, what AdamW keeps of each, the random numbers to come and the number of steps, as one
+    file of tensors.
+    """
     names = [name for name, _ in model.named_parameters()]
     tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for index, kept in optimizer.state_dict()["state"].items():
@@ -117,7 +145,9 @@ def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, made: torch.G
     whole.replace(file)  # an interrupted run leaves the old file or the new one
 
 
-def resume(model: torch.nn.Module, optimizer: torch.optim.Optimizer, made: torch.Generator, file: Path) -> int:
+def resume(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, made: torch.Generator, file: Path
+) -> int:
     """The number of steps done."""
     tensors, own = load_file(file), dict(model.named_parameters())
     with torch.no_grad():
@@ -125,25 +155,39 @@ def resume(model: torch.nn.Module, optimizer: torch.optim.Optimizer, made: torch
             parameter.copy_(tensors[f"model.{name}"])
     keys = ("step", "exp_avg", "exp_avg_sq")
     state = {i: {key: tensors[f"{key}.{name}"] for key in keys} for i, name in enumerate(own)}
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict(
+        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
     made.set_state(tensors["random"])
     return int(tensors["number"])
 
 
 def by_counting(past: int) -> float:
-    """Bits a character of the unseen text, knowing how often each followed the ``past`` characters before it."""
+    """Bits a character of the unseen text, knowing how often each followed the ``past`` characters
+    before it.
+    """
     place = 96 ** torch.arange(past, -1, -1)
-    counts = torch.bincount(learned.unfold(0, past + 1, 1) @ place, minlength=96 ** (past + 1)).view(-1, 96) + 0.01
+    counts = (
+        torch.bincount(learned.unfold(0, past + 1, 1) @ place, minlength=96 ** (past + 1)).view(
+            -1, 96
+        )
+        + 0.01
+    )
     bits = (counts.sum(1, keepdim=True) / counts).log2().flatten()
     return float(bits[held_out.unfold(0, past + 1, 1) @ place].mean())
 
 
 def slower_by_message_passing() -> dict[str, tuple[float, float]]:
-    """How many times the time of "auto" a training step takes: by what the bench says of attention, and measured.
+    """How many times the time of "auto" a training step takes: by what the bench says of attention,
+    and measured.
 
-    Predicted: what is not attention stays, (step - layers * auto + layers * message_passing) / step.
+    Predicted: what is not attention stays, (step - layers * auto + layers * message_passing) /
+    step.
     """
-    backends, timed = ("auto", "message_passing"), {name: patterns[name] for name in ("causal", "window", "strided")}
+    backends, timed = (
+        ("auto", "message_passing"),
+        {name: patterns[name] for name in ("causal", "window", "strided")},
+    )
     ms: dict[tuple[str, str], float] = {}
     for name, pattern in timed.items():
         models = {backend: start_from(0, pattern, backend) for backend in backends}
@@ -153,9 +197,16 @@ def slower_by_message_passing() -> dict[str, tuple[float, float]]:
             for backend, made in models.items():
                 start = time.perf_counter()
                 step(*made)
-                ms[name, backend] = min(ms.get((name, backend), math.inf), 1e3 * (time.perf_counter() - start))
+                ms[name, backend] = min(
+                    ms.get((name, backend), math.inf), 1e3 * (time.perf_counter() - start)
+                )
     dtype = torch.bfloat16 if options.bf16 else torch.float32
-    sizes = {"heads": heads, "head_dim": options.width // heads, "batch": options.batch, "dtype": dtype}
+    sizes = {
+        "heads": heads,
+        "head_dim": options.width // heads,
+        "batch": options.batch,
+        "dtype": dtype,
+    }
     found = {}
     for name, pattern in timed.items():
         result = compare(pattern(options.length), **sizes, peers=backends, repeats=5, limit=5)
@@ -172,8 +223,13 @@ patterns = {
     "strided": ga.graphs.strided(..., 16),
 }
 one_before = by_counting(1)
-print(f"{len(text):,} characters of Python; examples of {options.length}, {options.batch} at a time")
-print(f"counting characters: {by_counting(0):.2f} bits a character; by the one before: {one_before:.2f}")
+print(
+    f"{len(text):,} characters of Python; examples of {options.length}, {options.batch} at a time"
+)
+print(
+    f"counting characters: {by_counting(0):.2f} bits a character; by the one before: "
+    f"{one_before:.2f}"
+)
 bits: dict[str, list[float]] = {name: [] for name in patterns}
 texts = {}
 for seed in range(options.seeds):
@@ -185,7 +241,10 @@ for seed in range(options.seeds):
 ratios = slower_by_message_passing()
 for name, pattern in patterns.items():
     edges = pattern(options.length).num_edges
-    print(f"{name}, {edges:,} edges: {min(bits[name]):.2f} to {max(bits[name]):.2f} bits a character of unseen text")
+    print(
+        f"{name}, {edges:,} edges: {min(bits[name]):.2f} to {max(bits[name]):.2f} bits a "
+        "character of unseen text"
+    )
     print(f"  {texts[name]}")
     if name in ratios:
         predicted, measured = ratios[name]
@@ -195,7 +254,10 @@ for name, pattern in patterns.items():
         )
 
 worst = {name: max(found) for name, found in bits.items()}
-assert min(bits["itself"]) > one_before - 0.05  # a graph without other characters knows one character, and no more
-assert max(worst["causal"], worst["window"], worst["strided"]) < one_before - 0.1, "more steps are needed"
+# a graph without other characters knows one character, and no more
+assert min(bits["itself"]) > one_before - 0.05
+assert max(worst["causal"], worst["window"], worst["strided"]) < one_before - 0.1, (
+    "more steps are needed"
+)
 for local in ("window", "strided"):
     assert all(there < full + 0.15 for there, full in zip(bits[local], bits["causal"], strict=True))

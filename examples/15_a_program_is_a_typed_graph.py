@@ -1,7 +1,8 @@
-"""A program is a typed graph: every relation between the nodes of its syntax tree has a bias of its own.
+"""A program is a typed graph: every relation between the nodes of its syntax tree has a bias of its
+own.
 
-Relations come from anywhere: here from Python's own parser (examples/programs/). Their union is one graph, whose
-edges know their relation, as in GREAT (Hellendoorn et al. 2020).
+Relations come from anywhere: here from Python's own parser (examples/programs/). Their union is one
+graph, whose edges know their relation, as in GREAT (Hellendoorn et al. 2020).
 """
 
 import torch
@@ -34,18 +35,32 @@ def output(x):
 definition = program.relations["definition"]
 use = max(t for t in definition.target.tolist() if program.labels[t] == "Name total")
 (made_at,) = definition.source[definition.target == use].tolist()
-print(f"node {use} ({program.labels[use]}) reads node {made_at} ({program.labels[made_at]}), its definition")
+print(
+    f"node {use} ({program.labels[use]}) reads node {made_at} ({program.labels[made_at]}), its "
+    "definition"
+)
 
 changed = x.clone()
 changed[made_at] += 1.0
 moved = (output(changed) != output(x)).any(-1)
 assert moved[use], "a use depends on its definition"
 readers = set(typed.graph.target[typed.graph.source == made_at].tolist())
-assert set(moved.nonzero().flatten().tolist()) == readers | {made_at}, "and nothing else changes but itself"
+assert set(moved.nonzero().flatten().tolist()) == readers | {made_at}, (
+    "and nothing else changes but itself"
+)
 
 without = ga.graphs.Relations(
-    **{name: graph for name, graph in program.relations.items() if name not in ("definition", "last_use")}
+    **{
+        name: graph
+        for name, graph in program.relations.items()
+        if name not in ("definition", "last_use")
+    }
 )
 far = layer(changed, without.graph, score_bias=bias.weight[:6][without.relation])
-assert torch.equal(far[use], layer(x, without.graph, score_bias=bias.weight[:6][without.relation])[use])
-print(f"moving the definition moves {len(readers) + 1} of {len(x)} nodes: those that read it, and itself")
+assert torch.equal(
+    far[use], layer(x, without.graph, score_bias=bias.weight[:6][without.relation])[use]
+)
+print(
+    f"moving the definition moves {len(readers) + 1} of {len(x)} nodes: those that read it, and "
+    "itself"
+)

@@ -1,6 +1,8 @@
-"""Heads of a BERT of transformers can read along a parse tree: each layer, what a word reads is one edge further away.
+"""Heads of a BERT of transformers can read along a parse tree: each layer, what a word reads is one
+edge further away.
 
-The model stays that of transformers, patched in place; the tree is another one for each sentence of the batch.
+The model stays that of transformers, patched in place; the tree is another one for each sentence of
+the batch.
 """
 
 import torch
@@ -32,20 +34,28 @@ def along(input_ids: torch.Tensor) -> list[ga.PerHead]:
 
 torch.manual_seed(0)
 config = transformers.BertConfig(
-    vocab_size=len(words) + 1, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32
+    vocab_size=len(words) + 1,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=32,
 )
 model = transformers.BertModel(config).double().eval()
 ids = torch.zeros(2, longest, dtype=torch.int64)
 for row, sentence in enumerate(SENTENCES):
-    ids[row, : len(sentence.split())] = torch.tensor([words.index(word) + 1 for word in sentence.split()])
+    ids[row, : len(sentence.split())] = torch.tensor(
+        [words.index(word) + 1 for word in sentence.split()]
+    )
 there = ids != 0
 ga.patch(model, along)
-weights = model(ids, attention_mask=there, output_attentions=True).attentions[0].dense()  # (B, H, T, S)
+# (B, H, T, S)
+weights = model(ids, attention_mask=there, output_attentions=True).attentions[0].dense()
 on_tree = trees[0].mask()
 assert float(weights[0, :2][:, ~on_tree].detach().abs().max()) == 0.0
 assert float(weights[0, 2:][:, ~on_tree].detach().min()) > 0.0
 
-ga.patch(model, lambda input_ids: [trees[int(row[-1] == 0)] for row in input_ids])  # all heads, to see what reaches
+# all heads, to see what reaches
+ga.patch(model, lambda input_ids: [trees[int(row[-1] == 0)] for row in input_ids])
 whole = model(ids, attention_mask=there).last_hidden_state
 moved = ids.clone()
 moved[0, 6] = words.index("dog") + 1  # another word for "mat"

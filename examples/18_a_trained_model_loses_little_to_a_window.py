@@ -1,8 +1,10 @@
-"""A small language model that was trained on all earlier characters loses little when it reads the last few alone.
+"""A small language model that was trained on all earlier characters loses little when it reads the
+last few alone.
 
-A Llama of transformers learns the source of Python's own standard library, character by character. Then ``ga.patched``
-lets it read through windows of w characters, with and without sinks (the first characters, which every later one
-reads), and nothing is trained again: bits per character on held-out text over the share of pairs that are left.
+A Llama of transformers learns the source of Python's own standard library, character by character.
+Then ``ga.patched`` lets it read through windows of w characters, with and without sinks (the first
+characters, which every later one reads), and nothing is trained again: bits per character on
+held-out text over the share of pairs that are left.
 
 With a name of a file it also writes the picture: ``python examples/18_... sweep.png``.
 """
@@ -41,7 +43,9 @@ model = LlamaForCausalLM(config)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 for _ in range(STEPS):
-    batch = torch.stack([codes[i : i + N] for i in torch.randint(len(codes) - N, (BATCH,)).tolist()])
+    batch = torch.stack(
+        [codes[i : i + N] for i in torch.randint(len(codes) - N, (BATCH,)).tolist()]
+    )
     model(batch, labels=batch).loss.backward()
     optimizer.step()
     slower.step()
@@ -79,9 +83,16 @@ if len(sys.argv) > 1:
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     for name, rows in results.items():
-        axes.plot([density for _, density, _ in rows], [cost for *_, cost in rows], "o-", label=f"window and {name}")
+        axes.plot(
+            [density for _, density, _ in rows],
+            [cost for *_, cost in rows],
+            "o-",
+            label=f"window and {name}",
+        )
     for window, density, cost in results["no sinks"]:
-        axes.annotate(f"{window}", (density, cost), textcoords="offset points", xytext=(4, 6), fontsize=8)
+        axes.annotate(
+            f"{window}", (density, cost), textcoords="offset points", xytext=(4, 6), fontsize=8
+        )
     axes.axhline(whole, color="grey", linewidth=1, linestyle="--", label="all earlier characters")
     axes.set_xscale("log", base=2)
     axes.set_xticks([1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2], ["1/32", "1/16", "1/8", "1/4", "1/2"])

@@ -1,6 +1,8 @@
-"""Training on a folder of shapes says what edges buy: the same split, the same epochs, and a perceptron without edges.
+"""Training on a folder of shapes says what edges buy: the same split, the same epochs, and a
+perceptron without edges.
 
-Four families of point clouds, any rotation; ``graphattn train FOLDER --out RUN`` does the same on a folder of yours.
+Four families of point clouds, any rotation; ``graphattn train FOLDER --out RUN`` does the same on a
+folder of yours.
 """
 
 import tempfile
@@ -18,7 +20,8 @@ print(result)
 assert result.scores["accuracy"] >= 0.8
 assert result.over("perceptron").mean > 0  # shape by shape, with an interval
 
-# Everything that the run was made of is in its folder, without pickle; what it says of a file is a coloured copy of it.
+# Everything that the run was made of is in its folder, without pickle; what it says of a file is a
+# coloured copy of it.
 print(*sorted(path.name for path in run.iterdir()))
 (line,) = ga.training.predict(run, [folder / "dumbbell" / "000.ply"], run / "predictions")
 made = ga.load(line["ply"])

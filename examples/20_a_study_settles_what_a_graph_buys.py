@@ -1,7 +1,8 @@
-"""A study settles what a graph buys: predictions first, controls by themselves, the same start for every arm.
+"""A study settles what a graph buys: predictions first, controls by themselves, the same start for
+every arm.
 
-What is the last token, asked of the first one? A window of 5 leaves it 5 of the 8 tokens in two layers, so the theorem
-says chance before anything is trained; all pairs can answer, and learn to.
+What is the last token, asked of the first one? A window of 5 leaves it 5 of the 8 tokens in two
+layers, so the theorem says chance before anything is trained; all pairs can answer, and learn to.
 """
 
 import tempfile
@@ -23,7 +24,9 @@ with tempfile.TemporaryDirectory() as folder:
         positions="learned",
         budgets=study.Budget(steps=120),
         controls=("self", "full"),  # by default also rewirings, a permutation and shuffled labels
-        claims=[study.Claim("full", "window", because="the last token is out of the window's reach")],
+        claims=[
+            study.Claim("full", "window", because="the last token is out of the window's reach")
+        ],
         seeds=2,
         out=folder,
         processes=0,  # trials in this process; by default one for each core

@@ -1,15 +1,18 @@
-"""A network between samples learns to interpolate: elevation from one cell in ten, encoded, processed and decoded.
+"""A network between samples learns to interpolate: elevation from one cell in ten, encoded,
+processed and decoded.
 
-Samples of a map are read by a mesh, an icosphere that is refined around the map alone; its vertices read each other,
-and are read by the cells between the samples (Lam et al. 2023 forecast weather so). What is learned is a correction of
-inverse distance weighting, from what that rule misses at each sample when it is left out. A quarter of the map's
-blocks is held out: training sees their samples, one cell in ten as everywhere, and no other cell of them.
+Samples of a map are read by a mesh, an icosphere that is refined around the map alone; its vertices
+read each other, and are read by the cells between the samples (Lam et al. 2023 forecast weather
+so). What is learned is a correction of inverse distance weighting, from what that rule misses at
+each sample when it is left out. A quarter of the map's blocks is held out: training sees their
+samples, one cell in ten as everywhere, and no other cell of them.
 
-The map, of matplotlib's samples, is a part of the elevations around the Jacksboro fault. The same network with every
-edge drawn anew learns nothing. Cubic radial basis functions (RBF), which need no training, stay ahead; as a correction
-of them the network gained 1 % at most. ``--picture FILE`` draws the errors, ``--json FILE`` keeps them. Of matplotlib's
-other map there is a picture and no figure, ``--map topobathy --picture FILE``: a coast and its sea floor, whose cells
-of 2.4 km are nearly unpredictable from one in ten.
+The map, of matplotlib's samples, is a part of the elevations around the Jacksboro fault. The same
+network with every edge drawn anew learns nothing. Cubic radial basis functions (RBF), which need no
+training, stay ahead; as a correction of them the network gained 1 % at most. ``--picture FILE``
+draws the errors, ``--json FILE`` keeps them. Of matplotlib's other map there is a picture and no
+figure, ``--map topobathy --picture FILE``: a coast and its sea floor, whose cells of 2.4 km are
+nearly unpredictable from one in ten.
 """
 
 import argparse
@@ -30,7 +33,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--picture")
 parser.add_argument("--json")
 parser.add_argument("--seed", type=int, default=0)
-parser.add_argument("--map", choices=("jacksboro_fault_dem", "topobathy"), default="jacksboro_fault_dem")
+parser.add_argument(
+    "--map", choices=("jacksboro_fault_dem", "topobathy"), default="jacksboro_fault_dem"
+)
 asked = parser.parse_args()
 
 BLOCK, NEAR, STEPS = 10, 12, 160  # cells, samples
@@ -56,9 +61,13 @@ block = row // BLOCK * SIDE + column // BLOCK
 held = np.isin(block, draw.choice(np.unique(block), len(np.unique(block)) // 4, replace=False))
 sampled = draw.random(len(height)) < 0.1
 
-# On the sphere; and in the plane that touches it in the middle of the map, in units of a cell's height.
+# On the sphere; and in the plane that touches it in the middle of the map, in units of a cell's
+# height.
 latitude, longitude = np.radians(latitudes[row]), np.radians(longitudes[column])
-place = np.stack([np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)], 1)
+place = np.stack(
+    [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)],
+    1,
+)
 middle = place.mean(0) / np.linalg.norm(place.mean(0))
 east = np.cross([0, 0, 1], middle) / np.linalg.norm(np.cross([0, 0, 1], middle))
 CELL = np.radians(latitudes[0] - latitudes[1])
@@ -70,10 +79,17 @@ def flat(points: np.ndarray) -> np.ndarray:
 
 
 def refined(edge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices (n, 2) and faces of an icosphere, refined around the map until edges are this long."""
-    ball, radius = trimesh.creation.icosphere(subdivisions=0), np.linalg.norm(place - middle, axis=1).max()
+    """Vertices (n, 2) and faces of an icosphere, refined around the map until edges are this
+    long.
+    """
+    ball, radius = (
+        trimesh.creation.icosphere(subdivisions=0),
+        np.linalg.norm(place - middle, axis=1).max(),
+    )
     points, faces = np.array(ball.vertices), np.array(ball.faces)
-    while (length := np.linalg.norm(points[faces[:, 0]] - points[faces[:, 1]], axis=1).max()) > edge * CELL:
+    while (
+        length := np.linalg.norm(points[faces[:, 0]] - points[faces[:, 1]], axis=1).max()
+    ) > edge * CELL:
         near = np.linalg.norm(points[faces].mean(1) - middle, axis=1) < radius + 1.2 * length
         points, faces = trimesh.remesh.subdivide(points, faces[near])
         points /= np.linalg.norm(points, axis=1, keepdims=True)
@@ -83,14 +99,18 @@ def refined(edge: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def weighted(known: np.ndarray, at: np.ndarray, skip: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """IDW of the nearest samples, and the distance of the nearest; ``skip=1`` leaves a sample out at its own place."""
+    """IDW of the nearest samples, and the distance of the nearest; ``skip=1`` leaves a sample out
+    at its own place.
+    """
     distance, index = cKDTree(cells[known]).query(at, NEAR + skip)
     weight = 1 / np.maximum(distance[:, skip:], 1e-9) ** 2
     return (weight * height[known][index[:, skip:]]).sum(1) / weight.sum(1), distance[:, skip]
 
 
 class Case:
-    """Samples, cells to answer for, and the graphs between them and the mesh; with ``seed`` all edges are redrawn."""
+    """Samples, cells to answer for, and the graphs between them and the mesh; with ``seed`` all
+    edges are redrawn.
+    """
 
     def __init__(self, known: np.ndarray, wanted: np.ndarray, seed: int | None) -> None:
         base, distance = weighted(known, cells[wanted])
@@ -111,8 +131,14 @@ class Case:
     def corrected(self, model: torch.nn.Module, turn: torch.Tensor) -> torch.Tensor:
         """Elevations (n,), the map turned or mirrored."""
         own, coarse, queries = (points @ turn / 3 for points in (self.samples, nodes, self.queries))
-        shape = ga.graphs.Hierarchy((Level(own, None, ()), Level(coarse, None, (self.between,), down=self.down)))
-        return self.base + SCALE * model(self.missed, shape, self.up, queries=queries, targets=self.distance)[:, 0]
+        shape = ga.graphs.Hierarchy(
+            (Level(own, None, ()), Level(coarse, None, (self.between,), down=self.down))
+        )
+        return (
+            self.base
+            + SCALE
+            * model(self.missed, shape, self.up, queries=queries, targets=self.distance)[:, 0]
+        )
 
 
 def learned(seed: int, random: bool) -> torch.Tensor:
@@ -166,7 +192,8 @@ if asked.picture:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 4, figsize=(12, 3.4), layout="constrained")
-    most = height.max() if height.min() < 0 else None  # the shore is where the blue of these colours ends
+    # the shore is where the blue of these colours ends
+    most = height.max() if height.min() < 0 else None
     axes[0].imshow(height.reshape(SIDE, SIDE), cmap="terrain", vmin=most and -most / 3, vmax=most)
     axes[0].plot(column[sampled], row[sampled], "k.", markersize=1)
     axes[0].set_title("elevation and samples", fontsize=9)
@@ -181,4 +208,7 @@ if asked.picture:
         axis.set(xticks=[], yticks=[])
     figure.savefig(asked.picture, dpi=110)
 
-assert asked.map == "topobathy" or below["the network"] >= 0.2 > 0.05 > below["the network, edges redrawn"]
+assert (
+    asked.map == "topobathy"
+    or below["the network"] >= 0.2 > 0.05 > below["the network, edges redrawn"]
+)

@@ -1,6 +1,8 @@
-"""A study of your own takes twenty lines: neighbours tell what all pairs cannot, for PyG's GraphConv, too.
+"""A study of your own takes twenty lines: neighbours tell what all pairs cannot, for PyG's
+GraphConv, too.
 
-Do two ones stand side by side? All pairs count the ones, and so does a random graph of as many edges.
+Do two ones stand side by side? All pairs count the ones, and so does a random graph of as many
+edges.
 """
 
 import tempfile
@@ -17,7 +19,8 @@ class Net(torch.nn.Module):
         super().__init__()
         self.conv, self.head = GraphConv(1, 16), torch.nn.Linear(16, data.classes)
 
-    def forward(self, inputs, graphs, places, pos):  # (..., N, F) and a graph for each layer: logits (..., N, classes)
+    # (..., N, F) and a graph for each layer: logits (..., N, classes)
+    def forward(self, inputs, graphs, places, pos):
         return self.head(self.conv(inputs, graphs[0].edge_index).relu())
 
 
@@ -37,7 +40,10 @@ with tempfile.TemporaryDirectory() as folder:
     )
 for row in report.rows:
     print(f"{row.arm}: {row.interval}, chance {data.chance:.3f}")
-print(f"a module of {next(iter(report.records.of_key.values()))['parameters']} parameters, the same for all arms")
+print(
+    f"a module of {next(iter(report.records.of_key.values()))['parameters']} parameters, the same "
+    "for all arms"
+)
 
 ours, controls = report.row("neighbours"), (report.row("full"), report.row("rewired neighbours"))
 assert all(min(report.differences(ours, control)) > 0.1 for control in controls)

@@ -1,7 +1,9 @@
-"""A mesh knows its curvature by its own edges: a network beats the formula on irregular meshes, random edges do not.
+"""A mesh knows its curvature by its own edges: a network beats the formula on irregular meshes,
+random edges do not.
 
-The label of each vertex is the exact mean curvature of a bumpy ball, whose vertices were moved by a quarter of an edge.
-``graphattn train FOLDER --out RUN`` does the same on a folder of yours, whose vertices have a property ``label``.
+The label of each vertex is the exact mean curvature of a bumpy ball, whose vertices were moved by a
+quarter of an edge. ``graphattn train FOLDER --out RUN`` does the same on a folder of yours, whose
+vertices have a property ``label``.
 """
 
 import tempfile
@@ -19,5 +21,10 @@ formula = cotangents(folder, result)["cotangent formula"]
 print(result)
 print(f"cotangent formula: R2 {formula:.3f}")
 
-assert result.scores["r2"] >= 0.75 > 0.55 > max(formula, *(one.scores["r2"] for one in result.controls.values()))
+assert (
+    result.scores["r2"]
+    >= 0.75
+    > 0.55
+    > max(formula, *(one.scores["r2"] for one in result.controls.values()))
+)
 assert result.over("random").low > 0  # over the held-out meshes, each with its own difference

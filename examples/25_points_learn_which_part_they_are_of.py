@@ -1,7 +1,9 @@
-"""Points learn which part of a shape they are of from their neighbours: a perceptron of each point does not.
+"""Points learn which part of a shape they are of from their neighbours: a perceptron of each point
+does not.
 
-Two or three of box, cylinder and ball on top of each other, turned at random; ``label`` of each point says which. With
-400 shapes and the default epochs the same call reaches what ``acceptance.md`` says.
+Two or three of box, cylinder and ball on top of each other, turned at random; ``label`` of each
+point says which. With 400 shapes and the default epochs the same call reaches what
+``acceptance.md`` says.
 """
 
 import tempfile

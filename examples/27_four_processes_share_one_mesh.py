@@ -1,8 +1,9 @@
 """Four processes share one mesh: twenty steps of training are those of one process.
 
-A torus of 20,000 vertices is cut by recursive coordinate bisection. Each process attends on its own vertices, receives
-the rows of the few others that these read, and DDP averages the gradients; the loss is a mean over all vertices. On a
-cluster the same lines run under ``torchrun --nproc_per_node 8 train.py``, after ``init_process_group("nccl")``.
+A torus of 20,000 vertices is cut by recursive coordinate bisection. Each process attends on its own
+vertices, receives the rows of the few others that these read, and DDP averages the gradients; the
+loss is a mean over all vertices. On a cluster the same lines run under
+``torchrun --nproc_per_node 8 train.py``, after ``init_process_group("nccl")``.
 """
 
 import os
@@ -29,7 +30,9 @@ def torus():
     pos = torch.stack(((3 + v.cos()) * u.cos(), (3 + v.cos()) * u.sin(), v.sin()), 1).double()
     steps = ((0, 0), (0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1))
     near = torch.stack([(i + a) % ALONG * ROUND + (j + b) % ROUND for a, b in steps], 1)
-    return pos, ga.from_edge_index(torch.stack((near.flatten(), place.repeat_interleave(7))), num_nodes=VERTICES)
+    return pos, ga.from_edge_index(
+        torch.stack((near.flatten(), place.repeat_interleave(7))), num_nodes=VERTICES
+    )
 
 
 class Network(nn.Module):
@@ -69,9 +72,13 @@ def work(rank, folder):
     where = {"init_method": f"file://{folder}/rendezvous", "rank": rank, "world_size": PROCESSES}
     dist.init_process_group("gloo", **where)
     pos, graph, label, network = problem()
-    shard = ga.distributed.shard(graph, partition="rcb", pos=pos, heads=4, head_dim=4, dtype=pos.dtype)
+    shard = ga.distributed.shard(
+        graph, partition="rcb", pos=pos, heads=4, head_dim=4, dtype=pos.dtype
+    )
     pos, label = shard.scatter(pos), shard.scatter(label)
-    losses = train(DistributedDataParallel(network), pos, shard, label, lambda x: ga.distributed.mean(x, shard))
+    losses = train(
+        DistributedDataParallel(network), pos, shard, label, lambda x: ga.distributed.mean(x, shard)
+    )
     if rank == 0:
         print(shard.report)
         torch.save({"losses": losses, "network": network.state_dict()}, f"{folder}/result.pt")
@@ -87,8 +94,13 @@ shared = torch.load(f"{folder}/result.pt")
 pos, graph, label, network = problem()
 losses = train(network, pos, graph, label, torch.mean)
 apart = max(abs(a - b) for a, b in zip(losses, shared["losses"], strict=True))
-drift = max(float((shared["network"][name] - p).abs().max()) for name, p in network.state_dict().items())
-print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; losses differ by {apart:.0e}, parameters by {drift:.0e}")
+drift = max(
+    float((shared["network"][name] - p).abs().max()) for name, p in network.state_dict().items()
+)
+print(
+    f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; losses differ by {apart:.0e}, parameters by "
+    f"{drift:.0e}"
+)
 
 assert losses[-1] < 0.7 * losses[0]
 assert max(apart, drift) < 1e-9

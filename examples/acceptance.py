@@ -1,9 +1,10 @@
-"""What training on points and meshes reaches, and what edges buy: ``python examples/acceptance.py RUNS``.
+"""What training on points and meshes reaches, and what edges buy:
+``python examples/acceptance.py RUNS``.
 
-Ten tasks, three seeds of each, seed by seed; beside every model a perceptron without edges and the same model on
-degree-matched random graphs, or a random forest and layers of PyG, on the same shapes for as many epochs. Everything is
-kept in the folder RUNS: killed at any moment, the same command goes on. After every task and seed a table and its
-numbers are written to ``--out``.
+Ten tasks, three seeds of each, seed by seed; beside every model a perceptron without edges and the
+same model on degree-matched random graphs, or a random forest and layers of PyG, on the same shapes
+for as many epochs. Everything is kept in the folder RUNS: killed at any moment, the same command
+goes on. After every task and seed a table and its numbers are written to ``--out``.
 """
 
 import argparse
@@ -20,7 +21,13 @@ from typing import Any
 
 import generated_shapes as shapes
 import torch
-from torch_geometric.nn import MLP, EdgeConv, PointTransformerConv, global_max_pool, global_mean_pool
+from torch_geometric.nn import (
+    MLP,
+    EdgeConv,
+    PointTransformerConv,
+    global_max_pool,
+    global_mean_pool,
+)
 
 import graphattn as ga
 from graphattn.bench.machine import machine
@@ -56,21 +63,31 @@ def relative_error(prediction: torch.Tensor, label: torch.Tensor) -> float:
 
 def shortest_paths(folder: Path, result: Any) -> dict[str, float]:
     """Dijkstra along edges, divided by a constant of the meshes that were trained on."""
-    train, test = ([ga.load(path) for path in sorted((folder / part).glob("*.ply"))] for part in ("train", "test"))
+    train, test = (
+        [ga.load(path) for path in sorted((folder / part).glob("*.ply"))]
+        for part in ("train", "test")
+    )
     longer = torch.cat([(mesh.edges - mesh.y)[mesh.mark == 0] for mesh in train]).median()
     edges, label = (torch.cat([mesh[name] for mesh in test]) for name in ("edges", "y"))
-    return {"Dijkstra": relative_error(edges, label), "Dijkstra / constant": relative_error(edges - longer, label)}
+    return {
+        "Dijkstra": relative_error(edges, label),
+        "Dijkstra / constant": relative_error(edges - longer, label),
+    }
 
 
 def cotangents(folder: Path, result: Any) -> dict[str, float]:
-    """R2 of the cotangent formula (Meyer et al. 2003), with a third of each face as a vertex's area."""
+    """R2 of the cotangent formula (Meyer et al. 2003), with a third of each face as a vertex's
+    area.
+    """
     made, labels = [], []
     for path in sorted((folder / "test").glob("*.ply")):
         mesh = ga.load(path)
         pos, faces = mesh.pos.double(), mesh.face.T
         graph = ga.graphs.mesh_vertices(faces, len(pos))
         weight = ga.nn.mesh_edge_geometry(pos, faces, graph)[:, 2:]
-        pull = torch.zeros_like(pos).index_add_(0, graph.target, weight * (pos[graph.target] - pos[graph.source]))
+        pull = torch.zeros_like(pos).index_add_(
+            0, graph.target, weight * (pos[graph.target] - pos[graph.source])
+        )
         a, b, c = pos[faces].unbind(1)
         third = torch.linalg.cross(b - a, c - a).norm(dim=1).repeat_interleave(3) / 6
         area = torch.zeros(len(pos), dtype=pos.dtype).index_add_(0, faces.flatten(), third)
@@ -80,14 +97,20 @@ def cotangents(folder: Path, result: Any) -> dict[str, float]:
 
 
 class Peer(torch.nn.Module):
-    """Three layers of PyG, ``EdgeConv`` or ``PointTransformerConv``, on the features and the first graph of a run."""
+    """Three layers of PyG, ``EdgeConv`` or ``PointTransformerConv``, on the features and the first
+    graph of a run.
+    """
 
-    def __init__(self, kind: str, features: int, out_dim: int, readout: str, width: int = 64) -> None:
+    def __init__(
+        self, kind: str, features: int, out_dim: int, readout: str, width: int = 64
+    ) -> None:
         super().__init__()
         self.edge, self.readout = kind == "EdgeConv", readout
         wide = (features + 3, width, width)
         self.layers = torch.nn.ModuleList(
-            EdgeConv(MLP([2 * each, width, width], norm=None)) if self.edge else PointTransformerConv(each, width)
+            EdgeConv(MLP([2 * each, width, width], norm=None))
+            if self.edge
+            else PointTransformerConv(each, width)
             for each in wide
         )
         self.head = MLP([3 * width * (2 if readout == "shape" else 1), 128, out_dim], norm=None)
@@ -107,8 +130,8 @@ class Peer(torch.nn.Module):
 
 
 def peers(folder: Path, result: Any, budget: bool = False) -> dict[str, float]:
-    """Scores of PyG's layers, trained as the model was: split, features, batches, epochs and rates; by a ``budget`` as
-    many epochs as take the model's CPU time.
+    """Scores of PyG's layers, trained as the model was: split, features, batches, epochs and rates;
+    by a ``budget`` as many epochs as take the model's CPU time.
     """
     run = Run.load(folder.parent / "run")
     shapes = run.shapes(folder)
@@ -127,7 +150,8 @@ def peers(folder: Path, result: Any, budget: bool = False) -> dict[str, float]:
         torch.manual_seed(run.schedule.seed)
         return Peer(kind, run.features, run.task.out_dim, run.task.readout)
 
-    own = min(trained(run.trained_model(), 1) for _ in range(2)) if budget else 0.0  # the first reads files
+    # the first reads files
+    own = min(trained(run.trained_model(), 1) for _ in range(2)) if budget else 0.0
     for kind in ("EdgeConv", "PointTransformerConv"):
         many = run.schedule.epochs
         if budget:
@@ -141,9 +165,13 @@ def peers(folder: Path, result: Any, budget: bool = False) -> dict[str, float]:
 
 FOREST = {"control": ("perceptron", "forest")}
 TASKS = {
-    "curvature": Task("r2", 0.95, shapes.curvature, {"each": 80, "test": 20}, {"epochs": 30}, cotangents),
+    "curvature": Task(
+        "r2", 0.95, shapes.curvature, {"each": 80, "test": 20}, {"epochs": 30}, cotangents
+    ),
     "elevation": Task("below IDW", 0.2),
-    "relief": Task("accuracy", 0.95, shapes.relief, {"each": 30, "test": 20}, {"model": "mesh", "epochs": 20}),
+    "relief": Task(
+        "accuracy", 0.95, shapes.relief, {"each": 30, "test": 20}, {"model": "mesh", "epochs": 20}
+    ),
     "parts": Task("miou", 0.85, shapes.parts, {"each": 320, "test": 80}),
     "classes": Task("accuracy", 0.95, shapes.classes, {"each": 40, "test": 20}),
     "others": Task("accuracy", 0.9, shapes.others, {"each": 40, "test": 10}),
@@ -157,8 +185,17 @@ TASKS = {
         -1,
     ),
     "defects": Task("accuracy", 0.95, shapes.defects, {"each": 36, "test": 18}, FOREST, peers),
-    "scenes": Task("miou", 0.8, shapes.scenes, {"each": 28, "test": 12}, FOREST, partial(peers, budget=True)),
-    "heat": Task("r2", 0.8, shapes.heat, {"each": 60, "test": 20}, {**FOREST, "features": ("constant", "mark")}, peers),
+    "scenes": Task(
+        "miou", 0.8, shapes.scenes, {"each": 28, "test": 12}, FOREST, partial(peers, budget=True)
+    ),
+    "heat": Task(
+        "r2",
+        0.8,
+        shapes.heat,
+        {"each": 60, "test": 20},
+        {**FOREST, "features": ("constant", "mark")},
+        peers,
+    ),
 }
 
 
@@ -173,11 +210,15 @@ def each(task: Task, result: Any) -> torch.Tensor:
     """Of each shape."""
     if task.sign > 0:
         return result.task.each(result.predictions, result.labels).double()
-    return torch.tensor([relative_error(*pair) for pair in zip(result.predictions, result.labels, strict=True)])
+    return torch.tensor(
+        [relative_error(*pair) for pair in zip(result.predictions, result.labels, strict=True)]
+    )
 
 
 def trained(task: Task, folder: Path, seed: int) -> dict[str, Any]:
-    """A record of a seed, from files that are made once and a run that goes on where it was left."""
+    """A record of a seed, from files that are made once and a run that goes on where it was
+    left.
+    """
     data, run = folder / "shapes", folder / "run"
     if not data.exists():
         assert task.make is not None
@@ -193,7 +234,9 @@ def trained(task: Task, folder: Path, seed: int) -> dict[str, Any]:
     return {
         "score": score(task, result),
         "controls": {name: score(task, other) for name, other in result.controls.items()},
-        "differences": {name: (own - each(task, other)).tolist() for name, other in result.controls.items()},
+        "differences": {
+            name: (own - each(task, other)).tolist() for name, other in result.controls.items()
+        },
         "beside": task.beside(data, result),
         "epochs": len((run / "log.jsonl").read_text().splitlines()),
     }
@@ -218,12 +261,21 @@ def elevation(folder: Path, seed: int) -> dict[str, Any]:
 
 def mean_of(values: list[float]) -> dict[str, float | int | None]:
     """With its interval, which one value has not."""
-    return {name: None if value != value else value for name, value in vars(interval(values)).items()}
+    return {
+        name: None if value != value else value for name, value in vars(interval(values)).items()
+    }
 
 
 def told(name: str, task: Task, records: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the seeds that are there say together; differences are the model's score less the control's."""
-    row: dict[str, Any] = {"task": name, "metric": task.metric, "wanted": task.wanted, "seeds": len(records)}
+    """What the seeds that are there say together; differences are the model's score less the
+    control's.
+    """
+    row: dict[str, Any] = {
+        "task": name,
+        "metric": task.metric,
+        "wanted": task.wanted,
+        "seeds": len(records),
+    }
     if not records:
         return row
     scores = [record["score"] for record in records]
@@ -234,14 +286,20 @@ def told(name: str, task: Task, records: list[dict[str, Any]]) -> dict[str, Any]
     row["controls"] = {
         control: {
             "score": mean_of([record["controls"][control] for record in records]),
-            "over_seeds": mean_of([record["score"] - record["controls"][control] for record in records]),
-            "over_shapes": mean_of([x for record in records for x in record["differences"].get(control, ())])
+            "over_seeds": mean_of(
+                [record["score"] - record["controls"][control] for record in records]
+            ),
+            "over_shapes": mean_of(
+                [x for record in records for x in record["differences"].get(control, ())]
+            )
             if control in records[0]["differences"]
             else None,
         }
         for control in records[0]["controls"]
     }
-    row["beside"] = {key: mean_of([record["beside"][key] for record in records]) for key in records[0]["beside"]}
+    row["beside"] = {
+        key: mean_of([record["beside"][key] for record in records]) for key in records[0]["beside"]
+    }
     return row
 
 
@@ -249,7 +307,9 @@ def shown(one: dict[str, Any] | None) -> str:
     """A mean with its interval, where there is one."""
     if one is None:
         return ""
-    return f"{one['mean']:.3f}" + ("" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]")
+    return f"{one['mean']:.3f}" + (
+        "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
+    )
 
 
 def places(rows: list[dict[str, Any]]) -> list[str]:
@@ -257,14 +317,20 @@ def places(rows: list[dict[str, Any]]) -> list[str]:
     found: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
         for facts in row.get("machines", ()):
-            where = f"{facts['processor']}, {facts['cores']} cores, torch {facts['versions']['torch']}"
+            where = (
+                f"{facts['processor']}, {facts['cores']} cores, torch {facts['versions']['torch']}"
+            )
             found.setdefault(where, []).append((row["task"], facts["date"][:10]))
         if row["seeds"] and not row.get("machines"):
             found.setdefault("a machine that was not kept", []).append((row["task"], ""))
     lines = []
     for where, pairs in found.items():
         tasks, days = (list(dict.fromkeys(each)) for each in zip(*pairs, strict=True))
-        lines.append(f"* {', '.join(tasks)}: {where}, {' to '.join(sorted({min(days), max(days)}))}".rstrip(", "))
+        lines.append(
+            f"* {', '.join(tasks)}: {where}, {' to '.join(sorted({min(days), max(days)}))}".rstrip(
+                ", "
+            )
+        )
     return lines
 
 
@@ -273,14 +339,20 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
     lines = [
         "# What training on points and meshes reaches",
         "",
-        "`python examples/acceptance.py RUNS`: means over seeds with 95 % t intervals. A difference is the model's",
-        "score less the control's on the same shapes after as many epochs, paired over seeds, and over all held-out",
-        "shapes of these seeds. Of distances (geodesic) less is better. `random`: the same model on degree-matched",
-        "random graphs; `forest`: scikit-learn's random forest on covariances, heights and histograms. PyG's layers",
-        "have the model's features, first graph, epochs and rates, and positions under rotations besides; on scenes as",
+        "`python examples/acceptance.py RUNS`: means over seeds with 95 % t intervals. A "
+        "difference is the model's",
+        "score less the control's on the same shapes after as many epochs, paired over seeds, and "
+        "over all held-out",
+        "shapes of these seeds. Of distances (geodesic) less is better. `random`: the same model "
+        "on degree-matched",
+        "random graphs; `forest`: scikit-learn's random forest on covariances, heights and "
+        "histograms. PyG's layers",
+        "have the model's features, first graph, epochs and rates, and positions under rotations "
+        "besides; on scenes as",
         "many epochs as take its CPU time, some 5 of 20.",
         "",
-        "| task | wanted | reached by | score | control | its score | over seeds | over shapes | beside |",
+        "| task | wanted | reached by | score | control | its score | over seeds | over shapes | "
+        "beside |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -289,11 +361,19 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
         if not row["seeds"]:
             lines.append(f"{first} | not run | | | | | | |")
             continue
-        lines_of_task = [f"{first} | {row['reached']} of {row['seeds']} seeds | {shown(row['score'])}"]
+        lines_of_task = [
+            f"{first} | {row['reached']} of {row['seeds']} seeds | {shown(row['score'])}"
+        ]
         lines_of_task += ["| | | | "] * (len(row["controls"]) - 1)
         beside = ", ".join(f"{key} {shown(one)}" for key, one in row["beside"].items())
         for start, (name, one) in zip(lines_of_task, row["controls"].items(), strict=True):
-            cells = (name, shown(one["score"]), shown(one["over_seeds"]), shown(one["over_shapes"]), beside)
+            cells = (
+                name,
+                shown(one["score"]),
+                shown(one["over_seeds"]),
+                shown(one["over_shapes"]),
+                beside,
+            )
             lines.append(f"{start} | {' | '.join(cells)} |")
             beside = ""
     lines += ["", *places(rows)]
@@ -303,23 +383,36 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
 
 
 def report(records: Records, out: Path, seeds: int) -> str:
-    """Write what is there, of all tasks; of those that have no record here what was written before."""
+    """Write what is there, of all tasks; of those that have no record here what was written
+    before.
+    """
     rows = [
-        told(name, task, [records.of_key[key] for n in range(seeds) if records.done(key := f"{name} {n}")])
+        told(
+            name,
+            task,
+            [records.of_key[key] for n in range(seeds) if records.done(key := f"{name} {n}")],
+        )
         for name, task in TASKS.items()
     ]
     if (out / "acceptance.json").is_file():
-        before = {row["task"]: row for row in json.loads((out / "acceptance.json").read_text())["rows"]}
+        before = {
+            row["task"]: row for row in json.loads((out / "acceptance.json").read_text())["rows"]
+        }
         rows = [row if row["seeds"] else before.get(row["task"], row) for row in rows]
     text = table(rows, seeds)
-    save_page(out / "acceptance.json", json.dumps({"seeds": seeds, "rows": rows}, indent=1, allow_nan=False))
+    save_page(
+        out / "acceptance.json",
+        json.dumps({"seeds": seeds, "rows": rows}, indent=1, allow_nan=False),
+    )
     save_page(out / "acceptance.md", text)
     return text
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run what is missing, seed by seed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
@@ -328,7 +421,9 @@ def main(arguments: list[str] | None = None) -> None:
     for folder in (asked.runs, asked.out):
         folder.mkdir(parents=True, exist_ok=True)
     with held(asked.runs):
-        records = Records(asked.runs, lambda line: "" if {"key", "state"} <= set(line) else "no run")
+        records = Records(
+            asked.runs, lambda line: "" if {"key", "state"} <= set(line) else "no run"
+        )
         for seed in range(asked.seeds):
             for name in asked.tasks:
                 key, task, folder = f"{name} {seed}", TASKS[name], asked.runs / name / str(seed)
@@ -337,9 +432,15 @@ def main(arguments: list[str] | None = None) -> None:
                 where, start = machine("cpu"), sum(os.times()[:4])
                 record = trained(task, folder, seed) if task.make else elevation(folder, seed)
                 cpu = round(sum(os.times()[:4]) - start, 1)  # since the command's last start
-                records.append({"key": key, "state": "done", "cpu_s": cpu, "machine": where, **record})
+                records.append(
+                    {"key": key, "state": "done", "cpu_s": cpu, "machine": where, **record}
+                )
                 report(records, asked.out, asked.seeds)
-                print(f"{key}: {task.metric} {record['score']:.3f}, {record['controls']}, {cpu} CPU s", flush=True)
+                print(
+                    f"{key}: {task.metric} {record['score']:.3f}, {record['controls']}, {cpu} CPU "
+                    "s",
+                    flush=True,
+                )
         print(report(records, asked.out, asked.seeds))
 
 

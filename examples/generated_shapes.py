@@ -1,9 +1,11 @@
-"""Generated shapes to train on: ``python examples/generated_shapes.py KIND FOLDER``, of the kinds at the end.
+"""Generated shapes to train on: ``python examples/generated_shapes.py KIND FOLDER``, of the kinds
+at the end.
 
-Point clouds of ten families, and of others: any rotation, axes stretched by 0.8 to 1.25, noise of 1 % of the radius.
-Clouds of stacked parts, with the part of each point; meshes of bumpy balls, with the curvature at each vertex; meshes
-of other balls, in classes of local relief; bent tubes, with the distance that a walk from a marked vertex takes; both
-with the heat that a marked vertex has spread; machine parts with defects; simulated LiDAR scans.
+Point clouds of ten families, and of others: any rotation, axes stretched by 0.8 to 1.25, noise of 1
+% of the radius. Clouds of stacked parts, with the part of each point; meshes of bumpy balls, with
+the curvature at each vertex; meshes of other balls, in classes of local relief; bent tubes, with
+the distance that a walk from a marked vertex takes; both with the heat that a marked vertex has
+spread; machine parts with defects; simulated LiDAR scans.
 """
 
 import argparse
@@ -45,7 +47,9 @@ def box(n: int, r: Generator, sides: np.ndarray | None = None) -> np.ndarray:
     return p * e
 
 
-def cylinder(n: int, r: Generator, radius: float = 1.0, height: float | None = None, caps: bool = True) -> np.ndarray:
+def cylinder(
+    n: int, r: Generator, radius: float = 1.0, height: float | None = None, caps: bool = True
+) -> np.ndarray:
     """With its two caps, or open."""
     h = r.uniform(1, 3) if height is None else height
     side = part([h, radius * caps], n, r) == 0
@@ -86,7 +90,9 @@ def helix(n: int, r: Generator) -> np.ndarray:
     """A thin tube of 2 to 4 turns."""
     turns, height, tube = r.uniform(2, 4), r.uniform(1, 3), r.uniform(0.06, 0.12)
     along, around = r.random(n), r.random(n) * TURN
-    return polar(1 + tube * np.cos(around), along * turns * TURN, height * along + tube * np.sin(around))
+    return polar(
+        1 + tube * np.cos(around), along * turns * TURN, height * along + tube * np.sin(around)
+    )
 
 
 def dumbbell(n: int, r: Generator) -> np.ndarray:
@@ -110,7 +116,8 @@ def sphere(n: int, r: Generator) -> np.ndarray:
 
 
 FAMILIES: dict[str, Callable[[int, Generator], np.ndarray]] = {
-    made.__name__: made for made in (sphere, box, cylinder, cone, torus, capsule, annulus, helix, dumbbell, saddle)
+    made.__name__: made
+    for made in (sphere, box, cylinder, cone, torus, capsule, annulus, helix, dumbbell, saddle)
 }
 
 
@@ -143,7 +150,10 @@ def cross(n: int, r: Generator) -> np.ndarray:
 def knot(n: int, r: Generator) -> np.ndarray:
     """A thin trefoil."""
     t, wide = r.random(n) * TURN, 0.08 * r.normal(size=(n, 3))
-    return np.stack([np.sin(t) + 2 * np.sin(2 * t), np.cos(t) - 2 * np.cos(2 * t), -np.sin(3 * t)], 1) + wide
+    return (
+        np.stack([np.sin(t) + 2 * np.sin(2 * t), np.cos(t) - 2 * np.cos(2 * t), -np.sin(3 * t)], 1)
+        + wide
+    )
 
 
 def angle(n: int, r: Generator) -> np.ndarray:
@@ -163,7 +173,9 @@ def waves(n: int, r: Generator) -> np.ndarray:
     return np.c_[p, 0.25 * np.sin(TURN * r.uniform(0.5, 1) * p[:, 0] + r.uniform(0, TURN))]
 
 
-OTHERS = {made.__name__: made for made in (tetrahedron, bowl, moebius, cross, knot, angle, shells, waves)}
+OTHERS = {
+    made.__name__: made for made in (tetrahedron, bowl, moebius, cross, knot, angle, shells, waves)
+}
 
 
 def rotation(r: Generator) -> np.ndarray:
@@ -187,8 +199,17 @@ def save(points: np.ndarray, path: Path, **more: torch.Tensor) -> None:
     ga.save(ga.shapes.Shape(pos=torch.tensor(points, dtype=torch.float32), **more), path)
 
 
-def classes(folder: str | Path, *, each: int = 50, test: int = 0, seed: int = 0, families: dict | None = None) -> None:
-    """A folder for each family, of clouds of 200 to 400 points; with ``test``, above them train and test."""
+def classes(
+    folder: str | Path,
+    *,
+    each: int = 50,
+    test: int = 0,
+    seed: int = 0,
+    families: dict | None = None,
+) -> None:
+    """A folder for each family, of clouds of 200 to 400 points; with ``test``, above them train and
+    test.
+    """
     for number, (name, make) in enumerate((families or FAMILIES).items()):
         draw = default_rng((seed, number))
         for index in range(each + test):
@@ -203,7 +224,9 @@ def others(folder: str | Path, *, each: int = 50, test: int = 0, seed: int = 0) 
 
 
 def parts(folder: str | Path, *, each: int = 400, test: int = 0, seed: int = 0) -> None:
-    """Two or three of box, cylinder and ball on top of each other, 250 to 400 points; ``label`` says which."""
+    """Two or three of box, cylinder and ball on top of each other, 250 to 400 points; ``label``
+    says which.
+    """
     draw = default_rng((seed, 97))
     for index in range(each + test):
         n, heights, areas, made = int(draw.integers(250, 401)), [], [], []
@@ -225,14 +248,22 @@ def parts(folder: str | Path, *, each: int = 400, test: int = 0, seed: int = 0) 
             heights.append(h)
         many = draw.multinomial(n, np.array(areas) / sum(areas))
         above = np.cumsum([0, *heights[:-1]]) * 0.95 + np.array(heights) / 2
-        clouds = [make(m) + np.array([0, 0, z]) for make, m, z in zip(made, many, above, strict=True)]
+        clouds = [
+            make(m) + np.array([0, 0, z]) for make, m, z in zip(made, many, above, strict=True)
+        ]
         label = torch.tensor(np.repeat(order, many), dtype=torch.int32)
         part = "" if not test else "train" if index < each else "test"
-        save(turned(np.concatenate(clouds), draw, 0.005), Path(folder) / part / f"{index:03}.ply", label=label)
+        save(
+            turned(np.concatenate(clouds), draw, 0.005),
+            Path(folder) / part / f"{index:03}.ply",
+            label=label,
+        )
 
 
 def bumpy(directions: torch.Tensor, draw: Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points (n, 3) of a sphere with eight bumps and dents in these directions, and the mean curvature there, exact."""
+    """Points (n, 3) of a sphere with eight bumps and dents in these directions, and the mean
+    curvature there, exact.
+    """
     from torch.func import grad, hessian, vmap
 
     centre = torch.tensor(on_sphere(8, draw))
@@ -252,7 +283,9 @@ def bumpy(directions: torch.Tensor, draw: Generator) -> tuple[torch.Tensor, torc
 
 
 def curvature(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 0) -> None:
-    """Irregular meshes of 642 vertices, moved by a quarter of an edge; ``label`` is the mean curvature, at most 3.5."""
+    """Irregular meshes of 642 vertices, moved by a quarter of an edge; ``label`` is the mean
+    curvature, at most 3.5.
+    """
     import trimesh
 
     draw, ball = default_rng((seed, 98)), trimesh.creation.icosphere(subdivisions=3)
@@ -260,7 +293,8 @@ def curvature(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 
         moved = ball.vertices + 0.25 * 0.14 * draw.normal(size=ball.vertices.shape)
         moved = moved / np.linalg.norm(moved, axis=1, keepdims=True) @ rotation(draw).T
         pos, bend = bumpy(torch.tensor(moved), draw)
-        while float(pos.norm(dim=1).min()) < 0.6 or float(bend.abs().max()) > 3.5:  # sharper than 642 vertices show
+        # sharper than 642 vertices show
+        while float(pos.norm(dim=1).min()) < 0.6 or float(bend.abs().max()) > 3.5:
             pos, bend = bumpy(torch.tensor(moved), draw)
         part = "" if not test else "train" if index < each else "test"
         face = torch.tensor(np.array(ball.faces).T).long()
@@ -293,10 +327,11 @@ RELIEFS = {made.__name__: made for made in (smooth, dimpled, ridged)}
 
 
 def relief(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) -> None:
-    """A folder for each local relief, smooth, dimpled or ridged, of meshes of 642 vertices that differ more at large.
+    """A folder for each local relief, smooth, dimpled or ridged, of meshes of 642 vertices that
+    differ more at large.
 
-    Dents and waves are as high as each other, 3 to 5 % of the radius; the balls have six broad bumps and dents of up to
-    30 %, axes stretched by 0.8 to 1.25, and any rotation.
+    Dents and waves are as high as each other, 3 to 5 % of the radius; the balls have six broad
+    bumps and dents of up to 30 %, axes stretched by 0.8 to 1.25, and any rotation.
     """
     import trimesh
 
@@ -307,7 +342,9 @@ def relief(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) 
         for index in range(each + test):
             moved = ball.vertices + 0.2 * 0.14 * draw.normal(size=ball.vertices.shape)
             v = moved / np.linalg.norm(moved, axis=1, keepdims=True) @ rotation(draw).T
-            at_large = np.exp(draw.uniform(2, 4, 6) * (v @ on_sphere(6, draw).T - 1)) @ draw.uniform(-0.3, 0.3, 6)
+            at_large = np.exp(
+                draw.uniform(2, 4, 6) * (v @ on_sphere(6, draw).T - 1)
+            ) @ draw.uniform(-0.3, 0.3, 6)
             local = make(v, draw)
             local = local / max(1e-9, local.std()) * draw.uniform(0.03, 0.05)
             above = Path(folder) / ("" if not test else "train" if index < each else "test")
@@ -316,9 +353,14 @@ def relief(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) 
 
 
 def tube(rings: int, around: int, r: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and faces of a closed bent tube: 200 to 300 degrees of a ring of radius 1, or of a turn of a helix."""
+    """Vertices and faces of a closed bent tube: 200 to 300 degrees of a ring of radius 1, or of a
+    turn of a helix.
+    """
     s, turn = np.linspace(0, 1, rings), np.arange(around) / around * TURN
-    a, swell = s * r.uniform(3.5, 5.2), 1 + 0.25 * np.sin(TURN * r.uniform(1, 3) * s + r.uniform(0, TURN))
+    a, swell = (
+        s * r.uniform(3.5, 5.2),
+        1 + 0.25 * np.sin(TURN * r.uniform(1, 3) * s + r.uniform(0, TURN)),
+    )
     radius = r.uniform(0.2, 0.35) * swell * np.sqrt(np.clip(1 - abs(2 * s - 1) ** 8, 0.02, 1))
     outward, up = polar(1.0, a, 0.0), np.array([0, 0, 1.0])
     middle = outward + np.outer(r.uniform(0, 0.5) * s, up)
@@ -337,12 +379,20 @@ def tube(rings: int, around: int, r: Generator) -> tuple[np.ndarray, np.ndarray]
 
 
 def geodesic(
-    folder: str | Path, *, each: int = 60, test: int = 0, seed: int = 0, rings: int = 40, around: int = 12
+    folder: str | Path,
+    *,
+    each: int = 60,
+    test: int = 0,
+    seed: int = 0,
+    rings: int = 40,
+    around: int = 12,
 ) -> None:
-    """Bent tubes with a marked vertex; ``label`` is the log of its exact distance on the surface over ``straight``.
+    """Bent tubes with a marked vertex; ``label`` is the log of its exact distance on the surface
+    over ``straight``.
 
-    ``straight`` is the distance through space. ``edges``, for comparison alone, is the label of the shortest path
-    along the edges (Dijkstra). Where the mark is, all are 0. An error in ``label`` is a relative error of a distance.
+    ``straight`` is the distance through space. ``edges``, for comparison alone, is the label of the
+    shortest path along the edges (Dijkstra). Where the mark is, all are 0. An error in ``label`` is
+    a relative error of a distance.
     """
     from pygeodesic.geodesic import PyGeodesicAlgorithmExact
     from scipy.sparse import coo_matrix
@@ -351,27 +401,37 @@ def geodesic(
     draw = default_rng((seed, 100))
     for index in range(each + test):
         points, faces = tube(rings, around, draw)
-        points = (points + 0.004 * draw.normal(size=points.shape) - points.mean(0)) @ rotation(draw).T
+        points = (points + 0.004 * draw.normal(size=points.shape) - points.mean(0)) @ rotation(
+            draw
+        ).T
         size, mark = len(points), int(draw.integers(len(points)))
-        exact, _ = PyGeodesicAlgorithmExact(points, faces.astype(np.int32)).geodesicDistances(np.array([mark]))
+        exact, _ = PyGeodesicAlgorithmExact(points, faces.astype(np.int32)).geodesicDistances(
+            np.array([mark])
+        )
         a, b = faces.ravel(), np.roll(faces, -1, 1).ravel()
         length = np.linalg.norm(points[a] - points[b], axis=1)
-        walk = dijkstra(
-            coo_matrix((length, (a, b)), (size, size)).tocsr(), indices=mark
-        )  # each edge is there both ways
+        # each edge is there both ways
+        walk = dijkstra(coo_matrix((length, (a, b)), (size, size)).tocsr(), indices=mark)
         straight = np.linalg.norm(points - points[mark], axis=1)
         beside = np.where(straight > 0, straight, 1)
         log = [np.log(np.where(straight > 0, far / beside, 1)) for far in (exact, walk)]
         rows = {"mark": np.eye(size)[mark], "straight": straight, "label": log[0], "edges": log[1]}
         part = "" if not test else "train" if index < each else "test"
         more = {name: torch.tensor(value).float() for name, value in rows.items()}
-        save(points, Path(folder) / part / f"{index:03}.ply", face=torch.tensor(faces.T.copy()), **more)
+        save(
+            points,
+            Path(folder) / part / f"{index:03}.ply",
+            face=torch.tensor(faces.T.copy()),
+            **more,
+        )
 
 
 def heat(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 0) -> None:
-    """Bumpy balls and bent tubes in turn; ``label`` is the log of the heat that a marked vertex has spread, ``mark``.
+    """Bumpy balls and bent tubes in turn; ``label`` is the log of the heat that a marked vertex has
+    spread, ``mark``.
 
-    One implicit step of (M + t L) u = mark, with cotangents and t of 25 squared edges, as a share of the largest.
+    One implicit step of (M + t L) u = mark, with cotangents and t of 25 squared edges, as a share
+    of the largest.
     """
     import trimesh
     from scipy.sparse import coo_matrix, diags
@@ -382,20 +442,36 @@ def heat(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 0) ->
         if index % 2:
             points, faces = tube(30, 12, draw)
         else:
-            faces, moved = np.array(ball.faces), ball.vertices + 0.03 * draw.normal(size=ball.vertices.shape)
-            points = bumpy(torch.tensor(moved / np.linalg.norm(moved, axis=1, keepdims=True)), draw)[0].numpy()
+            faces, moved = (
+                np.array(ball.faces),
+                ball.vertices + 0.03 * draw.normal(size=ball.vertices.shape),
+            )
+            points = bumpy(
+                torch.tensor(moved / np.linalg.norm(moved, axis=1, keepdims=True)), draw
+            )[0].numpy()
         size, corners = len(points), points[faces]
-        area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2
+        area = (
+            np.linalg.norm(
+                np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1
+            )
+            / 2
+        )
         mass = np.bincount(faces.ravel(), np.repeat(area / 3, 3), size)
         apex, one, two = (np.roll(corners, -k, 1) for k in range(3))
         weight = ((one - apex) * (two - apex)).sum(2) / (4 * area[:, None])
         i, j = np.roll(faces, -1, 1).ravel(), np.roll(faces, -2, 1).ravel()
         half = coo_matrix((np.maximum(weight.ravel(), 1e-3), (i, j)), (size, size))
         pull = half + half.T
-        edge, mark = np.linalg.norm(points[i] - points[j], axis=1).mean(), np.eye(size)[draw.integers(size)]
+        edge, mark = (
+            np.linalg.norm(points[i] - points[j], axis=1).mean(),
+            np.eye(size)[draw.integers(size)],
+        )
         system = diags(mass) + 25 * edge**2 * (diags(np.asarray(pull.sum(1)).ravel()) - pull)
         spread = spsolve(system.tocsc(), mark)
-        rows = {"mark": torch.tensor(mark).float(), "label": torch.tensor(np.log(spread / spread.max())).float()}
+        rows = {
+            "mark": torch.tensor(mark).float(),
+            "label": torch.tensor(np.log(spread / spread.max())).float(),
+        }
         part = "" if not test else "train" if index < each else "test"
         save(
             points @ rotation(draw).T,
@@ -413,7 +489,9 @@ def extruded(outline: np.ndarray, hole: float, height: float) -> list[np.ndarray
     n = len(outline)
     angle = np.arctan2(outline[:, 1], outline[:, 0])
     ring = hole * np.c_[np.cos(angle), np.sin(angle)]
-    low, high = (np.stack([np.c_[p, np.full(n, z)] for p in (outline, ring)]) for z in (0.0, height))
+    low, high = (
+        np.stack([np.c_[p, np.full(n, z)] for p in (outline, ring)]) for z in (0.0, height)
+    )
     walls = [(low[0], high[0]), (high[0], high[1]), (high[1], low[1]), (low[1], low[0])]
     return [corner for a, b in walls for corner in strip(a, b)]
 
@@ -428,7 +506,9 @@ def revolved(profile: np.ndarray, around: int = 28) -> list[np.ndarray]:
     """Triangles of a closed profile (n, 2) of radii and heights."""
     turn = np.arange(around) / around * TURN
     rings = [polar(radius, turn, height) for radius, height in profile]
-    return [corner for a, b in zip(rings, rings[1:] + rings[:1], strict=True) for corner in strip(a, b)]
+    return [
+        corner for a, b in zip(rings, rings[1:] + rings[:1], strict=True) for corner in strip(a, b)
+    ]
 
 
 def outline(n: int, radius: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -449,7 +529,9 @@ def nut(r: Generator) -> list[np.ndarray]:
 def gear(r: Generator) -> list[np.ndarray]:
     teeth, deep = int(r.integers(9, 18)), r.uniform(0.12, 0.22)
     return extruded(
-        outline(8 * teeth, lambda a: 1 - deep * (np.sin(teeth * a) < 0)), r.uniform(0.2, 0.5), r.uniform(0.25, 0.6)
+        outline(8 * teeth, lambda a: 1 - deep * (np.sin(teeth * a) < 0)),
+        r.uniform(0.2, 0.5),
+        r.uniform(0.25, 0.6),
     )
 
 
@@ -461,16 +543,25 @@ def bolt(r: Generator) -> list[np.ndarray]:
 
 def pulley(r: Generator) -> list[np.ndarray]:
     hole, deep, w = r.uniform(0.2, 0.4), r.uniform(0.2, 0.35), r.uniform(0.4, 0.7)
-    return revolved(np.array([[hole, 0], [1, 0], [1, w / 4], [1 - deep, w / 2], [1, 3 * w / 4], [1, w], [hole, w]]))
+    return revolved(
+        np.array(
+            [[hole, 0], [1, 0], [1, w / 4], [1 - deep, w / 2], [1, 3 * w / 4], [1, w], [hole, w]]
+        )
+    )
 
 
 def elbow(r: Generator) -> list[np.ndarray]:
     """A bent pipe with a wall."""
-    bend, wide, turn = r.uniform(0.8, 1.3) * TURN / 4, r.uniform(0.25, 0.4), np.arange(20) / 20 * TURN
+    bend, wide, turn = (
+        r.uniform(0.8, 1.3) * TURN / 4,
+        r.uniform(0.25, 0.4),
+        np.arange(20) / 20 * TURN,
+    )
     made = []
     for radius in (wide, 0.75 * wide):
         rings = [
-            polar(1 + radius * np.cos(turn), np.full(20, a), 0.0) + np.outer(radius * np.sin(turn), UP)
+            polar(1 + radius * np.cos(turn), np.full(20, a), 0.0)
+            + np.outer(radius * np.sin(turn), UP)
             for a in np.linspace(0, bend, 16)
         ]
         made += [corner for a, b in pairwise(rings) for corner in strip(a, b)]
@@ -500,8 +591,9 @@ PARTS = {made.__name__: made for made in (nut, gear, bolt, pulley, elbow, bracke
 def defects(folder: str | Path, *, each: int = 36, test: int = 18, seed: int = 0) -> None:
     """Meshes of six kinds of machine parts as scanners and converters leave them, in five formats.
 
-    Triangles share no corners in a third of them, a third of them are turned inside out in places, up to 8 % are lost,
-    corners move by up to 2 % of the radius, and sizes are in millimetres or in metres.
+    Triangles share no corners in a third of them, a third of them are turned inside out in places,
+    up to 8 % are lost, corners move by up to 2 % of the radius, and sizes are in millimetres or in
+    metres.
     """
     import trimesh
 
@@ -516,10 +608,14 @@ def defects(folder: str | Path, *, each: int = 36, test: int = 18, seed: int = 0
             points, face = np.unique(corners.reshape(-1, 3).round(6), axis=0, return_inverse=True)
             if index % 3 == 1:
                 points, face = corners.reshape(-1, 3), np.arange(3 * len(corners))
-            points = turned(points, draw, 0.0) + draw.uniform(0, 0.02) / 3**0.5 * draw.normal(size=points.shape)
+            points = turned(points, draw, 0.0) + draw.uniform(0, 0.02) / 3**0.5 * draw.normal(
+                size=points.shape
+            )
             points = points * draw.choice([1.0, 60.0])
             ending = ("ply", "off", "stl", "obj", "glb")[index % 5]
-            path = Path(folder) / ("train" if index < each else "test") / name / f"{index:03}.{ending}"
+            path = (
+                Path(folder) / ("train" if index < each else "test") / name / f"{index:03}.{ending}"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             trimesh.Trimesh(points, face.reshape(-1, 3), process=False).export(path)
 
@@ -528,7 +624,9 @@ SCENE = ("ground", "tree", "building", "car", "pole", "fence")
 
 
 def scene(r: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points (n, 3) in metres, classes and reflected intensities (n,) of a scan from 1.8 m above a slope."""
+    """Points (n, 3) in metres, classes and reflected intensities (n,) of a scan from 1.8 m above a
+    slope.
+    """
     tilt, phase = r.uniform(-0.04, 0.04, 2), r.uniform(0, TURN, 2)
 
     def ground(xy: np.ndarray) -> np.ndarray:
@@ -538,17 +636,25 @@ def scene(r: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     clouds = [(polar(far, r.random(len(far)) * TURN, 0.0), 0)]
     for kind, fewest, most in ((1, 6, 14), (2, 2, 4), (3, 3, 7), (4, 3, 7), (5, 2, 4)):
         for _ in range(int(r.integers(fewest, most + 1))):
-            turn, at = r.uniform(0, TURN), polar(r.uniform(5 if kind > 2 else 9, 38), r.uniform(0, TURN, 1), 0.0)[0]
+            turn, at = (
+                r.uniform(0, TURN),
+                polar(r.uniform(5 if kind > 2 else 9, 38), r.uniform(0, TURN, 1), 0.0)[0],
+            )
             if kind == 1:
                 h, w = r.uniform(4, 9), r.uniform(1.2, 2.4)
-                crown = on_sphere(9000, r) * r.uniform(0.6, 1, (9000, 1)) * [w, w, h / 3] + 0.66 * h * UP
+                crown = (
+                    on_sphere(9000, r) * r.uniform(0.6, 1, (9000, 1)) * [w, w, h / 3]
+                    + 0.66 * h * UP
+                )
                 made = np.r_[crown, cylinder(2000, r, 0.18, h * 0.7, caps=False) + 0.35 * h * UP]
             elif kind == 2:
                 size = np.array([r.uniform(8, 16), r.uniform(6, 12), r.uniform(3, 8)])
                 made = box(40_000, r, size) + size[2] / 2 * UP
             elif kind == 3:
                 body = box(5000, r, np.array([4.2, 1.8, 0.8])) + 0.75 * UP
-                made = np.r_[body, box(2500, r, np.array([2.2, 1.6, 0.6])) + np.array([-0.2, 0, 1.4])]
+                made = np.r_[
+                    body, box(2500, r, np.array([2.2, 1.6, 0.6])) + np.array([-0.2, 0, 1.4])
+                ]
             elif kind == 4:
                 h = r.uniform(3, 8)
                 made = cylinder(3500, r, r.uniform(0.06, 0.15), h, caps=False) + h / 2 * UP
@@ -579,21 +685,31 @@ def scene(r: Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def scenes(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) -> None:
-    """Simulated LiDAR scans of 12 to 21 thousand points; ``label`` numbers the words of ``SCENE``."""
+    """Simulated LiDAR scans of 12 to 21 thousand points; ``label`` numbers the words of
+    ``SCENE``.
+    """
     draw = default_rng((seed, 101))
     for index in range(each + test):
         points, label, intensity = scene(draw)
         part = "" if not test else "train" if index < each else "test"
-        more = {"label": torch.tensor(label, dtype=torch.int32), "intensity": torch.tensor(intensity).float()}
+        more = {
+            "label": torch.tensor(label, dtype=torch.int32),
+            "intensity": torch.tensor(intensity).float(),
+        }
         save(points, Path(folder) / part / f"{index:03}.ply", **more)
 
 
-FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic, heat, defects, scenes)}
+FOLDERS = {
+    made.__name__: made
+    for made in (classes, others, parts, curvature, relief, geodesic, heat, defects, scenes)
+}
 
 
 def main() -> None:
     """Write a folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=FOLDERS)
     parser.add_argument("folder")
     parser.add_argument("--each", type=int, help="shapes of each class, or in all")

@@ -11,10 +11,12 @@ A graph says what may read what; attention runs on it, exactly::
     layer = ga.nn.GraphAttention(embed_dim=32, num_heads=4)
     print(ga.verify(layer, graph))  # against plain dense attention
 
-* ``graphs``: builders; ``from_edge_index``, ``from_mask``, ... and ``convert``: graphs of other libraries, both ways;
+* ``graphs``: builders; ``from_edge_index``, ``from_mask``, ... and ``convert``: graphs of other
+  libraries, both ways;
 * ``AttentionGraph``, ``PerHead``, ``disjoint_union``: what they return, and its algebra;
 * ``attention``, ``explain``, ``nn``, ``models``: run on a graph, and see how it would run;
-* ``facts``, ``leaks``, ``audit``, ``spread`` and ``analyse``: questions to a graph, or to the graphs of layers;
+* ``facts``, ``leaks``, ``audit``, ``spread`` and ``analyse``: questions to a graph, or to the
+  graphs of layers;
 * ``verify``, ``assert_exact``: measure that it is right;
 * ``patch``, ``patched``, ``unpatch`` and ``hf``: models of Hugging Face on any graph;
 * ``study``: settle by experiment what a connectivity buys; ``training``: folders of shapes;
@@ -70,7 +72,8 @@ if TYPE_CHECKING:
     from .viz import plot as plot
     from .viz import plot_shape as plot_shape
 
-#: Where each public name is defined: it is imported when it is used, so that a graph does not wait for PyG.
+#: Where each public name is defined: it is imported when it is used, so that a graph does not wait
+#: for PyG.
 _HOMES = {
     "analyse.audit": ("audit",),
     "analyse.facts": ("facts",),

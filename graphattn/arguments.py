@@ -1,4 +1,6 @@
-"""Checks of arguments: each error names the argument, the expected and the given value, and a remedy."""
+"""Checks of arguments: each error names the argument, the expected and the given value, and a
+remedy.
+"""
 
 import inspect
 import math
@@ -19,19 +21,26 @@ _LONGEST = 60
 def shown(value: object) -> str:
     """A short form of a value for errors: the shape of a tensor, the bits of a huge number."""
     if isinstance(value, Tensor | np.ndarray):
-        return f"a {type(value).__name__} {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+        return (
+            f"a {type(value).__name__} {tuple(value.shape)} of "
+            f"{str(value.dtype).removeprefix('torch.')}"
+        )
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     try:
         words = repr(value)
     except Exception:  # a repr that raises
         return f"a {type(value).__name__}"
-    return words if len(words) <= _LONGEST else f"a {type(value).__name__}"
+    if len(words) <= _LONGEST:
+        return words
+    return f"a {type(value).__name__}"
 
 
 def clipped(text: str, most: int) -> str:
     """A text of at most ``most`` characters, with dots for the rest."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 3]}..."
 
 
 def whole(
@@ -42,8 +51,13 @@ def whole(
     *,
     below: int = 2**63,
 ) -> int:
-    """``value`` as an int that fits int64; accepts numpy's and torch's integers, but not True or 2.0."""
-    expected = "a whole number" if least is None else f"a whole number >= {least}"
+    """``value`` as an int that fits int64; accepts numpy's and torch's integers, but not True or
+    2.0.
+    """
+    if least is None:
+        expected = "a whole number"
+    else:
+        expected = f"a whole number >= {least}"
     try:
         number = None if _is_bool(value) else operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError, NotImplementedError):
@@ -67,10 +81,12 @@ def number(
     fits: Callable[[float], bool],
     error: type[GraphAttnError] = OptionError,
 ) -> float:
-    """``value`` as a float that ``fits`` accepts, else an error with ``expected``, such as "a number >= 1".
+    """``value`` as a float that ``fits`` accepts, else an error with ``expected``, such as "a
+    number >= 1".
 
     Args:
-        value: A number of Python or numpy, or a tensor of one number without a gradient; not True, not text.
+        value: A number of Python or numpy, or a tensor of one number without a gradient; not True,
+            not text.
         argument: Its name.
         expected: Its description in the error.
         fits: A comparison; called with NaN if ``value`` is not a number, or beyond float64.
@@ -92,16 +108,31 @@ def real(value: object, argument: str) -> float:
 
 def positive(value: object, argument: str, *, finite: bool = True) -> float:
     """A number above 0."""
-    most = math.inf if finite else math.nan  # nothing equals NaN
-    return number(value, argument, f"a {'finite number' if finite else 'number'} > 0", lambda x: x > 0 and x != most)
+    # nothing equals NaN
+    if finite:
+        most = math.inf
+    else:
+        most = math.nan
+    return number(
+        value,
+        argument,
+        f"a {'finite number' if finite else 'number'} > 0",
+        lambda x: x > 0 and x != most,
+    )
 
 
 def probability(
-    value: object, argument: str, *, below_one: bool = False, error: type[GraphAttnError] = OptionError
+    value: object,
+    argument: str,
+    *,
+    below_one: bool = False,
+    error: type[GraphAttnError] = OptionError,
 ) -> float:
     """A number in [0, 1], or in [0, 1)."""
     expected = f"a number in [0, 1{')' if below_one else ']'}"
-    return number(value, argument, expected, lambda x: 0 <= x < 1 or (x == 1 and not below_one), error)
+    return number(
+        value, argument, expected, lambda x: 0 <= x < 1 or (x == 1 and not below_one), error
+    )
 
 
 def flag(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> bool:
@@ -128,7 +159,10 @@ def one_of(
     """Refuse anything but one of the words; ``hint`` follows them in the error."""
     if not isinstance(value, str) or value not in words:
         *most, last = (f'"{word}"' for word in words)
-        either = f"{', '.join(most)} or {last}" if most else last
+        if most:
+            either = f"{', '.join(most)} or {last}"
+        else:
+            either = last
         raise error(f"{argument} must be {either}{hint}, got {shown(value)}")
     return value
 
@@ -140,8 +174,16 @@ def device(value: object, argument: str = "device", *, numbers: bool = False) ->
         raise OptionError(f"{expected}, got {shown(value)}")
     try:
         result = torch.empty(0, device=value).device
-    except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError) as error:
-        raise OptionError(f"{expected}, got {shown(value)}: {str(error).splitlines()[0]}") from error
+    except (
+        RuntimeError,
+        AssertionError,
+        NotImplementedError,
+        ImportError,
+        AttributeError,
+    ) as error:
+        raise OptionError(
+            f"{expected}, got {shown(value)}: {str(error).splitlines()[0]}"
+        ) from error
     if numbers and result.type == "meta":
         raise OptionError(f"{expected}, got meta, whose tensors hold no numbers")
     return result
@@ -150,9 +192,13 @@ def device(value: object, argument: str = "device", *, numbers: bool = False) ->
 def device_named(value: object, argument: str = "device") -> torch.device:
     """A device, available or not."""
     try:
-        return value if isinstance(value, torch.device) else torch.device(text(value, argument))
+        if isinstance(value, torch.device):
+            return value
+        return torch.device(text(value, argument))
     except RuntimeError as error:
-        raise OptionError(f"{argument} must name a device, got {shown(value)}: {str(error).splitlines()[0]}") from error
+        raise OptionError(
+            f"{argument} must name a device, got {shown(value)}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def check_flags(**flags: object) -> None:
@@ -165,62 +211,104 @@ def check_flags(**flags: object) -> None:
 def dtype(value: object, argument: str = "dtype", *, floating: bool = False) -> torch.dtype:
     """A dtype of torch."""
     if not isinstance(value, torch.dtype):
-        raise OptionError(f"{argument} must be a torch.dtype, such as torch.float32, got {shown(value)}")
+        raise OptionError(
+            f"{argument} must be a torch.dtype, such as torch.float32, got {shown(value)}"
+        )
     if floating and not value.is_floating_point:
-        raise OptionError(f"{argument} must be floating point, such as torch.float32, got {shown(value)}")
+        raise OptionError(
+            f"{argument} must be floating point, such as torch.float32, got {shown(value)}"
+        )
     return value
 
 
-def tensor(value: object, argument: str, shape: str = "", error: type[GraphAttnError] = OptionError) -> Tensor:
+def tensor(
+    value: object, argument: str, shape: str = "", error: type[GraphAttnError] = OptionError
+) -> Tensor:
     """A strided tensor; ``shape`` is the expected shape in the error, such as ``"(B, T)"``."""
-    shape = f" {shape}" if shape else ""
+    if shape:
+        shape = f" {shape}"
+    else:
+        shape = ""
     if not isinstance(value, Tensor):
         raise error(f"{argument} must be a tensor{shape}, got {shown(value)}")
     if value.is_nested or value.layout != torch.strided:
         kind = "a nested one" if value.is_nested else value.layout
-        raise error(f"{argument} must be a strided tensor{shape}, got {kind}; pass {argument}.to_dense()")
+        raise error(
+            f"{argument} must be a strided tensor{shape}, got {kind}; pass {argument}.to_dense()"
+        )
     return value
 
 
 def outside(index: Tensor, size: int) -> str:
-    """The least and the largest of integers, "-1 to 7", if one is outside ``[0, size)``; else empty."""
-    least, most = map(int, index.aminmax()) if index.numel() else (0, -1)
-    return f"{least} to {most}" if least < 0 or most >= size else ""
+    """The least and the largest of integers, "-1 to 7", if one is outside ``[0, size)``; else
+    empty.
+    """
+    if index.numel():
+        least, most = map(int, index.aminmax())
+    else:
+        least = 0
+        most = -1
+    if least < 0 or most >= size:
+        return f"{least} to {most}"
+    return ""
 
 
 def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
-    """Real features of at least ``ndim`` dimensions; ``shape`` describes them, such as ``"(..., nodes, width)"``."""
+    """Real features of at least ``ndim`` dimensions; ``shape`` describes them, such as
+    ``"(..., nodes, width)"``.
+    """
     result = tensor(value, argument, shape, ShapeError)
     if result.dim() < dims or not result.is_floating_point():
         raise ShapeError(f"{argument} must be floating point {shape}, got {shown(value)}")
     return result
 
 
-def table(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected`` describes them."""
+def table(
+    value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError
+) -> Tensor:
+    """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected``
+    describes them.
+    """
     if isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
-        raise error(f"{argument} must be {expected}, got a masked array; fill its mask: .filled(number)")
+        raise error(
+            f"{argument} must be {expected}, got a masked array; fill its mask: .filled(number)"
+        )
     try:
         if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
             value = value.copy()  # torch takes no negative strides
-        result = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
+        if isinstance(value, Tensor):
+            result = value
+        else:
+            result = torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as why:
-        raise error(f"{argument} must be {expected}, got {shown(value)}: {str(why).splitlines()[0]}") from why
+        raise error(
+            f"{argument} must be {expected}, got {shown(value)}: {str(why).splitlines()[0]}"
+        ) from why
     return stored(result, argument, error)
 
 
 def stored(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """A strided tensor whose numbers can be read: not on meta, nor of a batch of ``torch.func.vmap``."""
+    """A strided tensor whose numbers can be read: not on meta, nor of a batch of
+    ``torch.func.vmap``.
+    """
     result = tensor(value, argument, error=error)
     if torch._C._functorch.is_batchedtensor(result):
-        raise error(f"{argument} must hold numbers, got a batch of torch.func.vmap; call this outside it")
+        raise error(
+            f"{argument} must hold numbers, got a batch of torch.func.vmap; call this outside it"
+        )
     if result.device.type == "meta":
-        raise error(f"{argument} is on meta, whose tensors hold no numbers; move it to another device")
+        raise error(
+            f"{argument} is on meta, whose tensors hold no numbers; move it to another device"
+        )
     return result
 
 
-def integers(value: object, argument: str, shape: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """Integers of a list, an array or a tensor as int64 on their device; an empty one may be of any type."""
+def integers(
+    value: object, argument: str, shape: str, error: type[GraphAttnError] = OptionError
+) -> Tensor:
+    """Integers of a list, an array or a tensor as int64 on their device; an empty one may be of any
+    type.
+    """
     result = table(value, argument, f"integers {shape}", error)
     kind = str(result.dtype).removeprefix("torch.")
     if result.numel() and (not kind.startswith(("int", "uint")) or result.is_quantized):
@@ -231,10 +319,15 @@ def integers(value: object, argument: str, shape: str, error: type[GraphAttnErro
     return numbers
 
 
-def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = OptionError) -> tuple[int, int]:
+def pair(
+    value: object, argument: str, of: str, error: type[GraphAttnError] = OptionError
+) -> tuple[int, int]:
     """Two sizes >= 1; ``of`` describes them, such as ``"(targets, sources)"``."""
     if not isinstance(value, tuple | list) or len(value) != 2:
-        both = f"; pass ({value}, {value})" if isinstance(value, int) and not isinstance(value, bool) else ""
+        if isinstance(value, int) and not isinstance(value, bool):
+            both = f"; pass ({value}, {value})"
+        else:
+            both = ""
         raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}{both}")
     first, second = (whole(side, argument, error=error) for side in value)
     if first < 1 or second < 1:
@@ -242,7 +335,9 @@ def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = Op
     return first, second
 
 
-def several(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> list[Any]:
+def several(
+    value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError
+) -> list[Any]:
     """The items of an iterable; the caller checks each."""
     try:
         return list(value)  # type: ignore[call-overload]
@@ -251,9 +346,15 @@ def several(value: object, argument: str, expected: str, error: type[GraphAttnEr
 
 
 def function(
-    value: Any, argument: str, arguments: str, error: type[GraphAttnError] = OptionError, hint: str = ""
+    value: Any,
+    argument: str,
+    arguments: str,
+    error: type[GraphAttnError] = OptionError,
+    hint: str = "",
 ) -> Callable[..., Any]:
-    """Refuse anything that cannot be called with these arguments, ``"query, key"``; ``hint`` ends the error."""
+    """Refuse anything that cannot be called with these arguments, ``"query, key"``; ``hint`` ends
+    the error.
+    """
     refuse_class(value, argument, error)
     if not callable(value):
         raise error(f"{argument} must be a function {argument}({arguments}), got {shown(value)}")
@@ -267,7 +368,8 @@ def function(
         takes.bind(*arguments.split(", "))
     except TypeError as why:
         raise error(
-            f"{argument} must accept {argument}({arguments}), got a function of {clipped(str(takes), 120)}: {why}{hint}"
+            f"{argument} must accept {argument}({arguments}), got a function of "
+            f"{clipped(str(takes), 120)}: {why}{hint}"
         ) from None
     return value
 
@@ -275,7 +377,9 @@ def function(
 def refuse_class(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> None:
     """Refuse a class in place of one of its objects."""
     if isinstance(value, type):
-        raise error(f"{argument} must be an object, got a class; pass {argument}={value.__name__}(...)")
+        raise error(
+            f"{argument} must be an object, got a class; pass {argument}={value.__name__}(...)"
+        )
 
 
 def _is_bool(value: object) -> bool:

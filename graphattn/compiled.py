@@ -1,4 +1,6 @@
-"""Functions that Numba compiles, and their code on disk, which no change of the sources outlives."""
+"""Functions that Numba compiles, and their code on disk, which no change of the sources
+outlives.
+"""
 
 import hashlib
 import re
@@ -22,12 +24,17 @@ class KeptCode(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp(), digest_of(Path(function.__code__.co_filename).parent)
+        stamp = (
+            self._impl.locator.get_source_stamp(),
+            digest_of(Path(function.__code__.co_filename).parent),
+        )
         self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
 
 
 class LostCode(NullCache):
-    """Machine code of a function where no folder can be written to: the first compilation of a process warns."""
+    """Machine code of a function where no folder can be written to: the first compilation of a
+    process warns.
+    """
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
         """None, as nothing is kept."""
@@ -45,7 +52,8 @@ def digest_of(folder: Path) -> str:
 @cache
 def _warn_once() -> None:
     warnings.warn(
-        "no folder for compiled code can be written to: every process compiles its kernels anew, for a minute; "
+        "no folder for compiled code can be written to: every process compiles its kernels anew, "
+        "for a minute; "
         "set NUMBA_CACHE_DIR to a folder that can",
         RuntimeWarning,
         stacklevel=2,
@@ -53,7 +61,8 @@ def _warn_once() -> None:
 
 
 def compiled(function: Any = None, **options: Any) -> Any:
-    """A decorator: the function is compiled at its first call, kept on disk, and runs without the GIL.
+    """A decorator: the function is compiled at its first call, kept on disk, and runs without the
+    GIL.
 
     Args:
         function: The function.
@@ -66,6 +75,7 @@ def compiled(function: Any = None, **options: Any) -> Any:
         return dispatcher
     try:
         dispatcher._cache = KeptCode(function)
-    except RuntimeError:  # a package, a home and a cache that cannot be written to, as in a container
+    # a package, a home and a cache that cannot be written to, as in a container
+    except RuntimeError:
         dispatcher._cache = LostCode()
     return dispatcher

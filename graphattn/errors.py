@@ -29,7 +29,9 @@ class ShapeError(GraphAttnError, ValueError):
 
 
 class PositionIndexError(ShapeError, IndexError):
-    """A position, or another whole number, outside the table of parameters that it is looked up in."""
+    """A position, or another whole number, outside the table of parameters that it is looked up
+    in.
+    """
 
 
 class OptionError(GraphAttnError, ValueError):
@@ -69,11 +71,15 @@ class MissingExtraError(GraphAttnError, ImportError):
 
 
 def not_installed(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The one line shown when a package that this one requires is missing; ``None`` if a module of our own is."""
+    """The one line shown when a package that this one requires is missing; ``None`` if a module of
+    our own is.
+    """
     package = (error.name or "graphattn").partition(".")[0]
     if package == "graphattn":
         return None
-    return MissingExtraError(f"this needs {package}, which is not installed: pip install {package.replace('_', '-')}")
+    return MissingExtraError(
+        f"this needs {package}, which is not installed: pip install {package.replace('_', '-')}"
+    )
 
 
 def need_extra(module: str, extra: str) -> "MissingExtraError":

@@ -56,51 +56,58 @@ def attention(
     return_weights: bool = False,
     return_lse: bool = False,
 ) -> Tensor | AttentionOutput:
-    r"""Softmax attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``, and no others.
+    r"""Softmax attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``, and
+    no others.
 
     .. math::
         \mathrm{score}_{ts} = c \tanh(\lambda \langle q_t, k_s \rangle / c) + b_{ts}, \qquad
         o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
 
-    A target without an edge gives 0, with gradients of exactly 0. Leading dimensions share the graph and broadcast.
-    Softmax is computed in float32 or wider, everything else in the inputs' dtype. Under ``torch.autocast`` query, key
-    and value are cast to its dtype unless they are float64, as by torch's SDPA; scores, biases and edge features are
-    not. It is differentiable any number of times, also by ``torch.func``; compiled code, once.
+    A target without an edge gives 0, with gradients of exactly 0. Leading dimensions share the
+    graph and broadcast. Softmax is computed in float32 or wider, everything else in the inputs'
+    dtype. Under ``torch.autocast`` query, key and value are cast to its dtype unless they are
+    float64, as by torch's SDPA; scores, biases and edge features are not. It is differentiable any
+    number of times, also by ``torch.func``; compiled code, once.
 
     Tensors are node-first: nodes, then heads, then width (torch's SDPA has heads first).
 
-    A NaN or inf in a source that no target reads, or in a target without edges, changes nothing. In a source that is
-    read it spreads to the targets that read it; on the backends of dense products (dense, tiles) possibly to other
-    targets, too (:func:`explain` notes it), but never on ``backend="edges"`` and ``"message_passing"``.
-    :func:`graphattn.nn.find_nonfinite` finds the origin.
+    A NaN or inf in a source that no target reads, or in a target without edges, changes nothing. In
+    a source that is read it spreads to the targets that read it; on the backends of dense products
+    (dense, tiles) possibly to other targets, too (:func:`explain` notes it), but never on
+    ``backend="edges"`` and ``"message_passing"``. :func:`graphattn.nn.find_nonfinite` finds the
+    origin.
 
     Args:
         query: (..., T, H, D), float16, bfloat16, float32 or float64.
         key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
         value: (..., S, H_kv, D_v).
-        graph: T targets and S sources. Or a :class:`PerHead`, a graph for each head or group of heads, whose edge order
-            is that of its union; or a :class:`Pattern`, sized to T targets and S sources, whose edges ``query`` and
-            ``key`` may choose, ``graphs.top_k(..., 8)``; or :class:`EdgeTensors`, which are inputs of a compiled
-            program.
-        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where H may be 1. -inf
-            removes an edge: with (B, E, 1), for examples of different lengths,
-            ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though
-            :func:`graphattn.disjoint_union` costs less. A row of the dtype's lowest number gives equal weights.
+        graph: T targets and S sources. Or a :class:`PerHead`, a graph for each head or group of
+            heads, whose edge order is that of its union; or a :class:`Pattern`, sized to T targets
+            and S sources, whose edges ``query`` and ``key`` may choose, ``graphs.top_k(..., 8)``;
+            or :class:`EdgeTensors`, which are inputs of a compiled program.
+        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H),
+            where H may be 1. -inf removes an edge: with (B, E, 1), for examples of different
+            lengths,
+            ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``,
+            though :func:`graphattn.disjoint_union` costs less. A row of the dtype's lowest number gives
+            equal weights.
         scale: Factor on the product, ``D ** -0.5`` by default; 0.0 means 0.0.
         softcap: The bound c on the scaled product, > 0; none by default.
-        dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes the dropped
-            weights on one backend; backends differ.
-        backend: "auto", the fastest by estimate of those that can run, or the one to use. "dense": torch's SDPA on all
-            T x S pairs, with the graph as its mask. "tiles": blocks of targets, each with its sources, as a few batched
-            dense products. "edges": fused kernels over the edges (CUDA: Triton). "message_passing": plain torch
-            operations edge by edge, the definition; runs every call, slowly.
-        return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout, from which the output is
-            computed, so that it has gradients.
-        return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
+        dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed
+            fixes the dropped weights on one backend; backends differ.
+        backend: "auto", the fastest by estimate of those that can run, or the one to use. "dense":
+            torch's SDPA on all T x S pairs, with the graph as its mask. "tiles": blocks of targets,
+            each with its sources, as a few batched dense products. "edges": fused kernels over the
+            edges (CUDA: Triton). "message_passing": plain torch operations edge by edge, the
+            definition; runs every call, slowly.
+        return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout, from
+            which the output is computed, so that it has gradients.
+        return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets
+            without an edge.
 
     Returns:
-        The output (..., T, H, D_v) in the inputs' dtype (or autocast's), or an :class:`AttentionOutput` if weights or
-        lse were requested; these are float32 or wider.
+        The output (..., T, H, D_v) in the inputs' dtype (or autocast's), or an
+        :class:`AttentionOutput` if weights or lse were requested; these are float32 or wider.
 
     Raises:
         ShapeError: If the tensors do not fit the graph or each other.
@@ -120,7 +127,10 @@ def attention(
     outputs = run(sized_graph, inputs, backend, return_weights, return_lse)
     if not (return_weights or return_lse):
         return outputs.output
-    weights = EdgeWeights.of(sized_graph, outputs) if return_weights and outputs.alpha is not None else None
+    if return_weights and outputs.alpha is not None:
+        weights = EdgeWeights.of(sized_graph, outputs)
+    else:
+        weights = None
     return AttentionOutput(outputs.output, weights, outputs.lse if return_lse else None)
 
 
@@ -136,7 +146,8 @@ def explain(
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> Explanation | HeadsExplanation:
-    """The backend that would run on this graph, its estimated cost, and the reasons against the others.
+    """The backend that would run on this graph, its estimated cost, and the reasons against the
+    others.
 
     Args:
         graph: The graph, or graphs of heads.
@@ -145,17 +156,18 @@ def explain(
         batch: Product of the leading dimensions.
         dtype: Dtype of query, key and value.
         device: Their device.
-        options: Other arguments of the call, by the same names: ``score_bias``, ``softcap``, ``dropout_p``,
-            ``return_weights``, ``return_lse``; of a layer ``edge_attr``, ``score``, ``normalize``, ``cap_bias``.
-            ``True`` stands for any tensor, number or function; ``score`` and ``normalize`` may be the layer's, or their
-            names.
+        options: Other arguments of the call, by the same names: ``score_bias``, ``softcap``,
+            ``dropout_p``, ``return_weights``, ``return_lse``; of a layer ``edge_attr``, ``score``,
+            ``normalize``, ``cap_bias``. ``True`` stands for any tensor, number or function;
+            ``score`` and ``normalize`` may be the layer's, or their names.
 
     Returns:
         An :class:`Explanation`, or one for each group of heads, to be printed.
     """
     if unnamed:
         raise OptionError(
-            f"explain takes one positional argument, a graph, got {len(unnamed) + 1}; for a layer use "
+            f"explain takes one positional argument, a graph, got {len(unnamed) + 1}; for a layer "
+            "use "
             "explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
         )
     if isinstance(graph, Pattern):
@@ -166,24 +178,49 @@ def explain(
         if option not in _FLAGS:
             raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")
         if isinstance(options[option], str) and options[option] not in NAMES.get(option, ()):
-            known = f"; one of {', '.join(NAMES[option])}" if option in NAMES else ""
-            raise OptionError(f"{option} must be True, or an argument of the call{known}; got {options[option]!r}")
-    flags = {_FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value) for option, value in options.items()}
+            if option in NAMES:
+                known = f"; one of {', '.join(NAMES[option])}"
+            else:
+                known = ""
+            raise OptionError(
+                f"{option} must be True, or an argument of the call{known}; got {options[option]!r}"
+            )
+    flags = {
+        _FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value)
+        for option, value in options.items()
+    }
     if checked_dtype(dtype, floating=True) not in FLOATS:
-        raise OptionError(f"dtype must be float16, bfloat16, float32 or float64, as attention takes it, got {dtype}")
-    value_dim = head_dim if value_dim is None else value_dim
-    kv_heads = heads if kv_heads is None else kv_heads
+        raise OptionError(
+            "dtype must be float16, bfloat16, float32 or float64, as attention takes it, got "
+            f"{dtype}"
+        )
+    if value_dim is None:
+        value_dim = head_dim
+    if kv_heads is None:
+        kv_heads = heads
     sizes = {"head_dim": head_dim, "value_dim": value_dim, "batch": batch}
     head_dim, value_dim, batch = (whole(size, name, 0) for name, size in sizes.items())
-    heads, kv_heads = whole(heads, "heads"), whole(kv_heads, "kv_heads")
+    heads = whole(heads, "heads")
+    kv_heads = whole(kv_heads, "kv_heads")
     if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
-        raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
-    score, normalize = options.get("score"), options.get("normalize")
+        raise OptionError(
+            f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}"
+        )
+    score = options.get("score")
+    normalize = options.get("normalize")
     flags["score"] = flags.get("score", False) and not is_product(score)
     flags["normalize"] = flags.get("normalize", False) and not is_softmax(normalize)
-    flags["cap_bias"] = flags.get("cap_bias", False) and flags.get("softcap", False) and flags.get("score_bias", False)
-    flags["of_rows"] = of_rows(normalize) is not None or (isinstance(normalize, str) and normalize in ROWS)
-    request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, device_named(device), **flags)
+    flags["cap_bias"] = (
+        flags.get("cap_bias", False)
+        and flags.get("softcap", False)
+        and flags.get("score_bias", False)
+    )
+    flags["of_rows"] = of_rows(normalize) is not None or (
+        isinstance(normalize, str) and normalize in ROWS
+    )
+    request = Request(
+        heads, kv_heads, head_dim, value_dim, batch, dtype, device_named(device), **flags
+    )
     if isinstance(graph, PerHead):
         return HeadsExplanation.of(graph, request)
     return explain_choice(graph, request)

@@ -6,7 +6,9 @@ VERSION = "0.1.0"
 
 
 def version_of(package: str) -> str | None:
-    """Of an installed package; None where it is missing. This one may be a working tree that nobody installed."""
+    """Of an installed package; None where it is missing. This one may be a working tree that nobody
+    installed.
+    """
     if package == "graphattn":
         return VERSION
     try:

@@ -14,8 +14,12 @@ EXACT = 1e-12  # float64, relative to the largest number compared
 HEADS, KV_HEADS, WIDTH, VALUE_WIDTH = 6, 3, 5, 7
 
 
-def formula(query, key, value, graph, score_bias=None, scale=None, softcap=None) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, weights and lse, one target after the other, from nothing but its edges; copies of an edge all count."""
+def formula(
+    query, key, value, graph, score_bias=None, scale=None, softcap=None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, weights and lse, one target after the other, from nothing but its edges; copies of an
+    edge all count.
+    """
     group = query.shape[-2] // key.shape[-2]
     key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -27,12 +31,18 @@ def formula(query, key, value, graph, score_bias=None, scale=None, softcap=None)
         mine = torch.nonzero(graph.target == t).flatten()
         alpha = torch.softmax(score[..., mine, :], -2)
         weights = weights.index_copy(-2, mine, alpha)
-        rows.append(torch.einsum("...eh,...ehd->...hd", alpha, value[..., graph.source[mine], :, :]))
+        rows.append(
+            torch.einsum("...eh,...ehd->...hd", alpha, value[..., graph.source[mine], :, :])
+        )
         lse.append(torch.logsumexp(score[..., mine, :], -2))
     if not rows:
         nothing = 0.0 * (query.sum() + key.sum() + value.sum() + score.sum())
         shape = score.shape[:-2]
-        return nothing.expand(*shape, 0, *value.shape[-2:]), weights, nothing.expand(*shape, 0, query.shape[-2])
+        return (
+            nothing.expand(*shape, 0, *value.shape[-2:]),
+            weights,
+            nothing.expand(*shape, 0, query.shape[-2]),
+        )
     return torch.stack(rows, -3), weights, torch.stack(lse, -2)
 
 
@@ -58,10 +68,14 @@ def tensors(
     return tuple(x.requires_grad_(requires_grad) for x in found)
 
 
-def biases(graph: ga.AttentionGraph, lead: Sequence[int] = (), heads: int = HEADS, seed: int = 1) -> Tensor:
+def biases(
+    graph: ga.AttentionGraph, lead: Sequence[int] = (), heads: int = HEADS, seed: int = 1
+) -> Tensor:
     """A score_bias that asks for its gradient."""
     made = torch.Generator().manual_seed(seed)
-    return torch.randn(*lead, graph.num_edges, heads, generator=made, dtype=torch.float64).requires_grad_()
+    return torch.randn(
+        *lead, graph.num_edges, heads, generator=made, dtype=torch.float64
+    ).requires_grad_()
 
 
 def gradients(output: Tensor, inputs: Sequence[Tensor], seed: int = 2) -> list[Tensor]:
@@ -72,7 +86,9 @@ def gradients(output: Tensor, inputs: Sequence[Tensor], seed: int = 2) -> list[T
 
 
 def assert_near(found: Tensor, wanted: Tensor, tolerance: float = EXACT) -> None:
-    """Equal within ``tolerance``, relative to the largest number; NaN and infinities stand where they should."""
+    """Equal within ``tolerance``, relative to the largest number; NaN and infinities stand where
+    they should.
+    """
     assert found.shape == wanted.shape
     found, wanted = found.detach().double(), wanted.detach().double()
     for special in (torch.isnan, torch.isposinf, torch.isneginf):
@@ -85,13 +101,24 @@ def assert_near(found: Tensor, wanted: Tensor, tolerance: float = EXACT) -> None
 
 
 def may_refuse(graph: ga.AttentionGraph, backend: str, **options: bool) -> bool:
-    """What dense products may refuse, and nothing else: an empty side, and copies of an edge told apart."""
-    told_apart = backend == "tiles" or any(options.get(name) for name in ("score_bias", "dropout_p", "return_weights"))
+    """What dense products may refuse, and nothing else: an empty side, and copies of an edge told
+    apart.
+    """
+    told_apart = backend == "tiles" or any(
+        options.get(name) for name in ("score_bias", "dropout_p", "return_weights")
+    )
     nothing = backend == "dense" and 0 in (graph.num_targets, graph.num_sources)
     return nothing or (backend in ("dense", "tiles") and graph.has_repeated_edges and told_apart)
 
 
 def taken(names: Iterable[str], **options: bool) -> list[tuple[str, str]]:
-    """(name, backend) wherever the backend takes the graph of the table; one graph's backends in a row."""
+    """(name, backend) wherever the backend takes the graph of the table; one graph's backends in a
+    row.
+    """
     graphs = {name: GRAPHS[name]() for name in names}
-    return [(n, b) for n, graph in graphs.items() for b in BACKENDS if not may_refuse(graph, b, **options)]
+    return [
+        (n, b)
+        for n, graph in graphs.items()
+        for b in BACKENDS
+        if not may_refuse(graph, b, **options)
+    ]

@@ -1,4 +1,6 @@
-"""Lets every test import the modules that lie in tests/ itself: ``from graph_table import GRAPHS``."""
+"""Lets every test import the modules that lie in tests/ itself:
+``from graph_table import GRAPHS``.
+"""
 
 import os
 import sys
@@ -9,7 +11,8 @@ import torch
 from _pytest.doctest import DoctestModule
 
 sys.path.insert(0, str(Path(__file__).parent))
-os.environ["GRAPHATTN_CACHE"] = str(Path(__file__).parent / "no rates are kept here")  # whatever this machine measured
+# whatever this machine measured
+os.environ["GRAPHATTN_CACHE"] = str(Path(__file__).parent / "no rates are kept here")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -20,8 +23,8 @@ def pytest_collect_file():
 
 @pytest.fixture
 def fresh_compiler():
-    """What torch.compile learned in other tests is forgotten. torch's own flex_attention compiles itself, too, and
-    fails where sizes and scales changed before."""
+    """What torch.compile learned in other tests is forgotten. torch's own flex_attention compiles
+    itself, too, and fails where sizes and scales changed before."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

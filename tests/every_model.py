@@ -1,4 +1,6 @@
-"""Every model, small: the module and its inputs, a batch first. A class of ``ga.models`` joins by its own example."""
+"""Every model, small: the module and its inputs, a batch first. A class of ``ga.models`` joins by
+its own example.
+"""
 
 from functools import partial
 
@@ -55,10 +57,15 @@ def source_and_target(batch):
 MODELS = {
     **{name: (partial(made, each), each.inputs) for name, each in EXAMPLES.items()},
     "gpt2": (lambda p: models.gpt2(V, C, H, 1, max_len=9, dropout=p), lambda b: (tokens(7, b),)),
-    "llama": (lambda p: models.llama(V, 16, 4, 1, 12, num_kv_heads=2, dropout=p), lambda b: (tokens(7, b),)),
+    "llama": (
+        lambda p: models.llama(V, 16, 4, 1, 12, num_kv_heads=2, dropout=p),
+        lambda b: (tokens(7, b),),
+    ),
     "encoder_decoder": (
         lambda p: Along(
-            models.EncoderDecoder(models.Encoder(1, C, H, dropout=p), models.Decoder(1, C, H, dropout=p)),
+            models.EncoderDecoder(
+                models.Encoder(1, C, H, dropout=p), models.Decoder(1, C, H, dropout=p)
+            ),
             graphs.full(...),
             graphs.causal(...),
         ),
@@ -66,8 +73,14 @@ MODELS = {
     ),
     "experts": (experts, lambda b: (torch.randn(b, 7, C),)),
     "retrieve": (lambda p: Memory(), lambda b: (torch.randn(b, 7, C),)),
-    "bottleneck": (lambda p: models.Seq2Seq(V, V, embed_dim=6, hidden=C, attention=None), source_and_target),
-    "luong": (lambda p: models.Seq2Seq(V, V, embed_dim=6, hidden=C, attention="general"), source_and_target),
+    "bottleneck": (
+        lambda p: models.Seq2Seq(V, V, embed_dim=6, hidden=C, attention=None),
+        source_and_target,
+    ),
+    "luong": (
+        lambda p: models.Seq2Seq(V, V, embed_dim=6, hidden=C, attention="general"),
+        source_and_target,
+    ),
 }
 RECURRENT = ("bottleneck", "luong", "seq2seq")
 TIED = dict.fromkeys(("gpt2", "gpt", "t5"), "head.weight") | {"bert": "head.out.weight"}
@@ -82,4 +95,6 @@ def small(name, dropout=0.0, batch=2):
 
 def same(found, wanted, rtol=1e-5):
     """Equal, relative to the largest number."""
-    torch.testing.assert_close(found, wanted, rtol=0, atol=rtol * float(wanted.detach().abs().max()))
+    torch.testing.assert_close(
+        found, wanted, rtol=0, atol=rtol * float(wanted.detach().abs().max())
+    )

@@ -1,6 +1,8 @@
-"""Python processes that have not seen graphattn: forked from one that has imported torch, which takes seconds.
+"""Python processes that have not seen graphattn: forked from one that has imported torch, which
+takes seconds.
 
-The parent imports torch and PyG, starts no thread, and waits; each :func:`run` is a child of its own.
+The parent imports torch and PyG, starts no thread, and waits; each :func:`run` is a child of its
+own.
 """
 
 import atexit
@@ -19,20 +21,31 @@ _parents = {}
 
 
 def run(code=None, *words, file=None, module=None, env=None, cwd=ROOT, expect=None):
-    """Run code, a file or a module with ``words`` as its arguments; returns a :class:`subprocess.CompletedProcess`.
+    """Run code, a file or a module with ``words`` as its arguments; returns a
+    :class:`subprocess.CompletedProcess`.
 
-    ``env`` is put over this process's own; what torch reads when it is imported cannot be changed so. ``expect`` is
-    the exit status that is asserted.
+    ``env`` is put over this process's own; what torch reads when it is imported cannot be changed
+    so. ``expect`` is the exit status that is asserted.
     """
     parent = _parents.get(os.getpid())
     if parent is None or parent.poll() is not None:
         parent = _parents[os.getpid()] = subprocess.Popen(
-            [sys.executable, "-u", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-u", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         atexit.register(parent.kill)
     with tempfile.TemporaryDirectory() as folder:
         what = {"code": code, "file": None if file is None else str(file), "module": module}
-        task = {**what, "words": words, "env": env or {}, "cwd": str(cwd), "folder": folder, "path": sys.path}
+        task = {
+            **what,
+            "words": words,
+            "env": env or {},
+            "cwd": str(cwd),
+            "folder": folder,
+            "path": sys.path,
+        }
         parent.stdin.write(json.dumps(task) + "\n")
         parent.stdin.flush()
         status = int(parent.stdout.readline())
@@ -69,7 +82,9 @@ def _child(task):
             scope = sys.modules["__main__"].__dict__
             exec(compile(task["code"], "<string>", "exec"), scope)
         elif task["file"] is not None:
-            sys.path.insert(0, str(Path(task["file"]).parent if Path(task["file"]).is_file() else task["file"]))
+            sys.path.insert(
+                0, str(Path(task["file"]).parent if Path(task["file"]).is_file() else task["file"])
+            )
             runpy.run_path(task["file"], run_name="__main__")
         else:
             runpy.run_module(task["module"], run_name="__main__", alter_sys=True)

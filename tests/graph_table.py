@@ -1,7 +1,7 @@
 """The one table of graphs that all tests run on: name -> a function that builds it.
 
-Built from the graph room's own primitives alone, so that a mistake in a builder cannot hide here. Sizes are small
-primes, and sources and targets differ wherever a graph is not square.
+Built from the graph room's own primitives alone, so that a mistake in a builder cannot hide here.
+Sizes are small primes, and sources and targets differ wherever a graph is not square.
 """
 
 from collections.abc import Callable
@@ -22,15 +22,21 @@ def _rule(edges: Edges, name: str) -> AttentionGraph:
     return AttentionGraph(edges, name)
 
 
-def _listed(pairs: list[tuple[int, int]], num_targets: int, num_sources: int, name: str) -> AttentionGraph:
+def _listed(
+    pairs: list[tuple[int, int]], num_targets: int, num_sources: int, name: str
+) -> AttentionGraph:
     """From (source, target) pairs, copies kept."""
     index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
     return AttentionGraph(checked(index, num_targets, num_sources, "keep"), name)
 
 
-def _random(num_targets: int, num_sources: int, num_edges: int, name: str, seed: int = 0) -> AttentionGraph:
+def _random(
+    num_targets: int, num_sources: int, num_edges: int, name: str, seed: int = 0
+) -> AttentionGraph:
     """Distinct edges in no order at all."""
-    place = torch.randperm(num_targets * num_sources, generator=torch.Generator().manual_seed(seed))[:num_edges]
+    place = torch.randperm(
+        num_targets * num_sources, generator=torch.Generator().manual_seed(seed)
+    )[:num_edges]
     index = torch.stack((place % num_sources, place // num_sources))
     return AttentionGraph(checked(index, num_targets, num_sources), name)
 
@@ -58,18 +64,24 @@ def dilated_window() -> AttentionGraph:
 def longformer() -> AttentionGraph:
     """A window, and two nodes that read all and are read by all."""
     every, few = ((0, 29),), ((0, 1), (17, 18))
-    tokens = _rule(rectangle(29, 29, few, every), "reads all") | _rule(rectangle(29, 29, every, few), "read by all")
+    tokens = _rule(rectangle(29, 29, few, every), "reads all") | _rule(
+        rectangle(29, 29, every, few), "read by all"
+    )
     return _rule(band(29, 29, -2, 2), "window") | tokens
 
 
 def prefix() -> AttentionGraph:
     """A prefix that reads itself both ways, and a causal rest."""
-    return _rule(band(19, 19, 0, FAR), "causal") | _rule(rectangle(19, 19, ((0, 7),), ((0, 7),)), "prefix")
+    return _rule(band(19, 19, 0, FAR), "causal") | _rule(
+        rectangle(19, 19, ((0, 7),), ((0, 7),)), "prefix"
+    )
 
 
 def packed_documents() -> AttentionGraph:
     lengths = torch.tensor([5, 1, 11, 2])
-    return _rule(partition(torch.repeat_interleave(lengths)), "documents") & _rule(band(19, 19, 0, FAR), "causal")
+    return _rule(partition(torch.repeat_interleave(lengths)), "documents") & _rule(
+        band(19, 19, 0, FAR), "causal"
+    )
 
 
 def cross() -> AttentionGraph:
@@ -88,11 +100,16 @@ def tall_causal() -> AttentionGraph:
 
 def cells() -> AttentionGraph:
     """A shifted partition of a 5 x 7 grid, whose sides the cells do not divide."""
-    return _rule(product((axis_cells(5, 3, 1), axis_cells(7, 2, 1))), "shifted cells of a 5 x 7 grid")
+    return _rule(
+        product((axis_cells(5, 3, 1), axis_cells(7, 2, 1))), "shifted cells of a 5 x 7 grid"
+    )
 
 
 def grid_neighbourhood() -> AttentionGraph:
-    return _rule(product((axis_neighbourhood(5, 3), axis_neighbourhood(7, 5))), "3 x 5 neighbourhood on a 5 x 7 grid")
+    return _rule(
+        product((axis_neighbourhood(5, 3), axis_neighbourhood(7, 5))),
+        "3 x 5 neighbourhood on a 5 x 7 grid",
+    )
 
 
 def predicate() -> AttentionGraph:
@@ -219,5 +236,15 @@ GRAPHS: dict[str, Callable[[], AttentionGraph]] = {
         relabelled,
     )
 }
-#: One of each kind: all pairs, fused triangles, unions and products of rules, lists, rows of 0, of 1 and of all.
-KINDS = ("full", "tall_causal", "longformer", "cells", "listed_bipartite", "isolated_targets", "hub", "repeated_edges")
+#: One of each kind: all pairs, fused triangles, unions and products of rules, lists, rows of 0, of
+#: 1 and of all.
+KINDS = (
+    "full",
+    "tall_causal",
+    "longformer",
+    "cells",
+    "listed_bipartite",
+    "isolated_targets",
+    "hub",
+    "repeated_edges",
+)

@@ -1,6 +1,7 @@
 """Files with random headers, written number by number, beside what they hold.
 
-They are written here and not by a library: plyfile writes numbers beside a list in this machine's order of bytes.
+They are written here and not by a library: plyfile writes numbers beside a list in this machine's
+order of bytes.
 """
 
 import json
@@ -58,9 +59,13 @@ class Ply:
         draw = np.random.default_rng(seed)
         self.form = str(draw.choice(list(ORDERS)))
         self.count = int(draw.integers(3, 12))
-        others = {name: self._columns(draw, int(draw.integers(0, 4))) for name in ("edge", "material")}
+        others = {
+            name: self._columns(draw, int(draw.integers(0, 4))) for name in ("edge", "material")
+        }
         groups = {"vertex": self._vertices(draw), "face": self._faces(draw)}
-        groups |= {name: columns for name, columns in others.items() if columns and draw.random() < 0.5}
+        groups |= {
+            name: columns for name, columns in others.items() if columns and draw.random() < 0.5
+        }
         names = list(groups)
         draw.shuffle(names)
         self.elements = {name: groups[name] for name in names}
@@ -81,7 +86,9 @@ class Ply:
 
     def _vertices(self, draw: np.random.Generator) -> dict[str, Any]:
         kind = _one(draw, "f4 f8")
-        columns = self._columns(draw, self.count) | {axis: numbers(draw, kind, self.count) for axis in "xyz"}
+        columns = self._columns(draw, self.count) | {
+            axis: numbers(draw, kind, self.count) for axis in "xyz"
+        }
         if draw.random() < 0.5:
             columns |= {name: numbers(draw, "u1", self.count) for name in ("red", "green", "blue")}
         return self._mixed(draw, columns)
@@ -116,7 +123,9 @@ class Ply:
             lines.append(f"element {element} {count}")
             for name, column in columns.items():
                 if isinstance(column, Listed):
-                    words = [str(draw.choice(PLY_TYPES[kind])) for kind in (column.length, column.type)]
+                    words = [
+                        str(draw.choice(PLY_TYPES[kind])) for kind in (column.length, column.type)
+                    ]
                     lines.append(f"property list {words[0]} {words[1]} {name}")
                 else:
                     lines.append(f"property {draw.choice(PLY_TYPES[column.dtype.str[1:]])} {name}")
@@ -148,7 +157,9 @@ class Pcd:
         self.form = _one(draw, "ascii binary binary_compressed")
         self.count = int(draw.integers(1, 30))
         kind = _one(draw, "f4 f8")
-        columns: list[tuple[str, np.ndarray]] = [(axis, numbers(draw, kind, self.count)) for axis in "xyz"]
+        columns: list[tuple[str, np.ndarray]] = [
+            (axis, numbers(draw, kind, self.count)) for axis in "xyz"
+        ]
         for place in range(int(draw.integers(0, 5))):
             kind = _one(draw, "u1 i1 u2 i2 u4 i4 u8 i8 f4 f8")
             shape = (self.count, int(draw.integers(2, 4))) if draw.random() < 0.3 else (self.count,)
@@ -164,7 +175,11 @@ class Pcd:
         kinds = [column.dtype for column in self.columns.values()]
         counts = [column[0].size for column in self.columns.values()]
         height = 2 if self.count % 2 == 0 and draw.random() < 0.5 else 1
-        lines = ["# .PCD v0.7", f"VERSION {_one(draw, '0.7 .7')}", f"FIELDS {' '.join(self.columns)}"]
+        lines = [
+            "# .PCD v0.7",
+            f"VERSION {_one(draw, '0.7 .7')}",
+            f"FIELDS {' '.join(self.columns)}",
+        ]
         lines.append(f"SIZE {' '.join(str(kind.itemsize) for kind in kinds)}")
         lines.append(f"TYPE {' '.join(kind.kind.upper() for kind in kinds)}")
         lines.append(f"COUNT {' '.join(map(str, counts))}")
@@ -172,13 +187,17 @@ class Pcd:
         return "\n".join([*lines, f"POINTS {self.count}", f"DATA {self.form}\n"]).encode()
 
     def _body(self) -> bytes:
-        table = np.zeros(self.count, [(name, x.dtype, x.shape[1:]) for name, x in self.columns.items()])
+        table = np.zeros(
+            self.count, [(name, x.dtype, x.shape[1:]) for name, x in self.columns.items()]
+        )
         for name, column in self.columns.items():
             table[name] = column
         if self.form == "binary":
             return table.tobytes()
         if self.form == "ascii":
-            rows = (np.concatenate([[str(v) for v in np.ravel(cell)] for cell in row]) for row in table)
+            rows = (
+                np.concatenate([[str(v) for v in np.ravel(cell)] for cell in row]) for row in table
+            )
             return "".join(" ".join(row) + "\n" for row in rows).encode()
         plain = b"".join(np.ascontiguousarray(column).tobytes() for column in self.columns.values())
         packed = b"".join(bytes([len(part) - 1]) + part for part in _pieces(plain, 32))
@@ -190,7 +209,9 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
 
 
 class Mesh:
-    """Vertices, polygons, and a number of texture coordinates and normals of corners, all as float32."""
+    """Vertices, polygons, and a number of texture coordinates and normals of corners, all as
+    float32.
+    """
 
     def __init__(self, seed: int, largest: int = 6) -> None:
         self.draw = draw = np.random.default_rng(seed)
@@ -217,14 +238,18 @@ class Mesh:
         self.face_color = draw.integers(0, 256, (len(self.polygons), 3))
         head = f"{'ST' * ('uv' in words)}{'C' * ('color' in words)}{'N' * ('normal' in words)}OFF"
         gap = _one(draw, "space line")
-        lines.append(f"{head}{' ' if gap == 'space' else chr(10)}{len(self.pos)} {len(self.polygons)} 0")
+        lines.append(
+            f"{head}{' ' if gap == 'space' else chr(10)}{len(self.pos)} {len(self.polygons)} 0"
+        )
         for row in range(len(self.pos)):
             cells = [*self.pos[row]]
             for word in ("normal", "color", "uv"):
                 cells += [*getattr(self, word)[row]] if word in words else []
             lines.append(self._joined(cells))
         for polygon, color in zip(self.polygons, self.face_color, strict=True):
-            lines.append(self._joined([len(polygon), *polygon, *(color if "face_color" in words else ())]))
+            lines.append(
+                self._joined([len(polygon), *polygon, *(color if "face_color" in words else ())])
+            )
         return self._text(lines), words
 
     def obj(self) -> tuple[bytes, set[str]]:
@@ -240,7 +265,11 @@ class Mesh:
             cells = np.concatenate((self.pos, (self.color / 255).astype("f4")), axis=1)
         lines = [f"v {self._joined(cell)}" for cell in cells]
         for word, keyword in (("uv", "vt"), ("normal", "vn")):
-            lines += [f"{keyword} {self._joined(row)}" for row in self.tables[word]] if word in words else []
+            lines += (
+                [f"{keyword} {self._joined(row)}" for row in self.tables[word]]
+                if word in words
+                else []
+            )
         draw.shuffle(lines)
         order = [line.partition(" ")[2] for line in lines if line.startswith("v ")]
         rank = np.array([order.index(self._joined(cell)) for cell in cells])
@@ -282,19 +311,39 @@ class Mesh:
         self.attribute = np.zeros(len(corners), "u2")
         lines = ["solid a"]
         for corner in corners:
-            lines += ["facet normal 0 0 0", "outer loop", *(f"  vertex {self._joined(row)}" for row in corner)]
+            lines += [
+                "facet normal 0 0 0",
+                "outer loop",
+                *(f"  vertex {self._joined(row)}" for row in corner),
+            ]
             lines += ["endloop", "endfacet"]
         return self._text([*lines, "endsolid a"], gaps=False)
 
     def glb(self) -> tuple[bytes, dict[str, np.ndarray]]:
-        """A GLB of its triangles, and its attributes as they are: of several types, rows side by side or not."""
+        """A GLB of its triangles, and its attributes as they are: of several types, rows side by
+        side or not.
+        """
         draw, num = self.draw, len(self.pos)
         faces = self.fans(self.corner)
         attributes = {"POSITION": self.pos}
-        for word, width in (("NORMAL", 3), ("TEXCOORD_0", 2), ("COLOR_0", int(draw.integers(3, 5))), ("_HEAT", 1)):
-            kind = _one(draw, {"COLOR_0": "u1 u2 f4", "TEXCOORD_0": "f4 u1 u2", "_HEAT": "f4 u1 u2 i2"}.get(word, "f4"))
+        for word, width in (
+            ("NORMAL", 3),
+            ("TEXCOORD_0", 2),
+            ("COLOR_0", int(draw.integers(3, 5))),
+            ("_HEAT", 1),
+        ):
+            kind = _one(
+                draw,
+                {"COLOR_0": "u1 u2 f4", "TEXCOORD_0": "f4 u1 u2", "_HEAT": "f4 u1 u2 i2"}.get(
+                    word, "f4"
+                ),
+            )
             if draw.random() < 0.6:
-                values = draw.random((num, width)).astype("f4") if kind == "f4" else numbers(draw, kind, (num, width))
+                values = (
+                    draw.random((num, width)).astype("f4")
+                    if kind == "f4"
+                    else numbers(draw, kind, (num, width))
+                )
                 attributes[word] = values
         indices = faces.reshape(-1, 1).astype(_one(draw, "u1 u2 u4"))
         views, accessors, body = [], [], b""
@@ -303,7 +352,9 @@ class Mesh:
             step = 4 * -(-values[0].nbytes // 4) if name else values.itemsize
             step += 4 * int(draw.integers(0, 3)) if name else 0
             table = np.zeros((len(values), step), "u1")
-            table[:, : values[0].nbytes] = np.ascontiguousarray(values).view("u1").reshape(len(values), -1)
+            table[:, : values[0].nbytes] = (
+                np.ascontiguousarray(values).view("u1").reshape(len(values), -1)
+            )
             view = {"buffer": 0, "byteOffset": len(body), "byteLength": table.size}
             views.append(view | ({"byteStride": step} if name else {}))
             width = ("SCALAR", "VEC2", "VEC3", "VEC4")[values.shape[1] - 1]
@@ -313,14 +364,31 @@ class Mesh:
                 accessor["normalized"] = True
             accessors.append(accessor)
             body += table.tobytes() + bytes(-table.size % 4)
-        primitive = {"attributes": {name: at for at, name in enumerate(attributes)}, "indices": len(attributes)}
-        tree = {"asset": {"version": "2.0"}, "scene": 0, "scenes": [{"nodes": [0]}], "nodes": [{"mesh": 0}]}
-        tree |= {"meshes": [{"primitives": [primitive]}], "accessors": accessors, "bufferViews": views}
+        primitive = {
+            "attributes": {name: at for at, name in enumerate(attributes)},
+            "indices": len(attributes),
+        }
+        tree = {
+            "asset": {"version": "2.0"},
+            "scene": 0,
+            "scenes": [{"nodes": [0]}],
+            "nodes": [{"mesh": 0}],
+        }
+        tree |= {
+            "meshes": [{"primitives": [primitive]}],
+            "accessors": accessors,
+            "bufferViews": views,
+        }
         tree["buffers"] = [{"byteLength": len(body)}]
         text = json.dumps(tree).encode()
         text += b" " * (-len(text) % 4)
         head = struct.pack("<4sII", b"glTF", 2, 28 + len(text) + len(body))
-        chunks = struct.pack("<I4s", len(text), b"JSON") + text + struct.pack("<I4s", len(body), b"BIN\0") + body
+        chunks = (
+            struct.pack("<I4s", len(text), b"JSON")
+            + text
+            + struct.pack("<I4s", len(body), b"BIN\0")
+            + body
+        )
         return head + chunks, attributes
 
     def _joined(self, cells: Any) -> str:
@@ -350,9 +418,13 @@ class Table:
         self.names = names
         self.mark = mark.strip() or None
         whole = draw.random(len(names)) < 0.3
-        kinds = ["i4" if w and name not in "xyz" else "f4" for name, w in zip(names, whole, strict=True)]
+        kinds = [
+            "i4" if w and name not in "xyz" else "f4" for name, w in zip(names, whole, strict=True)
+        ]
         rows = int(draw.integers(2, 12))
-        self.columns = {name: numbers(draw, kind, rows) for name, kind in zip(names, kinds, strict=True)}
+        self.columns = {
+            name: numbers(draw, kind, rows) for name, kind in zip(names, kinds, strict=True)
+        }
         lines = [mark.join(str(self.columns[name][row]) for name in names) for row in range(rows)]
         head = f"# {' '.join(names)}" if draw.random() < 0.5 else mark.join(names)
         self.head = int(self.named)

@@ -37,9 +37,14 @@ def labelled_points(folder):
 def measured_meshes(folder):
     """Eight octahedra with a number at each vertex."""
     folder.mkdir()
-    faces = torch.tensor([[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4], [2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]])
+    faces = torch.tensor(
+        [[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4], [2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]]
+    )
     corners = torch.cat((torch.eye(3), -torch.eye(3)))[[0, 3, 1, 4, 2, 5]]
     for number in range(8):
         pos = corners * (1 + 0.1 * number)
-        ga.save(ga.shapes.Shape(pos=pos, face=faces.T, label=1 / pos.norm(dim=1)), folder / f"{number}.ply")
+        ga.save(
+            ga.shapes.Shape(pos=pos, face=faces.T, label=1 / pos.norm(dim=1)),
+            folder / f"{number}.ply",
+        )
     return folder

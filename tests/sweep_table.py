@@ -1,6 +1,8 @@
-"""One table of what is public, with small arguments: name -> a function of a graph, which has tensors of its own.
+"""One table of what is public, with small arguments: name -> a function of a graph, which has
+tensors of its own.
 
-Modules and tensors are made once, in float32, so that a mode of the caller is all that differs between two calls.
+Modules and tensors are made once, in float32, so that a mode of the caller is all that differs
+between two calls.
 """
 
 from collections.abc import Callable
@@ -22,7 +24,9 @@ POINTS, NORMALS = torch.rand(48, 3), torch.nn.functional.normalize(torch.randn(4
 NODES, PARAMETERS = torch.randn(48, HEADS, HEAD_DIM), torch.randn(5, HEADS, HEAD_DIM)
 FEATURES, EDGE_VALUES = torch.randn(48, WIDTH), torch.randint(5, (9999,))
 EDGE_FEATURES = torch.randn(9999, 3)
-OCTAHEDRON = torch.tensor([[1.0, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]])[[4, 0, 1, 2, 3, 5]]
+OCTAHEDRON = torch.tensor([[1.0, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]])[
+    [4, 0, 1, 2, 3, 5]
+]
 FACES = octahedron_faces
 WINDOWS = ga.graphs.window_partition((6, 6), cell=(3, 3))
 CELLS = torch.cartesian_prod(*[torch.arange(3.0)] * 3)
@@ -69,7 +73,9 @@ def _of_points(function: Callable[..., Any], **options: Any) -> Callable[[Any], 
             known["normals"] = normals
         if not graph.is_square:
             known["queries"] = pos[: graph.num_targets]
-            known |= {"queries_normals": NORMALS[: graph.num_targets]} if "normals" in options else {}
+            known |= (
+                {"queries_normals": NORMALS[: graph.num_targets]} if "normals" in options else {}
+            )
         return function(graph, pos[: graph.num_sources], **known)
 
     run.example = POINTS  # type: ignore[attr-defined]
@@ -84,7 +90,13 @@ def _of_frames(graph: Any, pos: torch.Tensor = POINTS) -> Any:
 def _contextual(table: Any, graph: Any) -> Any:
     pos = POINTS
     queries = None if graph.is_square else pos[: graph.num_targets]
-    return table(graph, NODES[: graph.num_targets], NODES[: graph.num_sources], pos[: graph.num_sources], queries)
+    return table(
+        graph,
+        NODES[: graph.num_targets],
+        NODES[: graph.num_sources],
+        pos[: graph.num_sources],
+        queries,
+    )
 
 
 def _with(module: Any, call: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
@@ -112,52 +124,78 @@ ENCODINGS: dict[str, Callable[[Any], Any]] = {
     "local_pca": _of_points(nn.local_pca),
     "inverse_distance_bias": _of_points(ga.graphs.inverse_distance_bias),
     "find_nonfinite": lambda graph: len(
-        nn.find_nonfinite(NODES[: graph.num_targets], NODES[: graph.num_sources], NODES[: graph.num_sources], graph)
+        nn.find_nonfinite(
+            NODES[: graph.num_targets],
+            NODES[: graph.num_sources],
+            NODES[: graph.num_sources],
+            graph,
+        )
     ),
     "ALiBi": nn.ALiBi(HEADS),
     "T5Bias": nn.T5Bias(HEADS),
     "ShortestPathBias": _with(
         nn.ShortestPathBias(HEADS, 5), lambda bias, graph: bias(graph, ga.graphs.circulant(N, (1,)))
     ),
-    "EdgeTable": _with(nn.EdgeTable(5, HEADS), lambda table, graph: table(graph, EDGE_VALUES[: graph.num_edges])),
+    "EdgeTable": _with(
+        nn.EdgeTable(5, HEADS), lambda table, graph: table(graph, EDGE_VALUES[: graph.num_edges])
+    ),
 }
 #: Learned layers, whose products follow autocast.
 LAYERS: dict[str, Callable[[Any], Any]] = {
     "interpolate": lambda graph: nn.interpolate(
-        FEATURES[: graph.num_sources], graph, POINTS[: graph.num_sources], POINTS[: graph.num_targets] + 0.01
+        FEATURES[: graph.num_sources],
+        graph,
+        POINTS[: graph.num_sources],
+        POINTS[: graph.num_targets] + 0.01,
     ),
-    "pool": lambda graph: [nn.pool(FEATURES[: graph.num_sources], graph, how) for how in ("mean", "max", "sum")],
+    "pool": lambda graph: [
+        nn.pool(FEATURES[: graph.num_sources], graph, how) for how in ("mean", "max", "sum")
+    ],
     "EdgeTensors": lambda graph: ga.attention(
-        NODES[: graph.num_targets], NODES[: graph.num_sources], NODES[: graph.num_sources], nn.EdgeTensors(graph)
+        NODES[: graph.num_targets],
+        NODES[: graph.num_sources],
+        NODES[: graph.num_sources],
+        nn.EdgeTensors(graph),
     ),
     "GraphAttention": _layer(),
     "GraphAttention, edges": _layer(edge_dim=3, root_weight=True),
     "OffsetBias": _of_points(nn.OffsetBias(HEADS)),
     "ContextualTable": _with(nn.ContextualTable(HEADS, HEAD_DIM, 5, step=0.1), _contextual),
     "TransformerBlock": _with(
-        nn.TransformerBlock(WIDTH, HEADS, 11), lambda block, graph: block(FEATURES[: graph.num_targets], graph)
+        nn.TransformerBlock(WIDTH, HEADS, 11),
+        lambda block, graph: block(FEATURES[: graph.num_targets], graph),
     ),
     "FeatureScore": _layer(score=nn.FeatureScore(), normalize="sum"),
-    "PositiveFeatures": _layer(score=nn.FeatureScore(nn.PositiveFeatures(HEAD_DIM, 7)), normalize="sum"),
+    "PositiveFeatures": _layer(
+        score=nn.FeatureScore(nn.PositiveFeatures(HEAD_DIM, 7)), normalize="sum"
+    ),
     "Rotary": _layer(rotary=nn.Rotary(HEAD_DIM)),
     "LinearScaling": _layer(rotary=nn.Rotary(HEAD_DIM, scaling=nn.LinearScaling(2.0))),
     "Llama3Scaling": _layer(rotary=nn.Rotary(HEAD_DIM, scaling=nn.Llama3Scaling(2.0, 64))),
 }
 LAYERS |= {f"score {name}": _layer(score=name) for name in SCORES}
 LAYERS |= {
-    f"normalize {name}": _layer(normalize=name, score=nn.FeatureScore() if name == "sum" else "scaled_dot")
+    f"normalize {name}": _layer(
+        normalize=name, score=nn.FeatureScore() if name == "sum" else "scaled_dot"
+    )
     for name in NORMALIZERS
 }
 LAYERS |= {
     f"backend {name}": lambda graph, name=name: ga.attention(
-        NODES[: graph.num_targets], NODES[: graph.num_sources], NODES[: graph.num_sources], graph, backend=name
+        NODES[: graph.num_targets],
+        NODES[: graph.num_sources],
+        NODES[: graph.num_sources],
+        graph,
+        backend=name,
     )
     for name in BACKENDS
 }
 #: Modules and functions of features alone; "square" stands for them.
 ALONE: dict[str, Callable[[Any], Any]] = {
     "FourierFeatures": _with(nn.FourierFeatures(3, 5), lambda features, _: features(POINTS)),
-    "SinusoidalPosition": _with(nn.SinusoidalPosition(WIDTH), lambda encoding, _: encoding(FEATURES)),
+    "SinusoidalPosition": _with(
+        nn.SinusoidalPosition(WIDTH), lambda encoding, _: encoding(FEATURES)
+    ),
     "grid_positions": lambda _: nn.grid_positions((3, 5)),
     "mesh_elements": lambda _: nn.mesh_elements(OCTAHEDRON, FACES, "faces")[0],
     "heat_distance": lambda _: nn.heat_distance(OCTAHEDRON, FACES, torch.tensor([0])),
@@ -172,11 +210,15 @@ ALONE_LEARNED: dict[str, Callable[[Any], Any]] = {
     "FeedForward": _with(nn.FeedForward(WIDTH, 11), lambda module, _: module(FEATURES)),
     "DropPath": _with(nn.DropPath(0.5).eval(), lambda module, _: module(FEATURES)),
     "MixtureOfExperts": _with(
-        nn.MixtureOfExperts([nn.FeedForward(WIDTH, 5) for _ in range(3)], WIDTH, 3), lambda module, _: module(FEATURES)
+        nn.MixtureOfExperts([nn.FeedForward(WIDTH, 5) for _ in range(3)], WIDTH, 3),
+        lambda module, _: module(FEATURES),
     ),
-    "CellConv": _with(nn.CellConv(WIDTH, 5), lambda module, _: module(FEATURES[: len(CELLS)], NEAR)),
+    "CellConv": _with(
+        nn.CellConv(WIDTH, 5), lambda module, _: module(FEATURES[: len(CELLS)], NEAR)
+    ),
 }
-#: Public names of ``graphattn.nn`` and ``graphattn.analyse`` that are no functions of a graph or of features.
+#: Public names of ``graphattn.nn`` and ``graphattn.analyse`` that are no functions of a graph or of
+#: features.
 NOT_CALLED = {
     "KeyValueCache": "state of a layer",
     "record_weights": "a context",

@@ -12,8 +12,13 @@ CAUSAL = ga.graphs.causal(6)
 
 
 def test_integers_that_int64_does_not_hold_are_refused_as_they_came():
-    for value in (np.array([2**63 + 1, 0], dtype=np.uint64), torch.tensor([0, 2**63 + 1], dtype=torch.uint64)):
-        with pytest.raises(OptionError, match=r"ids must be below 2\*\*63, got 9223372036854775809"):
+    for value in (
+        np.array([2**63 + 1, 0], dtype=np.uint64),
+        torch.tensor([0, 2**63 + 1], dtype=torch.uint64),
+    ):
+        with pytest.raises(
+            OptionError, match=r"ids must be below 2\*\*63, got 9223372036854775809"
+        ):
             integers(value, "ids", "(n,)")
     assert integers(np.array([3, 7], dtype=np.uint64), "ids", "(n,)").tolist() == [3, 7]
     with pytest.raises(GraphError, match="below 2"):
@@ -42,16 +47,25 @@ def test_a_device_whose_module_is_missing_is_not_here():
 
 
 def test_a_function_of_other_arguments_is_told_how_it_is_called():
-    with pytest.raises(OptionError, match=r"f must accept f\(a, b\), got a function of \(x\): .*; or so"):
+    with pytest.raises(
+        OptionError, match=r"f must accept f\(a, b\), got a function of \(x\): .*; or so"
+    ):
         function(lambda x: x, "f", "a, b", hint="; or so")
 
 
-@pytest.mark.parametrize(("name", "number"), [("scale", 1e39), ("scale", -1e39), ("softcap", 1e300)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("scale", 1e39), ("scale", -1e39), ("softcap", 1e300)]
+)
 def test_numbers_beyond_the_scores_dtype_are_refused(name, number):
     x = torch.randn(6, 1, 4)
-    with pytest.raises(OptionError, match=f"{name} must be within the range of torch.float32's scores, 3.4e.38, got"):
+    with pytest.raises(
+        OptionError,
+        match=f"{name} must be within the range of torch.float32's scores, 3.4e.38, got",
+    ):
         ga.attention(x, x, x, CAUSAL, **{name: number})
-    assert ga.attention(x.double(), x.double(), x.double(), CAUSAL, **{name: number}).shape == x.shape
+    assert (
+        ga.attention(x.double(), x.double(), x.double(), CAUSAL, **{name: number}).shape == x.shape
+    )
 
 
 def test_explain_takes_an_array_for_a_tensor():
@@ -62,7 +76,9 @@ def test_modules_that_want_their_graph_are_told_what_to_write():
     layer = ga.nn.GraphAttention(8, 2)
     with pytest.raises(OptionError, match=r"bring its graph along: lambda x: module\(x, graph\)"):
         ga.analyse.find_leaks(layer, torch.randn(6, 8), CAUSAL)
-    with pytest.raises(OptionError, match=r"must accept subject\(query, key, value\).*of a model verify the layers"):
+    with pytest.raises(
+        OptionError, match=r"must accept subject\(query, key, value\).*of a model verify the layers"
+    ):
         ga.verify(ga.models.Encoder(1, 8, 2), CAUSAL)
 
 
@@ -71,4 +87,6 @@ def test_the_callers_modes_do_not_decide_what_is_exact():
     with torch.no_grad():
         assert ga.verify(CAUSAL, backends=["edges"], dtypes=[torch.float64])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert ga.verify(layer, CAUSAL, backends=["edges", "dense"], dtypes=[torch.float64, torch.float32])
+        assert ga.verify(
+            layer, CAUSAL, backends=["edges", "dense"], dtypes=[torch.float64, torch.float32]
+        )

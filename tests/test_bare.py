@@ -5,18 +5,34 @@ import json
 import fresh_python
 import pytest
 
-ABSENT = ("numba", "llvmlite", "scipy", "matplotlib", "typer", "click", "rich", "trimesh", "transformers", "sklearn")
+ABSENT = (
+    "numba",
+    "llvmlite",
+    "scipy",
+    "matplotlib",
+    "typer",
+    "click",
+    "rich",
+    "trimesh",
+    "transformers",
+    "sklearn",
+)
 
 
 def without(absent, code, *words):
     """What a process says in which these packages cannot be imported; its exit status first."""
-    blocked = f"import sys; sys.modules.update(dict.fromkeys({tuple(absent)!r})); sys.argv[1:] = {words!r}\n"
+    blocked = (
+        f"import sys; sys.modules.update(dict.fromkeys({tuple(absent)!r})); sys.argv[1:] = "
+        f"{words!r}\n"
+    )
     done = fresh_python.run(blocked + code)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_the_library_runs_without_what_is_optional_or_compiled():
-    """Everything public is imported; graphs are built, explained, run, differentiated and verified."""
+    """Everything public is imported; graphs are built, explained, run, differentiated and
+    verified.
+    """
     code = """
 import torch, graphattn as ga, graphattn.bench, graphattn.convert.files
 assert all(hasattr(ga, name) for name in ga.__all__) and hasattr(ga.models, "GPT")
@@ -50,7 +66,9 @@ def test_the_command_line_says_what_to_install(absent, words):
 
 
 def test_doctor_tells_of_what_does_not_run_without_numba():
-    status, out, _ = without(["numba"], "from graphattn.cli import main; main()", "doctor", "--json")
+    status, out, _ = without(
+        ["numba"], "from graphattn.cli import main; main()", "doctor", "--json"
+    )
     found = json.loads(out)
     assert status == 0  # it is installed, after all
     assert found["cache"] == {"path": None, "functions": 0, "bytes": 0}

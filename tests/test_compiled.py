@@ -29,9 +29,12 @@ def factor():
 
 @pytest.fixture
 def scaled(tmp_path, monkeypatch):
-    """The function of a package of two files in a new process, so to say: its modules are imported anew."""
+    """The function of a package of two files in a new process, so to say: its modules are imported
+    anew.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # its stamps are whole seconds, and of one length
+    # its stamps are whole seconds, and of one length
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     folder = tmp_path / f"kernels_{tmp_path.name}"
     folder.mkdir()
     folder.joinpath("outer.py").write_text(OUTER.format(name=folder.name))
@@ -63,8 +66,17 @@ def test_code_on_disk_does_not_outlive_a_change_of_what_it_calls(scaled):
 def test_every_kernel_is_kept_under_the_sources_of_its_folder():
     from graphattn.kernels import additive_numba, edges_numba
 
-    kept = [f for module in (additive_numba, edges_numba) for f in vars(module).values() if hasattr(f, "_cache")]
-    stamps = {f._cache._cache_file._source_stamp[1] for f in kept if isinstance(f._cache, compiled.KeptCode)}
+    kept = [
+        f
+        for module in (additive_numba, edges_numba)
+        for f in vars(module).values()
+        if hasattr(f, "_cache")
+    ]
+    stamps = {
+        f._cache._cache_file._source_stamp[1]
+        for f in kept
+        if isinstance(f._cache, compiled.KeptCode)
+    }
     assert len(stamps) == 1
 
 

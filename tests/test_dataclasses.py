@@ -8,15 +8,25 @@ import graphattn
 from graphattn.graph.edges import Edges
 
 SKIPPED = ("graphattn.__main__", "graphattn.viz", "graphattn.cli")
-MODULES = [m.name for m in pkgutil.walk_packages(graphattn.__path__, "graphattn.") if not m.name.startswith(SKIPPED)]
+MODULES = [
+    m.name
+    for m in pkgutil.walk_packages(graphattn.__path__, "graphattn.")
+    if not m.name.startswith(SKIPPED)
+]
 
 
 def dataclasses_of(name):
     values = vars(importlib.import_module(name)).values()
-    return {v for v in values if isinstance(v, type) and dataclasses.is_dataclass(v) and v.__module__ == name}
+    return {
+        v
+        for v in values
+        if isinstance(v, type) and dataclasses.is_dataclass(v) and v.__module__ == name
+    }
 
 
-FOUND = sorted({each for name in MODULES for each in dataclasses_of(name)}, key=lambda each: each.__qualname__)
+FOUND = sorted(
+    {each for name in MODULES for each in dataclasses_of(name)}, key=lambda each: each.__qualname__
+)
 #: Filled while something is made, read or run.
 FILLED = {
     "graphattn.bench.timing.Comparison",
@@ -29,7 +39,11 @@ FILLED = {
 
 
 def test_a_value_is_frozen():
-    filled = {f"{each.__module__}.{each.__qualname__}" for each in FOUND if not each.__dataclass_params__.frozen}
+    filled = {
+        f"{each.__module__}.{each.__qualname__}"
+        for each in FOUND
+        if not each.__dataclass_params__.frozen
+    }
     assert filled == FILLED
 
 

@@ -1,4 +1,5 @@
-"""What an argument is if nobody says: a default that changes in silence changes every result made without it.
+"""What an argument is if nobody says: a default that changes in silence changes every result made
+without it.
 
 A new argument need not be listed; run this file to write ``defaults.json`` anew.
 """
@@ -20,10 +21,14 @@ def named():
     for room in (ga, analyse, convert, graphs, hf, models, nn, viz):
         for name in sorted(getattr(room, "__all__", dir(room))):
             each = getattr(room, name)
-            if inspect.isfunction(each) or (inspect.isclass(each) and not issubclass(each, Exception)):
+            if inspect.isfunction(each) or (
+                inspect.isclass(each) and not issubclass(each, Exception)
+            ):
                 yield f"{room.__name__}.{name}", each
     yield "Request", request.Request
-    yield from ((name, backend.built_in()) for name, backend in BACKENDS.items() if backend.problems())
+    yield from (
+        (name, backend.built_in()) for name, backend in BACKENDS.items() if backend.problems()
+    )
 
 
 def defaults(each):
@@ -52,5 +57,7 @@ def test_defaults_are_those_that_they_were():
 
 if __name__ == "__main__":  # writes what is wanted
     table = {name: defaults(each) for name, each in FOUND.items()}
-    lines = [f"{json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(table.items()) if each]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(table.items()) if each
+    ]
     WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")

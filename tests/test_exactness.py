@@ -31,7 +31,9 @@ def test_attention_is_exact(name, dtypes):
 
 @pytest.mark.parametrize(
     ("layer", "name"),
-    list(zip(LAYERS, ("cross", "isolated_targets", "repeated_edges", "rule_or_listed"), strict=True)),
+    list(
+        zip(LAYERS, ("cross", "isolated_targets", "repeated_edges", "rule_or_listed"), strict=True)
+    ),
 )
 def test_layer_is_exact(name, layer):
     module = layer_of(layer)

@@ -1,4 +1,6 @@
-"""What ``help`` and ``dir`` show of the public rooms: their classes and functions, and not their files."""
+"""What ``help`` and ``dir`` show of the public rooms: their classes and functions, and not their
+files.
+"""
 
 import inspect
 import pydoc
@@ -10,12 +12,20 @@ import graphattn as ga
 import graphattn.viz
 
 
-@pytest.mark.parametrize("room", [ga.nn, ga.models, ga.graphs, graphattn.viz], ids=lambda r: r.__name__)
+@pytest.mark.parametrize(
+    "room", [ga.nn, ga.models, ga.graphs, graphattn.viz], ids=lambda r: r.__name__
+)
 def test_help_lists_classes_and_functions(room, monkeypatch):
     for way in ("docclass", "docroutine"):  # their own pages make a MiB
-        monkeypatch.setattr(pydoc._PlainTextDoc, way, lambda self, thing, *rest: f"page of {thing.__name__}\n")
+        monkeypatch.setattr(
+            pydoc._PlainTextDoc, way, lambda self, thing, *rest: f"page of {thing.__name__}\n"
+        )
     shown = pydoc.plain(pydoc.render_doc(room, renderer=pydoc.plaintext))
-    own = [thing for thing in map(vars(room).get, room.__all__) if inspect.isclass(thing) or inspect.isfunction(thing)]
+    own = [
+        thing
+        for thing in map(vars(room).get, room.__all__)
+        if inspect.isclass(thing) or inspect.isfunction(thing)
+    ]
     assert len(own) > 4
     assert [thing.__name__ for thing in own if f"page of {thing.__name__}\n" not in shown] == []
     public = [name for name in dir(room) if not name.startswith("_")]

@@ -56,7 +56,11 @@ def imported_rooms(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.level:
             base = inside[: len(inside) - node.level + 1]
             names = [*base, *(node.module or "").split(".")] if node.module or base else []
-            rooms |= {next(part for part in names if part)} if names else {alias.name for alias in node.names}
+            rooms |= (
+                {next(part for part in names if part)}
+                if names
+                else {alias.name for alias in node.names}
+            )
         names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for name in names:
@@ -67,7 +71,9 @@ def imported_rooms(path: Path) -> set[str]:
 
 def test_every_file_is_in_a_known_room():
     assert {room_of(path) for path in FILES} <= set(ROOMS)
-    table = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", (PACKAGE.parent / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    table = re.findall(
+        r"^\| `(\w+)(?:/|\.py)` \|", (PACKAGE.parent / "CONTRIBUTING.md").read_text(), re.MULTILINE
+    )
     assert table == ROOMS[:-1]
 
 
@@ -77,7 +83,10 @@ def test_imports_point_one_way():
         allowed = ROOMS[: ROOMS.index(room_of(path)) + 1]
         if room_of(path) in ("cli", "__main__"):
             allowed = [*allowed, "the whole package"]
-        wrong += [f"{path.relative_to(PACKAGE)} imports {room}" for room in imported_rooms(path) - set(allowed)]
+        wrong += [
+            f"{path.relative_to(PACKAGE)} imports {room}"
+            for room in imported_rooms(path) - set(allowed)
+        ]
     assert not wrong, wrong
 
 
@@ -95,7 +104,9 @@ def test_import_brings_no_optional_dependency():
 
 
 def test_cold_import_adds_under_0_3_seconds():
-    """Of CPU time after torch and PyG; more where a loop that takes 0.2 s takes longer, as on a busy machine."""
+    """Of CPU time after torch and PyG; more where a loop that takes 0.2 s takes longer, as on a
+    busy machine.
+    """
     code = """import time; begin = time.process_time()
 sum(range(10**7)); start = time.process_time()
 import graphattn; graphattn.attention; added = time.process_time() - start
@@ -111,7 +122,9 @@ graph = ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,))
 x = torch.randn(9, 2, 4)
 ga.attention(x, x, x, graph); ga.facts(graph(9)); repr(graph(9)); ga.explain(graph(9)); ga.convert.to_mask(graph(9))
 print([name for name in ("torch_geometric", "torch._dynamo", "networkx") if name in sys.modules])"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600
+    )
     assert result.stdout.strip() == "[]", result.stderr
 
 
@@ -134,24 +147,46 @@ assert names <= set(globals())"""
 
 
 def test_importing_a_room_does_not_hide_the_function_of_its_name():
-    rooms = [room for room in ROOMS if (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").exists()]
+    rooms = [
+        room for room in ROOMS if (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").exists()
+    ]
     code = f"import graphattn.{', graphattn.'.join(rooms[:-1])}, graphattn as ga, types;"
-    code += "print([name for name in ga.__all__ if isinstance(getattr(ga, name), types.ModuleType)])"
-    spaces = ["analyse", "convert", "distributed", "graphs", "hf", "models", "nn", "shapes", "study", "training", "viz"]
+    code += (
+        "print([name for name in ga.__all__ if isinstance(getattr(ga, name), types.ModuleType)])"
+    )
+    spaces = [
+        "analyse",
+        "convert",
+        "distributed",
+        "graphs",
+        "hf",
+        "models",
+        "nn",
+        "shapes",
+        "study",
+        "training",
+        "viz",
+    ]
     assert run_python(code) == str(spaces)
 
 
 def test_type_checkers_see_the_names_that_are_imported_when_used():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     (typed,) = (
-        node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        node.body
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
-    names = [alias.asname for node in typed if isinstance(node, ast.ImportFrom) for alias in node.names]
+    names = [
+        alias.asname for node in typed if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
     assert sorted(names) == sorted(graphattn.__all__)
 
 
 def test_help_shows_the_public_face():
-    page = run_python("import pydoc, graphattn; print(pydoc.render_doc(graphattn, renderer=pydoc.plaintext))")
+    page = run_python(
+        "import pydoc, graphattn; print(pydoc.render_doc(graphattn, renderer=pydoc.plaintext))"
+    )
     assert "may read" in page
     assert "assert_exact(" in page
     assert "VERSION\n    0." in page
@@ -167,7 +202,9 @@ def test_every_example_ends_in_an_assert():
 def test_every_file_is_written_beside_and_renamed():
     """Rates are, by themselves; ``raw`` is a buffer; a worker's file is its own."""
     own = {"convert/files/_replace.py", "backends/rates.py", "study/pool.py"}
-    writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']")
+    writes = re.compile(
+        r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']"
+    )
     for path in FILES:
         if str(path.relative_to(PACKAGE)) not in own:
             code = re.sub(r'r?"""[\s\S]*?"""', "", path.read_text())

@@ -1,6 +1,8 @@
-"""Everything public under the modes of a caller and on graphs that users have: its plain result, or our own error.
+"""Everything public under the modes of a caller and on graphs that users have: its plain result, or
+our own error.
 
-The table is :mod:`sweep_table`. Modes are crossed with graphs; of these the quick tests take a part.
+The table is :mod:`sweep_table`. Modes are crossed with graphs; of these the quick tests take a
+part.
 """
 
 import dataclasses
@@ -51,7 +53,10 @@ def parts(value):
         return [value.alpha.detach()]
     if dataclasses.is_dataclass(value):
         return [
-            part for field in dataclasses.fields(value) if field.compare for part in parts(getattr(value, field.name))
+            part
+            for field in dataclasses.fields(value)
+            if field.compare
+            for part in parts(getattr(value, field.name))
         ]
     if isinstance(value, dict):
         return [part for item in value.values() for part in parts(item)]
@@ -72,7 +77,11 @@ def result(name, graph):
 def is_near(found, wanted, is_narrow):
     if not isinstance(wanted, torch.Tensor):
         both_nan = found != found and wanted != wanted
-        return found == wanted or both_nan or (isinstance(wanted, float) and found == pytest.approx(wanted, rel=1e-6))
+        return (
+            found == wanted
+            or both_nan
+            or (isinstance(wanted, float) and found == pytest.approx(wanted, rel=1e-6))
+        )
     if found.shape != wanted.shape or found.isnan().any() != wanted.isnan().any():
         return False
     if not wanted.is_floating_point():
@@ -108,7 +117,10 @@ def test_vmap_takes_examples_one_by_one(graph):
     found = []
     for name, run in ON_GRAPHS.items():
         own = GRAPHS[graph]()
-        if hasattr(run, "example") and is_mapped(run, own, torch.randn(3, *run.example.shape)) is False:
+        if (
+            hasattr(run, "example")
+            and is_mapped(run, own, torch.randn(3, *run.example.shape)) is False
+        ):
             found.append(name)
     assert found == []
 
@@ -122,7 +134,9 @@ def is_mapped(run, graph, examples):
             mapped = parts(torch.func.vmap(lambda one: run(graph, one))(examples))
     except GraphAttnError:
         return True
-    return all(is_near(one, torch.stack(each), False) for one, *each in zip(mapped, *wanted, strict=True))
+    return all(
+        is_near(one, torch.stack(each), False) for one, *each in zip(mapped, *wanted, strict=True)
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -136,9 +150,14 @@ def test_a_builder_makes_the_same_graph_in_every_mode(mode):
 
 def test_everything_public_is_in_the_table():
     text = inspect.getsource(inspect.getmodule(LAYERS["TransformerBlock"]))
-    names = [*nn.__all__, *(name for name in dir(analyse) if callable(getattr(analyse, name)) and name[0] != "_")]
+    names = [
+        *nn.__all__,
+        *(name for name in dir(analyse) if callable(getattr(analyse, name)) and name[0] != "_"),
+    ]
     assert [
-        name for name in names if name not in FUNCTIONS and name not in NOT_CALLED and f"nn.{name}" not in text
+        name
+        for name in names
+        if name not in FUNCTIONS and name not in NOT_CALLED and f"nn.{name}" not in text
     ] == []
     code = " ".join(named.code for named in ga.graphs.zoo().values())
     assert [name for name in ga.graphs.BUILDERS if f"{name}(" not in code] == []

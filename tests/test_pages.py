@@ -15,8 +15,13 @@ from graphattn.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 GUIDE = sorted((ROOT / "examples" / "guide").glob("*.md"))
-PAGES = [ROOT / "README.md", *GUIDE, *sorted((ROOT / "examples" / "site" / "pages").glob("start_*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *GUIDE,
+    *sorted((ROOT / "examples" / "site" / "pages").glob("start_*.md")),
+]
 BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# they train, draw, or run every command
 LONG = (
     "study",
     "models",
@@ -24,7 +29,7 @@ LONG = (
     "compiling_and_training",
     "pictures",
     "start_biases",
-)  # they train, draw, or run every command
+)
 each_page = pytest.mark.parametrize(
     "page",
     [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES],
@@ -34,14 +39,17 @@ each_page = pytest.mark.parametrize(
 
 def assert_shown(shown, printed):
     """``...`` on a page stands for anything."""
-    assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), f"shown:\n{shown}printed:\n{printed}"
+    assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), (
+        f"shown:\n{shown}printed:\n{printed}"
+    )
 
 
 @each_page
 def test_blocks_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
     """A text block is what the python block before it prints; a console block has its own lines."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("graphattn.cli.output._LONG", 600.0)  # what is at work is said on a slow machine, too
+    # what is at work is said on a slow machine, too
+    monkeypatch.setattr("graphattn.cli.output._LONG", 600.0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     blocks = BLOCK.findall(page.read_text())
@@ -53,8 +61,12 @@ def test_blocks_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
         elif kind == "text":
             assert_shown(block, capsys.readouterr().out)
         else:
-            for line, shown in re.findall(r"^\$ graphattn (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
-                assert_shown(shown, CliRunner().invoke(app, shlex.split(line), prog_name="graphattn").output)
+            for line, shown in re.findall(
+                r"^\$ graphattn (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE
+            ):
+                assert_shown(
+                    shown, CliRunner().invoke(app, shlex.split(line), prog_name="graphattn").output
+                )
 
 
 def commands_of(page):
@@ -68,7 +80,9 @@ def test_commands_take_the_options_shown(page):
 
 
 def test_the_command_line_page_shows_every_command():
-    assert {name for name, _ in commands_of(ROOT / "examples/guide/command_line.md")} == set(get_command(app).commands)
+    assert {name for name, _ in commands_of(ROOT / "examples/guide/command_line.md")} == set(
+        get_command(app).commands
+    )
 
 
 @each_page
@@ -85,7 +99,9 @@ def test_readme_links_every_page_and_is_short():
 
 def installed_wheel(folder):
     """An empty folder into which pip has put a wheel built in ``folder``."""
-    shutil.copytree(ROOT / "graphattn", folder / "graphattn", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "graphattn", folder / "graphattn", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     build = "import setuptools.build_meta as b; b.build_wheel('.')"

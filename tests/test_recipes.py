@@ -1,4 +1,6 @@
-"""The recipes of CONTRIBUTING.md, followed in a copy of the package: what is added is taken up by everything."""
+"""The recipes of CONTRIBUTING.md, followed in a copy of the package: what is added is taken up by
+everything.
+"""
 
 import re
 import shutil
@@ -8,7 +10,9 @@ import fresh_python
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"```python\n# (graphattn/\S+\.py)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(
+    r"```python\n# (graphattn/\S+\.py)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+)
 TAKEN_UP = {
     "a backend": """
 from graphattn.backends import rates
@@ -91,14 +95,18 @@ def follow(recipes: list[tuple[str, str]], root: Path) -> None:
 def told(tmp_path_factory):
     """What went wrong with each recipe: nothing, or an error."""
     root = tmp_path_factory.mktemp("copy")
-    shutil.copytree(ROOT / "graphattn", root / "graphattn", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "graphattn", root / "graphattn", ignore=shutil.ignore_patterns("__pycache__")
+    )
     follow(BLOCKS, root)
     run = "".join(
         f"try:\n    exec({code!r}, dict(globals()))\n    print({what!r}, 'done')\n"
         f"except BaseException:\n    import traceback; print({what!r}, traceback.format_exc()[-1500:])\n"
         for what, code in TAKEN_UP.items()
     )
-    return fresh_python.run(BEGIN + run, str(root), cwd=root, env={"GRAPHATTN_CACHE": str(root)}, expect=0).stdout
+    return fresh_python.run(
+        BEGIN + run, str(root), cwd=root, env={"GRAPHATTN_CACHE": str(root)}, expect=0
+    ).stdout
 
 
 def test_each_recipe_is_a_new_file_and_a_line_of_an_init():

@@ -8,7 +8,9 @@ import torch
 
 @contextmanager
 def in_float64():
-    """Their modules, made and called in here, round nothing to float32 in between: norms, angles, softmax."""
+    """Their modules, made and called in here, round nothing to float32 in between: norms, angles,
+    softmax.
+    """
     wide, usual = torch.float64, torch.get_default_dtype()
     with (
         patch.object(torch, "float", wide),
@@ -33,11 +35,15 @@ def shaken(model, training=False):
 
 def same(found, wanted, rtol=1e-12):
     """Equal, relative to the largest number."""
-    torch.testing.assert_close(found, wanted, rtol=0, atol=rtol * float(wanted.detach().abs().max()))
+    torch.testing.assert_close(
+        found, wanted, rtol=0, atol=rtol * float(wanted.detach().abs().max())
+    )
 
 
 def all_gradients(model, output):
-    """Every number of every gradient, by size: parameters are split otherwise, so they are compared as a set."""
+    """Every number of every gradient, by size: parameters are split otherwise, so they are compared
+    as a set.
+    """
     weights = [p for p in model.parameters() if p.requires_grad]
     found = torch.autograd.grad(output.cos().sum(), weights, allow_unused=True)
     return torch.cat([g.flatten() for g in found if g is not None]).abs().sort().values

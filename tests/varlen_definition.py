@@ -1,4 +1,5 @@
-"""torch's operators of ``varlen_attn`` on the CPU, which lacks them: what its documentation says, sequence by sequence.
+"""torch's operators of ``varlen_attn`` on the CPU, which lacks them: what its documentation says,
+sequence by sequence.
 
 All around them, the public function and its derivative, is torch's own.
 """
@@ -15,7 +16,9 @@ def _sequences(ends, window, *tensors):
     """Of each sequence which pairs count, bool, and its rows of tensors (N, H, D), heads first."""
     for a, b in pairwise(ends.tolist()):
         ahead = torch.arange(b - a) - torch.arange(b - a).unsqueeze(1)
-        allowed = ((ahead >= -window[0]) | (window[0] < 0)) & ((ahead <= window[1]) | (window[1] < 0))
+        allowed = ((ahead >= -window[0]) | (window[0] < 0)) & (
+            (ahead <= window[1]) | (window[1] < 0)
+        )
         yield allowed, [x[a:b].transpose(0, 1) for x in tensors]
 
 

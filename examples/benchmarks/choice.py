@@ -1,4 +1,6 @@
-"""The choice of a backend on sixty graphs, every kind at four sizes: its time over that of the best."""
+"""The choice of a backend on sixty graphs, every kind at four sizes: its time over that of the
+best.
+"""
 
 import time
 from collections.abc import Iterator
@@ -26,35 +28,61 @@ def _documents(size: int) -> AttentionGraph:
 MAKERS = {
     **{
         name: SHAPES[name].make
-        for name in ("knn16", "mesh", "window", "longformer", "bigbird", "swin", "full", "causal", "power_law")
+        for name in (
+            "knn16",
+            "mesh",
+            "window",
+            "longformer",
+            "bigbird",
+            "swin",
+            "full",
+            "causal",
+            "power_law",
+        )
     },
     "knn8_shuffled": partial(near_points, k=8, along_curve=False),
     "window33": lambda n: sliding_window(n, 33),
     "documents": _documents,
     "regular": lambda n: random_regular(n, 6),
     "expander": lambda n: expander(n, 12),
-    "tree": lambda n: tree(torch.arange(-1, n - 1).div(2, rounding_mode="floor").clamp(min=-1), self_loops=True),
+    "tree": lambda n: tree(
+        torch.arange(-1, n - 1).div(2, rounding_mode="floor").clamp(min=-1), self_loops=True
+    ),
 }
 
 
 def choices(seconds: float = 1.0) -> Iterator[tuple[str, float]]:
-    """Of each graph a line, and the chosen backend's time over the best's: the geometric mean of both modes."""
+    """Of each graph a line, and the chosen backend's time over the best's: the geometric mean of
+    both modes.
+    """
     for size in SIZES:
         for name, make in MAKERS.items():
             chosen, ms = times_on(make(size), seconds)
             means = {backend: (forward * both) ** 0.5 for backend, (forward, both) in ms.items()}
             over_best = means[chosen] / min(means.values())
-            told = ", ".join(f"{backend} {forward:.3g} / {both:.3g} ms" for backend, (forward, both) in ms.items())
-            yield f"choice on {name} {size}: {chosen} takes {over_best:.3g} of the best ({told})", over_best
+            told = ", ".join(
+                f"{backend} {forward:.3g} / {both:.3g} ms"
+                for backend, (forward, both) in ms.items()
+            )
+            yield (
+                f"choice on {name} {size}: {chosen} takes {over_best:.3g} of the best ({told})",
+                over_best,
+            )
 
 
 def times_on(graph: AttentionGraph, seconds: float) -> tuple[str, dict[str, tuple[float, float]]]:
-    """The chosen backend, and medians of those that may be the best, each in turn: forward, with backward."""
+    """The chosen backend, and medians of those that may be the best, each in turn: forward, with
+    backward.
+    """
     problem = Problem(graph)
     request, inputs = problem.request(), problem.inputs()
     leaves, grad = [x.requires_grad_() for x in inputs[:3]], inputs[3]
     chosen = choose(graph, request)
-    likely = {n: b.cost_ms(graph, request) for n, b in BACKENDS.items() if not b.reasons_against(graph, request)}
+    likely = {
+        n: b.cost_ms(graph, request)
+        for n, b in BACKENDS.items()
+        if not b.reasons_against(graph, request)
+    }
     most, until = HOPELESS * min(likely.values()), time.monotonic() + seconds
     peers = [Own(name) for name, ms in likely.items() if ms <= most or name == chosen]
     calls = {peer.name: peer.prepare(problem, *leaves) for peer in peers}
@@ -72,4 +100,6 @@ def times_on(graph: AttentionGraph, seconds: float) -> tuple[str, dict[str, tupl
                 times[name][0].append(1e3 * (middle - start))
                 times[name][1].append(1e3 * (end - middle))
         turn += 1
-    return chosen, {name: (quartiles(forward)[1], quartiles(both)[1]) for name, (forward, both) in times.items()}
+    return chosen, {
+        name: (quartiles(forward)[1], quartiles(both)[1]) for name, (forward, both) in times.items()
+    }

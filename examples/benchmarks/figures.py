@@ -1,12 +1,14 @@
-"""Attention beside others on a table of shapes, a process for each peer; pairs of calls; the choice of a backend.
+"""Attention beside others on a table of shapes, a process for each peer; pairs of calls; the choice
+of a backend.
 
     python examples/benchmarks/figures.py knn16,mesh,swin            # every peer
     python examples/benchmarks/figures.py knn16 --peers "PyG,PyG compiled,gather by hand"
     python examples/benchmarks/figures.py knn16 --sizes 1024,4096,16384 --out knn.png
-    python examples/benchmarks/figures.py goals --json goals.json    # all that this library holds itself to
+    python examples/benchmarks/figures.py goals --json goals.json    # all that this library holds
+    itself to
 
-A peer's output and gradients are compared with ours first; one that differs is not timed. On the CPU all others run on
-torch's number of threads and on one. Measure on a quiet machine.
+A peer's output and gradients are compared with ours first; one that differs is not timed. On the
+CPU all others run on torch's number of threads and on one. Measure on a quiet machine.
 """
 
 import argparse
@@ -64,7 +66,9 @@ AT_MOST: dict[str, tuple[float | None, float | None]] = {
     "subtraction": (2.0, None),
     "bfloat16": (0.9, None),
     "chunks": (1.1, None),
-    **dict.fromkeys(("kNN of 370", "kNN of 16,384", "kNN of 100,000", "kNN of clouds", "PLY"), (1.5, None)),
+    **dict.fromkeys(
+        ("kNN of 370", "kNN of 16,384", "kNN of 100,000", "kNN of clouds", "PLY"), (1.5, None)
+    ),
     "radius": (2.0, None),
     "1-ring": (1.2, None),
     "choice of 60, the worst over the best": (1.15, None),
@@ -73,39 +77,52 @@ Values = dict[str, dict[str, float]]  # of each figure, by mode
 
 
 def floor_bytes(problem: Problem, mode: str) -> int:
-    """Bytes that every way must move: forward reads q, k, v and writes the output; backward reads these four and the
-    output's gradient, and writes three gradients. 4 N W b and 12 N W b where sources are targets."""
+    """Bytes that every way must move: forward reads q, k, v and writes the output; backward reads
+    these four and the output's gradient, and writes three gradients. 4 N W b and 12 N W b where
+    sources are targets."""
     nodes = problem.graph.num_targets + problem.graph.num_sources
     row = problem.batch * problem.heads * problem.head_dim * problem.dtype.itemsize
     return (2 if mode == FORWARD else 6) * nodes * row
 
 
 def stream_gb_per_s(device: str) -> float:
-    """Bandwidth of ``a = b + 2 c`` on arrays beyond any cache, 12 bytes a number, the best of several (STREAM)."""
+    """Bandwidth of ``a = b + 2 c`` on arrays beyond any cache, 12 bytes a number, the best of
+    several (STREAM).
+    """
     a, b, c = (torch.ones(STREAM_NUMBERS, device=device) for _ in range(3))
     best = min(timed(lambda: torch.add(b, c, alpha=2.0, out=a), 1, device) for _ in range(15))
     return 12 * STREAM_NUMBERS / best / 1e9
 
 
-def compared(shape: Shape, problem: Problem, names: list[str], options: argparse.Namespace) -> tuple[Comparison, Any]:
-    """Every peer in a process of its own; ours on torch's number of threads, "auto" and the others on one, too."""
+def compared(
+    shape: Shape, problem: Problem, names: list[str], options: argparse.Namespace
+) -> tuple[Comparison, Any]:
+    """Every peer in a process of its own; ours on torch's number of threads, "auto" and the others
+    on one, too.
+    """
     number, contenders = torch.get_num_threads(), []
     for threads in sorted({number, 1 if problem.device == "cpu" else number}, reverse=True):
         for name in names:
             peer = PEERS[name]
-            if (threads == number or not peer.ours or name == "auto") and (peer.ours or not shape.only_ours):
+            if (threads == number or not peer.ours or name == "auto") and (
+                peer.ours or not shape.only_ours
+            ):
                 kind = Contender if peer.reasons_against(problem) else Remote
                 contenders.append(kind(peer, problem, threads))
     remote = [contender for contender in contenders if isinstance(contender, Remote)]
     try:
-        rows = measure(contenders, options.repeats, options.limit, lambda what: print(what, file=sys.stderr))
+        rows = measure(
+            contenders, options.repeats, options.limit, lambda what: print(what, file=sys.stderr)
+        )
     finally:
         for contender in remote:
             contender.end()
     return Comparison(problem, rows), {f"{c.peer.name}, {c.threads}": c.peak_bytes for c in remote}
 
 
-def figures_of(name: str, result: Comparison, floor_ms: dict[str, float], made_s: float, peaks: Any) -> Values:
+def figures_of(
+    name: str, result: Comparison, floor_ms: dict[str, float], made_s: float, peaks: Any
+) -> Values:
     """What a comparison says, in ratios."""
     auto, values = result.rows[0], {}
     single = {row.name: row for row in result.rows if row.threads == 1}
@@ -115,7 +132,9 @@ def figures_of(name: str, result: Comparison, floor_ms: dict[str, float], made_s
     for mode in auto.ms:
         ms, peak = auto.median(mode) or 0.0, peaks.get(f"auto, {auto.threads}", {}).get(mode)
         values.setdefault(f"{name}: multiple of the floor", {})[mode] = ms / floor_ms[mode]
-        values.setdefault(f"{name}: kNN, plan and step, s", {})[mode] = made_s + auto.first_ms[mode] / 1e3
+        values.setdefault(f"{name}: kNN, plan and step, s", {})[mode] = (
+            made_s + auto.first_ms[mode] / 1e3
+        )
         if peak is not None:
             values.setdefault(f"{name}: peak of a step, GB", {})[mode] = peak / 1e9
         own, other = (row and row.median(mode) for row in map(single.get, ("auto", "PyG compiled")))
@@ -127,7 +146,9 @@ def figures_of(name: str, result: Comparison, floor_ms: dict[str, float], made_s
 
 
 def judged(values: Values) -> Iterator[tuple[str, float, str, bool]]:
-    """Every goal of which something was measured: its name, the value, the goal, and whether it is met."""
+    """Every goal of which something was measured: its name, the value, the goal, and whether it is
+    met.
+    """
     for figure in ("PyG", "PyG compiled, both on one thread"):
         for mode in MODES:
             found = [values.get(f"{shape}: {figure}", {}).get(mode) for shape in EDGES]
@@ -139,11 +160,18 @@ def judged(values: Values) -> Iterator[tuple[str, float, str, bool]]:
                 value = values.get(name, {}).get(mode)
                 if goal is not None and value is not None:
                     met = value <= goal if sign == "<=" else value >= goal
-                    yield (f"{name}, {mode}" if None not in goals else name), value, f"{sign} {goal:g}", met
+                    yield (
+                        (f"{name}, {mode}" if None not in goals else name),
+                        value,
+                        f"{sign} {goal:g}",
+                        met,
+                    )
 
 
 def draw(results: dict[str, list[Comparison]]) -> Any:
-    """Time against edges: a row of axes for each shape, the fastest number of threads of each peer."""
+    """Time against edges: a row of axes for each shape, the fastest number of threads of each
+    peer.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 3.6 * len(results)), layout="constrained")
@@ -151,10 +179,19 @@ def draw(results: dict[str, list[Comparison]]) -> Any:
     for row, (name, comparisons) in zip(axes, results.items(), strict=True):
         for ax, mode in zip(row, MODES, strict=True):
             for peer in ("auto", *{r.name: 0 for c in comparisons for r in c.rows if not r.ours}):
-                best = [(c.problem.graph.num_edges * c.problem.batch, c.fastest(mode, peer)) for c in comparisons]
-                line = sorted((edges, found.median(mode)) for edges, found in best if found is not None)
+                best = [
+                    (c.problem.graph.num_edges * c.problem.batch, c.fastest(mode, peer))
+                    for c in comparisons
+                ]
+                line = sorted(
+                    (edges, found.median(mode)) for edges, found in best if found is not None
+                )
                 if line:
-                    ax.plot(*zip(*line, strict=True), marker="o", label="graphattn" if peer == "auto" else peer)
+                    ax.plot(
+                        *zip(*line, strict=True),
+                        marker="o",
+                        label="graphattn" if peer == "auto" else peer,
+                    )
             ax.set(xscale="log", yscale="log", xlabel="edges", ylabel="ms", title=f"{name}, {mode}")
             ax.legend()
     return figure
@@ -162,14 +199,26 @@ def draw(results: dict[str, list[Comparison]]) -> Any:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = f"shapes: {', '.join(SHAPES)}; or shapes, pairs, choice, goals; separated by commas"
     found.add_argument("names", help=what)
-    found.add_argument("--sizes", default="", metavar="N,N,..", help="about how many nodes, for each shape in turn")
-    found.add_argument("--peers", default="", metavar="NAME,..", help=f"beside auto: {', '.join(PEERS)}")
+    found.add_argument(
+        "--sizes", default="", metavar="N,N,..", help="about how many nodes, for each shape in turn"
+    )
+    found.add_argument(
+        "--peers", default="", metavar="NAME,..", help=f"beside auto: {', '.join(PEERS)}"
+    )
     found.add_argument("--device", default="cpu", help="cpu or cuda")
     found.add_argument("--repeats", type=int, default=7, metavar="N", help="turns of each")
-    found.add_argument("--limit", type=float, default=20.0, metavar="SECONDS", help="for the turns of each, by mode")
+    found.add_argument(
+        "--limit",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="for the turns of each, by mode",
+    )
     found.add_argument("--json", metavar="FILE", help="all numbers, written again after each graph")
     found.add_argument("--out", metavar="FILE", help="a picture of time against edges")
     return found
@@ -181,14 +230,25 @@ def main() -> int:
     names, peers = options.names.split(","), [name for name in options.peers.split(",") if name]
     goals = "goals" in names
     if goals:
-        names = [name for name, shape in SHAPES.items() if shape.rivals or shape.only_ours] + ["pairs", "choice"]
+        names = [name for name, shape in SHAPES.items() if shape.rivals or shape.only_ours] + [
+            "pairs",
+            "choice",
+        ]
     names = [one for name in names for one in (SHAPES if name == "shapes" else [name])]
     for name in (*names, *peers):
         if name not in (*SHAPES, "pairs", "choice", *PEERS):
-            parser().error(f"{name} is no shape and no peer; names are {', '.join(SHAPES)}, peers {', '.join(PEERS)}")
+            parser().error(
+                f"{name} is no shape and no peer; names are {', '.join(SHAPES)}, peers "
+                f"{', '.join(PEERS)}"
+            )
     facts = machine(options.device)
     facts["stream_gb_per_s"] = stream_gb_per_s(options.device)
-    print(heading(facts), f"memory streams at {facts['stream_gb_per_s']:.3g} GB/s", sep="\n", flush=True)
+    print(
+        heading(facts),
+        f"memory streams at {facts['stream_gb_per_s']:.3g} GB/s",
+        sep="\n",
+        flush=True,
+    )
     values: Values = {}
     results: dict[str, list[Comparison]] = {}
     kept: list[dict[str, Any]] = []
@@ -197,7 +257,12 @@ def main() -> int:
         print(f"\n{line}", flush=True)
         kept.append(numbers)
         if options.json:
-            content = {"machine": facts, "command": sys.argv[1:], "figures": values, "results": kept}
+            content = {
+                "machine": facts,
+                "command": sys.argv[1:],
+                "figures": values,
+                "results": kept,
+            }
             save_page(options.json, json.dumps(content, indent=1) + "\n")
 
     for name in names:
@@ -217,21 +282,44 @@ def main() -> int:
             own = peers or (shape.rivals if goals else PEERS)
             for size in map(int, options.sizes.split(",") if options.sizes else [shape.num_nodes]):
                 start = time.perf_counter()
-                problem = Problem(shape.make(size), shape.heads, shape.head_dim, shape.batch, device=options.device)
+                problem = Problem(
+                    shape.make(size),
+                    shape.heads,
+                    shape.head_dim,
+                    shape.batch,
+                    device=options.device,
+                )
                 made_s = time.perf_counter() - start
                 problem = replace(problem, graph=problem.graph.to(torch.device(options.device)))
-                result, peaks = compared(shape, problem, ["auto", *(peer for peer in own if peer != "auto")], options)
-                floor_ms = {m: floor_bytes(problem, m) / facts["stream_gb_per_s"] / 1e6 for m in MODES}
+                result, peaks = compared(
+                    shape, problem, ["auto", *(peer for peer in own if peer != "auto")], options
+                )
+                floor_ms = {
+                    m: floor_bytes(problem, m) / facts["stream_gb_per_s"] / 1e6 for m in MODES
+                }
                 values |= figures_of(name, result, floor_ms, made_s, peaks)
                 results.setdefault(name, []).append(result)
                 floor = ", ".join(f"{ms:.3g} ms {mode}" for mode, ms in floor_ms.items())
                 lines = [f"{name}: {result}", f"  compulsory memory traffic: {floor}"]
-                lines += [f"  peak memory of the first calls: {who}: {_megabytes(peak)}" for who, peak in peaks.items()]
-                keep("\n".join(lines), name=name, floor_ms=floor_ms, made_s=made_s, peaks=peaks, **result.to_dict())
+                lines += [
+                    f"  peak memory of the first calls: {who}: {_megabytes(peak)}"
+                    for who, peak in peaks.items()
+                ]
+                keep(
+                    "\n".join(lines),
+                    name=name,
+                    floor_ms=floor_ms,
+                    made_s=made_s,
+                    peaks=peaks,
+                    **result.to_dict(),
+                )
     goals_met = list(judged(values))
     if goals_met:
         width = max(len(name) for name, *_ in goals_met)
-        rows = [f"{n:{width}}  {v:8.3g}  {goal:>8}{'' if met else '  missed'}" for n, v, goal, met in goals_met]
+        rows = [
+            f"{n:{width}}  {v:8.3g}  {goal:>8}{'' if met else '  missed'}"
+            for n, v, goal, met in goals_met
+        ]
         keep("\n".join([f"{'figure':{width}}  measured      goal", *rows]), goals=goals_met)
     if options.out:
         save_picture(options.out, draw(results), dpi=200)

@@ -1,7 +1,8 @@
 """Compiles the Triton kernels for GPUs that are not there, and tells what each of them takes.
 
-``python examples/benchmarks/offline.py`` adds to the table what it lacks of :data:`STEPS` on :data:`ARCHITECTURES`,
-which takes minutes; without the file it makes all anew. ``tests/kernels/test_edges_triton.py`` reads it.
+``python examples/benchmarks/offline.py`` adds to the table what it lacks of :data:`STEPS` on
+:data:`ARCHITECTURES`, which takes minutes; without the file it makes all anew.
+``tests/kernels/test_edges_triton.py`` reads it.
 """
 
 import itertools
@@ -29,7 +30,9 @@ KERNELS = (*ATTENTION, "scores", "passed_back", "to_weights")
 
 
 class Absent:
-    """The driver of a GPU that is not there: Triton asks it what to compile for, and nothing is launched."""
+    """The driver of a GPU that is not there: Triton asks it what to compile for, and nothing is
+    launched.
+    """
 
     def __init__(self, architecture: int) -> None:
         self.target = GPUTarget("cuda", architecture, 32)
@@ -45,7 +48,9 @@ class Absent:
 
 
 def compiled(architecture: int, call: Callable[[], Any]) -> list[dict[str, Any]]:
-    """What each kernel that a call of the operators would launch takes, specialised as it would be."""
+    """What each kernel that a call of the operators would launch takes, specialised as it would
+    be.
+    """
     from graphattn.kernels import triton_softmax
 
     made: dict[str, Any] = {}
@@ -66,17 +71,26 @@ def compiled(architecture: int, call: Callable[[], Any]) -> list[dict[str, Any]]
     finally:
         kernel_type.__getitem__ = before
         driver._active = None
-    return sorted((measured(code) for code in made.values()), key=lambda row: list(map(str, row.values())))
+    return sorted(
+        (measured(code) for code in made.values()), key=lambda row: list(map(str, row.values()))
+    )
 
 
 def measured(code: Any) -> dict[str, Any]:
-    """Registers of a thread, bytes of its stack, where what finds no register goes; shared bytes; loads."""
+    """Registers of a thread, bytes of its stack, where what finds no register goes; shared bytes;
+    loads.
+    """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code.asm["cubin"])
         file.flush()
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-        told = subprocess.run([str(tool), "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    usage, ptx = {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", told)}, code.asm["ptx"]
+        told = subprocess.run(
+            [str(tool), "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    usage, ptx = (
+        {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", told)},
+        code.asm["ptx"],
+    )
     return {
         "kernel": code.metadata.name,
         "warps": code.metadata.num_warps,
@@ -84,7 +98,9 @@ def measured(code: Any) -> dict[str, Any]:
         "stack": usage["STACK"] + usage["LOCAL"],
         "shared": code.metadata.shared,
         "loads": len(re.findall(r"\bld\.global", ptx)),
-        "loads of 16 bytes": len(re.findall(r"\bld\.global\S*\.v4\.[bf]32|\bld\.global\S*\.v2\.[bf]64", ptx)),
+        "loads of 16 bytes": len(
+            re.findall(r"\bld\.global\S*\.v4\.[bf]32|\bld\.global\S*\.v2\.[bf]64", ptx)
+        ),
         "atomics": len(re.findall(r"\b(?:atom|red)\.", ptx)),
     }
 
@@ -100,30 +116,59 @@ def rows(hubs: bool) -> tuple[torch.Tensor, ...]:
     return ptr, edge % degree.numel(), edge, torch.arange(degree.numel(), dtype=torch.int32)
 
 
-def additive(groups: int, weights: int, width: int, *, smooth: bool = False, hubs: bool = False) -> None:
-    """Additive scores and their gradients, float32: vector attention has one group and a weight for each head."""
+def additive(
+    groups: int, weights: int, width: int, *, smooth: bool = False, hubs: bool = False
+) -> None:
+    """Additive scores and their gradients, float32: vector attention has one group and a weight for
+    each head.
+    """
     from graphattn.kernels import additive_triton
 
     layout = rows(hubs)
-    node, of_edges = torch.zeros(1, 128, groups, width), torch.zeros(1, layout[2].numel(), groups, width)
+    node, of_edges = (
+        torch.zeros(1, 128, groups, width),
+        torch.zeros(1, layout[2].numel(), groups, width),
+    )
     grad = torch.zeros(1, layout[2].numel(), groups * weights)
-    given = (node, node, of_edges, torch.zeros(groups, weights, width), math.nan if smooth else 0.2, *layout, *layout)
+    given = (
+        node,
+        node,
+        of_edges,
+        torch.zeros(groups, weights, width),
+        math.nan if smooth else 0.2,
+        *layout,
+        *layout,
+    )
     additive_triton.edge_additive(*given)
     additive_triton.edge_additive_backward(*given, grad)
 
 
-def step(heads: int, width: int, dtype: torch.dtype, *, everything: bool = False, hubs: bool = False) -> None:
-    """A forward and a backward of attention on rows of all lengths, with all that they may be asked.
+def step(
+    heads: int, width: int, dtype: torch.dtype, *, everything: bool = False, hubs: bool = False
+) -> None:
+    """A forward and a backward of attention on rows of all lengths, with all that they may be
+    asked.
 
-    Else without anything, and the operators of other normalisations; with ``hubs`` on long rows alone.
+    Else without anything, and the operators of other normalisations; with ``hubs`` on long rows
+    alone.
     """
     from graphattn.kernels import edges_triton
 
     layout = rows(hubs)
     T, E = layout[3].numel(), layout[2].numel()
-    node, wide = torch.zeros(1, T, heads, width, dtype=dtype), torch.promote_types(dtype, torch.float32)
-    of_edges, features = torch.zeros(1, E, heads, dtype=wide), torch.zeros(1, T, heads, 16, dtype=wide)
-    extra = (of_edges, torch.zeros(1, E, 16, dtype=wide), features) if everything else (None, None, None)
+    node, wide = (
+        torch.zeros(1, T, heads, width, dtype=dtype),
+        torch.promote_types(dtype, torch.float32),
+    )
+    of_edges, features = (
+        torch.zeros(1, E, heads, dtype=wide),
+        torch.zeros(1, T, heads, 16, dtype=wide),
+    )
+    extra = (
+        (of_edges, torch.zeros(1, E, 16, dtype=wide), features)
+        if everything
+        else (None, None, None)
+    )
     options = (0.5, 2.0, 0.1, torch.tensor(5)) if everything else (0.5, 0.0, 0.0, None)
     given = (node, node, node, *extra, *layout, *layout, *options)
     outputs = edges_triton.forward(*given, everything, everything)

@@ -44,16 +44,27 @@ function turnOn(i) {
 
 def torus(around: int, across: int) -> Data:
     """A mesh of ``2 * around * across`` faces."""
-    u, v = torch.meshgrid(*(torch.arange(n) * 2 * np.pi / n for n in (around, across)), indexing="ij")
-    pos = torch.stack(((1 + 0.4 * v.cos()) * u.cos(), (1 + 0.4 * v.cos()) * u.sin(), 0.4 * v.sin()), -1).reshape(-1, 3)
+    u, v = torch.meshgrid(
+        *(torch.arange(n) * 2 * np.pi / n for n in (around, across)), indexing="ij"
+    )
+    pos = torch.stack(
+        ((1 + 0.4 * v.cos()) * u.cos(), (1 + 0.4 * v.cos()) * u.sin(), 0.4 * v.sin()), -1
+    ).reshape(-1, 3)
     at = torch.arange(around * across).reshape(around, across)
     right, up = at.roll(-1, 0), at.roll(-1, 1)
-    faces = torch.cat((torch.stack((at, right, right.roll(-1, 1)), -1), torch.stack((at, right.roll(-1, 1), up), -1)))
+    faces = torch.cat(
+        (
+            torch.stack((at, right, right.roll(-1, 1)), -1),
+            torch.stack((at, right.roll(-1, 1), up), -1),
+        )
+    )
     return Data(pos=pos, face=faces.reshape(-1, 3).T, y=(3 * u).sin().flatten())
 
 
 def measure(shape: Data, folder: str) -> str:
-    """The size of the page, milliseconds to the first picture and to the whole, and those of a frame while it turns."""
+    """The size of the page, milliseconds to the first picture and to the whole, and those of a
+    frame while it turns.
+    """
     told: list[list[float]] = []
 
     class Listener(BaseHTTPRequestHandler):
@@ -75,8 +86,18 @@ def measure(shape: Data, folder: str) -> str:
     html = path.read_text(encoding="utf-8")
     assert start in html
     path.write_text(html.replace(start, script + start), encoding="utf-8")
-    command = [BROWSER, "--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-    command += ["--window-size=1000,800", f"--user-data-dir={folder}/profile", "--remote-debugging-port=0"]
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--use-angle=swiftshader",
+        "--enable-unsafe-swiftshader",
+    ]
+    command += [
+        "--window-size=1000,800",
+        f"--user-data-dir={folder}/profile",
+        "--remote-debugging-port=0",
+    ]
     browser = subprocess.Popen([*command, Path(path).as_uri()], stderr=subprocess.DEVNULL)
     listening.join(200)
     browser.terminate()
@@ -84,7 +105,10 @@ def measure(shape: Data, folder: str) -> str:
     server.server_close()
     (times,) = told
     frame = float(np.median(np.diff(times[-20:])))
-    return f"{held}, first picture after {times[0]:.0f} ms, all after {times[1]:.0f} ms, a frame {frame:.0f} ms"
+    return (
+        f"{held}, first picture after {times[0]:.0f} ms, all after {times[1]:.0f} ms, a frame "
+        f"{frame:.0f} ms"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Pairs of calls whose ratio is a figure: ours, and the same by hand, by another library or in another way."""
+"""Pairs of calls whose ratio is a figure: ours, and the same by hand, by another library or in
+another way.
+"""
 
 import math
 import tempfile
@@ -47,7 +49,9 @@ def times_of(calls: tuple[Call, Call], repeats: int) -> Times:
     """Each call in turn; a quick one is repeated until it fills a block."""
     for call in calls:
         call()
-    counts = [min(200, max(1, math.ceil(BLOCK / max(timed(call, 1, "cpu"), 1e-7)))) for call in calls]
+    counts = [
+        min(200, max(1, math.ceil(BLOCK / max(timed(call, 1, "cpu"), 1e-7)))) for call in calls
+    ]
     times = Times([], [])
     for turn in range(repeats):
         for i in (0, 1) if turn % 2 else (1, 0):
@@ -57,7 +61,9 @@ def times_of(calls: tuple[Call, Call], repeats: int) -> Times:
 
 def _step(forward: Callable[..., Tensor], *leaves: Tensor) -> Call:
     """Forward and backward, for the gradients of the leaves."""
-    leaves = tuple(x if isinstance(x, nn.Parameter) else x.detach().requires_grad_() for x in leaves)
+    leaves = tuple(
+        x if isinstance(x, nn.Parameter) else x.detach().requires_grad_() for x in leaves
+    )
     grad = torch.randn_like(forward(*leaves))
     return lambda: torch.autograd.grad(forward(*leaves), leaves, grad)
 
@@ -67,13 +73,21 @@ def _nodes(dtype: torch.dtype = torch.float32) -> list[Tensor]:
     return [torch.randn(16_384, 4, 32, generator=draw).to(dtype) for _ in range(3)]
 
 
-def _along(graph: AttentionGraph, query: Tensor, key: Tensor, value: Tensor, normalize: Any = None) -> Tensor:
-    return run(graph, check(query, key, value, graph, normalize=normalize), "auto", False, False).output
+def _along(
+    graph: AttentionGraph, query: Tensor, key: Tensor, value: Tensor, normalize: Any = None
+) -> Tensor:
+    return run(
+        graph, check(query, key, value, graph, normalize=normalize), "auto", False, False
+    ).output
 
 
 def _small(nodes: int) -> tuple[Call, Call]:
     torch.manual_seed(0)
-    layer, graph, x = GraphAttention(128, 4).eval().requires_grad_(False), full(nodes), torch.randn(1, nodes, 128)
+    layer, graph, x = (
+        GraphAttention(128, 4).eval().requires_grad_(False),
+        full(nodes),
+        torch.randn(1, nodes, 128),
+    )
     projections = (layer.q_proj, layer.k_proj, layer.v_proj)
 
     def by_hand() -> Tensor:
@@ -91,23 +105,31 @@ def _token() -> tuple[Call, Call]:
 
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"vocab_size": 1_000, "hidden_size": 128, "intermediate_size": 352}
-    theirs = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=4, num_attention_heads=4)).eval()
+    theirs = LlamaForCausalLM(
+        LlamaConfig(**sizes, num_hidden_layers=4, num_attention_heads=4)
+    ).eval()
     theirs.requires_grad_(False)
     ours, prompt = from_hf(theirs).eval(), torch.randint(1_000, (1, 16))
     return (
         lambda: generate(ours, prompt, causal(80), max_new_tokens=64),
-        lambda: theirs.generate(prompt, max_new_tokens=64, min_new_tokens=64, do_sample=False, pad_token_id=0),
+        lambda: theirs.generate(
+            prompt, max_new_tokens=64, min_new_tokens=64, do_sample=False, pad_token_id=0
+        ),
     )
 
 
 def _sigmoid() -> tuple[Call, Call]:
     graph, qkv = near_points(16_384, 16), _nodes()
-    return _step(partial(_along, graph, normalize=Sigmoid()), *qkv), _step(partial(_along, graph), *qkv)
+    return _step(partial(_along, graph, normalize=Sigmoid()), *qkv), _step(
+        partial(_along, graph), *qkv
+    )
 
 
 def _half() -> tuple[Call, Call]:
     graph = near_points(16_384, 16)
-    return _step(partial(_along, graph), *_nodes(torch.bfloat16)), _step(partial(_along, graph), *_nodes())
+    return _step(partial(_along, graph), *_nodes(torch.bfloat16)), _step(
+        partial(_along, graph), *_nodes()
+    )
 
 
 def _chunks() -> tuple[Call, Call]:
@@ -116,7 +138,9 @@ def _chunks() -> tuple[Call, Call]:
     def of_one(x: Tensor) -> Tensor:
         return _along(graph, *(part.unflatten(-1, (4, 32)) for part in x.chunk(3, -1)))
 
-    return _step(of_one, torch.cat([x.flatten(1) for x in qkv], -1)), _step(partial(_along, graph), *qkv)
+    return _step(of_one, torch.cat([x.flatten(1) for x in qkv], -1)), _step(
+        partial(_along, graph), *qkv
+    )
 
 
 def _layers(*scores: str) -> list[Call]:
@@ -128,7 +152,10 @@ def _layers(*scores: str) -> list[Call]:
         if score == "PyG":
             from torch_geometric.nn import MLP, PointTransformerConv
 
-            nets = (MLP([3, 64, 64], norm=None, plain_last=True), MLP([64, 64, 64], norm=None, plain_last=True))
+            nets = (
+                MLP([3, 64, 64], norm=None, plain_last=True),
+                MLP([64, 64, 64], norm=None, plain_last=True),
+            )
             layer: nn.Module = PointTransformerConv(64, 64, *nets, add_self_loops=False)
             forward = partial(lambda conv, x, *rest: conv(x, pos, graph.edge_index), layer)
         else:
@@ -141,8 +168,14 @@ def _layers(*scores: str) -> list[Call]:
 def _nearest(size: int, clouds: int = 1) -> tuple[Call, Call]:
     from scipy.spatial import cKDTree
 
-    pos, batch = points(clouds * size, along_curve=False), torch.arange(clouds).repeat_interleave(size)
-    arrays, workers = np.split(pos.numpy().astype(np.float64), clouds), 1 if clouds > 1 else torch.get_num_threads()
+    pos, batch = (
+        points(clouds * size, along_curve=False),
+        torch.arange(clouds).repeat_interleave(size),
+    )
+    arrays, workers = (
+        np.split(pos.numpy().astype(np.float64), clouds),
+        1 if clouds > 1 else torch.get_num_threads(),
+    )
     ours = partial(knn, pos, 16, batch=batch) if clouds > 1 else partial(knn, pos, 16)
     return ours, lambda: [cKDTree(own).query(own, 17, workers=workers) for own in arrays]
 
@@ -165,7 +198,9 @@ def _rings(level: int) -> tuple[Call, Call]:
     pos, faces = icosphere_mesh(level)
     size = len(pos)
     transform = FaceToEdge(remove_faces=False)
-    return partial(mesh_vertices, faces, size), lambda: transform(Data(face=faces.T, num_nodes=size))
+    return partial(mesh_vertices, faces, size), lambda: transform(
+        Data(face=faces.T, num_nodes=size)
+    )
 
 
 def _ply(size: int) -> tuple[Call, Call]:
@@ -190,10 +225,14 @@ _KNN = "kNN-16, 16,384 nodes, H = 4, D = 32, a training step"
 #: Pairs by name.
 PAIRS = {
     **{
-        f"layer of {n}": Pair("GraphAttention(128, 4) over 4 Linear and SDPA by hand, no gradient", partial(_small, n))
+        f"layer of {n}": Pair(
+            "GraphAttention(128, 4) over 4 Linear and SDPA by hand, no gradient", partial(_small, n)
+        )
         for n in (1, 16, 64)
     },
-    "token": Pair("64 tokens of generate() over transformers', Llama of 4 layers, width 128", _token),
+    "token": Pair(
+        "64 tokens of generate() over transformers', Llama of 4 layers, width 128", _token
+    ),
     "sigmoid": Pair(f'normalize="sigmoid" over softmax, {_KNN}', _sigmoid),
     "subtraction": Pair(
         "that score over scaled_dot, layer of width 64, H = 4, with offsets, kNN-16",
@@ -206,11 +245,23 @@ PAIRS = {
     "bfloat16": Pair(f"over float32, {_KNN}", _half),
     "chunks": Pair(f"of one qkv over three tensors, {_KNN}", _chunks),
     **{
-        f"kNN of {n:,}": Pair("knn(pos, 16) over scipy's cKDTree and its query, uniform points", partial(_nearest, n))
+        f"kNN of {n:,}": Pair(
+            "knn(pos, 16) over scipy's cKDTree and its query, uniform points", partial(_nearest, n)
+        )
         for n in (370, 16_384, 100_000)
     },
-    "kNN of clouds": Pair("knn of a batch over a cKDTree of each, 64 clouds of 300", partial(_nearest, 300, 64)),
-    "radius": Pair("radius over cKDTree's query_ball_point, 16,384 points, some 16 each", partial(_within, 16_384)),
-    "1-ring": Pair("mesh_vertices over PyG's FaceToEdge, icosphere of 40,962 vertices", partial(_rings, 6)),
-    "PLY": Pair("load over np.fromfile behind the header, binary, a million points", partial(_ply, 1_000_000)),
+    "kNN of clouds": Pair(
+        "knn of a batch over a cKDTree of each, 64 clouds of 300", partial(_nearest, 300, 64)
+    ),
+    "radius": Pair(
+        "radius over cKDTree's query_ball_point, 16,384 points, some 16 each",
+        partial(_within, 16_384),
+    ),
+    "1-ring": Pair(
+        "mesh_vertices over PyG's FaceToEdge, icosphere of 40,962 vertices", partial(_rings, 6)
+    ),
+    "PLY": Pair(
+        "load over np.fromfile behind the header, binary, a million points",
+        partial(_ply, 1_000_000),
+    ),
 }

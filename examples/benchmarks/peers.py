@@ -1,4 +1,6 @@
-"""Ways to run attention that a user would not meet by default: compiled, by hand, of other libraries."""
+"""Ways to run attention that a user would not meet by default: compiled, by hand, of other
+libraries.
+"""
 
 import re
 from collections.abc import Callable
@@ -29,13 +31,17 @@ class PyGCompiled(PyG):
 
 
 def _gathered(query: Tensor, key: Tensor, value: Tensor, source: Tensor) -> Tensor:
-    """(B, T, H, D) of query (B, T, H, D), key and value (B, S, H, D), and the sources (T, k) of each target."""
+    """(B, T, H, D) of query (B, T, H, D), key and value (B, S, H, D), and the sources (T, k) of
+    each target.
+    """
     score = (query.unsqueeze(2) * key[:, source]).sum(-1) * query.shape[-1] ** -0.5  # (B, T, k, H)
     return (score.softmax(2).unsqueeze(-1) * value[:, source]).sum(2)
 
 
 class ByHand(Peer):
-    """``k[idx]``, multiply, sum, softmax, ``v[idx]``, multiply, sum; torch.compile fuses what follows the gathers."""
+    """``k[idx]``, multiply, sum, softmax, ``v[idx]``, multiply, sum; torch.compile fuses what
+    follows the gathers.
+    """
 
     name = "gather by hand"
     compiled: Callable[..., Tensor] | None = None
@@ -74,7 +80,10 @@ class DGL(Peer):
         graph = problem.graph
         source, target = (
             torch.cat([nodes + i * size for i in range(problem.batch)]).to(problem.device)
-            for nodes, size in ((graph.source, graph.num_sources), (graph.target, graph.num_targets))
+            for nodes, size in (
+                (graph.source, graph.num_sources),
+                (graph.target, graph.num_targets),
+            )
         )
         sizes = {"s": problem.batch * graph.num_sources, "t": problem.batch * graph.num_targets}
         edges = dgl.heterograph({("s", "read by", "t"): (source, target)}, num_nodes_dict=sizes)
@@ -89,7 +98,9 @@ class DGL(Peer):
 
 
 class Flex(SDPA):
-    """FlexAttention, compiled, with a block mask made from exact counts (``graphattn.convert.to_block_mask``)."""
+    """FlexAttention, compiled, with a block mask made from exact counts
+    (``graphattn.convert.to_block_mask``).
+    """
 
     name = "FlexAttention"
     compiled: Callable[..., Tensor] | None = None
@@ -98,7 +109,11 @@ class Flex(SDPA):
         return (FORWARD,) if problem.device == "cpu" else MODES  # it has no backward pass on a CPU
 
     def reasons_against(self, problem: Problem) -> list[str]:
-        return ["a mask function cannot count repeated edges"] if problem.graph.has_repeated_edges else []
+        return (
+            ["a mask function cannot count repeated edges"]
+            if problem.graph.has_repeated_edges
+            else []
+        )
 
     def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         from torch.nn.attention.flex_attention import flex_attention
@@ -113,13 +128,19 @@ _CELLS = re.compile(rf"window_partition\({_PAIR}, {_PAIR}(?:, shift={_PAIR})?\)"
 
 
 class Swin(Peer):
-    """A Swin layer: roll, partition, SDPA with the usual mask of -100 between parts that the roll joined, and back."""
+    """A Swin layer: roll, partition, SDPA with the usual mask of -100 between parts that the roll
+    joined, and back.
+    """
 
     name = "Swin by hand"
 
     def reasons_against(self, problem: Problem) -> list[str]:
         known = _CELLS.fullmatch(problem.graph.name or "")
-        return [] if known else ["only for a window_partition of a (height, width) grid without padding"]
+        return (
+            []
+            if known
+            else ["only for a window_partition of a (height, width) grid without padding"]
+        )
 
     def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         match = _CELLS.fullmatch(problem.graph.name or "")
@@ -141,7 +162,9 @@ class Swin(Peer):
                 place = torch.arange(length, device=query.device)
                 part = (place >= length - side).long() + (place >= length - moved).long()
                 region += (part[:, None] if axis == 0 else part) * 3**axis
-            region = region.view(height // h, h, width // w, w).transpose(1, 2).reshape(-1, 1, h * w)
+            region = (
+                region.view(height // h, h, width // w, w).transpose(1, 2).reshape(-1, 1, h * w)
+            )
             apart = region[..., None, :] != region[..., :, None]
             mask = torch.where(apart, -100.0, 0.0).to(query.dtype).repeat(problem.batch, 1, 1, 1)
 

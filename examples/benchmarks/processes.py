@@ -1,4 +1,6 @@
-"""A process for each contender: its memory is its own, and one that hangs or dies takes no other along."""
+"""A process for each contender: its memory is its own, and one that hangs or dies takes no other
+along.
+"""
 
 import contextlib
 import ctypes
@@ -22,13 +24,18 @@ SECONDS = 600.0  # for one answer, which may compile
 
 
 class Remote(Contender):
-    """A contender in a process of its own, which starts at once; ``peak_bytes`` is of its first calls, by mode."""
+    """A contender in a process of its own, which starts at once; ``peak_bytes`` is of its first
+    calls, by mode.
+    """
 
     def __init__(self, peer: Peer, problem: Problem, threads: int) -> None:
         super().__init__(peer, problem, threads)
         self.peak_bytes: dict[str, int] = {}
         self.link, far = Pipe()
-        code = f"import sys; sys.path[:] = {sys.path!r}\nfrom processes import serve\nserve({far.fileno()})"
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}\nfrom processes import "
+            f"serve\nserve({far.fileno()})"
+        )
         quiet = None if os.environ.get("GRAPHATTN_DEBUG") else subprocess.DEVNULL
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -64,7 +71,9 @@ class Remote(Contender):
             if isinstance(error, TimeoutError):
                 raise
             code = self.end()
-            raise RuntimeError(f"its process ended with {code}{' (out of memory?)' if code == -9 else ''}") from None
+            raise RuntimeError(
+                f"its process ended with {code}{' (out of memory?)' if code == -9 else ''}"
+            ) from None
         if not ok:
             raise RuntimeError(answer)
         return answer
@@ -94,7 +103,10 @@ def serve(descriptor: int) -> None:
                     answer = answer, None if before is None else _peak(device) - before
                 message = True, answer
             except Exception as error:  # of a library that is measured
-                message = False, f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+                message = (
+                    False,
+                    f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}",
+                )
             link.send_bytes(pickle.dumps(message))
 
 
@@ -114,7 +126,11 @@ def _held(device: str) -> int | None:
 
 
 def _peak(device: str) -> int:
-    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else _status("VmHWM")
+    return (
+        torch.cuda.max_memory_allocated(device)
+        if torch.device(device).type == "cuda"
+        else _status("VmHWM")
+    )
 
 
 def _status(name: str) -> int:

@@ -35,7 +35,9 @@ class Shape:
 
 
 def points(num_nodes: int, *, along_curve: bool = True) -> Tensor:
-    """(N, 3) uniform in the unit cube, along a Morton curve of 1,024 cells a side or in random order."""
+    """(N, 3) uniform in the unit cube, along a Morton curve of 1,024 cells a side or in random
+    order.
+    """
     pos = torch.rand(num_nodes, 3, generator=torch.Generator().manual_seed(0))
     return pos[curve_key((pos * 1024).long(), "z", 10).argsort(stable=True)] if along_curve else pos
 
@@ -46,7 +48,9 @@ def near_points(num_nodes: int, k: int, *, along_curve: bool = True) -> Attentio
 
 
 def sphere_rings(num_nodes: int) -> AttentionGraph:
-    """1-rings and self-loops on the icosphere of about that many vertices (42, 162, 642, ... 40,962, ...)."""
+    """1-rings and self-loops on the icosphere of about that many vertices (42, 162, 642, ...
+    40,962, ...).
+    """
     level = max(0, round(float(np.log(max(1, num_nodes - 2) / 10) / np.log(4))))
     return mesh_vertices(icosphere_mesh(level).faces).with_self_loops()
 
@@ -54,8 +58,8 @@ def sphere_rings(num_nodes: int) -> AttentionGraph:
 def power_law(num_nodes: int, edges_per_node: int = 20, exponent: float = 0.75) -> AttentionGraph:
     """Distinct random edges whose ends are drawn like rank ** -exponent: few hubs, and a long tail.
 
-    Sources and targets have their hubs at different places. Degrees then follow a power law of index
-    1 + 1 / exponent.
+    Sources and targets have their hubs at different places. Degrees then follow a power law of
+    index 1 + 1 / exponent.
     """
     draw = np.random.default_rng(0)
     total = np.cumsum(np.arange(1, num_nodes + 1) ** -exponent)
@@ -63,7 +67,9 @@ def power_law(num_nodes: int, edges_per_node: int = 20, exponent: float = 0.75) 
     wanted = min(num_nodes * edges_per_node, num_nodes * num_nodes // 4)
     keys = np.empty(0, np.int64)
     while len(keys) < wanted:
-        rank = [np.searchsorted(total, draw.random(wanted) * total[-1], side="right") for _ in range(2)]
+        rank = [
+            np.searchsorted(total, draw.random(wanted) * total[-1], side="right") for _ in range(2)
+        ]
         keys = np.unique(np.concatenate((keys, node[0][rank[0]] * num_nodes + node[1][rank[1]])))
     keys = draw.permutation(keys)[:wanted]
     index = torch.from_numpy(np.stack((keys % num_nodes, keys // num_nodes)))
@@ -71,9 +77,11 @@ def power_law(num_nodes: int, edges_per_node: int = 20, exponent: float = 0.75) 
 
 
 def big_bird(num_nodes: int, block: int = 64, random_blocks: int = 3) -> AttentionGraph:
-    """Blocks of tokens read the blocks beside them, three random others, and the first and the last, which read all.
+    """Blocks of tokens read the blocks beside them, three random others, and the first and the
+    last, which read all.
 
-    Source: Zaheer et al. 2020 (Big Bird), section 2 and appendix D. *What differs:* nothing wraps around.
+    Source: Zaheer et al. 2020 (Big Bird), section 2 and appendix D. *What differs:* nothing wraps
+    around.
     """
     draw, count = np.random.default_rng(0), -(-num_nodes // block)
     near = np.abs(np.subtract.outer(np.arange(count), np.arange(count))) <= 1

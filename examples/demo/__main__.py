@@ -1,4 +1,6 @@
-"""Real inputs through the library: each graph drawn, run, and verified against its dense twin. See ``--help``."""
+"""Real inputs through the library: each graph drawn, run, and verified against its dense twin. See
+``--help``.
+"""
 
 import os
 import sys
@@ -6,7 +8,8 @@ import sys
 
 def start() -> int:
     """Run the demo, on a machine that may be busy with other work."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch reads it at import: idle threads sleep, not spin
+    # torch reads it at import: idle threads sleep, not spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from play import main
 
     return main()

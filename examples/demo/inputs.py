@@ -14,10 +14,12 @@ _KM_PER_DEGREE = 111.32
 
 
 def terrain(step: int) -> tuple[Tensor, Tensor]:
-    """The elevation raster of a ridge in Tennessee that matplotlib carries, ``step`` x ``step`` samples to a vertex.
+    """The elevation raster of a ridge in Tennessee that matplotlib carries, ``step`` x ``step``
+    samples to a vertex.
 
     Returns:
-        ``pos`` (N, 3): east, north and height in km. ``faces`` int64 (F, 3): two triangles to a square of the raster.
+        ``pos`` (N, 3): east, north and height in km. ``faces`` int64 (F, 3): two triangles to a
+            square of the raster.
     """
     from matplotlib.cbook import get_sample_data
 
@@ -27,10 +29,14 @@ def terrain(step: int) -> tuple[Tensor, Tensor]:
     rows, columns = height.shape
     south = step * _KM_PER_DEGREE * float(raster["dy"])
     east = step * _KM_PER_DEGREE * float(raster["dx"]) * float(np.cos(np.radians(raster["ymin"])))
-    y, x = torch.meshgrid(-south * (torch.arange(rows) + 0.5), east * (torch.arange(columns) + 0.5), indexing="ij")
+    y, x = torch.meshgrid(
+        -south * (torch.arange(rows) + 0.5), east * (torch.arange(columns) + 0.5), indexing="ij"
+    )
     corner = torch.arange(rows * columns).reshape(rows, columns)
     a, b, c, d = corner[:-1, :-1], corner[:-1, 1:], corner[1:, :-1], corner[1:, 1:]
-    faces = torch.cat((torch.stack((a, c, b), -1).reshape(-1, 3), torch.stack((b, c, d), -1).reshape(-1, 3)))
+    faces = torch.cat(
+        (torch.stack((a, c, b), -1).reshape(-1, 3), torch.stack((b, c, d), -1).reshape(-1, 3))
+    )
     return torch.stack((x, y, height), -1).reshape(-1, 3), faces
 
 

@@ -26,9 +26,19 @@ def render(outcomes: list[Outcome], broken: dict[str, str], seconds: float, vers
     """The page; pictures and styles are inside it."""
     here = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(
-        loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        loader=here,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"python": python, "picture": picture, "tiny": tiny, "short": short, "word": word}
+    environment.filters |= {
+        "python": python,
+        "picture": picture,
+        "tiny": tiny,
+        "short": short,
+        "word": word,
+    }
     template = environment.get_template("page.html.j2")
     told = {"seconds": seconds, "versions": versions}
     return template.render(outcomes=outcomes, broken=broken, common=COMMON, **told)
@@ -56,5 +66,19 @@ def short(number: float) -> str:
 
 def word(count: int) -> str:
     """``seven`` for 7, and digits beyond twelve."""
-    words = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    words = [
+        "none",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ]
     return words[count] if count < len(words) else str(count)

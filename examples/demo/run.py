@@ -33,19 +33,31 @@ class Outcome:
     @property
     def verdict(self) -> str:
         """The report's own words, or that the title's claim fails."""
-        return str(self.report).splitlines()[-1].partition(":")[0].lower() if self.scene.claim else "CLAIM FAILS"
+        return (
+            str(self.report).splitlines()[-1].partition(":")[0].lower()
+            if self.scene.claim
+            else "CLAIM FAILS"
+        )
 
     @property
     def nodes(self) -> str:
         """``64`` or ``2,150 → 340``."""
         graph = self.scene.graph
-        return f"{graph.num_nodes:,}" if graph.is_square else f"{graph.num_sources:,} → {graph.num_targets:,}"
+        return (
+            f"{graph.num_nodes:,}"
+            if graph.is_square
+            else f"{graph.num_sources:,} → {graph.num_targets:,}"
+        )
 
     def worst(self, gradient: bool, dtype: str) -> float:
         """The largest error of the output, or of any first or second derivative, over backends."""
         rows = [row for row in self.report.rows if row.dtype == dtype]
         return max(
-            (row.error for row in rows if (row.quantity.startswith(("grad", "second")) if gradient else row.is_output)),
+            (
+                row.error
+                for row in rows
+                if (row.quantity.startswith(("grad", "second")) if gradient else row.is_output)
+            ),
             default=float("nan"),
         )
 
@@ -67,9 +79,11 @@ def run(script: Script, seed: int = 0) -> Outcome:
 
 
 def embed(features: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Features (T, F) and context (S, F) as waves of random direction and phase, at the layer's width.
+    """Features (T, F) and context (S, F) as waves of random direction and phase, at the layer's
+    width.
 
-    Rahimi & Recht (2007), "Random features for large-scale kernel machines": near features give near vectors.
+    Rahimi & Recht (2007), "Random features for large-scale kernel machines": near features give
+    near vectors.
     """
     every = features if context is None else torch.cat((features, context))
     direction, phase = 3 * torch.randn(every.shape[1], WIDTH), 6.28 * torch.rand(WIDTH)

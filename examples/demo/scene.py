@@ -39,7 +39,9 @@ class Scene:
 
 @dataclass(frozen=True)
 class Script:
-    """A function that makes a scene, and what the page says about it: its docstring and its own source."""
+    """A function that makes a scene, and what the page says about it: its docstring and its own
+    source.
+    """
 
     title: str
     make: Callable[[], Scene]
@@ -56,7 +58,9 @@ class Script:
 
     @property
     def code(self) -> str:
-        """Lines that run by themselves, and make ``scene``: the function's own, after what they use of its module."""
+        """Lines that run by themselves, and make ``scene``: the function's own, after what they use
+        of its module.
+        """
         lines = textwrap.dedent(inspect.getsource(self.make)).splitlines()
         function = ast.parse("\n".join(lines)).body[0]
         assert isinstance(function, ast.FunctionDef)
@@ -71,9 +75,13 @@ def needed(body: str, module: str) -> str:
     used = names_read(ast.parse(body))
     for statement in reversed(ast.parse(module).body):
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            statement.names = [name for name in statement.names if (name.asname or name.name) in used]
+            statement.names = [
+                name for name in statement.names if (name.asname or name.name) in used
+            ]
             kept += [ast.unparse(statement)] * bool(statement.names)
-        elif isinstance(statement, ast.Assign) and used & {ast.unparse(name) for name in statement.targets}:
+        elif isinstance(statement, ast.Assign) and used & {
+            ast.unparse(name) for name in statement.targets
+        }:
             used |= names_read(statement)
             kept += reversed(module.splitlines()[statement.lineno - 1 : statement.end_lineno])
     return "\n".join(reversed(kept))
@@ -81,7 +89,11 @@ def needed(body: str, module: str) -> str:
 
 def names_read(code: ast.AST) -> set[str]:
     """The names that some code reads."""
-    return {node.id for node in ast.walk(code) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return {
+        node.id
+        for node in ast.walk(code)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
 
 
 SCRIPTS: list[Script] = []

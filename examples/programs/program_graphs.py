@@ -17,11 +17,14 @@ Pairs = set[tuple[int, int]]  # (target, source)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProgramGraphs:
-    """The graphs of a program, all over the nodes of one syntax tree; made by :func:`program_graphs`.
+    """The graphs of a program, all over the nodes of one syntax tree; made by
+    :func:`program_graphs`.
 
     Args:
-        labels: What each node is, as ``"Name x"``; nodes are numbered depth first, so the module is node 0.
-        parent: (N,) int64, the parent of each node, -1 for the module: what ``ga.graphs.tree`` and ``ancestors`` take.
+        labels: What each node is, as ``"Name x"``; nodes are numbered depth first, so the module is
+            node 0.
+        parent: (N,) int64, the parent of each node, -1 for the module: what ``ga.graphs.tree`` and
+            ``ancestors`` take.
         relations: Graphs by name.
     """
 
@@ -31,7 +34,9 @@ class ProgramGraphs:
 
     @cached_property
     def typed(self) -> ga.graphs.Relations:
-        """All relations as one graph whose edges know theirs; an edge of several belongs to the first."""
+        """All relations as one graph whose edges know theirs; an edge of several belongs to the
+        first.
+        """
         return ga.graphs.Relations(**self.relations)
 
     def __repr__(self) -> str:
@@ -42,9 +47,10 @@ def program_graphs(source: str) -> ProgramGraphs:
     """The relations between the nodes of a Python program's syntax tree, a graph for each.
 
     * ``parent``, ``child``: a node reads the node above it, or those below it.
-    * ``next_sibling``, ``previous_sibling``: it reads the one after it, or before it, under the same parent.
-    * ``next_token``, ``previous_token``: a leaf (a name, a constant, a parameter, ...) reads the leaf after it, or
-      before it, in the text.
+    * ``next_sibling``, ``previous_sibling``: it reads the one after it, or before it, under the
+      same parent.
+    * ``next_token``, ``previous_token``: a leaf (a name, a constant, a parameter, ...) reads the
+      leaf after it, or before it, in the text.
     * ``last_use``: an occurrence of a variable reads its occurrence before.
     * ``definition``: a use of a variable reads the definition that it gets its value from.
 
@@ -55,12 +61,13 @@ def program_graphs(source: str) -> ProgramGraphs:
     Raises:
         GraphError: If ``source`` is not Python; the line is named.
     Source:
-        Allamanis et al. 2018, "Learning to Represent Programs with Graphs" (Child, NextToken, LastUse, LastWrite);
-        Hellendoorn et al. 2020 (GREAT) for such edges as biases of attention. *What differs:* variables are followed in
-        the order of evaluation with every branch and every loop body once, not along all paths of control, so a use
-        after an ``if`` reads the last of its branches' definitions only. Variables are told apart by Python's scopes.
-        Nodes are those of Python's ``ast``, without the contexts Load, Store and Del; operators and keywords are no
-        leaves of the text, for ``ast`` does not say where they stand.
+        Allamanis et al. 2018, "Learning to Represent Programs with Graphs" (Child, NextToken,
+        LastUse, LastWrite); Hellendoorn et al. 2020 (GREAT) for such edges as biases of attention.
+        *What differs:* variables are followed in the order of evaluation with every branch and
+        every loop body once, not along all paths of control, so a use after an ``if`` reads the
+        last of its branches' definitions only. Variables are told apart by Python's scopes. Nodes
+        are those of Python's ``ast``, without the contexts Load, Store and Del; operators and
+        keywords are no leaves of the text, for ``ast`` does not say where they stand.
     Example:
         >>> found = program_graphs("x = 1\\nprint(x)")
         >>> found.labels
@@ -99,7 +106,9 @@ def _nodes(module: ast.AST) -> tuple[list[ast.AST], list[int]]:
     waiting = [(module, -1)]
     while waiting:
         node, above = waiting.pop()
-        below = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)]
+        below = [
+            child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)
+        ]
         waiting += [(child, len(nodes)) for child in reversed(below)]
         nodes.append(node)
         parents.append(above)
@@ -121,7 +130,9 @@ def _leaves(nodes: list[ast.AST]) -> list[int]:
     """The nodes that have a place in the text and none below them, in the order of the text."""
 
     def is_leaf(node: ast.AST) -> bool:
-        below = (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context))
+        below = (
+            child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)
+        )
         return hasattr(node, "lineno") and next(below, None) is None
 
     places = [(node.lineno, node.col_offset, i) for i, node in enumerate(nodes) if is_leaf(node)]  # type: ignore[attr-defined]
@@ -157,5 +168,12 @@ def _graph(name: str, pairs: Pairs, size: int) -> ga.AttentionGraph:
 
 def _label(node: ast.AST) -> str:
     fields = ("id", "name", "arg", "attr", "value")
-    text = next((value for each in fields if isinstance(value := getattr(node, each, None), str | int | float)), None)
+    text = next(
+        (
+            value
+            for each in fields
+            if isinstance(value := getattr(node, each, None), str | int | float)
+        ),
+        None,
+    )
     return type(node).__name__ if text is None else f"{type(node).__name__} {text}"

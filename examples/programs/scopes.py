@@ -28,10 +28,13 @@ class Scope:
     elsewhere: dict[str, str] = field(default_factory=dict)  # "global" or "nonlocal", by name
 
     def owner(self, name: str) -> "Scope":
-        """The scope whose variable ``name`` means here; the module for one that nobody binds, a builtin."""
+        """The scope whose variable ``name`` means here; the module for one that nobody binds, a
+        builtin.
+        """
         scope, first = self, True
         while scope.above is not None:
-            if name in scope.bound and (first or scope.kind != "class"):  # functions do not see the names of a class
+            # functions do not see the names of a class
+            if name in scope.bound and (first or scope.kind != "class"):
                 return scope
             to_module, first = scope.elsewhere.get(name) == "global", False
             scope = scope.above
@@ -41,7 +44,9 @@ class Scope:
 
     def binds(self) -> "Scope":
         """Where ``:=`` defines: outside of comprehensions."""
-        return self.above.binds() if self.kind == "comprehension" and self.above is not None else self
+        return (
+            self.above.binds() if self.kind == "comprehension" and self.above is not None else self
+        )
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,9 @@ class Occurrence:
 
 
 def occurrences(tree: ast.AST) -> list[Occurrence]:
-    """Every use and definition of a variable, each branch and each loop once, function bodies where they stand."""
+    """Every use and definition of a variable, each branch and each loop once, function bodies where
+    they stand.
+    """
     result: list[Occurrence] = []
     _Walk(result).visit(tree, Scope(None, "module"))
     return result
@@ -90,7 +97,11 @@ class _Walk:
         elif isinstance(node, ast.Global | ast.Nonlocal):
             kind = "global" if isinstance(node, ast.Global) else "nonlocal"
             scope.elsewhere.update(dict.fromkeys(node.names, kind))
-        elif isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
+        elif (
+            isinstance(node, ast.AnnAssign)
+            and node.value is None
+            and isinstance(node.target, ast.Name)
+        ):
             scope.bound.add(node.target.id)  # declared, and neither defined nor used
             self.visit(node.annotation, scope)
         elif isinstance(node, ast.ExceptHandler):
@@ -121,10 +132,23 @@ class _Walk:
             self.all(node.body, Scope(scope, "class"))
             return self.define(node.name, scope, node)
         arguments = node.args
-        parameters = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
+        parameters = [
+            *arguments.posonlyargs,
+            *arguments.args,
+            arguments.vararg,
+            *arguments.kwonlyargs,
+            arguments.kwarg,
+        ]
         parameters = [parameter for parameter in parameters if parameter is not None]
         self.all(getattr(node, "decorator_list", ()), scope)
-        self.all((default for default in (*arguments.defaults, *arguments.kw_defaults) if default is not None), scope)
+        self.all(
+            (
+                default
+                for default in (*arguments.defaults, *arguments.kw_defaults)
+                if default is not None
+            ),
+            scope,
+        )
         self.all((each.annotation for each in parameters if each.annotation is not None), scope)
         if getattr(node, "returns", None) is not None:
             self.visit(node.returns, scope)
@@ -137,18 +161,28 @@ class _Walk:
     def comprehension(self, node: Any, scope: Scope) -> None:
         inside = Scope(scope, "comprehension")
         for number, generator in enumerate(node.generators):
-            self.visit(generator.iter, scope if number == 0 else inside)  # the first is evaluated outside
+            # the first is evaluated outside
+            self.visit(generator.iter, scope if number == 0 else inside)
             self.all((generator.target, *generator.ifs), inside)
         self.all((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,), inside)
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.Dict):
-        yield from (part for pair in zip(node.keys, node.values, strict=True) for part in pair if part is not None)
+        yield from (
+            part
+            for pair in zip(node.keys, node.values, strict=True)
+            for part in pair
+            if part is not None
+        )
         return
     for name in _ORDER.get(type(node), node._fields):
         value = getattr(node, name, None)
-        yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, ast.AST))
+        yield from (
+            each
+            for each in (value if isinstance(value, list) else [value])
+            if isinstance(each, ast.AST)
+        )
 
 
 def _defined(node: ast.AST) -> str | None:

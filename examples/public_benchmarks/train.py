@@ -1,13 +1,16 @@
-"""Public benchmarks on any device: arms that differ in the graph, and in what belongs to it, over several seeds.
+"""Public benchmarks on any device: arms that differ in the graph, and in what belongs to it, over
+several seeds.
 
     python examples/public_benchmarks/train.py --list
-    python examples/public_benchmarks/train.py zinc --root data/zinc --arms edges gps exphormer grit --device cuda
+    python examples/public_benchmarks/train.py zinc --root data/zinc --arms edges gps exphormer grit
+    --device cuda
 
-The files are read where they are; ``--list`` names them. A line of JSON for each arm and seed goes to ``--out``; what
-is there already is not trained again. Reported is the test score at the best validation score, and the difference to
-the first arm, paired by seed, with its 95 % t interval. No published number is reproduced: widths, depths and rates are
-the same for every arm, and untuned. ``graphattn study`` is for classes on a CPU, bit for bit; this is for what is
-larger, and for regression.
+The files are read where they are; ``--list`` names them. A line of JSON for each arm and seed goes
+to ``--out``; what is there already is not trained again. Reported is the test score at the best
+validation score, and the difference to the first arm, paired by seed, with its 95 % t interval. No
+published number is reproduced: widths, depths and rates are the same for every arm, and untuned.
+``graphattn study`` is for classes on a CPU, bit for bit; this is for what is larger, and for
+regression.
 """
 
 import argparse
@@ -105,7 +108,10 @@ TASKS = {
         files.pathfinder, 2, F.cross_entropy, accuracy, "accuracy", 257, "metadata/*.npy and imgs/ of one difficulty"
     ),
 }  # fmt: skip
-OF_GRAPHS, OF_SEQUENCES = ("edges", "full", "gps", "exphormer", "grit"), ("full", "window", "routed", "blocks")
+OF_GRAPHS, OF_SEQUENCES = (
+    ("edges", "full", "gps", "exphormer", "grit"),
+    ("full", "window", "routed", "blocks"),
+)
 
 
 class Atoms(nn.Module):
@@ -117,7 +123,9 @@ class Atoms(nn.Module):
         self.kinds = kinds
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.table(x.long() + self.kinds * torch.arange(x.shape[-1], device=x.device)).sum(-2)
+        return self.table(x.long() + self.kinds * torch.arange(x.shape[-1], device=x.device)).sum(
+            -2
+        )
 
 
 class OfGraphs(nn.Module):
@@ -130,14 +138,18 @@ class OfGraphs(nn.Module):
             made["local"] = lambda: GINEConv(nn.Linear(width, width), edge_dim=task.edge_dim)
         made |= {"exphormer": {"virtual_nodes": 1}, "grit": {"relative_walks": 16}}.get(arm, {})
         made |= {"edge_dim": task.edge_dim} if arm == "edges" else {}
-        kinds = nn.Linear(task.inputs, width) if task.readout == "node" else Atoms(task.inputs, width)
+        kinds = (
+            nn.Linear(task.inputs, width) if task.readout == "node" else Atoms(task.inputs, width)
+        )
         self.model = GraphTransformer(kinds, width, 4, layers, **made)
 
     def forward(self, batch: Batch) -> Tensor:
         edges, arm = ga.from_pyg(batch), self.arm
         if arm == "exphormer":
             sizes = batch.ptr.diff().tolist()
-            graph = edges | ga.disjoint_union([graphs.expander(n, 3) for n in sizes]).to(edges.device)
+            graph = edges | ga.disjoint_union([graphs.expander(n, 3) for n in sizes]).to(
+                edges.device
+            )
         else:
             graph = edges if arm == "edges" else graphs.documents(batch.batch)
         given = {"local_attr": batch.edge_attr} if arm in ("gps", "exphormer") else {}
@@ -190,7 +202,9 @@ def outputs_of(model: nn.Module, inputs: Any, targets: Tensor) -> tuple[Tensor, 
     return (outputs.squeeze(-1), targets.view(-1)) if outputs.shape[-1] == 1 else (outputs, targets)
 
 
-def trained(task: Task, data: dict[str, Any], arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+def trained(
+    task: Task, data: dict[str, Any], arm: str, seed: int, options: argparse.Namespace
+) -> dict[str, Any]:
     """The test score at the best validation score."""
     torch.manual_seed(seed)
     start, made = time.perf_counter(), OfGraphs if task.edge_dim else OfSequences
@@ -198,11 +212,15 @@ def trained(task: Task, data: dict[str, Any], arm: str, seed: int, options: argp
     count = len(data["train"]) if task.edge_dim else len(data["train"].tokens)
     steps = options.epochs * math.ceil(count / options.batch)
     optimizer = torch.optim.AdamW(model.parameters(), options.rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.rate, total_steps=max(2, steps))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, options.rate, total_steps=max(2, steps)
+    )
     best = {"val": -math.inf, "test": math.nan}
     for _ in range(options.epochs):
         model.train()
-        for inputs, targets in batches(data["train"], options.batch, options.device, torch.randperm(count)):
+        for inputs, targets in batches(
+            data["train"], options.batch, options.device, torch.randperm(count)
+        ):
             loss = task.loss(*outputs_of(model, inputs, targets))
             optimizer.zero_grad()
             loss.backward()
@@ -213,19 +231,28 @@ def trained(task: Task, data: dict[str, Any], arm: str, seed: int, options: argp
         model.eval()
         with torch.no_grad():
             for split in ("val", "test"):
-                parts = [outputs_of(model, *given) for given in batches(data[split], options.batch, options.device)]
-                scores[split] = task.score(*(torch.cat(each).cpu() for each in zip(*parts, strict=True)))
+                parts = [
+                    outputs_of(model, *given)
+                    for given in batches(data[split], options.batch, options.device)
+                ]
+                scores[split] = task.score(
+                    *(torch.cat(each).cpu() for each in zip(*parts, strict=True))
+                )
         best = scores if scores["val"] > best["val"] else best
     parameters = sum(p.numel() for p in model.parameters())
     return {**best, "parameters": parameters, "seconds": round(time.perf_counter() - start, 1)}
 
 
 def main(given: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("task", nargs="?", choices=TASKS)
     parser.add_argument("--list", action="store_true", help="name tasks, arms and files, and end")
     parser.add_argument("--root", help="the folder of the files")
-    parser.add_argument("--arms", nargs="+", help="all by default; the others are compared with the first")
+    parser.add_argument(
+        "--arms", nargs="+", help="all by default; the others are compared with the first"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs.jsonl"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for name, value in (("seeds", 4), ("epochs", 100), ("batch", 32), ("width", 64), ("layers", 4)):
@@ -234,7 +261,10 @@ def main(given: list[str] | None = None) -> None:
     options = parser.parse_args(given)
     if options.list or options.task is None:
         for name, task in TASKS.items():
-            print(f"{name}: {task.metric}; {', '.join(OF_GRAPHS if task.edge_dim else OF_SEQUENCES)}; {task.layout}")
+            print(
+                f"{name}: {task.metric}; "
+                f"{', '.join(OF_GRAPHS if task.edge_dim else OF_SEQUENCES)}; {task.layout}"
+            )
         return
     task = TASKS[options.task]
     known = OF_GRAPHS if task.edge_dim else OF_SEQUENCES
@@ -245,19 +275,28 @@ def main(given: list[str] | None = None) -> None:
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     keys = ("task", "epochs", "batch", "width", "layers", "rate")
     asked = {name: getattr(options, name) for name in keys}
-    found = [line for line in map(json.loads, lines) if {name: line[name] for name in keys} == asked]
+    found = [
+        line for line in map(json.loads, lines) if {name: line[name] for name in keys} == asked
+    ]
     scores = {(line["arm"], line["seed"]): line["test"] for line in found}
     for seed in range(options.seeds):
         for arm in arms:
             if (arm, seed) not in scores:
-                line = {**asked, "arm": arm, "seed": seed, **trained(task, data, arm, seed, options)}
+                line = {
+                    **asked,
+                    "arm": arm,
+                    "seed": seed,
+                    **trained(task, data, arm, seed, options),
+                }
                 with options.out.open("a") as file:
                     file.write(json.dumps(line) + "\n")
                 scores[arm, seed] = line["test"]
     for arm in arms:
         of_arm = [scores[arm, seed] for seed in range(options.seeds)]
         apart = [scores[arm, seed] - scores[arms[0], seed] for seed in range(options.seeds)]
-        told = f"; {interval(apart)} above {arms[0]}" if arm != arms[0] and options.seeds > 1 else ""
+        told = (
+            f"; {interval(apart)} above {arms[0]}" if arm != arms[0] and options.seeds > 1 else ""
+        )
         print(f"{options.task}, {arm}: {task.metric} {sum(of_arm) / len(of_arm):.4f}{told}")
 
 

@@ -1,7 +1,7 @@
 """Build the site: `python examples/site [--out DIR] [--no-run]`.
 
-The sources are laid out (layout.py); Sphinx runs, a warning is an error; then every link of the built pages is followed
-(links.py). What of that takes seconds is a test (sources.py).
+The sources are laid out (layout.py); Sphinx runs, a warning is an error; then every link of the
+built pages is followed (links.py). What of that takes seconds is a test (sources.py).
 """
 
 import argparse
@@ -16,12 +16,25 @@ import links
 def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__)
     ask.add_argument("--out", type=Path, default=layout.ROOT / "site")
-    ask.add_argument("--no-run", action="store_true", help="show the chapters' code without executing it")
+    ask.add_argument(
+        "--no-run", action="store_true", help="show the chapters' code without executing it"
+    )
     given = ask.parse_args()
     source, html = given.out / "source", given.out / "html"
     layout.lay_out(source)
     run = ["-D", "plot_gallery=0"] if given.no_run else []
-    words = ["-W", "--keep-going", "-q", "-b", "html", "-c", str(layout.HERE), "-d", str(given.out / "doctrees"), *run]
+    words = [
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-c",
+        str(layout.HERE),
+        "-d",
+        str(given.out / "doctrees"),
+        *run,
+    ]
     if subprocess.call([sys.executable, "-m", "sphinx", *words, str(source), str(html)]):
         return 1
     faults = links.faults(html)

@@ -23,7 +23,12 @@ extensions = [
     "mathml",  # beside this file
 ]
 root_doc = "index"
-exclude_patterns = ["sg_execution_times.rst", "gallery_in/**", "story_in/**", "**/sg_execution_times.rst"]
+exclude_patterns = [
+    "sg_execution_times.rst",
+    "gallery_in/**",
+    "story_in/**",
+    "**/sg_execution_times.rst",
+]
 templates_path = [str(HERE / "_templates")]
 nitpicky = False
 autosummary_generate = True

@@ -1,4 +1,5 @@
-"""Sphinx's sources: Markdown in the tree that it has in the repository, galleries, and a reference of the public names.
+"""Sphinx's sources: Markdown in the tree that it has in the repository, galleries, and a reference
+of the public names.
 
 So links hold there and here.
 """
@@ -33,24 +34,44 @@ PAGES = (
 FOLDERS = {EXAMPLES: "gallery/index.rst", EXAMPLES / "studies": "examples/studies/README.md"}
 FOLDERS[EXAMPLES / "story"] = "story/index.rst"
 GALLERIES = {
-    "story": "The story\n=========\n\nAttention on graphs, in an order that teaches. Each chapter is a claim, a "
-    "picture and a check; it was executed when this page was made, and can be downloaded as a notebook.\n",
-    "gallery": "Examples\n========\n\nEach is a claim that it checks; ``make examples`` runs them.\n",
+    "story": "The story\n=========\n\nAttention on graphs, in an order that teaches. Each chapter "
+    "is a claim, a "
+    "picture and a check; it was executed when this page was made, and can be downloaded as a "
+    "notebook.\n",
+    "gallery": (
+        "Examples\n========\n\nEach is a claim that it checks; ``make examples`` runs them.\n"
+    ),
 }
 #: The first chapter of each part of the story.
-PARTS = {1: "What a token may read", 5: "How it reads", 9: "What is built of it", 15: "What is written wrongly"}
+PARTS = {
+    1: "What a token may read",
+    5: "How it reads",
+    9: "What is built of it",
+    15: "What is written wrongly",
+}
 #: What stands for an example that calls no builder: a word of its text, and a builder.
-STANDS_FOR = {"mesh": "mesh_vertices", "surface": "mesh_vertices", "point": "knn", "tree": "tree", "program": "tree"}
+STANDS_FOR = {
+    "mesh": "mesh_vertices",
+    "surface": "mesh_vertices",
+    "point": "knn",
+    "tree": "tree",
+    "program": "tree",
+}
 
 
 class Layout:
-    """Sphinx's sources; a file is written only if it differs, so that what has not changed is not built again."""
+    """Sphinx's sources; a file is written only if it differs, so that what has not changed is not
+    built again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.written = folder, set[Path]()
 
     def write(self, name: str | Path, content: str | bytes) -> None:
-        path, content = self.folder / name, content.encode() if isinstance(content, str) else content
+        path, content = (
+            self.folder / name,
+            content.encode() if isinstance(content, str) else content,
+        )
         self.written.add(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_bytes() != content:
@@ -58,13 +79,20 @@ class Layout:
 
     def remove_stale(self) -> None:
         """Delete pages that an earlier build laid out and this one did not."""
-        for folder, kinds in (("", "*.md"), ("reference", "*.rst"), ("story_in", "*.py"), ("gallery_in", "*.py")):
+        for folder, kinds in (
+            ("", "*.md"),
+            ("reference", "*.rst"),
+            ("story_in", "*.py"),
+            ("gallery_in", "*.py"),
+        ):
             for path in set((self.folder / folder).rglob(kinds)) - self.written:
                 path.unlink()
 
 
 def page(path: Path) -> str:
-    """A page of the repository, whose links begin at the root and lead from examples and folders to their pages."""
+    """A page of the repository, whose links begin at the root and lead from examples and folders to
+    their pages.
+    """
 
     def target(link: re.Match[str]) -> str:
         file = (path.parent / link[1]).resolve()
@@ -78,11 +106,17 @@ def page(path: Path) -> str:
 
 
 def example(path: Path) -> str:
-    """An example whose docstring begins with a title, which is its first clause, as Sphinx-Gallery requires."""
+    """An example whose docstring begins with a title, which is its first clause, as Sphinx-Gallery
+    requires.
+    """
     opening, docstring, code = path.read_text().split('"""', 2)
     first, _, rest = docstring.partition("\n\n")
     title, _, claim = " ".join(first.split()).rstrip(".").partition(": ")
-    paragraphs = [f"{title}\n{'=' * len(title)}", f"{claim[:1].upper()}{claim[1:]}." if claim else "", rest]
+    paragraphs = [
+        f"{title}\n{'=' * len(title)}",
+        f"{claim[:1].upper()}{claim[1:]}." if claim else "",
+        rest,
+    ]
     indented = re.compile(r"\n\n((?:    .*\n?)+)")
     text = indented.sub(r"\n\n.. code-block:: text\n\n\1", "\n\n".join(filter(None, paragraphs)))
     return f'{opening}r"""{text}\n"""{code}'
@@ -116,7 +150,11 @@ def thumbnail(code: str) -> bytes:
 
 def zoo() -> str:
     """The gallery of patterns as a page of the site; what is called leads to the reference."""
-    body = gallery_page(graphattn.graphs.zoo().values()).split("</h1>")[1].removesuffix("</body></html>\n")
+    body = (
+        gallery_page(graphattn.graphs.zoo().values())
+        .split("</h1>")[1]
+        .removesuffix("</body></html>\n")
+    )
     body = body.replace("<main>", '<div class="patterns">').replace("</main>", "</div>")
     known = set(graphattn.graphs.__all__)
 
@@ -136,9 +174,13 @@ def rooms() -> list[str]:
 
 
 def public(room: str) -> dict[str, Any]:
-    """The functions and classes of a namespace by name; those of the top are imported at first use."""
+    """The functions and classes of a namespace by name; those of the top are imported at first
+    use.
+    """
     module = import_module(room)
-    names = [name for name in getattr(module, "__all__", None) or dir(module) if not name.startswith("_")]
+    names = [
+        name for name in getattr(module, "__all__", None) or dir(module) if not name.startswith("_")
+    ]
     values = {name: getattr(module, name) for name in names}
     return {name: value for name, value in values.items() if callable(value)}
 
@@ -152,7 +194,12 @@ def reference(layout: Layout) -> None:
             if module is not graphattn and value is vars(graphattn).get(name):
                 group = "At the top"  # documented there
             elif room == "graphattn.graphs":
-                group = value.__module__.removeprefix(f"{room}.").split(".")[0].replace("_", " ").capitalize()
+                group = (
+                    value.__module__.removeprefix(f"{room}.")
+                    .split(".")[0]
+                    .replace("_", " ")
+                    .capitalize()
+                )
             else:
                 group = "Classes" if inspect.isclass(value) else "Functions"
             groups.setdefault(group, []).append(name)
@@ -160,13 +207,20 @@ def reference(layout: Layout) -> None:
         lines = [room, "=" * len(room), "", f".. currentmodule:: {room}", "", summary]
         top = groups.pop("At the top", [])
         if top:
-            lines += ["", "Imported from the top: " + ", ".join(f":py:obj:`graphattn.{name}`" for name in top) + "."]
+            lines += [
+                "",
+                "Imported from the top: "
+                + ", ".join(f":py:obj:`graphattn.{name}`" for name in top)
+                + ".",
+            ]
         for group, names in groups.items():
             table = [".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
             lines += ["", group, "-" * len(group), "", *table, *(f"   {name}" for name in names)]
         layout.write(f"reference/{room}.rst", "\n".join(lines) + "\n")
     toctree = "".join(f"   {room}\n" for room in rooms())
-    layout.write("reference/index.rst", f"Reference\n=========\n\n.. toctree::\n   :maxdepth: 2\n\n{toctree}")
+    layout.write(
+        "reference/index.rst", f"Reference\n=========\n\n.. toctree::\n   :maxdepth: 2\n\n{toctree}"
+    )
 
 
 def lay_out(folder: Path, drawn: bool = True) -> None:
@@ -174,13 +228,18 @@ def lay_out(folder: Path, drawn: bool = True) -> None:
     layout = Layout(folder)
     for pattern in PAGES:
         for path in ROOT.glob(pattern):
-            layout.write(path.relative_to(ROOT), page(path) if path.suffix == ".md" else path.read_bytes())
+            layout.write(
+                path.relative_to(ROOT), page(path) if path.suffix == ".md" else path.read_bytes()
+            )
     for path in (HERE / "pages").glob("*.md"):
         layout.write(path.name, page(path))
     layout.write("zoo.md", zoo() if drawn else "# Patterns\n")
     for gallery, header in GALLERIES.items():
         paths = sorted((EXAMPLES / gallery.replace("gallery", "")).glob("[0-9][0-9]_*.py"))
-        layout.write(f"{gallery}_in/GALLERY_HEADER.rst", header + (order(paths) if gallery == "story" else ""))
+        layout.write(
+            f"{gallery}_in/GALLERY_HEADER.rst",
+            header + (order(paths) if gallery == "story" else ""),
+        )
         for path in paths:
             text = example(path)
             if drawn and gallery == "gallery":  # not executed, so that it draws nothing

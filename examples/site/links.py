@@ -1,11 +1,20 @@
-"""Links of built pages: those that lead nowhere, and whatever a page would fetch from another machine."""
+"""Links of built pages: those that lead nowhere, and whatever a page would fetch from another
+machine.
+"""
 
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-LOADED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src", "object": "data"}
+LOADED = {
+    "img": "src",
+    "script": "src",
+    "link": "href",
+    "source": "src",
+    "iframe": "src",
+    "object": "data",
+}
 OUTER = re.compile(r"(https?:)?//")
 IN_STYLE = re.compile(r"(?:url\(|@import)[\s\"']*((?:https?:)?//[^)\"']+)")
 
@@ -33,7 +42,9 @@ class Page(HTMLParser):
 def faults(folder: Path) -> list[str]:
     """A line for each link that leads nowhere and each request to another machine."""
     folder = folder.resolve()
-    pages = {path: Page(path) for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts}
+    pages = {
+        path: Page(path) for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts
+    }
     found = []
     for path, page in pages.items():
         name = path.relative_to(folder)
@@ -42,7 +53,9 @@ def faults(folder: Path) -> list[str]:
             place, _, anchor = link.partition("#")
             target = (path.parent / unquote(place.split("?")[0])).resolve() if place else path
             target = target / "index.html" if target.is_dir() else target
-            if not target.exists() or (anchor and target in pages and unquote(anchor) not in pages[target].anchors):
+            if not target.exists() or (
+                anchor and target in pages and unquote(anchor) not in pages[target].anchors
+            ):
                 found.append(f"{name}: leads nowhere: {link}")
     for path in sorted(folder.rglob("*.css")):
         requests = IN_STYLE.findall(path.read_text())

@@ -1,4 +1,6 @@
-"""What Sphinx would find in the sources of the pages, in seconds: links, contents, reStructuredText, names."""
+"""What Sphinx would find in the sources of the pages, in seconds: links, contents,
+reStructuredText, names.
+"""
 
 import inspect
 import io
@@ -28,23 +30,35 @@ class Source:
         for token, title in zip(tokens, [*tokens[1:], None], strict=True):
             if token.type == "heading_open" and title:
                 text = "".join(part.content for part in title.children or [])
-                self.anchors.add(re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-"))  # as GitHub and MyST do
+                # as GitHub and MyST do
+                self.anchors.add(re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-"))
             for part in token.children or []:
-                self.links += [str(link) for key in ("href", "src") if (link := part.attrs.get(key))]
+                self.links += [
+                    str(link) for key in ("href", "src") if (link := part.attrs.get(key))
+                ]
             directive, _, argument = token.info.partition(" ")
             if directive == "{toctree}":
-                lines = [line for line in token.content.splitlines() if line and not line.startswith(":")]
+                lines = [
+                    line for line in token.content.splitlines() if line and not line.startswith(":")
+                ]
                 self.contents += [re.sub(r".*<(.*)>", r"\1", line) for line in lines]
             elif directive == "{image}":
                 self.links.append(argument)
-        self.links += [f"{page}.md" for page in re.findall(r"^:link: (\S+)$", path.read_text(), re.MULTILINE)]
+        self.links += [
+            f"{page}.md" for page in re.findall(r"^:link: (\S+)$", path.read_text(), re.MULTILINE)
+        ]
 
 
 def faults(folder: Path) -> list[str]:
-    """A line for each link that leads nowhere, each wrong line of an example, and each page without an entry."""
+    """A line for each link that leads nowhere, each wrong line of an example, and each page without
+    an entry.
+    """
     folder = folder.resolve()
     pages = {path: Source(path) for path in sorted(folder.rglob("*.md"))}
-    made = {folder / name for name in ("gallery/index.rst", "story/index.rst", "reference/index.rst", "play.html")}
+    made = {
+        folder / name
+        for name in ("gallery/index.rst", "story/index.rst", "reference/index.rst", "play.html")
+    }
     found, listed = [], {folder / "index.md"}
     for path in folder.glob("*_in/*.py"):  # of which Sphinx-Gallery makes pages
         made.add(folder / path.parent.name.removesuffix("_in") / f"{path.stem}.rst")
@@ -60,7 +74,9 @@ def faults(folder: Path) -> list[str]:
             if "://" in link:
                 continue
             target = (
-                ((folder if link.startswith("/") else path.parent) / place.lstrip("/")).resolve() if place else path
+                ((folder if link.startswith("/") else path.parent) / place.lstrip("/")).resolve()
+                if place
+                else path
             )
             if target not in made and not target.is_file():
                 found.append(f"{name}: leads nowhere: {link}")
@@ -69,10 +85,16 @@ def faults(folder: Path) -> list[str]:
         for entry in page.contents:
             begin = path.parent.relative_to(folder)
             pattern = str(begin / entry)
-            matches = {other for other in {*pages, *made} if fnmatch(_entry(other, folder), pattern)}
+            matches = {
+                other for other in {*pages, *made} if fnmatch(_entry(other, folder), pattern)
+            }
             listed |= matches
             found += [] if matches else [f"{name}: no page for the entry {entry}"]
-    return found + [f"{path.relative_to(folder)}: in no table of contents" for path in pages if path not in listed]
+    return found + [
+        f"{path.relative_to(folder)}: in no table of contents"
+        for path in pages
+        if path not in listed
+    ]
 
 
 def _entry(path: Path, folder: Path) -> str:
@@ -85,20 +107,32 @@ def docstrings() -> dict[str, str]:
     for room in layout.rooms():
         for name, value in layout.public(room).items():
             members = vars(value) if inspect.isclass(value) else {}
-            documented = {f"{room}.{name}": value} | {f"{room}.{name}.{key}": each for key, each in members.items()}
-            found |= {path: inspect.getdoc(each) for path, each in documented.items() if "._" not in path}
+            documented = {f"{room}.{name}": value} | {
+                f"{room}.{name}.{key}": each for key, each in members.items()
+            }
+            found |= {
+                path: inspect.getdoc(each) for path, each in documented.items() if "._" not in path
+            }
     return {name: text for name, text in found.items() if text}
 
 
 def wrong(texts: dict[str, str]) -> list[str]:
-    """A line for each warning of docutils, and for each name of this package in a role that nothing has."""
-    config, parser, settings = Config(napoleon_use_ivar=True), Parser(), get_default_settings(Parser)
+    """A line for each warning of docutils, and for each name of this package in a role that nothing
+    has.
+    """
+    config, parser, settings = (
+        Config(napoleon_use_ivar=True),
+        Parser(),
+        get_default_settings(Parser),
+    )
     config.napoleon_custom_sections = [("Source", "notes_style")]
     settings.report_level = 2
     found = []
     for name, text in texts.items():
         settings.warning_stream = io.StringIO()
-        parser.parse(str(GoogleDocstring(text, config, what="function")), new_document(name, settings))
+        parser.parse(
+            str(GoogleDocstring(text, config, what="function")), new_document(name, settings)
+        )
         found += settings.warning_stream.getvalue().splitlines()
         for path in re.findall(r":(?:attr|class|data|func|meth|mod):`~?(graphattn[\w.]*)`", text):
             found += [] if locate(path) else [f"{name}: there is no {path}"]

@@ -28,9 +28,8 @@ def wrong(root=0.5, axis=-1, inside=False):
     """Attention written out, softmax(Q K^T / D ** root + M) V, with one thing wrong."""
 
     def attend(query, key, value):
-        query, key, value = (
-            x.transpose(0, 1) for x in (query, key, value)
-        )  # (H, N, D)
+        # (H, N, D)
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         factor, M = query.shape[-1] ** -root, torch.full((8, 8), -torch.inf).triu(1)
         M = M.nan_to_num(neginf=-10.0) * factor if inside else M
         weights = torch.softmax(query @ key.mT * factor + M.to(query), axis)

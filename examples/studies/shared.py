@@ -14,14 +14,24 @@ def chosen(arms: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
     """
     unknown = [name for name in names or () if name not in arms]
     if unknown or names == []:
-        raise OptionError(f"arms: no {', '.join(unknown) or 'arm was named'}; there are {', '.join(arms)}")
+        raise OptionError(
+            f"arms: no {', '.join(unknown) or 'arm was named'}; there are {', '.join(arms)}"
+        )
     return {name: arm for name, arm in arms.items() if names is None or name in names}
 
 
 def possible(claims: list[Claim], comparisons: list[Comparison]) -> list[Claim]:
     """The claims whose arms were chosen."""
-    arms = {name: set(comparison.kinds) for comparison in comparisons for name in (None, comparison.name)}
-    return [claim for claim in claims if {claim.better, claim.worse} <= arms.get(claim.comparison, set())]
+    arms = {
+        name: set(comparison.kinds)
+        for comparison in comparisons
+        for name in (None, comparison.name)
+    }
+    return [
+        claim
+        for claim in claims
+        if {claim.better, claim.worse} <= arms.get(claim.comparison, set())
+    ]
 
 
 def forest(trees: int = 200) -> Any:
@@ -38,7 +48,9 @@ def forest(trees: int = 200) -> Any:
 
 
 def scores_of(methods: dict[str, tuple[Any, Any]], data: Data, seeds: int = 3) -> dict[str, float]:
-    """Scores of plain classifiers on the same data, by name; each is given features of the samples and a classifier."""
+    """Scores of plain classifiers on the same data, by name; each is given features of the samples
+    and a classifier.
+    """
     label, scores = data.targets.numpy(), dict.fromkeys(methods, 0.0)
     for seed in range(seeds):
         train, test = (x.numpy() for x in data.split(seed, None))

@@ -1,4 +1,6 @@
-"""Studies that train nothing: a prediction, how far a measurement may be from it, and what was measured."""
+"""Studies that train nothing: a prediction, how far a measurement may be from it, and what was
+measured.
+"""
 
 import json
 import time
@@ -63,17 +65,28 @@ class Findings:
 
     def __str__(self) -> str:
         count = sum(map(len, self.parts.values()))
-        lines = [f"# {self.title}", self.about, f"{count - len(self.failed)} of {count} predictions hold."]
+        lines = [
+            f"# {self.title}",
+            self.about,
+            f"{count - len(self.failed)} of {count} predictions hold.",
+        ]
         for heading, findings in self.parts.items():
             rows = [
-                [f.question, _told(f.predicted), _within(f), _told(f.measured), _state(f), f.source] for f in findings
+                [f.question, _told(f.predicted), _within(f), _told(f.measured), _state(f), f.source]
+                for f in findings
             ]
-            lines += [f"## {heading}", table(["question", "predicted", "within", "measured", "holds", "source"], rows)]
+            lines += [
+                f"## {heading}",
+                table(["question", "predicted", "within", "measured", "holds", "source"], rows),
+            ]
         return "\n\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        parts = {name: [{**asdict(f), "holds": f.holds} for f in part] for name, part in self.parts.items()}
+        parts = {
+            name: [{**asdict(f), "holds": f.holds} for f in part]
+            for name, part in self.parts.items()
+        }
         return {"title": self.title, "failed": len(self.failed), "parts": parts}
 
     def save(self, out: Any, command: str = "") -> "Findings":
@@ -86,9 +99,15 @@ class Findings:
         if folder.exists():
             with suppress(OSError, ValueError):
                 before = json.loads((folder / "report.json").read_bytes())
-            others = [path for path in folder.iterdir() if path.suffix != ".py" and path.name != "__pycache__"]
+            others = [
+                path
+                for path in folder.iterdir()
+                if path.suffix != ".py" and path.name != "__pycache__"
+            ]
             if others and before.get("title") != self.title:
-                raise OptionError(f"out: {folder} holds other things than {self.title!r}; give an empty folder")
+                raise OptionError(
+                    f"out: {folder} holds other things than {self.title!r}; give an empty folder"
+                )
         folder.mkdir(parents=True, exist_ok=True)
         cpu_s = round(time.process_time(), 1)
         told = {"command": command, "cpu_s": cpu_s, "machine": machine("cpu"), **self.to_dict()}
@@ -102,7 +121,13 @@ class Findings:
 
 
 def _told(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    return (
+        f"{value:.4g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if type(value) is int
+        else str(value)
+    )
 
 
 def _within(finding: Finding) -> str:

@@ -1,4 +1,6 @@
-"""Questions that a graph answers: exact, and fast on rules and on millions of edges; what costs too much is refused."""
+"""Questions that a graph answers: exact, and fast on rules and on millions of edges; what costs too
+much is refused.
+"""
 
 from ..graph import reach as reach
 from .audit import audit as audit

@@ -44,7 +44,10 @@ class Group:
 
     def __str__(self) -> str:
         named = ", ".join(f"{s} -> {t}" for s, t in self.examples)
-        more = f" and {self.count - len(self.examples):,} more" if self.count > len(self.examples) else ""
+        if self.count > len(self.examples):
+            more = f" and {self.count - len(self.examples):,} more"
+        else:
+            more = ""
         return f"{self.count:,} {self.kind}{', ' + self.where if self.where else ''}: {named}{more}"
 
 
@@ -59,7 +62,8 @@ class Audit:
         missing: Edges that the graph has and the mask lacks.
         diagnosis: The mistakes that make exactly this mask of the graph, the simplest first.
         groups: The wrong entries by kind.
-        remark: Which simpler graph the one that was meant equals, or which of its parts changes nothing, if any.
+        remark: Which simpler graph the one that was meant equals, or which of its parts changes
+            nothing, if any.
         left_out: Which mistakes were not looked for, and why, if any.
     """
 
@@ -99,27 +103,32 @@ class Audit:
 
     @property
     def _note(self) -> str:
-        return (
-            f"\n  note: what is expected {self.remark}"
-            if self.remark.startswith("equals")
-            else (f"\n  note: in what is expected, {self.remark}" if self.remark else "")
-        )
+        if self.remark.startswith("equals"):
+            return f"\n  note: what is expected {self.remark}"
+        if self.remark:
+            return f"\n  note: in what is expected, {self.remark}"
+        return ""
 
 
-def audit(mask: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET) -> "Audit | AuditOfHeads":
-    """Compare a mask with the graph that it should be, and say what mistake its wrong entries look like.
+def audit(
+    mask: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET
+) -> "Audit | AuditOfHeads":
+    """Compare a mask with the graph that it should be, and say what mistake its wrong entries look
+    like.
 
     Args:
-        mask: bool (T, S), True where target ``t`` (row) may read source ``s``; or a FlexAttention ``mask_mod(b, h,
-            q_idx, kv_idx)``; or a rule ``function(target, source)``; or a graph. Of heads, bool (H, T, S), a
-            :class:`PerHead` or a list of masks.
-        expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids be named. Of heads,
-            a :class:`PerHead`: then the answer says which heads are wrong, or mixed up.
-        budget: Entries of masks and functions that may be looked at in all. An interval of sources in a row of a rule
-            weighs as much as 64, a listed edge as 16, and one that each known mistake makes anew as 8.
+        mask: bool (T, S), True where target ``t`` (row) may read source ``s``; or a FlexAttention
+            ``mask_mod(b, h, q_idx, kv_idx)``; or a rule ``function(target, source)``; or a graph.
+            Of heads, bool (H, T, S), a :class:`PerHead` or a list of masks.
+        expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids
+            be named. Of heads, a :class:`PerHead`: then the answer says which heads are wrong, or
+            mixed up.
+        budget: Entries of masks and functions that may be looked at in all. An interval of sources
+            in a row of a rule weighs as much as 64, a listed edge as 16, and one that each known
+            mistake makes anew as 8.
     Raises:
-        GraphError: If the mask is none of these, its size differs, or it costs more than ``budget``; where only to look
-            for mistakes does, the answer says so.
+        GraphError: If the mask is none of these, its size differs, or it costs more than
+            ``budget``; where only to look for mistakes does, the answer says so.
     Example:
         >>> import torch
         >>> from graphattn.graphs import causal
@@ -142,26 +151,32 @@ def audit(mask: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET) 
 
 def audit_one(given: AttentionGraph, expect: AttentionGraph, budget: int) -> Audit:
     """:func:`audit` of a graph."""
-    size, wanted = (given.num_targets, given.num_sources), (expect.num_targets, expect.num_sources)
+    size = (given.num_targets, given.num_sources)
+    wanted = (expect.num_targets, expect.num_sources)
     if size != wanted:
         raise GraphError(
-            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {wanted[0]} x {wanted[1]}"
+            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {wanted[0]} x "
+            f"{wanted[1]}"
         )
-    given, expect = given.to("cpu"), expect.to("cpu")
+    given = given.to("cpu")
+    expect = expect.to("cpu")
     cost = compared(given) + compared(expect)
     if cost > budget:
         raise GraphError(
-            f"audit would look at about {cost:,} entries of {given.name} and {expect.name} (limit {budget:,}); audit a "
+            f"audit would look at about {cost:,} entries of {given.name} and {expect.name} (limit "
+            f"{budget:,}); audit a "
             f"smaller size, or try budget={cost}"
         )
-    too_many, missing = given - expect, expect - given
+    too_many = given - expect
+    missing = expect - given
     counts = too_many.num_edges, missing.num_edges
     entries = expect.num_targets * expect.num_sources
     if counts == (0, 0):
         return Audit(expect.name, entries, 0, 0, (), (), remark(expect))
     if max(counts) > budget // _WRONG:
         raise GraphError(
-            f"mask and {expect.name} differ in {sum(counts):,} entries (limit {budget // _WRONG:,}); audit a smaller "
+            f"mask and {expect.name} differ in {sum(counts):,} entries (limit "
+            f"{budget // _WRONG:,}); audit a smaller "
             f"size, or try budget={_WRONG * max(counts)}"
         )
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
@@ -175,18 +190,25 @@ def graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
         return mask
     if not isinstance(mask, Tensor | np.ndarray) and advice(mask) is not None:
         raise no_graph(mask, "mask must be a bool mask (T, S), a function or an AttentionGraph")
-    entries = _called(mask, expect, budget) if callable(mask) and not isinstance(mask, Tensor) else mask
+    if callable(mask) and not isinstance(mask, Tensor):
+        entries = _called(mask, expect, budget)
+    else:
+        entries = mask
     entries = bool_mask(entries, "mask").cpu()
     dense = _FULL * int(entries.sum()) > entries.numel()
-    return AttentionGraph(of_mask(entries), "mask") if dense else from_mask(entries)
+    if dense:
+        return AttentionGraph(of_mask(entries), "mask")
+    return from_mask(entries)
 
 
 def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
     """The mask of a function, which is called once."""
-    T, S = expect.num_targets, expect.num_sources
+    T = expect.num_targets
+    S = expect.num_sources
     if budget < T * S:
         raise GraphError(
-            f"a function is called on all {T * S:,} pairs of {expect.name} (limit {budget:,}); audit a smaller size, "
+            f"a function is called on all {T * S:,} pairs of {expect.name} (limit {budget:,}); "
+            "audit a smaller size, "
             f"or try budget={T * S}"
         )
     required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
@@ -197,13 +219,21 @@ def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Gr
     """The wrong edges before, on and after the diagonal; of two sets of nodes all together."""
     source, target = wrong.edge_index.cpu()
     if not expect.is_square:
-        return [_group(f"{what}", source, target)] if source.numel() else []
+        if source.numel():
+            return [_group(f"{what}", source, target)]
+        return []
     kinds = {
-        "in the future (a target reads a later source)" if what == "too many" else "in the future": source > target,
+        "in the future (a target reads a later source)"
+        if what == "too many"
+        else "in the future": source > target,
         "on the diagonal (self-loops)": source == target,
         "in the past": source < target,
     }
-    return [_group(f"{what} {words}", source[here], target[here]) for words, here in kinds.items() if bool(here.any())]
+    return [
+        _group(f"{what} {words}", source[here], target[here])
+        for words, here in kinds.items()
+        if bool(here.any())
+    ]
 
 
 def _group(kind: str, source: Tensor, target: Tensor) -> Group:
@@ -215,7 +245,11 @@ def _common(source: Tensor, target: Tensor) -> str:
     """The source, target or distance that several wrong edges have in common."""
     if source.numel() < 2:
         return ""
-    for words, number in (("of source", source), ("of target", target), ("at distance", target - source)):
+    for words, number in (
+        ("of source", source),
+        ("of target", target),
+        ("at distance", target - source),
+    ):
         if bool((number == number[0]).all()):
             return f"all {words} {int(number[0])}"
     return ""

@@ -1,4 +1,6 @@
-"""Masks of heads beside the graphs that they should be: which heads are wrong, and which read another one's graph."""
+"""Masks of heads beside the graphs that they should be: which heads are wrong, and which read
+another one's graph.
+"""
 
 import inspect
 from dataclasses import asdict, dataclass
@@ -26,7 +28,8 @@ class AuditOfHeads:
 
     Args:
         heads: The findings about each head.
-        diagnosis: What explains the wrong heads together, if anything: they read one another's graphs.
+        diagnosis: What explains the wrong heads together, if anything: they read one another's
+            graphs.
     """
 
     heads: tuple[Audit, ...]
@@ -59,29 +62,41 @@ class AuditOfHeads:
         return "\n".join(lines)
 
 
-def audit_heads(masks: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET) -> AuditOfHeads:
+def audit_heads(
+    masks: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET
+) -> AuditOfHeads:
     """:func:`audit` of each head, and which heads are mixed up.
 
     Args:
-        masks: bool (H, T, S) or (1, H, T, S); or a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)``; or a
-            :class:`PerHead`; or a list of what :func:`audit` takes.
-        expect: The graphs that were meant, each for as many heads as the others; one graph is for all.
+        masks: bool (H, T, S) or (1, H, T, S); or a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)``;
+            or a :class:`PerHead`; or a list of what :func:`audit` takes.
+        expect: The graphs that were meant, each for as many heads as the others; one graph is for
+            all.
         budget: As of :func:`audit`, for each head.
     Raises:
-        GraphError: If the heads are no multiple of the graphs, or :func:`audit` refuses one of them.
+        GraphError: If the heads are no multiple of the graphs, or :func:`audit` refuses one of
+            them.
     Example:
         >>> from graphattn.graphs import causal, sliding_window
         >>> heads = PerHead((causal(8), sliding_window(8, 3)))
         >>> print(audit_heads(PerHead(heads.graphs[::-1]), heads).diagnosis[0])
         heads 0 and 1 swapped
     """
-    graphs = tuple(graph.to("cpu") for graph in expect.graphs) if isinstance(expect, PerHead) else (expect.to("cpu"),)
+    if isinstance(expect, PerHead):
+        graphs = tuple(graph.to("cpu") for graph in expect.graphs)
+    else:
+        graphs = (expect.to("cpu"),)
     masks_of_heads = _heads_of(masks, graphs)
     made = {id(mask): graph_of(mask, graphs[0], budget).to("cpu") for mask in masks_of_heads}
     given = [made[id(mask)] for mask in masks_of_heads]
-    H = lcm(len(given), len(graphs)) if isinstance(masks, PerHead) else len(given)
+    if isinstance(masks, PerHead):
+        H = lcm(len(given), len(graphs))
+    else:
+        H = len(given)
     if H % len(graphs):
-        raise GraphError(f"{H} masks of heads are no multiple of the {len(graphs)} graphs in expect")
+        raise GraphError(
+            f"{H} masks of heads are no multiple of the {len(graphs)} graphs in expect"
+        )
     if H % len(given) == 0:
         given = [graph for graph in given for _ in range(H // len(given))]
     wanted = [graph for graph in graphs for _ in range(H // len(graphs))]
@@ -95,8 +110,15 @@ def audit_heads(masks: Any, expect: AttentionGraph | PerHead, *, budget: int = B
 
 def is_of_heads(mask: Any) -> bool:
     """True if it holds the masks of several heads."""
-    axes = tuple(mask.shape) if isinstance(mask, Tensor | np.ndarray) else ()
-    return isinstance(mask, PerHead) or len(axes) == 3 or (len(axes) == 4 and axes[:1] == (1,) != axes[1:2])
+    if isinstance(mask, Tensor | np.ndarray):
+        axes = tuple(mask.shape)
+    else:
+        axes = ()
+    return (
+        isinstance(mask, PerHead)
+        or len(axes) == 3
+        or (len(axes) == 4 and axes[:1] == (1,) != axes[1:2])
+    )
 
 
 def _heads_of(masks: Any, graphs: tuple[AttentionGraph, ...]) -> list[Any]:
@@ -106,7 +128,8 @@ def _heads_of(masks: Any, graphs: tuple[AttentionGraph, ...]) -> list[Any]:
         table = torch.as_tensor(masks)
         if table.dim() == 2:
             return [bool_mask(table, "mask")] * len(graphs)
-        table = table[0] if table.dim() == 4 else table
+        if table.dim() == 4:
+            table = table[0]
         alike: dict[bytes, Tensor] = {}
         rows = [bool_mask(row, f"mask[{head}]").cpu() for head, row in enumerate(table)]
         return [alike.setdefault(row.numpy().tobytes(), row) for row in rows]
@@ -116,37 +139,56 @@ def _heads_of(masks: Any, graphs: tuple[AttentionGraph, ...]) -> list[Any]:
         if len(inspect.signature(masks).parameters) < 4:
             return [masks] * len(graphs)
         made = from_mask_mod(masks, graphs[0].num_targets, graphs[0].num_sources, H=len(graphs))
-        each = made.graphs if isinstance(made, PerHead) else (made,)
+        if isinstance(made, PerHead):
+            each = made.graphs
+        else:
+            each = (made,)
         return [each[head * len(each) // len(graphs)] for head in range(len(graphs))]
-    return several(masks, "mask", "must be masks of heads: bool (H, T, S), a PerHead, or a list", GraphError)
+    return several(
+        masks, "mask", "must be masks of heads: bool (H, T, S), a PerHead, or a list", GraphError
+    )
 
 
 def _mixed_up(given: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -> list[str]:
     """Diagnosis of all heads together: each reads a graph that was meant for another one."""
     reads = [_numbers(mask, graphs) for mask in given]
-    H, n = len(given), len(graphs)
+    H = len(given)
+    n = len(graphs)
     if n > 1 and set.intersection(*reads):
         return [f"every head reads the graph of head {min(set.intersection(*reads)) * (H // n)}"]
     own = [head * n // H for head in range(H)]
     orders = {
-        f"heads interleaved: head h reads graph h % {n}, not h // {H // n}": [h % n for h in range(H)],
+        f"heads interleaved: head h reads graph h % {n}, not h // {H // n}": [
+            h % n for h in range(H)
+        ],
         "heads in reverse order": own[::-1],
-        "heads one place late: head h reads the graph of head h - 1": [own[h - 1] for h in range(H)],
-        "heads one place early: head h reads the graph of head h + 1": [own[(h + 1) % H] for h in range(H)],
+        "heads one place late: head h reads the graph of head h - 1": [
+            own[h - 1] for h in range(H)
+        ],
+        "heads one place early: head h reads the graph of head h + 1": [
+            own[(h + 1) % H] for h in range(H)
+        ],
     }
     wrong = [head for head in range(H) if own[head] not in reads[head]]
     if len(wrong) == 2:
         a, b = wrong
         if own[b] in reads[a] and own[a] in reads[b]:
             return [f"heads {a} and {b} swapped"]
-    named = [words for words, order in orders.items() if all(order[h] in reads[h] for h in range(H))]
+    named = [
+        words for words, order in orders.items() if all(order[h] in reads[h] for h in range(H))
+    ]
     if named:
         return named[:1]
     if all(reads):
         moved = [f"head {h} reads the graph of head {min(reads[h]) * (H // n)}" for h in wrong]
-        return [", ".join(moved[:_NAMED]) + (f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else "")]
+        return [
+            ", ".join(moved[:_NAMED])
+            + (f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else "")
+        ]
     union = PerHead(graphs).union()
-    return ["every head reads what any head should"] if all(same(mask, union) for mask in given) else []
+    if all(same(mask, union) for mask in given):
+        return ["every head reads what any head should"]
+    return []
 
 
 def _numbers(mask: AttentionGraph, graphs: tuple[AttentionGraph, ...]) -> set[int]:
@@ -154,4 +196,6 @@ def _numbers(mask: AttentionGraph, graphs: tuple[AttentionGraph, ...]) -> set[in
 
 
 def _heads(heads: list[int]) -> str:
-    return f"head {heads[0]}" if len(heads) == 1 else f"heads {', '.join(map(str, heads))}"
+    if len(heads) == 1:
+        return f"head {heads[0]}"
+    return f"heads {', '.join(map(str, heads))}"

@@ -42,7 +42,10 @@ class Conductance:
         sides = f"{self.part.numel():,} nodes on one side"
         if self.exact:
             return f"conductance {self.upper:.4g} ({sides})"
-        return f"conductance from {self.lower:.4g} (half the second eigenvalue) to {self.upper:.4g} (a cut, {sides})"
+        return (
+            f"conductance from {self.lower:.4g} (half the second eigenvalue) to "
+            f"{self.upper:.4g} (a cut, {sides})"
+        )
 
 
 def conductance(graph: AttentionGraph) -> Conductance:
@@ -51,15 +54,16 @@ def conductance(graph: AttentionGraph) -> Conductance:
     .. math:: \min_{0 < vol(S) \le vol(V) / 2} \frac{|\partial S|}{vol(S)}, \qquad
         \frac{\lambda_2}{2} \le \cdot \le \sqrt{2 \lambda_2}
 
-    Of the undirected graph underneath, as :func:`effective_resistance`; nodes without an edge belong to no side. Exact
-    up to 16 nodes, and where the graph is not connected (0). On larger graphs the lower bound is Cheeger's, by the
-    second eigenvalue of the normalised Laplacian, and the upper one the best cut along its eigenvector, which never
-    exceeds Cheeger's.
+    Of the undirected graph underneath, as :func:`effective_resistance`; nodes without an edge
+    belong to no side. Exact up to 16 nodes, and where the graph is not connected (0). On larger
+    graphs the lower bound is Cheeger's, by the second eigenvalue of the normalised Laplacian, and
+    the upper one the best cut along its eigenvector, which never exceeds Cheeger's.
 
     Args:
         graph: A square graph with at least one edge between two nodes.
     Raises:
-        GraphError: If the graph is not square, has no such edge, is too large, or ARPACK does not converge.
+        GraphError: If the graph is not square, has no such edge, is too large, or ARPACK does not
+            converge.
     Source:
         Chung 1997, "Spectral Graph Theory", chapter 2.
     Example:
@@ -67,7 +71,8 @@ def conductance(graph: AttentionGraph) -> Conductance:
         >>> print(conductance(sliding_window(8, 2)))  # a path is cut in its middle: 1 of 7 ends of edges
         conductance 0.1429 (4 nodes on one side)
         >>> print(conductance(sliding_window(64, 2)))
-        conductance from 0.0006215 (half the second eigenvalue) to 0.01587 (a cut, 32 nodes on one side)
+        conductance from 0.0006215 (half the second eigenvalue) to 0.01587 (a cut, 32 nodes on one
+        side)
     """
     matrix = undirected(graph, "conductance")
     if matrix.nnz == 0:
@@ -103,8 +108,10 @@ def _second(matrix: Any, degree: np.ndarray, name: str) -> tuple[float, np.ndarr
             values, vectors = eigsh(scaled, k=2, which="LA", v0=start, ncv=40, maxiter=_RESTARTS)
         except ArpackNoConvergence as error:
             raise GraphError(
-                f"conductance of {name}: ARPACK did not separate two eigenvalues of {len(degree):,} nodes within "
-                f"{_RESTARTS} restarts: it is near 0, or eigenvalues crowd; ask the same of a smaller size"
+                f"conductance of {name}: ARPACK did not separate two eigenvalues of "
+                f"{len(degree):,} nodes within "
+                f"{_RESTARTS} restarts: it is near 0, or eigenvalues crowd; ask the same of a "
+                "smaller size"
             ) from error
     order = np.argsort(values)
     return max(0.0, 1 - float(values[order[-2]])), vectors[:, order[-2]] / np.sqrt(degree)
@@ -122,19 +129,23 @@ def _of_all_cuts(dense: np.ndarray, degree: np.ndarray) -> tuple[float, np.ndarr
     return float(share[best]), np.flatnonzero(side[best])
 
 
-def _best_cut_along(matrix: Any, degree: np.ndarray, vector: np.ndarray) -> tuple[float, np.ndarray]:
+def _best_cut_along(
+    matrix: Any, degree: np.ndarray, vector: np.ndarray
+) -> tuple[float, np.ndarray]:
     """The best of the cuts between the nodes with the smallest numbers and the others."""
     n = len(degree)
     order = np.argsort(vector, kind="stable")
     place = np.empty(n, dtype=np.int64)
     place[order] = np.arange(n)
     pairs = matrix.tocoo()
-    one, other = place[pairs.row], place[pairs.col]
+    one = place[pairs.row]
+    other = place[pairs.col]
     steps = np.zeros(n + 1)
     ahead = one < other  # such an edge is cut behind its first end and no longer behind its last
     np.add.at(steps, one[ahead], pairs.data[ahead])
     np.add.at(steps, other[ahead], -pairs.data[ahead])
-    cut, volume = steps.cumsum()[: n - 1], degree[order].cumsum()[: n - 1]
+    cut = steps.cumsum()[: n - 1]
+    volume = degree[order].cumsum()[: n - 1]
     share = cut / np.minimum(volume, degree.sum() - volume)
     best = int(share.argmin())
     small = volume[best] * 2 <= degree.sum()

@@ -10,7 +10,15 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.edges import Edges
 from ..plans.whole import all_runs, csr_by_target
-from .forms import Intervals, is_listable, looped_axes, looped_band, looped_intervals, need_square, residues
+from .forms import (
+    Intervals,
+    is_listable,
+    looped_axes,
+    looped_band,
+    looped_intervals,
+    need_square,
+    residues,
+)
 from .walks import BUDGET, OnRuns, too_many
 
 
@@ -40,20 +48,24 @@ class Connectivity:
         return {**asdict(self), "quasi_strong": self.quasi_strong}
 
     def __str__(self) -> str:
-        return "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.to_dict().items())
+        return "\n".join(
+            f"{name.replace('_', ' ')}: {value}" for name, value in self.to_dict().items()
+        )
 
 
 def connectivity(graph: AttentionGraph) -> Connectivity:
     """Components, cycles and roots of a square graph; exact.
 
-    Self-loops change none of it. Full graphs, causal ones and windows are answered from their form, whatever their
-    size; cells, documents and grids, whose axes have at most 2**24 nodes, too; other rules and listed edges by scipy.
+    Self-loops change none of it. Full graphs, causal ones and windows are answered from their form,
+    whatever their size; cells, documents and grids, whose axes have at most 2**24 nodes, too; other
+    rules and listed edges by scipy.
 
     Raises:
-        GraphError: If the graph is not square, or is a rule too large to list whose form does not answer.
+        GraphError: If the graph is not square, or is a rule too large to list whose form does not
+            answer.
     Source:
-        Quasi-strong connectivity, "one token that all others attend to, directly or not": Wu et al. 2024, "On the Role
-        of Attention Masks and LayerNorm in Transformers".
+        Quasi-strong connectivity, "one token that all others attend to, directly or not": Wu et al.
+        2024, "On the Role of Attention Masks and LayerNorm in Transformers".
     Example:
         >>> from graphattn.graphs import causal
         >>> connectivity(causal(100_000))
@@ -67,23 +79,33 @@ def connectivity(graph: AttentionGraph) -> Connectivity:
 
 
 def num_components(graph: AttentionGraph) -> int:
-    """Parts without an edge between them, whichever way it points; a node of a bipartite graph is of one side."""
+    """Parts without an edge between them, whichever way it points; a node of a bipartite graph is
+    of one side.
+    """
     from scipy.sparse.csgraph import connected_components
 
     if graph.is_square:
         closed = _closed(graph.edges) if graph.num_targets else (0,)
         if closed is not None:
             return closed[0]
-    shift = 0 if graph.is_square else graph.num_targets
+    if graph.is_square:
+        shift = 0
+    else:
+        shift = graph.num_targets
     size = graph.num_sources + shift
     if size == 0:
         return 0
-    pairs = (graph.target.cpu(), graph.source.cpu() + shift) if is_listable(graph) else _few_pairs(graph, shift)
+    if is_listable(graph):
+        pairs = (graph.target.cpu(), graph.source.cpu() + shift)
+    else:
+        pairs = _few_pairs(graph, shift)
     return int(connected_components(_matrix(*pairs, size), directed=False)[0])
 
 
 def _few_pairs(graph: AttentionGraph, shift: int) -> tuple[Tensor, Tensor]:
-    """Fewer pairs with the same components: a row and the first source of each run, and neighbours that share a run."""
+    """Fewer pairs with the same components: a row and the first source of each run, and neighbours
+    that share a run.
+    """
     runs = all_runs(graph)
     if runs is None:
         raise too_many(graph, "counting components")
@@ -97,7 +119,9 @@ def _few_pairs(graph: AttentionGraph, shift: int) -> tuple[Tensor, Tensor]:
 def _matrix(row: Tensor, column: Tensor, size: int) -> Any:
     from scipy.sparse import coo_array
 
-    return coo_array((np.ones(row.numel()), (row.numpy(), column.numpy())), shape=(size, size)).tocsr()
+    return coo_array(
+        (np.ones(row.numel()), (row.numpy(), column.numpy())), shape=(size, size)
+    ).tocsr()
 
 
 def _closed(edges: Edges) -> tuple[int, int, int] | None:
@@ -117,7 +141,8 @@ def _closed(edges: Edges) -> tuple[int, int, int] | None:
             return None
         every = np.array(numbers, dtype=object).prod(0)
         return int(every[0]), int(every[1]), int(every[2])
-    band, n = looped_band(edges), edges.num_targets
+    band = looped_band(edges)
+    n = edges.num_targets
     if band is not None:
         back, ahead = band
         return (
@@ -126,15 +151,23 @@ def _closed(edges: Edges) -> tuple[int, int, int] | None:
             n if back and ahead else int(any(band) or n == 1),
         )
     rows = looped_intervals(edges)
-    return None if rows is None else _of_intervals(rows)
+    if rows is None:
+        return None
+    return _of_intervals(rows)
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, int, int]:
-    """Neighbours ``u`` and ``u + 1`` hold together if one depends on the other, and strongly if each does."""
+    """Neighbours ``u`` and ``u + 1`` hold together if one depends on the other, and strongly if
+    each does.
+    """
     node = torch.arange(rows.lo.numel())
-    up, down = rows.lo[1:] < node[1:], rows.hi[:-1] > node[1:]  # u + 1 depends on u; u depends on u + 1
-    weak, strong = int((~(up | down)).sum()) + 1, int((~(up & down)).sum()) + 1
-    # A strong component is a stretch; it is a root if it depends on nothing to the left or the right.
+    # u + 1 depends on u; u depends on u + 1
+    up = rows.lo[1:] < node[1:]
+    down = rows.hi[:-1] > node[1:]
+    weak = int((~(up | down)).sum()) + 1
+    strong = int((~(up & down)).sum()) + 1
+    # A strong component is a stretch; it is a root if it depends on nothing to the left or the
+    # right.
     cut = torch.nonzero(~(up & down)).flatten()
     first = torch.cat((torch.zeros(1, dtype=torch.int64), cut + 1))
     last = torch.cat((cut, node[-1:]))
@@ -145,7 +178,9 @@ def _of_intervals(rows: Intervals) -> tuple[int, int, int]:
 
 def _one(sizes: Tensor) -> int:
     """The nodes of the only component that nothing else leads to, if it is the only one."""
-    return int(sizes[0]) if sizes.numel() == 1 else 0
+    if sizes.numel() == 1:
+        return int(sizes[0])
+    return 0
 
 
 def _listed(graph: AttentionGraph) -> tuple[int, int, int] | None:
@@ -156,16 +191,20 @@ def _listed(graph: AttentionGraph) -> tuple[int, int, int] | None:
     matrix = csr_by_target(graph)
     weak = int(connected_components(matrix, directed=True, connection="weak")[0])
     strong, label = connected_components(matrix, directed=True, connection="strong")
-    target, source = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))], label[matrix.indices]
+    target = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))]
+    source = label[matrix.indices]
     has_input = np.zeros(strong, dtype=bool)
     has_input[target[target != source]] = True
     return weak, int(strong), _one(torch.from_numpy(np.bincount(label)[~has_input]))
 
 
 def _through_a_hub(graph: AttentionGraph) -> tuple[int, int, int]:
-    """A large rule in which the busiest node depends on all and all depend on it: one strong component."""
+    """A large rule in which the busiest node depends on all and all depend on it: one strong
+    component.
+    """
     if all_runs(graph) is not None:
-        hub, walk = int(graph.out_degree.argmax()), OnRuns(graph, BUDGET)
+        hub = int(graph.out_degree.argmax())
+        walk = OnRuns(graph, BUDGET)
         if bool((walk.forward(hub) >= 0).all()) and bool((walk.backward(hub) >= 0).all()):
             return 1, 1, graph.num_targets
     raise too_many(graph, "counting strong components")

@@ -1,4 +1,6 @@
-"""Compiled loops of curvature: 4-cycles of edges, and optimal transport between the neighbourhoods of their ends."""
+"""Compiled loops of curvature: 4-cycles of edges, and optimal transport between the neighbourhoods
+of their ends.
+"""
 
 import numpy as np
 
@@ -8,13 +10,20 @@ _NOTHING = 1e-12  # mass that counts as none
 
 
 @compiled
-def balanced_forman(ptr: np.ndarray, index: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Of edges ``first[e] - second[e]`` of a simple graph whose neighbours are ``index[ptr[i] : ptr[i + 1]]``."""
+def balanced_forman(
+    ptr: np.ndarray, index: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> np.ndarray:
+    """Of edges ``first[e] - second[e]`` of a simple graph whose neighbours are
+    ``index[ptr[i] : ptr[i + 1]]``.
+    """
     curvature = np.zeros(len(first))
-    of_i, of_j = np.zeros(len(ptr) - 1, np.bool_), np.zeros(len(ptr) - 1, np.bool_)
+    of_i = np.zeros(len(ptr) - 1, np.bool_)
+    of_j = np.zeros(len(ptr) - 1, np.bool_)
     for e in range(len(first)):
-        i, j = first[e], second[e]
-        d_i, d_j = ptr[i + 1] - ptr[i], ptr[j + 1] - ptr[j]
+        i = first[e]
+        j = second[e]
+        d_i = ptr[i + 1] - ptr[i]
+        d_j = ptr[j + 1] - ptr[j]
         if min(d_i, d_j) == 1:
             continue
         for k in index[ptr[i] : ptr[i + 1]]:
@@ -27,7 +36,8 @@ def balanced_forman(ptr: np.ndarray, index: np.ndarray, first: np.ndarray, secon
         squares, most = _squares(ptr, index, i, j, of_i, of_j)
         more, most_of_j = _squares(ptr, index, j, i, of_j, of_i)
         most = max(most, most_of_j)
-        least, largest = min(d_i, d_j), max(d_i, d_j)
+        least = min(d_i, d_j)
+        largest = max(d_i, d_j)
         curvature[e] = 2 / d_i + 2 / d_j - 2 + 2 * triangles / largest + triangles / least
         if most:
             curvature[e] += (squares + more) / (most * largest)
@@ -39,9 +49,14 @@ def balanced_forman(ptr: np.ndarray, index: np.ndarray, first: np.ndarray, secon
 
 
 @compiled
-def _squares(ptr: np.ndarray, index: np.ndarray, i: int, j: int, of_i: np.ndarray, of_j: np.ndarray) -> tuple[int, int]:
-    """Neighbours of i alone on a 4-cycle of i - j without diagonals, and the most such cycles through one of them."""
-    number, most = 0, 0
+def _squares(
+    ptr: np.ndarray, index: np.ndarray, i: int, j: int, of_i: np.ndarray, of_j: np.ndarray
+) -> tuple[int, int]:
+    """Neighbours of i alone on a 4-cycle of i - j without diagonals, and the most such cycles
+    through one of them.
+    """
+    number = 0
+    most = 0
     for k in index[ptr[i] : ptr[i + 1]]:
         if k == j or of_j[k]:
             continue
@@ -60,29 +75,37 @@ def ollivier_ricci(
     """Of the same edges: 1 less the cost of moving the walk of one end to that of the other."""
     curvature = np.zeros(len(first))
     size = len(ptr) - 1
-    mass, near = np.zeros(size), np.zeros(size, np.bool_)
+    mass = np.zeros(size)
+    near = np.zeros(size, np.bool_)
     for e in range(len(first)):
-        i, j = first[e], second[e]
-        d_i, d_j = ptr[i + 1] - ptr[i], ptr[j + 1] - ptr[j]
+        i = first[e]
+        j = second[e]
+        d_i = ptr[i + 1] - ptr[i]
+        d_j = ptr[j + 1] - ptr[j]
         for k in index[ptr[i] : ptr[i + 1]]:
             mass[k] += (1 - alpha) / d_i
         for k in index[ptr[j] : ptr[j + 1]]:
             mass[k] -= (1 - alpha) / d_j
         mass[i] += alpha
         mass[j] -= alpha
-        # What both have stays where it is: distances obey the triangle inequality. i is a neighbour of j.
+        # What both have stays where it is: distances obey the triangle inequality. i is a neighbour
+        # of j.
         nodes = np.empty((2, d_i + d_j), np.int64)  # those with more, and those with less
         amount = np.empty((2, d_i + d_j))
         count = np.zeros(2, np.int64)
         for end in (i, j):
             for k in index[ptr[end] : ptr[end + 1]]:
                 if abs(mass[k]) > _NOTHING:
-                    side = 0 if mass[k] > 0 else 1
+                    if mass[k] > 0:
+                        side = 0
+                    else:
+                        side = 1
                     nodes[side, count[side]] = k
                     amount[side, count[side]] = abs(mass[k])
                     count[side] += 1
                 mass[k] = 0.0
-        givers, takers = nodes[0, : count[0]], nodes[1, : count[1]]
+        givers = nodes[0, : count[0]]
+        takers = nodes[1, : count[1]]
         distance = _distances(ptr, index, givers, takers, near)
         curvature[e] = 1 - _transport(amount[0, : count[0]], amount[1, : count[1]], distance)
     return curvature
@@ -112,10 +135,15 @@ def _distances(
 
 @compiled
 def _transport(supply: np.ndarray, demand: np.ndarray, distance: np.ndarray) -> float:
-    """Least cost of moving the supply to the demand, exact: shortest augmenting paths with potentials (Dijkstra)."""
+    """Least cost of moving the supply to the demand, exact: shortest augmenting paths with
+    potentials (Dijkstra).
+    """
     n, m = distance.shape
-    flow, potential = np.zeros((n, m)), np.zeros(n + m)
-    length, before, done = np.empty(n + m), np.empty(n + m, np.int64), np.empty(n + m, np.bool_)
+    flow = np.zeros((n, m))
+    potential = np.zeros(n + m)
+    length = np.empty(n + m)
+    before = np.empty(n + m, np.int64)
+    done = np.empty(n + m, np.bool_)
     cost = 0.0
     while True:
         supplied = False
@@ -128,10 +156,12 @@ def _transport(supply: np.ndarray, demand: np.ndarray, distance: np.ndarray) -> 
                 supplied = True
         end = -1
         while supplied:
-            here, best = -1, np.inf
+            here = -1
+            best = np.inf
             for node in range(n + m):
                 if not done[node] and length[node] < best:
-                    here, best = node, length[node]
+                    here = node
+                    best = length[node]
             if here < 0:
                 break
             done[here] = True
@@ -139,10 +169,16 @@ def _transport(supply: np.ndarray, demand: np.ndarray, distance: np.ndarray) -> 
                 end = here
                 break
             for other in range(m if here < n else n):
-                node = other + n if here < n else other
+                if here < n:
+                    node = other + n
+                else:
+                    node = other
                 if done[node] or (here >= n and flow[other, here - n] <= _NOTHING):
                     continue
-                step = distance[here, other] if here < n else -distance[other, here - n]
+                if here < n:
+                    step = distance[here, other]
+                else:
+                    step = -distance[other, here - n]
                 far = best + max(0.0, step + potential[here] - potential[node])
                 if far < length[node]:
                     length[node] = far
@@ -151,7 +187,8 @@ def _transport(supply: np.ndarray, demand: np.ndarray, distance: np.ndarray) -> 
             return cost
         for node in range(n + m):
             potential[node] += min(length[node], length[end])
-        amount, start = demand[end - n], end
+        amount = demand[end - n]
+        start = end
         while before[start] >= 0:
             if start < n:
                 amount = min(amount, flow[start, before[start] - n])

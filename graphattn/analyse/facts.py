@@ -1,4 +1,6 @@
-"""Facts of a graph, of graphs of heads, or of the layers of a model: all that seconds suffice for."""
+"""Facts of a graph, of graphs of heads, or of the layers of a model: all that seconds suffice
+for.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -22,7 +24,11 @@ from .simple import remark
 from .spectrum import spectral_gap
 
 _BUDGET = 1 << 26
-_WALK, _CONNECT = 4, 16  # edges of a search that cost as much as an interval of a degree, or of a component
+# edges of a search that cost as much as an interval of a degree, or of a component
+_WALK, _CONNECT = (
+    4,
+    16,
+)
 _FREE = 1 << 22  # edges that every budget has
 _ANALYSED = 512  # nodes up to which dense matrices are made: half a second
 _MOST_COLUMNS = 6
@@ -31,7 +37,8 @@ _ATTRIBUTE = {"hops": "layers", "reads_everything": "everything", "reads_past": 
 
 @dataclass(frozen=True)
 class Facts:
-    """What :func:`facts` found: counts are exact Python integers; ``None`` where a fact has no meaning or was left out.
+    """What :func:`facts` found: counts are exact Python integers; ``None`` where a fact has no
+    meaning or was left out.
 
     Args:
         causal: True if no target reads a later source (``s <= t`` on every edge).
@@ -43,10 +50,10 @@ class Facts:
         reads_everything: True if every node then depends on every node.
         reads_past: True if the graph is causal and every node then depends on every earlier one.
         spectral_gap: See :func:`graphattn.analyse.spectral_gap`.
-        conductance: Bounds of :func:`graphattn.analyse.conductance`, [lower, upper], which are the same where it is
-            exact; ``None`` without an edge between two nodes.
-        mean_resistance: Mean of :func:`graphattn.analyse.effective_resistance` over all pairs of nodes, in ohm; exact;
-            ``None`` of a graph that is not connected, where it is infinite.
+        conductance: Bounds of :func:`graphattn.analyse.conductance`, [lower, upper], which are the
+            same where it is exact; ``None`` without an edge between two nodes.
+        mean_resistance: Mean of :func:`graphattn.analyse.effective_resistance` over all pairs of
+            nodes, in ohm; exact; ``None`` of a graph that is not connected, where it is infinite.
         left_out: For each fact that was left out, why.
         remark: The simpler graph that a joined one equals; "" if none is known.
     """
@@ -87,13 +94,21 @@ class Facts:
 
     def rows(self) -> dict[str, str]:
         """The facts that are known, as text by their names in words."""
-        unknown = {"left_out", "reads_everything", "reads_past", *self.left_out, "" if self.remark else "remark"}
+        unknown = {
+            "left_out",
+            "reads_everything",
+            "reads_past",
+            *self.left_out,
+            "" if self.remark else "remark",
+        }
         known = {name: value for name, value in asdict(self).items() if name not in unknown}
         rows: dict[str, str] = {}
         for name, value in known.items():
             rows[called(name)] = shown(value)
             if name == "hops" and value is not None:
-                rows["each then depends on"] = in_the_end(bool(self.reads_everything), bool(self.reads_past))
+                rows["each then depends on"] = in_the_end(
+                    bool(self.reads_everything), bool(self.reads_past)
+                )
         return rows
 
 
@@ -105,8 +120,9 @@ class FactsOfMany:
         kind: "graphs of heads" or "layers".
         each: The facts of each graph, in order; equal graphs share theirs.
         union: Of heads, the facts of the edges that some head has; ``None`` of layers.
-        sources: Sources of the first layer that a target of the last one depends on, (least, mean, most), where every
-            node keeps what it has; ``None`` of heads, or where ``left_out`` says why not.
+        sources: Sources of the first layer that a target of the last one depends on, (least, mean,
+            most), where every node keeps what it has; ``None`` of heads, or where ``left_out`` says
+            why not.
         num_sources: Of the first layer.
         left_out: Why ``sources`` was left out, or "".
     """
@@ -133,10 +149,15 @@ class FactsOfMany:
         sources = found.pop("sources")
         del found["num_sources"]
         names = ("least", "mean", "most")
-        return found | {"sources_read": None if sources is None else dict(zip(names, sources, strict=True))}
+        return found | {
+            "sources_read": None if sources is None else dict(zip(names, sources, strict=True))
+        }
 
     def __str__(self) -> str:
-        one = "graph" if self.kind == "graphs of heads" else "layer"
+        if self.kind == "graphs of heads":
+            one = "graph"
+        else:
+            one = "layer"
         places: dict[int, list[int]] = {}
         for number, known in enumerate(self.each):
             places.setdefault(id(known), []).append(number)
@@ -145,17 +166,24 @@ class FactsOfMany:
         columns = columns[:_MOST_COLUMNS]
         if self.union is not None:
             columns.append(("union", self.union))
-        lines = [f"{len(self)} {self.kind if len(self) > 1 else self.kind.replace('s', '', 1)}", _table(columns)]
+        lines = [
+            f"{len(self)} {self.kind if len(self) > 1 else self.kind.replace('s', '', 1)}",
+            _table(columns),
+        ]
         if more > 0:
             lines.append(f"{more} more different: see facts(...)[number]")
         if self.left_out:
             lines.append(f"no sources read through all layers: {self.left_out}")
         if self.sources is not None:
             least, mean, most = self.sources
-            read = f"{least:,}" if least == most else f"{least:,} to {most:,}, mean {mean:,.5g},"
+            if least == most:
+                read = f"{least:,}"
+            else:
+                read = f"{least:,} to {most:,}, mean {mean:,.5g},"
             after = f"after {len(self):,} layer{'' if len(self) == 1 else 's'}"
             lines.append(
-                f"{after} a target depends on {read} of {self.num_sources:,} sources (each node keeps what it has)"
+                f"{after} a target depends on {read} of {self.num_sources:,} sources (each node "
+                "keeps what it has)"
             )
         return "\n".join(lines)
 
@@ -165,22 +193,24 @@ def facts(graph: AttentionGraph, *, size: Any = None, budget: int = _BUDGET) -> 
 @overload
 def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Any: ...
 def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | FactsOfMany:
-    """Everything about a graph that is known in seconds, exact; what costs more is named in ``left_out``.
+    """Everything about a graph that is known in seconds, exact; what costs more is named in
+    ``left_out``.
 
-    Sizes, degrees, causal, symmetric, self-loops, isolated targets and unused sources; components, cycles and roots;
-    hops until everything, or every node's past, is read; up to 512 nodes, the spectral gap, conductance (above 16 nodes
-    its bounds) and the mean resistance between two nodes.
+    Sizes, degrees, causal, symmetric, self-loops, isolated targets and unused sources; components,
+    cycles and roots; hops until everything, or every node's past, is read; up to 512 nodes, the
+    spectral gap, conductance (above 16 nodes its bounds) and the mean resistance between two nodes.
 
     Args:
         graph: A graph; a :class:`PerHead`; or the layers of a model, first layer first, as a list.
         size: Of patterns, whose size is open: a number of nodes, or (height, width).
-        budget: Edges that each search may look at: for hops, through layers, and, weighed, for parts and degrees.
+        budget: Edges that each search may look at: for hops, through layers, and, weighed, for
+            parts and degrees.
     Returns:
-        Facts of a graph; a :class:`FactsOfMany` of several graphs, with the facts of each, those of the union of heads,
-        and how many sources the last layer depends on.
+        Facts of a graph; a :class:`FactsOfMany` of several graphs, with the facts of each, those of
+        the union of heads, and how many sources the last layer depends on.
     Raises:
-        GraphError: If it is no graph, or its nodes, or the intervals of sources of its rows, are more than
-            ``budget / 4`` in all.
+        GraphError: If it is no graph, or its nodes, or the intervals of sources of its rows, are
+            more than ``budget / 4`` in all.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> found = facts(sliding_window(100_000, window=257))
@@ -201,7 +231,9 @@ def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | Fac
 
 def counted(graph: AttentionGraph) -> dict[str, Any]:
     """The facts that cost one walk over the edges, and one over the reversed ones, by name."""
-    into, out, square = graph.in_degree, graph.out_degree, graph.is_square
+    into = graph.in_degree
+    out = graph.out_degree
+    square = graph.is_square
     return {
         "num_targets": graph.num_targets,
         "num_sources": graph.num_sources,
@@ -226,11 +258,13 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
     Raises:
         GraphError: If its nodes, or the intervals of its rows, are too many for the budget.
     """
-    afford, walked = max(budget, _FREE), among * max(graph.num_sources, graph.edges.num_runs)
+    afford = max(budget, _FREE)
+    walked = among * max(graph.num_sources, graph.edges.num_runs)
     if _WALK * walked > afford:
         raise GraphError(
             f"facts would walk over about {walked:,} intervals of sources of {graph.name}"
-            f"{' and others' if among > 1 else ''} (limit {afford // _WALK:,}); ask a smaller size, num_edges and "
+            f"{' and others' if among > 1 else ''} (limit {afford // _WALK:,}); ask a smaller "
+            "size, num_edges and "
             f"contains() of this one, or facts(..., budget={_WALK * walked})"
         )
     answers: dict[str, Any] = {}
@@ -239,12 +273,16 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
     def ask(names: tuple[str, ...], question: Callable[[], Any]) -> None:
         try:
             answer = question()
-            answers.update({name: getattr(answer, _ATTRIBUTE.get(name, name), answer) for name in names})
+            answers.update(
+                {name: getattr(answer, _ATTRIBUTE.get(name, name), answer) for name in names}
+            )
         except GraphError as error:
             left_out.update(dict.fromkeys(names, str(error)))
 
-    connected, searched = ("components", "strong_components", "roots", "acyclic"), tuple(_ATTRIBUTE)
-    cost, square = among * _CONNECT * _looked_at(graph.edges), graph.is_square
+    connected = ("components", "strong_components", "roots", "acyclic")
+    searched = tuple(_ATTRIBUTE)
+    cost = among * _CONNECT * _looked_at(graph.edges)
+    square = graph.is_square
     if cost > afford:
         why = f"searches would look at about {cost:,} edges (limit {afford:,}): try budget={cost}"
         left_out.update(dict.fromkeys((*connected, *searched) if square else connected[:1], why))
@@ -255,10 +293,16 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
         if "components" not in answers:
             left_out.pop("components", None)
             ask(("components",), lambda: num_components(graph))
-    dense: tuple[Callable[[AttentionGraph], Any], ...] = (spectral_gap, _bounds, mean_resistance) if square else ()
-    for name, question in zip(("spectral_gap", "conductance", "mean_resistance"), dense, strict=False):
+    dense: tuple[Callable[[AttentionGraph], Any], ...] = (
+        (spectral_gap, _bounds, mean_resistance) if square else ()
+    )
+    for name, question in zip(
+        ("spectral_gap", "conductance", "mean_resistance"), dense, strict=False
+    ):
         if graph.num_targets > _ANALYSED:
-            left_out[name] = f"more than {_ANALYSED} nodes; graphattn.analyse has them of larger graphs"
+            left_out[name] = (
+                f"more than {_ANALYSED} nodes; graphattn.analyse has them of larger graphs"
+            )
         elif graph.num_targets > 1:
             ask((name,), partial(question, graph))
     return Facts(**counted(graph), **answers, left_out=left_out, remark=remark(graph))
@@ -273,9 +317,13 @@ def _bounds(graph: AttentionGraph) -> list[float] | None:
 
 
 def _looked_at(edges: Edges) -> int:
-    """Intervals that a question about all paths looks at; of a grid those of its axes, where these answer."""
+    """Intervals that a question about all paths looks at; of a grid those of its axes, where these
+    answer.
+    """
     axes = looped_axes(edges) or ()
-    return sum(map(_looked_at, axes)) if axes else max(edges.num_sources, edges.num_runs)
+    if axes:
+        return sum(map(_looked_at, axes))
+    return max(edges.num_sources, edges.num_runs)
 
 
 def _of_each(graphs: tuple[AttentionGraph, ...], budget: int) -> tuple[Facts, ...]:
@@ -288,7 +336,8 @@ def _of_layers(layers: Layers, budget: int) -> FactsOfMany:
     """The facts of the graph of each layer, and the sources that the last one depends on."""
     graphs = unions(layers)
     each = _of_each(graphs, budget)
-    sources, left_out = None, ""
+    sources = None
+    left_out = ""
     try:
         sources = spread(last_field(graphs_of(graphs, residual=True), budget))
     except GraphError as error:
@@ -303,7 +352,10 @@ def _sized(layers: Any, size: Any) -> tuple[Layer, ...]:
     graphs = layers_of(layers)
     for number, layer in enumerate(graphs):
         if isinstance(layer, Pattern):
-            raise GraphError(f"facts needs the size of layer {number}, {layer!r}: pass size=N, or size=(height, width)")
+            raise GraphError(
+                f"facts needs the size of layer {number}, {layer!r}: pass size=N, or "
+                "size=(height, width)"
+            )
     return graphs
 
 
@@ -320,32 +372,49 @@ def shown(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        if value:
+            return "yes"
+        return "no"
     if isinstance(value, list):
         low, high = value
-        return f"{high:.3g} (exact)" if isclose(low, high) else f"{low:.3g} to {high:.3g} (bounds)"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
+        if isclose(low, high):
+            return f"{high:.3g} (exact)"
+        return f"{low:.3g} to {high:.3g} (bounds)"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
 
 
 def _numbered(one: str, numbers: list[int]) -> str:
     """``layers 0, 2, 4, ...``."""
     named = ", ".join([*map(str, numbers[:3]), *["..."] * (len(numbers) > 3)])
-    return f"{one}s {named}" if len(numbers) > 1 else f"{one} {named}"
+    if len(numbers) > 1:
+        return f"{one}s {named}"
+    return f"{one} {named}"
 
 
 def _table(columns: list[tuple[str, Facts]]) -> str:
-    """The facts as rows, a column for each graph, and below them the reasons of what is left out."""
+    """The facts as rows, a column for each graph, and below them the reasons of what is left
+    out.
+    """
     known = [facts.rows() for _, facts in columns]
-    names = list(dict.fromkeys(name for rows in sorted(known, key=len, reverse=True) for name in rows))
+    names = list(
+        dict.fromkeys(name for rows in sorted(known, key=len, reverse=True) for name in rows)
+    )
     cells = [["", *names]]
     cells += [
-        [title, *(rows.get(name, "-") for name in names)] for (title, _), rows in zip(columns, known, strict=True)
+        [title, *(rows.get(name, "-") for name in names)]
+        for (title, _), rows in zip(columns, known, strict=True)
     ]
     widths = [max(map(len, column)) for column in cells]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*cells, strict=True)]
     reasons: dict[str, list[str]] = {}
     for title, facts in columns:
         for name, why in facts.left_out.items():
-            reasons.setdefault(why, []).append(f"{called(name)} of {title}" if title else called(name))
+            reasons.setdefault(why, []).append(
+                f"{called(name)} of {title}" if title else called(name)
+            )
     lines += [f"no {', '.join(names)}: {why}" for why, names in reasons.items()]
     return "\n".join(line for line in lines if line)

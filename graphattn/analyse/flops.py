@@ -61,50 +61,63 @@ def flops(
     r"""Operations of a forward pass through a transformer block for each graph.
 
     A product and its sum are two operations; exponentials, norms and biases are not counted, as
-    ``torch.utils.flop_counter`` does not. A backward pass takes twice as many. What runs may take more (a backend of
-    dense products also computes pairs that are no edges): :func:`graphattn.explain` says how long.
+    ``torch.utils.flop_counter`` does not. A backward pass takes twice as many. What runs may take
+    more (a backend of dense products also computes pairs that are no edges):
+    :func:`graphattn.explain` says how long.
 
-    .. math:: \underbrace{4 E H D}_{\text{attention}} + \underbrace{4 C D (T H + S H_{kv})}_{\text{projections}}
+    .. math:: \underbrace{4 E H D}_{\text{attention}} + \underbrace{4 C D (T H + S
+    H_{kv})}_{\text{projections}}
               + \underbrace{4 T C F}_{\text{feed-forward}}
 
     Args:
-        layers: One graph, or a list of graphs, first layer first. A layer with graphs of heads counts the
-            edges of each head.
+        layers: One graph, or a list of graphs, first layer first. A layer with graphs of heads
+            counts the edges of each head.
         embed_dim: C.
         num_heads: H.
         num_kv_heads: Heads of keys and values, H by default.
         head_dim: D, ``embed_dim // num_heads`` by default.
-        hidden: F, width of the feed-forward (one that is not gated), ``4 * embed_dim`` by default; 0 for none.
+        hidden: F, width of the feed-forward (one that is not gated), ``4 * embed_dim`` by default;
+            0 for none.
     Raises:
-        GraphError: If ``layers`` is no graph and no layers, or a size is no whole number in its range.
+        GraphError: If ``layers`` is no graph and no layers, or a size is no whole number in its
+            range.
         OptionError: If heads do not share the width, or heads of the query those of keys.
     Source:
-        Vaswani et al. 2017, table 1 (O(n^2 d) for self-attention on a full graph, here with its factors).
+        Vaswani et al. 2017, table 1 (O(n^2 d) for self-attention on a full graph, here with its
+        factors).
     Example:
         >>> from graphattn.graphs import causal, sliding_window
         >>> print(flops([causal(65_536)] * 2))
-        9.621 TFLOP: attention 8.796 TFLOP (50.001% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
+        9.621 TFLOP: attention 8.796 TFLOP (50.001% of all pairs'), projections 274.9 GFLOP,
+            feed-forwards 549.8 GFLOP
         >>> print(flops([sliding_window(65_536, window=257)] * 2))
-        893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
+        893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP,
+            feed-forwards 549.8 GFLOP
     """
     layers = layers_of(layers)
     graphs = unions(layers)
-    C, H = whole(embed_dim, "embed_dim", 1), whole(num_heads, "num_heads", 1)
+    C = whole(embed_dim, "embed_dim", 1)
+    H = whole(num_heads, "num_heads", 1)
     D = whole(max(1, C // H) if head_dim is None else head_dim, "head_dim", 1)
     H_kv = whole(H if num_kv_heads is None else num_kv_heads, "num_kv_heads", 1)
     if (head_dim is None and C % H) or H % H_kv:
         raise OptionError(
-            f"embed_dim must be a multiple of num_heads (or head_dim be given), and that of num_kv_heads; got {C}, {H} "
+            "embed_dim must be a multiple of num_heads (or head_dim be given), and that of "
+            f"num_kv_heads; got {C}, {H} "
             f"and {H_kv}"
         )
     F = whole(4 * C if hidden is None else hidden, "hidden")
     read = 0
     for layer in layers:
         if isinstance(layer, PerHead):
-            read += sum(graph.num_edges * (last - first) for _, graph, first, last in layer.groups(H))
+            read += sum(
+                graph.num_edges * (last - first) for _, graph, first, last in layer.groups(H)
+            )
         elif isinstance(layer, AttentionGraph):
             read += layer.num_edges * H
-    targets, sources = (sum(getattr(graph, side) for graph in graphs) for side in ("num_targets", "num_sources"))
+    targets, sources = (
+        sum(getattr(graph, side) for graph in graphs) for side in ("num_targets", "num_sources")
+    )
     return Flops(
         attention=4 * D * read,
         all_pairs=4 * D * H * sum(graph.num_targets * graph.num_sources for graph in graphs),

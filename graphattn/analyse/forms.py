@@ -22,13 +22,16 @@ def need_square(graph: AttentionGraph, what: str) -> None:
     need_graph(graph, what)
     if not graph.is_square:
         raise GraphError(
-            f"{what} needs a square graph, whose sources and targets are the same nodes; this one has "
+            f"{what} needs a square graph, whose sources and targets are the same nodes; this one "
+            "has "
             f"{graph.num_targets} targets and {graph.num_sources} sources"
         )
 
 
 def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:
-    """The square axes of a grid if each has all its self-loops: then what holds along every axis holds together."""
+    """The square axes of a grid if each has all its self-loops: then what holds along every axis
+    holds together.
+    """
     if not edges.axes:
         return None
     for axis in edges.axes:
@@ -40,9 +43,11 @@ def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Target ``t`` reads the sources ``lo[t] .. hi[t] - 1``; both ends rise with ``t``, and neighbours touch.
+    """Target ``t`` reads the sources ``lo[t] .. hi[t] - 1``; both ends rise with ``t``, and
+    neighbours touch.
 
-    So what a run of targets reads is again an interval, from the first one's ``lo`` to the last one's ``hi``.
+    So what a run of targets reads is again an interval, from the first one's ``lo`` to the last
+    one's ``hi``.
     """
 
     lo: Tensor
@@ -50,53 +55,80 @@ class Intervals:
 
 
 def intervals(runs: Runs | None, num_targets: int) -> Intervals | None:
-    """One interval per row, if that is what the runs are; rows without an edge only at the start or the end."""
+    """One interval per row, if that is what the runs are; rows without an edge only at the start or
+    the end.
+    """
     if runs is None or runs.row.numel() == 0 or bool((runs.row[1:] == runs.row[:-1]).any()):
         return None
-    first, last = int(runs.row[0]), int(runs.row[-1])
+    first = int(runs.row[0])
+    last = int(runs.row[-1])
     if last - first + 1 != runs.row.numel():
         return None
-    before, after = runs.lo[:1].expand(first), runs.hi[-1:].expand(num_targets - 1 - last)
-    lo, hi = torch.cat((before, runs.lo, after)), torch.cat((before, runs.hi, after))
+    before = runs.lo[:1].expand(first)
+    after = runs.hi[-1:].expand(num_targets - 1 - last)
+    lo = torch.cat((before, runs.lo, after))
+    hi = torch.cat((before, runs.hi, after))
     rising = bool((lo[1:] >= lo[:-1]).all()) and bool((hi[1:] >= hi[:-1]).all())
-    return Intervals(lo, hi) if rising and bool((lo[1:] <= hi[:-1]).all()) else None
+    if rising and bool((lo[1:] <= hi[:-1]).all()):
+        return Intervals(lo, hi)
+    return None
 
 
 def looped_intervals(edges: Edges) -> Intervals | None:
     """The intervals of a square set of edges with its missing self-loops added."""
     n = edges.num_targets
-    runs = None if edges.is_listed and edges.count() > MOST_LISTED >> 2 else runs_of(edges)
+    if edges.is_listed and edges.count() > MOST_LISTED >> 2:
+        runs = None
+    else:
+        runs = runs_of(edges)
     if runs is None:
         return None
     node = torch.arange(n)
     if torch.equal(runs.row, node) and bool(((runs.lo <= node + 1) & (runs.hi >= node)).all()):
-        return intervals(Runs(node, torch.minimum(runs.lo, node), torch.maximum(runs.hi, node + 1)), n)
+        return intervals(
+            Runs(node, torch.minimum(runs.lo, node), torch.maximum(runs.hi, node + 1)), n
+        )
     return intervals(_runs.union(runs, Runs(node, node, node + 1), n), n)
 
 
 def looped_band(edges: Edges) -> tuple[int, int] | None:
-    """Farthest steps back and ahead in a square band, its self-loops added, where rows are intervals."""
+    """Farthest steps back and ahead in a square band, its self-loops added, where rows are
+    intervals.
+    """
     diagonals = _square_band(edges)
     if not diagonals or diagonals.step > 1:
         return None
-    back, ahead = diagonals[-1], -diagonals[0]
-    return (max(0, back), max(0, ahead)) if min(back, ahead) >= -1 else None
+    back = diagonals[-1]
+    ahead = -diagonals[0]
+    if min(back, ahead) >= -1:
+        return (max(0, back), max(0, ahead))
+    return None
 
 
 def residues(edges: Edges) -> list[tuple[Edges, int]] | None:
-    """Bands without an edge between them that a square band of steps falls into, each with how often it is there."""
+    """Bands without an edge between them that a square band of steps falls into, each with how
+    often it is there.
+    """
     diagonals = _square_band(edges)
     if diagonals is None or diagonals.step == 1 or diagonals.start % diagonals.step:
         return None
-    step, size = diagonals.step, edges.num_targets
-    lo, hi = diagonals.start // step, (diagonals.stop - 1) // step
+    step = diagonals.step
+    size = edges.num_targets
+    lo = diagonals.start // step
+    hi = (diagonals.stop - 1) // step
     short, longer = divmod(size, step)
-    kinds = [(short + 1, longer), (short, step - longer)]  # classes of places mod step: some are longer by one
+    # classes of places mod step: some are longer by one
+    kinds = [
+        (short + 1, longer),
+        (short, step - longer),
+    ]
     return [(band(length, length, lo, hi), count) for length, count in kinds if length and count]
 
 
 def _square_band(edges: Edges) -> range | None:
-    return edges.diagonals if edges.num_targets == edges.num_sources else None
+    if edges.num_targets == edges.num_sources:
+        return edges.diagonals
+    return None
 
 
 def is_listable(graph: AttentionGraph) -> bool:

@@ -1,4 +1,6 @@
-"""The diameter of a directed graph: how many layers until every node depends on all that it ever will."""
+"""The diameter of a directed graph: how many layers until every node depends on all that it ever
+will.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,7 +26,8 @@ class Hops:
     """What :func:`hops` found.
 
     Args:
-        layers: Edges of the longest of all shortest paths: after so many layers no node depends on anything new.
+        layers: Edges of the longest of all shortest paths: after so many layers no node depends on
+            anything new.
         everything: Whether every node then depends on every node; ``layers`` is then the diameter.
         past: Whether no node reads a later one, and every node then depends on every earlier one.
     """
@@ -46,31 +49,37 @@ class Hops:
 
 def in_the_end(everything: bool, past: bool) -> str:
     """The nodes that a node depends on when nothing more changes, in words."""
-    return "every node" if everything else "every earlier one" if past else "not every node"
+    if everything:
+        return "every node"
+    if past:
+        return "every earlier one"
+    return "not every node"
 
 
 def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
-    r"""Layers of this graph until every node depends on all that it ever will: the diameter, if that is all nodes.
+    r"""Layers of this graph until every node depends on all that it ever will: the diameter, if
+    that is all nodes.
 
     .. math:: \max_{s \ne t, \; d(s, t) < \infty} d(s, t), \quad d \text{ in edges}
 
     Every node keeps what it has (a self-loop or a residual connection, as with ``residual=True`` in
-    ``receptive_field``): without, a distance says nothing about layers. So ``k`` layers reach everything within ``k``
-    edges. Of a causal graph, whose nodes can depend on earlier ones alone, :attr:`Hops.past` says whether they then
-    depend on all of these.
+    ``receptive_field``): without, a distance says nothing about layers. So ``k`` layers reach
+    everything within ``k`` edges. Of a causal graph, whose nodes can depend on earlier ones alone,
+    :attr:`Hops.past` says whether they then depend on all of these.
 
-    Exact. Full graphs, causal ones and windows are answered from their form, whatever their size; documents, cells and
-    grids, whose axes have at most 2**24 nodes, too; other graphs by breadth-first searches, as few as bounds on the
-    eccentricities allow.
+    Exact. Full graphs, causal ones and windows are answered from their form, whatever their size;
+    documents, cells and grids, whose axes have at most 2**24 nodes, too; other graphs by
+    breadth-first searches, as few as bounds on the eccentricities allow.
 
     Args:
         graph: A square graph.
         budget: Edges that the searches may look at in all.
     Raises:
-        GraphError: If the graph is not square; if the answer costs more than ``budget``, with the bounds found.
+        GraphError: If the graph is not square; if the answer costs more than ``budget``, with the
+            bounds found.
     Source:
-        Takes and Kosters 2013, "Computing the Eccentricity Distribution of Large Graphs", for the bounds; here on each
-        strong component of a directed graph.
+        Takes and Kosters 2013, "Computing the Eccentricity Distribution of Large Graphs", for the
+        bounds; here on each strong component of a directed graph.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> print(hops(sliding_window(100_000, window=257, causal=False)))
@@ -98,7 +107,8 @@ def _found(graph: AttentionGraph, budget: int) -> tuple[int, bool]:
 def _reads_past(graph: AttentionGraph) -> bool:
     """True if all paths run ahead, and every node is reached from every earlier one.
 
-    From a node to the next one there is then no way but an edge, and these edges are a way from each to all later ones.
+    From a node to the next one there is then no way but an edge, and these edges are a way from
+    each to all later ones.
     """
     if graph.edges.diagonals is not None:
         return 1 in graph.edges.diagonals and graph.edges.diagonals[0] >= 0
@@ -115,31 +125,44 @@ def _closed(edges: Edges) -> tuple[int, bool] | None:
         answers = [_closed(part) for part, _ in parts]
         alone = sum(count for _, count in parts) == 1
         known = [one for one in answers if one is not None]
-        return (max(k for k, _ in known), alone and known[0][1]) if known and len(known) == len(answers) else None
+        if known and len(known) == len(answers):
+            return (max(k for k, _ in known), alone and known[0][1])
+        return None
     axes = looped_axes(edges)
     if axes is not None:  # with self-loops, a way along one axis waits for the others
         along = [_closed(axis) for axis in axes]
         known = [one for one in along if one is not None]
-        return (max(k for k, _ in known), all(e for _, e in known)) if len(known) == len(along) else None
-    band, n = looped_band(edges), edges.num_targets
+        if len(known) == len(along):
+            return (max(k for k, _ in known), all(e for _, e in known))
+        return None
+    band = looped_band(edges)
+    n = edges.num_targets
     if band is not None:
         return max((-(-(n - 1) // far) for far in band if far), default=0), n == 1 or all(band)
     rows = looped_intervals(edges)
-    return None if rows is None else _of_intervals(rows)
+    if rows is None:
+        return None
+    return _of_intervals(rows)
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, bool]:
-    """The same where each node depends on an interval after ``k`` layers, whose ends are the ends of its ends."""
-    lo, last = rows.lo, rows.hi - 1
+    """The same where each node depends on an interval after ``k`` layers, whose ends are the ends
+    of its ends.
+    """
+    lo = rows.lo
+    last = rows.hi - 1
     layers = max(int(tree_depth(lo).max()), int(tree_depth(last).max()))
     n = lo.numel()
-    left, right = torch.arange(n), torch.arange(n)
+    left = torch.arange(n)
+    right = torch.arange(n)
     everything = bool((lo[1:] < left[1:]).all()) and bool((last[:-1] > right[:-1]).all())
     return layers, everything
 
 
 def _by_squaring(mask: Tensor) -> tuple[int, bool]:
-    """Powers of the mask with self-loops: doubled until nothing is new, then the least one that is the same."""
+    """Powers of the mask with self-loops: doubled until nothing is new, then the least one that is
+    the same.
+    """
     n = mask.shape[0]
     power = (mask.cpu() | torch.eye(n, dtype=torch.bool)).float()
     powers = [power]
@@ -149,27 +172,36 @@ def _by_squaring(mask: Tensor) -> tuple[int, bool]:
             break
         powers.append(wider)
         power = wider
-    now, layers = torch.eye(n, dtype=torch.float32), 0
+    now = torch.eye(n, dtype=torch.float32)
+    layers = 0
     for k in reversed(range(len(powers))):
         longer = ((now @ powers[k]) > 0).float()
         if not torch.equal(longer, power):
-            now, layers = longer, layers + (1 << k)
-    layers = layers if torch.equal(now, power) else layers + 1
+            now = longer
+            layers = layers + (1 << k)
+    if not torch.equal(now, power):
+        layers = layers + 1
     return layers, bool(power.all())
 
 
 def _by_searches(graph: AttentionGraph, way: OnMatrix | OnRuns, budget: int) -> tuple[int, bool]:
-    """Search from one node after another until no other can be farther from anything than what was found.
+    """Search from one node after another until no other can be farther from anything than what was
+    found.
 
-    In a strong component, ``v`` is from everything at most as far as from ``w``, and ``w`` from that; and at least as
-    far as from ``w`` itself. Nodes whose bounds promise most are searched in turn with the most central ones.
+    In a strong component, ``v`` is from everything at most as far as from ``w``, and ``w`` from
+    that; and at least as far as from ``w`` itself. Nodes whose bounds promise most are searched in
+    turn with the most central ones.
     """
     n = graph.num_targets
-    upper, lower = torch.full((n,), _FAR), torch.zeros(n, dtype=torch.int64)
-    best, turn, everything = 0, 0, False
+    upper = torch.full((n,), _FAR)
+    lower = torch.zeros(n, dtype=torch.int64)
+    best = 0
+    turn = 0
+    everything = False
     node = int(graph.out_degree.argmax())
     while True:
-        ahead, back = way.forward(node), way.backward(node)
+        ahead = way.forward(node)
+        back = way.backward(node)
         reach = int(ahead.max())
         best = max(best, reach, int(back.max()))
         both = (ahead >= 0) & (back >= 0)
@@ -181,12 +213,20 @@ def _by_searches(graph: AttentionGraph, way: OnMatrix | OnRuns, budget: int) -> 
         if hopeful.numel() == 0:
             return best, everything
         if way.cost > budget:
-            most = "" if int(upper.max()) == _FAR else f" and at most {int(upper.max()):,}"
+            if int(upper.max()) == _FAR:
+                most = ""
+            else:
+                most = f" and at most {int(upper.max()):,}"
             raise GraphError(
-                f"hops of {graph.name}: at least {best:,}{most}; {turn + 1:,} searches looked at {way.cost:,} edges "
-                f"(limit {budget:,}), and {hopeful.numel():,} of {n:,} nodes may still be farther from something: "
+                f"hops of {graph.name}: at least {best:,}{most}; {turn + 1:,} searches looked at "
+                f"{way.cost:,} edges "
+                f"(limit {budget:,}), and {hopeful.numel():,} of {n:,} nodes may still be farther "
+                "from something: "
                 f"try budget={8 * budget}, or ask the same of a smaller size"
             )
         turn += 1
-        chosen = upper[hopeful].argmax() if turn % 2 else lower[hopeful].argmin()
+        if turn % 2:
+            chosen = upper[hopeful].argmax()
+        else:
+            chosen = lower[hopeful].argmin()
         node = int(hopeful[chosen])

@@ -23,12 +23,13 @@ _CALLS = 1 << 14  # backward passes: minutes of a small model
 def influence_distribution(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> Tensor:
-    r"""The share of each source of the first layer in what a target of the last one depends on, by the graphs alone.
+    r"""The share of each source of the first layer in what a target of the last one depends on, by
+    the graphs alone.
 
     .. math:: I = P_L \cdots P_2 P_1, \quad P_{ts} = \frac{1}{|\mathcal{N}(t)|} \text{ on edges}
 
-    It is where a random walk from the target, against the edges, is after as many steps; what an untrained GCN with
-    ReLU has in expectation, and attention with equal scores has exactly.
+    It is where a random walk from the target, against the edges, is after as many steps; what an
+    untrained GCN with ReLU has in expectation, and attention with equal scores has exactly.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
@@ -40,7 +41,8 @@ def influence_distribution(
     Raises:
         GraphError: If a graph is too large to list, or it costs more than ``budget``.
     Source:
-        Xu et al. 2018, "Representation Learning on Graphs with Jumping Knowledge Networks", definition 3.1, theorem 1.
+        Xu et al. 2018, "Representation Learning on Graphs with Jumping Knowledge Networks",
+        definition 3.1, theorem 1.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> influence_distribution([sliding_window(5, window=2)] * 3, targets=[4])  # binomial
@@ -68,21 +70,26 @@ def jacobian_bound(
     residual: bool = False,
     budget: int = BUDGET,
 ) -> Tensor:
-    r"""A bound of how much an output can change with an input, whatever is trained: over-squashing between two nodes.
+    r"""A bound of how much an output can change with an input, whatever is trained: over-squashing
+    between two nodes.
 
-    .. math:: \left\| \frac{\partial h_t^{(L)}}{\partial x_s} \right\| \le \left( \prod_l (r I + c A_l) \right)_{ts}
-        \quad \text{of layers} \quad h_t \leftarrow \sigma \Big( r \, h_t + \sum_s a_{ts} \psi(h_s) \Big)
+    .. math:: \left\| \frac{\partial h_t^{(L)}}{\partial x_s} \right\| \le \left( \prod_l (r I + c
+    A_l) \right)_{ts}
+        \quad \text{of layers} \quad h_t \leftarrow \sigma \Big( r \, h_t + \sum_s a_{ts} \psi(h_s)
+        \Big)
 
-    Of message passing with fixed weights ``a``, a ``sigma`` with slopes of at most 1 (ReLU, tanh) and messages ``psi``
-    that are ``c``-Lipschitz, such as a matrix of spectral norm ``c``. It is no bound of attention, whose weights depend
-    on its inputs; where it is 0, attention's Jacobian is 0, too. Direction counts: a target depends on its sources.
+    Of message passing with fixed weights ``a``, a ``sigma`` with slopes of at most 1 (ReLU, tanh)
+    and messages ``psi`` that are ``c``-Lipschitz, such as a matrix of spectral norm ``c``. It is no
+    bound of attention, whose weights depend on its inputs; where it is 0, attention's Jacobian is
+    0, too. Direction counts: a target depends on its sources.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
         targets: Indices (n,) of the targets in question; all by default.
         lipschitz: ``c``, of each layer.
-        aggregate: The weights: ``"mean"`` has 1 / in-degree, ``"sum"`` has 1, and ``"gcn"`` has 1 / the root of the
-            target's in-degree times the source's out-degree. Copies of an edge add up.
+        aggregate: The weights: ``"mean"`` has 1 / in-degree, ``"sum"`` has 1, and ``"gcn"`` has 1 /
+            the root of the target's in-degree times the source's out-degree. Copies of an edge add
+            up.
         residual: ``True`` has r = 1 in square layers, ``False`` r = 0.
         budget: Numbers (n x nodes) that may be computed for each layer.
     Returns:
@@ -103,7 +110,9 @@ def jacobian_bound(
 
     def bound(graph: AttentionGraph) -> Any:
         matrix = csr_by_target(graph)
-        into, out = (np.maximum(degree.cpu().numpy(), 1) for degree in (graph.in_degree, graph.out_degree))
+        into, out = (
+            np.maximum(degree.cpu().numpy(), 1) for degree in (graph.in_degree, graph.out_degree)
+        )
         if aggregate == "mean":
             matrix = _over(matrix, into)
         elif aggregate == "gcn":
@@ -119,28 +128,38 @@ def jacobian_bound(
 
 
 def jacobian_norms(
-    module: Callable[[Tensor], Tensor], x: Tensor, targets: Any = None, *, norm: Literal["spectral", "sum"] = "spectral"
+    module: Callable[[Tensor], Tensor],
+    x: Tensor,
+    targets: Any = None,
+    *,
+    norm: Literal["spectral", "sum"] = "spectral",
 ) -> Tensor:
     r"""How much each output of a model changes with each input, measured at ``x`` by gradients.
 
-    .. math:: \left\| \frac{\partial \, module(x)_t}{\partial x_s} \right\|, \quad \text{a mean over samples}
+    .. math:: \left\| \frac{\partial \, module(x)_t}{\partial x_s} \right\|, \quad \text{a mean over
+    samples}
 
-    A torch module runs in eval mode, and is as it was afterwards. A row over its sum, with ``norm="sum"``, is the
-    influence distribution of Xu et al. 2018, of the model instead of the graph.
+    A torch module runs in eval mode, and is as it was afterwards. A row over its sum, with
+    ``norm="sum"``, is the influence distribution of Xu et al. 2018, of the model instead of the
+    graph.
 
     Args:
-        module: From ``x`` to (..., T, C'), differentiable, where samples do not depend on one another.
+        module: From ``x`` to (..., T, C'), differentiable, where samples do not depend on one
+            another.
         x: (..., S, C) floats.
-        targets: Indices (n,) of the targets in question; all by default. Each takes C' backward passes.
-        norm: ``"spectral"``, the largest change of the output over that of the input, which :func:`jacobian_bound`
-            bounds; or ``"sum"``, of the absolute entries.
+        targets: Indices (n,) of the targets in question; all by default. Each takes C' backward
+            passes.
+        norm: ``"spectral"``, the largest change of the output over that of the input, which
+            :func:`jacobian_bound` bounds; or ``"sum"``, of the absolute entries.
     Returns:
         float64 (n, S).
     Raises:
         ShapeError: If ``x`` is no floats (..., S, C), or the module gives no tensor (..., T, C').
-        OptionError: If the output does not depend on ``x`` by gradients, or the backward passes are more than 16,384.
+        OptionError: If the output does not depend on ``x`` by gradients, or the backward passes are
+            more than 16,384.
     Source:
-        Topping et al. 2022, Di Giovanni et al. 2023 (spectral); Xu et al. 2018, definition 3.1 (sum).
+        Topping et al. 2022, Di Giovanni et al. 2023 (spectral); Xu et al. 2018, definition 3.1
+        (sum).
     Example:
         >>> jacobian_norms(lambda x: x.cumsum(-2) / 2, torch.randn(3, 5))
         tensor([[0.5000, 0.0000, 0.0000],
@@ -160,15 +179,21 @@ def jacobian_norms(
         if not isinstance(output, Tensor) or output.ndim != x.ndim or not output.shape[-1]:
             raise ShapeError("module must give a tensor (..., T, C') with as many dimensions as x")
         if not bool(output.isfinite().all()):
-            raise OptionError("module must give finite outputs, got NaN or inf, whose gradients are no numbers")
+            raise OptionError(
+                "module must give finite outputs, got NaN or inf, whose gradients are no numbers"
+            )
         if not output.requires_grad:
-            raise OptionError("module must give an output that depends on x by gradients; is it under torch.no_grad()?")
+            raise OptionError(
+                "module must give an output that depends on x by gradients; is it under "
+                "torch.no_grad()?"
+            )
         T, width = output.shape[-2:]
         listed = [] if targets is None else several(targets, "targets", "must be a list of targets")
         chosen = range(T) if targets is None else [whole(t, "targets", 0) for t in listed]
         if len(chosen) * width > _CALLS:
             raise OptionError(
-                f"jacobian_norms of {len(chosen):,} targets of {width} numbers takes {len(chosen) * width:,} backward "
+                f"jacobian_norms of {len(chosen):,} targets of {width} numbers takes "
+                f"{len(chosen) * width:,} backward "
                 f"passes (limit {_CALLS:,}); ask about fewer targets: targets=[t]"
             )
         for t in chosen:
@@ -176,9 +201,14 @@ def jacobian_norms(
                 raise OptionError(f"targets must be below {T}, got {t}")
             parts = [_gradient(output[..., t, c].sum(), inputs) for c in range(width)]
             block = torch.stack(parts, -2).double()  # (..., S, C', C)
-            size = block.abs().sum((-2, -1)) if norm == "sum" else torch.linalg.matrix_norm(block, 2)
+            if norm == "sum":
+                size = block.abs().sum((-2, -1))
+            else:
+                size = torch.linalg.matrix_norm(block, 2)
             rows.append(size.reshape(-1, x.shape[-2]).mean(0))
-    return torch.stack(rows) if rows else torch.zeros(0, x.shape[-2], dtype=torch.float64)
+    if rows:
+        return torch.stack(rows)
+    return torch.zeros(0, x.shape[-2], dtype=torch.float64)
 
 
 def _gradient(output: Tensor, inputs: Tensor) -> Tensor:
@@ -194,7 +224,9 @@ def _over(matrix: Any, degree: np.ndarray) -> Any:
     return scaled
 
 
-def _product(layers: Layers, targets: Any, weights: Callable[[AttentionGraph], Any], what: str, budget: int) -> Tensor:
+def _product(
+    layers: Layers, targets: Any, weights: Callable[[AttentionGraph], Any], what: str, budget: int
+) -> Tensor:
     """Rows of the product of the layers' matrices, last layer first."""
     graphs, chosen = graphs_and_targets(layers, targets, what, budget)
     known: dict[AttentionGraph, Any] = {}

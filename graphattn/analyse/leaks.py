@@ -27,12 +27,13 @@ class Leaks:
     """What :func:`leaks` found; true if a target depends on the future.
 
     Args:
-        path: The shortest way from a later node to an earlier one: ``(layer, source, target)`` for each edge. A layer
-            that is not named keeps what the node has (the residual connection).
+        path: The shortest way from a later node to an earlier one: ``(layer, source, target)`` for
+            each edge. A layer that is not named keeps what the node has (the residual connection).
         gap: How much later in the order the first source is than the last target; 0 without a leak.
-        edges: For each layer, how many of its edges lead from a later node to an earlier one; ``None`` where sources
-            and targets are not in the same order.
-        only_residual: Whether the leak goes through residual connections: without them there is none.
+        edges: For each layer, how many of its edges lead from a later node to an earlier one;
+            ``None`` where sources and targets are not in the same order.
+        only_residual: Whether the leak goes through residual connections: without them there is
+            none.
     """
 
     path: tuple[tuple[int, int, int], ...]
@@ -56,33 +57,45 @@ class Leaks:
     def __str__(self) -> str:
         if self.ok:
             return f"no leak: no target depends on a later source, through {len(self.edges)} layers"
-        first, last = self.path[0][1], self.path[-1][2]
+        first = self.path[0][1]
+        last = self.path[-1][2]
         lines = [f"leak: {last} depends on {first}, which is {self.gap:,} later"]
         lines += [f"  layer {layer}: {source} -> {target}" for layer, source, target in self.path]
         if self.only_residual:
-            lines.append("  only through residual connections: with residual=False there is no leak")
+            lines.append(
+                "  only through residual connections: with residual=False there is no leak"
+            )
         counted = [f"{count:,} in layer {i}" for i, count in enumerate(self.edges) if count]
-        return "\n".join([*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines)
+        return "\n".join(
+            [*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines
+        )
 
 
-def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: int = BUDGET) -> Leaks:
-    """True if some target depends on a source that is later in the order, and the shortest way there.
+def leaks(
+    layers: Layers, order: Any = None, *, residual: bool = True, budget: int = BUDGET
+) -> Leaks:
+    """True if some target depends on a source that is later in the order, and the shortest way
+    there.
 
-    Targets may depend on sources of their own place in the order or earlier ones. Nodes of layers between, such as
-    latents, need no place: what they depend on counts.
+    Targets may depend on sources of their own place in the order or earlier ones. Nodes of layers
+    between, such as latents, need no place: what they depend on counts.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
-        order: The place of each node, int64 (N,), of the first sources and the last targets, which are as many; nodes
-            of equal place may depend on each other. By default the nodes' own numbers.
-        residual: Whether every target of a square layer also keeps what it has (a residual connection). ``True`` by
-            default, as the question is about a model, whose blocks have them, and a node depends on more through them;
-            ``receptive_field`` and ``path_counts``, about the graphs, have ``False``.
-        budget: Edges or intervals of sources that may be looked at, for all layers together. Causal graphs and windows,
-            in the order of the numbers, are answered from their form, whatever their size.
+        order: The place of each node, int64 (N,), of the first sources and the last targets, which
+            are as many; nodes of equal place may depend on each other. By default the nodes' own
+            numbers.
+        residual: Whether every target of a square layer also keeps what it has (a residual
+            connection). ``True`` by default, as the question is about a model, whose blocks have
+            them, and a node depends on more through them; ``receptive_field`` and ``path_counts``,
+            about the graphs, have ``False``.
+        budget: Edges or intervals of sources that may be looked at, for all layers together. Causal
+            graphs and windows, in the order of the numbers, are answered from their form, whatever
+            their size.
     Raises:
-        GraphError: If the first sources and the last targets differ in number, ``order`` is not integer (N,), a layer
-            is a rule too large to be walked, or it costs more than ``budget``.
+        GraphError: If the first sources and the last targets differ in number, ``order`` is not
+            integer (N,), a layer is a rule too large to be walked, or it costs more than
+            ``budget``.
     Example:
         >>> from graphattn.graphs import causal, sliding_window
         >>> print(leaks([causal(8), sliding_window(8, window=3, causal=False)]))
@@ -91,23 +104,28 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: i
           edges into the past: 7 in layer 1
     """
     check_flags(residual=residual)
-    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
-    S, T = graphs[0].num_sources, graphs[-1].num_targets
+    graphs = graphs_of(layers)
+    budget = whole(budget, "budget", 1, GraphError)
+    S = graphs[0].num_sources
+    T = graphs[-1].num_targets
     if S != T:
         raise GraphError(
-            f"leaks compares the first sources with the last targets, which must be the same nodes; "
+            "leaks compares the first sources with the last targets, which must be the same "
+            "nodes; "
             f"got {S} sources and {T} targets"
         )
     if order is None and all(_reads_no_later(graph) for graph in graphs):
         return Leaks((), 0, (0,) * len(graphs))
-    costs, spent = [_cost(graph) for graph in graphs], 0
+    costs = [_cost(graph) for graph in graphs]
+    spent = 0
 
     def spend(cost: int) -> None:
         nonlocal spent
         spent += cost
         if spent > budget >> 2:
             raise GraphError(
-                f"leaks would look at {spent:,} edges or intervals of sources, or more (limit {budget >> 2:,}); ask "
+                f"leaks would look at {spent:,} edges or intervals of sources, or more (limit "
+                f"{budget >> 2:,}); ask "
                 f"about fewer layers or a smaller size, or try budget={8 * spent}"
             )
 
@@ -116,7 +134,9 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: i
     place = torch.unique(number, return_inverse=True)[1]  # ranks: -2**63 is left for no dependency
     steps = {graph: _Latest(graph) for graph in dict.fromkeys(graphs)}
     backward = {
-        graph: steps[graph].backward_edges(place) if graph.num_sources == graph.num_targets == S else None
+        graph: steps[graph].backward_edges(place)
+        if graph.num_sources == graph.num_targets == S
+        else None
         for graph in steps
     }
     counts = tuple(backward[graph] for graph in graphs)
@@ -125,7 +145,8 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: i
         return Leaks((), 0, counts)
     only_residual = any(kept) and not _ahead(steps, graphs, [False] * len(graphs), place)
     columns: list[list[Tensor]] = []
-    taken = list(accumulate(int(not keeps) for keeps in kept))  # layers that keep nothing take an edge each
+    # layers that keep nothing take an edge each
+    taken = list(accumulate(int(not keeps) for keeps in kept))
     while True:
         moves = len(columns)
         walked = [max(1, least) <= moves <= layer for layer, least in enumerate(taken, 1)]
@@ -140,16 +161,24 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: i
 
 
 def _reads_no_later(graph: AttentionGraph) -> bool:
-    """True if no target of a square rule reads a later source, as far as its diagonals or its stored runs say."""
+    """True if no target of a square rule reads a later source, as far as its diagonals or its
+    stored runs say.
+    """
     diagonals = graph.edges.diagonals
     if diagonals is not None:
         return graph.is_square and (not diagonals or diagonals[0] >= 0)
-    return graph.is_square and graph.is_rule and graph.edges.stored() is not None and no_source_after_target(graph)
+    return (
+        graph.is_square
+        and graph.is_rule
+        and graph.edges.stored() is not None
+        and no_source_after_target(graph)
+    )
 
 
 def _cost(graph: AttentionGraph) -> int:
     """Nodes and intervals that one step through a layer looks at."""
-    maxima = graph.num_sources * graph.num_sources.bit_length() >> 3  # of stretches as long as each power of two
+    # of stretches as long as each power of two
+    maxima = graph.num_sources * graph.num_sources.bit_length() >> 3
     return max(_STEP, maxima + graph.num_targets * graph.edges.runs_per_row)
 
 
@@ -159,29 +188,38 @@ def _order(order: Any, size: int) -> Tensor:
     place = table(order, "order", f"integer ({size},), the place of each node", GraphError).cpu()
     if place.shape != (size,) or place.is_floating_point() or place.is_complex():
         raise GraphError(
-            f"order must be integer ({size},), the place of each node, got {place.dtype} {list(place.shape)}"
+            f"order must be integer ({size},), the place of each node, got {place.dtype} "
+            f"{list(place.shape)}"
         )
     return place.long()
 
 
 class _Latest:
-    """For each target the latest place among its sources, by what the sources have: a maximum over every row."""
+    """For each target the latest place among its sources, by what the sources have: a maximum over
+    every row.
+    """
 
     def __init__(self, graph: AttentionGraph) -> None:
-        self.graph, self.none = graph, torch.tensor(_NONE).expand(graph.num_targets)
-        self.runs = None if graph.edges.is_listed else runs_of(graph.edges)
+        self.graph = graph
+        self.none = torch.tensor(_NONE).expand(graph.num_targets)
+        if graph.edges.is_listed:
+            self.runs = None
+        else:
+            self.runs = runs_of(graph.edges)
         if self.runs is None and not graph.edges.is_listed:
             raise too_many(graph, "leaks")
 
     def __call__(self, value: Tensor) -> Tensor:
         latest = torch.full((self.graph.num_targets,), _NONE)
         if self.runs is None:
-            target, source = self.graph.target.cpu(), self.graph.source.cpu()
+            target = self.graph.target.cpu()
+            source = self.graph.source.cpu()
             return latest.scatter_reduce(0, target, value[source], "amax")
         # Of runs as long as a power of two and less than twice that, two such stretches cover each.
         row, lo, hi = self.runs
         level = torch.log2((hi - lo).double()).floor().long()
-        width, power = value, 0
+        width = value
+        power = 0
         while row.numel() and power <= int(level.max()):
             here = level == power
             ends = hi[here] - (1 << power)
@@ -193,7 +231,9 @@ class _Latest:
         return latest
 
     def backward_edges(self, place: Tensor) -> int:
-        """Edges whose source is later than their target; exact where the order is that of the numbers."""
+        """Edges whose source is later than their target; exact where the order is that of the
+        numbers.
+        """
         if self.runs is None:
             return int((place[self.graph.source.cpu()] > place[self.graph.target.cpu()]).sum())
         row, lo, hi = self.runs
@@ -204,7 +244,9 @@ class _Latest:
         return int((place[graph.source.cpu()] > place[graph.target.cpu()]).sum())
 
 
-def _ahead(steps: dict[Any, _Latest], graphs: tuple[AttentionGraph, ...], kept: list[bool], place: Tensor) -> bool:
+def _ahead(
+    steps: dict[Any, _Latest], graphs: tuple[AttentionGraph, ...], kept: list[bool], place: Tensor
+) -> bool:
     """True if some target of the last layer depends on something later than itself."""
     latest = place
     for graph, keeps in zip(graphs, kept, strict=True):
@@ -213,14 +255,23 @@ def _ahead(steps: dict[Any, _Latest], graphs: tuple[AttentionGraph, ...], kept: 
 
 
 def _next(read: Tensor, kept: Tensor | None) -> Tensor:
-    return read if kept is None else torch.maximum(read, kept)
+    if kept is None:
+        return read
+    return torch.maximum(read, kept)
 
 
 def _column(
-    steps: list[_Latest], kept: list[bool], place: Tensor, columns: list[list[Tensor]], taken: list[int]
+    steps: list[_Latest],
+    kept: list[bool],
+    place: Tensor,
+    columns: list[list[Tensor]],
+    taken: list[int],
 ) -> list[Tensor]:
-    """``columns[k][l]``: the latest place that each node depends on after ``l`` layers along ``k`` edges at most."""
-    k, column = len(columns), [place]
+    """``columns[k][l]``: the latest place that each node depends on after ``l`` layers along ``k``
+    edges at most.
+    """
+    k = len(columns)
+    column = [place]
     for number, (step, keeps) in enumerate(zip(steps, kept, strict=True)):
         if k > number + 1:  # one edge for each layer at most
             column.append(columns[-1][number + 1])
@@ -234,7 +285,11 @@ def _column(
 
 
 def _way(
-    graphs: tuple[AttentionGraph, ...], kept: list[bool], columns: list[list[Tensor]], node: int, k: int
+    graphs: tuple[AttentionGraph, ...],
+    kept: list[bool],
+    columns: list[list[Tensor]],
+    node: int,
+    k: int,
 ) -> tuple[tuple[int, int, int], ...]:
     """Back from the target to where its latest place comes from."""
     way = []

@@ -16,10 +16,19 @@ from .mutants import Mutant, Mutants, Node
 from .mutants_of_masks import of_mask
 
 _NAMED = 4  # mistakes that explain the same
-_WRONG, _RIGHT = 1024, 64  # pairs of either kind on which a mutant must agree before all are compared
+# pairs of either kind on which a mutant must agree before all are compared
+_WRONG, _RIGHT = (
+    1024,
+    64,
+)
 _PAIRS = 4096  # of mistakes that are tried,
 _PAIRED_EDGES = 1 << 23  # fewer where nodes and listed edges are many
-_INTERVAL, _EDGE, _REMADE = 64, 16, 8  # entries of a mask that cost what an interval or a listed edge does
+# entries of a mask that cost what an interval or a listed edge does
+_INTERVAL, _EDGE, _REMADE = (
+    64,
+    16,
+    8,
+)
 _CHANGED = 0.5  # of the wrong pairs that two mistakes change, each alone
 _SECONDS = 5.0  # of this thread's time for pairs of mistakes
 _COUNTED = 1 << 20  # runs or edges that are walked over to count sources
@@ -35,9 +44,11 @@ def compared(graph: AttentionGraph) -> int:
 def mistakes(
     meant: AttentionGraph, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int
 ) -> tuple[tuple[str, ...], str]:
-    """The mistakes that make exactly the given graph, the simplest first: single ones, else the first pair of them.
+    """The mistakes that make exactly the given graph, the simplest first: single ones, else the
+    first pair of them.
 
-    Pairs are tried for some seconds of work. The second answer says why some mistakes were not looked for, or is "".
+    Pairs are tried for some seconds of work. The second answer says why some mistakes were not
+    looked for, or is "".
 
     Args:
         meant: The graph that it should be.
@@ -48,37 +59,58 @@ def mistakes(
     mutants = Mutants(meant)
     cost = _REMADE * len(mutants.all) * mutants.num_listed
     if cost > budget:
-        return (), f"no mistake was looked for: that makes {len(mutants.all)} graphs anew; try budget={cost}. By kind:"
+        return (
+            (),
+            f"no mistake was looked for: that makes {len(mutants.all)} graphs anew; try "
+            f"budget={cost}. By kind:",
+        )
     telling = _Telling(mutants, given, wrong, budget)
     answers = [telling.answer(mutants.whole(mutant)) for mutant in mutants.all]
-    single = [mutant for mutant, made in zip(mutants.all, answers, strict=True) if telling.explains(made)]
+    single = [
+        mutant for mutant, made in zip(mutants.all, answers, strict=True) if telling.explains(made)
+    ]
     if not single or single[0].remote:
         read = of_mask(mutants, given, wrong, budget // max(1, compared(meant)))
-        single += [mutant for mutant in read if telling.explains(telling.answer(mutants.whole(mutant)))]
+        single += [
+            mutant for mutant in read if telling.explains(telling.answer(mutants.whole(mutant)))
+        ]
         single.sort(key=lambda mutant: mutant.rank)
     if single:
         return described(mutants, single), ""
     work = meant.num_targets + (0 if meant.is_rule else meant.num_edges)
     begin = thread_time()
-    for first, second in _pairs(mutants, telling, answers)[: min(_PAIRS, _PAIRED_EDGES // max(1, work))]:
+    for first, second in _pairs(mutants, telling, answers)[
+        : min(_PAIRS, _PAIRED_EDGES // max(1, work))
+    ]:
         if thread_time() - begin > _SECONDS:
             break
         both = mutants.both(first, second)
         if both is not None and telling.explains(telling.answer(both)):
             return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",), ""
     left_out = (
-        f"no known mistake makes all of them, and some were not looked for; try budget={telling.needed}. By kind:"
+        "no known mistake makes all of them, and some were not looked for; try "
+        f"budget={telling.needed}. By kind:"
     )
     return (), left_out if telling.needed else ""
 
 
-def _pairs(mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]") -> list[tuple[Mutant, Mutant]]:
-    """Pairs that may explain, the commonest mistakes first: they change most wrong pairs, or one turns all round."""
+def _pairs(
+    mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]"
+) -> list[tuple[Mutant, Mutant]]:
+    """Pairs that may explain, the commonest mistakes first: they change most wrong pairs, or one
+    turns all round.
+    """
     meant = telling.answer(mutants.root)
     assert meant is not None
     wrong = meant.bits != telling.bits
-    changes = [wrong.new_zeros(()) if made is None else (made.bits != meant.bits) & wrong for made in answers]
-    turns = [mutant.part is mutants.root and _function(mutant) in ("~", "reverse") for mutant in mutants.all]
+    changes = [
+        wrong.new_zeros(()) if made is None else (made.bits != meant.bits) & wrong
+        for made in answers
+    ]
+    turns = [
+        mutant.part is mutants.root and _function(mutant) in ("~", "reverse")
+        for mutant in mutants.all
+    ]
     seen = [made is None or not torch.equal(made.bits, meant.bits) for made in answers]
     enough = _CHANGED * int(wrong.sum())
 
@@ -87,13 +119,20 @@ def _pairs(mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]
             return True
         return seen[i] and seen[j] and int((changes[i] | changes[j]).sum()) >= enough
 
-    places = sorted(combinations(range(len(answers)), 2), key=lambda pair: sum(mutants.all[i].rank for i in pair))
+    places = sorted(
+        combinations(range(len(answers)), 2),
+        key=lambda pair: sum(mutants.all[i].rank for i in pair),
+    )
     pairs = ((mutants.all[i], mutants.all[j], i, j) for i, j in places)
-    return [(one, other) for one, other, i, j in pairs if not (one.remote or other.remote) and may(i, j)]
+    return [
+        (one, other) for one, other, i, j in pairs if not (one.remote or other.remote) and may(i, j)
+    ]
 
 
 def _function(mutant: Mutant) -> str:
-    return mutant.changed.function if isinstance(mutant.changed, Expression) else ""
+    if isinstance(mutant.changed, Expression):
+        return mutant.changed.function
+    return ""
 
 
 def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
@@ -101,7 +140,10 @@ def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
     meant = mutants.grow(mutants.root)
     for mutant in mutants.all:
         made = _grown(mutants, mutants.whole(mutant))
-        if made is not None and (made.num_targets, made.num_sources) == (meant.num_targets, meant.num_sources):
+        if made is not None and (made.num_targets, made.num_sources) == (
+            meant.num_targets,
+            meant.num_sources,
+        ):
             yield mutant, made
 
 
@@ -119,20 +161,38 @@ class _Answer(NamedTuple):
 
 
 class _Telling:
-    """Pairs by which a wrong guess soon fails: where the graph differs from what was meant, and where it does not."""
+    """Pairs by which a wrong guess soon fails: where the graph differs from what was meant, and
+    where it does not.
+    """
 
-    def __init__(self, mutants: Mutants, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int) -> None:
-        self.mutants, self.given, self.budget = mutants, given, budget
+    def __init__(
+        self,
+        mutants: Mutants,
+        given: AttentionGraph,
+        wrong: tuple[AttentionGraph, ...],
+        budget: int,
+    ) -> None:
+        self.mutants = mutants
+        self.given = given
+        self.budget = budget
         self.needed = 0  # of what was not compared, because it costs more than the budget
         seeded = torch.Generator().manual_seed(0)
-        chance = [torch.randint(size, (_RIGHT,), generator=seeded) for size in (given.num_targets, given.num_sources)]
+        chance = [
+            torch.randint(size, (_RIGHT,), generator=seeded)
+            for size in (given.num_targets, given.num_sources)
+        ]
         some = [_some(graph, _WRONG) for graph in wrong]
-        self.target, self.source = torch.cat((torch.stack(chance), _of_rows(given, _RIGHT), *some), 1)
+        self.target, self.source = torch.cat(
+            (torch.stack(chance), _of_rows(given, _RIGHT), *some), 1
+        )
         self.bits = given.contains(self.target, self.source)
 
     def answer(self, node: Node) -> _Answer | None:
         made = _grown(self.mutants, node)
-        if made is None or (made.num_targets, made.num_sources) != (self.given.num_targets, self.given.num_sources):
+        if made is None or (made.num_targets, made.num_sources) != (
+            self.given.num_targets,
+            self.given.num_sources,
+        ):
             return None
         return _Answer(made, made.contains(self.target, self.source))
 
@@ -160,34 +220,54 @@ def same(one: AttentionGraph, other: AttentionGraph) -> bool:
 
 def _some(graph: AttentionGraph, most: int) -> Tensor:
     """Some edges (2, n), spread over all, which are listed: targets and sources."""
-    place = torch.linspace(0, graph.num_edges - 1, min(most, graph.num_edges), dtype=torch.float64).long()
+    place = torch.linspace(
+        0, graph.num_edges - 1, min(most, graph.num_edges), dtype=torch.float64
+    ).long()
     edges = graph._listed()
     return torch.stack((edges.target[place], edges.source[place])).cpu()
 
 
 def _of_rows(graph: AttentionGraph, most: int) -> Tensor:
     """The first and the last edge (2, n) of some targets, spread over all; nothing is listed."""
-    target = torch.linspace(0, graph.num_targets - 1, min(most, graph.num_targets), dtype=torch.float64).long()
+    target = torch.linspace(
+        0, graph.num_targets - 1, min(most, graph.num_targets), dtype=torch.float64
+    ).long()
     row, lo, hi = graph.edges.rows(target)
     return torch.stack((target[row].repeat(2), torch.cat((lo, hi - 1))))[:, (hi > lo).repeat(2)]
 
 
 def _in_words(mutants: Mutants, mutant: Mutant) -> str:
-    made = _grown(mutants, mutant.changed) if mutant.counted else None
-    count = "" if made is None else _counted(mutants.grow(mutant.part), made)
-    return f"{count}: {mutant.words}" if count else mutant.words
+    if mutant.counted:
+        made = _grown(mutants, mutant.changed)
+    else:
+        made = None
+    if made is None:
+        count = ""
+    else:
+        count = _counted(mutants.grow(mutant.part), made)
+    if count:
+        return f"{count}: {mutant.words}"
+    return mutant.words
 
 
 def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
-    """Number of sources that a target reads too many or too few: "one source too many in the past"."""
+    """Number of sources that a target reads too many or too few: "one source too many in the
+    past".
+    """
     sizes = (meant.num_targets, meant.num_sources)
     cost = sum(graph.edges.num_runs for graph in (meant, made))
     if cost > _COUNTED or (made.num_targets, made.num_sources) != sizes:
         return ""
-    more, fewer = made - meant, meant - made
+    more = made - meant
+    fewer = meant - made
     if bool(more.num_edges) == bool(fewer.num_edges):
         return ""
-    wrong, what = (more, "too many") if more.num_edges else (fewer, "too few")
+    if more.num_edges:
+        wrong = more
+        what = "too many"
+    else:
+        wrong = fewer
+        what = "too few"
     if not meant.is_square:
         return _sources(int(wrong.in_degree.max()), what)
     past = causal(meant.num_nodes).without_self_loops().to(wrong.device)
@@ -197,4 +277,6 @@ def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
 
 
 def _sources(number: int, what: str) -> str:
-    return f"one source {what}" if number == 1 else f"{number:,} sources {what}"
+    if number == 1:
+        return f"one source {what}"
+    return f"{number:,} sources {what}"

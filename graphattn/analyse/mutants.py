@@ -1,7 +1,9 @@
-"""Mutants of a graph: the calls that made it with one thing wrong. Mistakes are known by what they do to an expression.
+"""Mutants of a graph: the calls that made it with one thing wrong. Mistakes are known by what they
+do to an expression.
 
-A part of the expression is replaced by another one; ``audit`` and ``verify`` name the mutants that are what they were
-given, those first that people make most. Here is what can be wrong about any graph and any sign.
+A part of the expression is replaced by another one; ``audit`` and ``verify`` name the mutants that
+are what they were given, those first that people make most. Here is what can be wrong about any
+graph and any sign.
 """
 
 import inspect
@@ -26,7 +28,13 @@ _NAMED = 6  # nodes of padding that are named
 _LONGEST = 100  # characters of an expression that is quoted
 MOVED = 3  # rank of masks that are rolled or shifted
 REMOTE = 6  # rank of mistakes that are not named where another explains the same
-_SWITCHED = {"|": "&", "&": "|-", "-": "|&", "@": "|&"}  # signs that are taken for each other; composing is costly
+# signs that are taken for each other; composing is costly
+_SWITCHED = {
+    "|": "&",
+    "&": "|-",
+    "-": "|&",
+    "@": "|&",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +47,8 @@ class Mutant:
         changed: What was made instead; it may hold the part.
         argument: Name and value, where an argument of the call is another one.
         counted: Whether to say how many sources a target reads too many or too few.
-        rank: How rare it is: 0 of what people do most; from ``REMOTE`` on it is named where nothing else explains.
+        rank: How rare it is: 0 of what people do most; from ``REMOTE`` on it is named where nothing
+            else explains.
     """
 
     words: str
@@ -96,14 +105,19 @@ class Mutants:
             return self._known[node]
         if isinstance(node, AttentionGraph):
             return node.to(self.device)
-        args, options = self._grown(node.args), {name: self._grown(value) for name, value in node.options.items()}
+        args = self._grown(node.args)
+        options = {name: self._grown(value) for name, value in node.options.items()}
         made: AttentionGraph = function_of(node.function, node.args)(*args, **options)
-        return made if made.device == self.device else made.to(self.device)
+        if made.device == self.device:
+            return made
+        return made.to(self.device)
 
     def _grown(self, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(self._grown, value))
-        return self.grow(value) if isinstance(value, Node) else value
+        if isinstance(value, Node):
+            return self.grow(value)
+        return value
 
     def whole(self, mutant: Mutant) -> Node:
         """The root with the mistake made."""
@@ -111,11 +125,15 @@ class Mutants:
         return made
 
     def both(self, first: Mutant, second: Mutant) -> Node | None:
-        """The root with two mistakes made; None where one leaves nothing to make the other about."""
+        """The root with two mistakes made; None where one leaves nothing to make the other
+        about.
+        """
         if first.part is second.part and first.argument and second.argument:
             name, value = second.argument
             changed = with_argument(first.changed, name, value)
-            return None if name == first.argument[0] else replaced(self.root, first.part, changed)
+            if name == first.argument[0]:
+                return None
+            return replaced(self.root, first.part, changed)
         for one, other in ((first, second), (second, first)):
             tree = self.whole(one)
             made: Node = replaced(tree, other.part, other.changed)
@@ -126,7 +144,8 @@ class Mutants:
 
 def parts(node: Node) -> Iterator[Node]:
     """A node and all inside it, each once."""
-    seen, waiting = set(), [node]
+    seen = set()
+    waiting = [node]
     while waiting:
         here = waiting.pop(0)
         if here not in seen:
@@ -141,13 +160,17 @@ def replaced(value: Any, part: Node, changed: Node) -> Any:
         return changed
     if isinstance(value, tuple):
         items = tuple(replaced(each, part, changed) for each in value)
-        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        if all(a is b for a, b in zip(items, value, strict=True)):
+            return value
+        return items
     if not isinstance(value, Expression):
         return value
     args = replaced(value.args, part, changed)
     options = {name: replaced(each, part, changed) for name, each in value.options.items()}
     same = args is value.args and all(options[name] is value.options[name] for name in options)
-    return value if same else Expression(value.function, args, options)
+    if same:
+        return value
+    return Expression(value.function, args, options)
 
 
 def with_argument(call: Node, name: str, value: Any) -> Expression:
@@ -156,29 +179,43 @@ def with_argument(call: Node, name: str, value: Any) -> Expression:
     place = list(parameters(call)).index(name)
     if place >= len(call.args):
         return Expression(call.function, call.args, {**call.options, name: value})
-    return Expression(call.function, (*call.args[:place], value, *call.args[place + 1 :]), call.options)
+    return Expression(
+        call.function, (*call.args[:place], value, *call.args[place + 1 :]), call.options
+    )
 
 
 def parameters(call: Expression) -> dict[str, inspect.Parameter]:
     """The parameters of the function of a call, by name."""
-    method = getattr(AttentionGraph, call.function) if call.function in METHODS else None
+    if call.function in METHODS:
+        method = getattr(AttentionGraph, call.function)
+    else:
+        method = None
     return dict(inspect.signature(method or function_of(call.function)).parameters)
 
 
 def arguments(call: Expression) -> dict[str, Any]:
     """The arguments of a call by name, with the defaults of those that are not given."""
     given = zip(parameters(call), call.args, strict=False)
-    return {name: each.default for name, each in parameters(call).items()} | dict(given) | dict(call.options)
+    return (
+        {name: each.default for name, each in parameters(call).items()}
+        | dict(given)
+        | dict(call.options)
+    )
 
 
 def quoted(node: Node) -> str:
     """An expression as text that fits a line."""
-    text = str(node) if isinstance(node, Expression) else node.name
+    if isinstance(node, Expression):
+        text = str(node)
+    else:
+        text = node.name
     return clipped(text, _LONGEST)
 
 
 class Padding(Expression):
-    """The pairs of real tokens of a listed graph: a call that its author did not write, and so is not quoted."""
+    """The pairs of real tokens of a listed graph: a call that its author did not write, and so is
+    not quoted.
+    """
 
     def text(self, held: list[Any] | None = None) -> str:
         return "padding"
@@ -189,7 +226,9 @@ class Padding(Expression):
         nodes = torch.nonzero(self.args[1]).flatten().tolist()
         if len(nodes) > 1 and nodes[-1] - nodes[0] + 1 == len(nodes):
             return f"sources {nodes[0]} to {nodes[-1]}"
-        return f"sources {', '.join(map(str, nodes[:_NAMED]))}{', ...' if len(nodes) > _NAMED else ''}"
+        return (
+            f"sources {', '.join(map(str, nodes[:_NAMED]))}{', ...' if len(nodes) > _NAMED else ''}"
+        )
 
 
 def _recognised(node: Node) -> Node:
@@ -203,21 +242,38 @@ def _padded(leaf: AttentionGraph) -> Expression | None:
     """A simple graph of the nodes that are read, beside padding: ``causal(64) & padding``."""
     if not leaf.is_square or leaf.has_repeated_edges:
         return None
-    reads, read = leaf.in_degree.cpu() > 0, leaf.out_degree.cpu() > 0
-    inside = None if bool(read.all()) else simple_expression(leaf.subgraph(read.nonzero().flatten().to(leaf.device)))
+    reads = leaf.in_degree.cpu() > 0
+    read = leaf.out_degree.cpu() > 0
+    if bool(read.all()):
+        inside = None
+    else:
+        inside = simple_expression(leaf.subgraph(read.nonzero().flatten().to(leaf.device)))
     if inside is None or inside.function == "without_self_loops":
         return None
-    tokens: Expression = Padding("cross_documents", (torch.where(reads, 0, 1), torch.where(read, 0, 2)))
+    tokens: Expression = Padding(
+        "cross_documents", (torch.where(reads, 0, 1), torch.where(read, 0, 2))
+    )
     if inside.function != "full":
         tokens = Expression(
-            "&", (Expression(inside.function, (leaf.num_nodes, *inside.args[1:]), inside.options), tokens)
+            "&",
+            (
+                Expression(inside.function, (leaf.num_nodes, *inside.args[1:]), inside.options),
+                tokens,
+            ),
         )
-    return tokens if tokens.build().to(leaf.device).equals(leaf) else None
+    if tokens.build().to(leaf.device).equals(leaf):
+        return tokens
+    return None
 
 
 def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
-    """Mistakes about any graph: rows swapped, reading too much, self-loops, another order of nodes."""
-    where = "" if whole else f", in {quoted(part)}"
+    """Mistakes about any graph: rows swapped, reading too much, self-loops, another order of
+    nodes.
+    """
+    if whole:
+        where = ""
+    else:
+        where = f", in {quoted(part)}"
 
     def mutant(rank: int, words: str, changed: Node) -> Mutant:
         return Mutant(words + where, part, changed, rank=rank if whole else rank + REMOTE)
@@ -226,8 +282,13 @@ def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
         yield from (mutant(1, words, changed) for words, changed in _of_empty_rows(part, graph))
     back = Expression("reverse", (part,))
     if graph.is_square:
-        yield mutant(1, "edge_index rows swapped: targets read along reversed edges (a transposed mask)", back)
-        past, diagonal = causal(graph.num_nodes), "self-loops"
+        yield mutant(
+            1,
+            "edge_index rows swapped: targets read along reversed edges (a transposed mask)",
+            back,
+        )
+        past = causal(graph.num_nodes)
+        diagonal = "self-loops"
         strict = Expression("without_self_loops", (part,))
         yield mutant(0, f"{diagonal} missing", strict)
         if whole:
@@ -235,14 +296,23 @@ def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
             kept = Expression("|", (strict, Expression("cross_documents", (first, 2 * first))))
             yield mutant(1, f"{diagonal} missing, but for target 0, which else reads nothing", kept)
         yield mutant(1, f"{diagonal} added", Expression("with_self_loops", (part,)))
-        yield mutant(1, "nothing ahead of the target is read: causal", Expression("&", (part, past)))
-        yield mutant(REMOTE, "nothing before the target is read", Expression("&", (part, past.reverse())))
+        yield mutant(
+            1, "nothing ahead of the target is read: causal", Expression("&", (part, past))
+        )
+        yield mutant(
+            REMOTE, "nothing before the target is read", Expression("&", (part, past.reverse()))
+        )
         yield mutant(REMOTE, "edges made symmetric: read both ways", Expression("|", (part, back)))
     inverse = Expression("~", (part,))
-    yield mutant(1, "inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", inverse)
+    yield mutant(
+        1, "inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", inverse
+    )
     if whole:
-        T, S = graph.num_targets, graph.num_sources
-        yield mutant(2, "mask ignored: every target reads every source", full(T) if T == S else cross(T, S))
+        T = graph.num_targets
+        S = graph.num_sources
+        yield mutant(
+            2, "mask ignored: every target reads every source", full(T) if T == S else cross(T, S)
+        )
         yield mutant(2, "an empty mask: no edge is there, no target reads anything", none_of(graph))
         yield from (mutant(MOVED, words, changed) for words, changed in _moved(graph))
 
@@ -257,17 +327,28 @@ def _moved(graph: AttentionGraph) -> Iterator[tuple[str, AttentionGraph]]:
     """Masks that are rolled, or padded and cut, by one place."""
     T, S = sizes = graph.num_targets, graph.num_sources
     for side, size, dim in (("source", S, 1), ("target", T, 0)):
-        for by, cut in ((1, ("(1, 0))[:, :-1]", "(0, 0, 1, 0))[:-1]")), (-1, ("(0, 1))[:, 1:]", "(0, 0, 0, 1))[1:]"))):
+        for by, cut in (
+            (1, ("(1, 0))[:, :-1]", "(0, 0, 1, 0))[:-1]")),
+            (-1, ("(0, 1))[:, 1:]", "(0, 0, 0, 1))[1:]")),
+        ):
             for rolled in (True, False):
 
-                def inside(t: Tensor, s: Tensor, by: int = by, dim: int = dim, rolled: bool = rolled) -> Tensor:
+                def inside(
+                    t: Tensor, s: Tensor, by: int = by, dim: int = dim, rolled: bool = rolled
+                ) -> Tensor:
                     moved = (t, s)[dim] - by
                     place = moved % sizes[dim]
-                    ends = (t, place) if dim else (place, s)
+                    if dim:
+                        ends = (t, place)
+                    else:
+                        ends = (place, s)
                     return graph.edges.contains(*ends) & (rolled | (moved == place))
 
                 how = f"rolled by one {side}: mask.roll({by}, {dim})"
-                words = how if rolled else f"shifted by one {side}: F.pad(mask, {cut[1 - dim]}"
+                if rolled:
+                    words = how
+                else:
+                    words = f"shifted by one {side}: F.pad(mask, {cut[1 - dim]}"
                 if size > 1:
                     yield f"mask {words}", trusted_rule(inside, T, S)
 
@@ -279,7 +360,9 @@ def _of_empty_rows(part: Node, graph: AttentionGraph) -> Iterator[tuple[str, Nod
     empty = graph.in_degree == 0
     if bool(empty.any()) and not bool(empty.all()):
         number = torch.where(empty, 0, 1).cpu()
-        every = Expression("cross_documents", (number, torch.zeros(graph.num_sources, dtype=torch.int64)))
+        every = Expression(
+            "cross_documents", (number, torch.zeros(graph.num_sources, dtype=torch.int64))
+        )
         text = "targets without a source, such as padding, read"
         yield f"{text} everything", Expression("|", (part, every))
         if graph.is_square:
@@ -290,20 +373,30 @@ def _of_empty_rows(part: Node, graph: AttentionGraph) -> Iterator[tuple[str, Nod
 
 
 def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutant]:
-    """Mistakes about joining graphs: a part left out, another sign, other parentheses, another order."""
+    """Mistakes about joining graphs: a part left out, another sign, other parentheses, another
+    order.
+    """
     if not isinstance(part, Expression):
         return
-    sign, children = part.function, list(dict.fromkeys(part.children()))
+    sign = part.function
+    children = list(dict.fromkeys(part.children()))
     for child in children:
         made = grow(child)
-        others = [each for each in children if each is not child] if sign in JOINS else []
+        if sign in JOINS:
+            others = [each for each in children if each is not child]
+        else:
+            others = []
         if any(isinstance(each, Padding) for each in others):
             continue
         if (made.num_targets, made.num_sources) == (graph.num_targets, graph.num_sources):
             left_out = " and ".join(map(quoted, others)) or ("~" if sign == "~" else f"{sign}(...)")
             yield Mutant(f"{left_out} left out of {quoted(part)}", part, child, rank=0)
         if sign not in SIGNS and len(children) > 1:
-            yield Mutant(f"{quoted(child)} left out of {quoted(part)}", part, replaced(part, child, none_of(made)))
+            yield Mutant(
+                f"{quoted(child)} left out of {quoted(part)}",
+                part,
+                replaced(part, child, none_of(made)),
+            )
     if sign in _SWITCHED:
         left, right = part.args
         for other in _SWITCHED[sign]:
@@ -313,7 +406,12 @@ def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutan
             turned = Expression(sign, (right, left))
             yield Mutant(f"{quoted(turned)} where {quoted(part)} was meant", part, turned)
         for turned in _regrouped(sign, left, right):
-            yield Mutant(f"parentheses: {quoted(turned)} where {quoted(part)} was meant", part, turned, rank=REMOTE)
+            yield Mutant(
+                f"parentheses: {quoted(turned)} where {quoted(part)} was meant",
+                part,
+                turned,
+                rank=REMOTE,
+            )
 
 
 def _regrouped(sign: str, left: Node, right: Node) -> Iterator[Expression]:
@@ -322,4 +420,6 @@ def _regrouped(sign: str, left: Node, right: Node) -> Iterator[Expression]:
         if isinstance(inner, Expression) and inner.function in _SWITCHED and inner.function != sign:
             for near, far in (inner.args, inner.args[::-1]):
                 joined = Expression(sign, (near, outer) if first else (outer, near))
-                yield Expression(inner.function, (far, joined) if near is inner.args[1] else (joined, far))
+                yield Expression(
+                    inner.function, (far, joined) if near is inner.args[1] else (joined, far)
+                )

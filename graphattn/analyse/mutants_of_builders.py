@@ -1,4 +1,6 @@
-"""The table of changed calls of builders: for each, the calls that people write in its place, the commonest first."""
+"""The table of changed calls of builders: for each, the calls that people write in its place, the
+commonest first.
+"""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -39,11 +41,15 @@ _BLOCKS = 17  # all below, and powers of two
 Change = Callable[["Call"], AttentionGraph | None]
 """The graph that is made instead; ``None`` where these arguments leave nothing to mistake."""
 Row = tuple[int, str, Change]
-"""The rank of a :class:`Mutant`; its words, in which ``{window}`` is the argument of that name; its change."""
+"""The rank of a :class:`Mutant`; its words, in which ``{window}`` is the argument of that name; its
+change.
+"""
 
 
 class Call(SimpleNamespace):
-    """The arguments of a call by name, ``n``, its targets, and the graphs that mistakes about it are made of."""
+    """The arguments of a call by name, ``n``, its targets, and the graphs that mistakes about it
+    are made of.
+    """
 
     @property
     def past(self) -> AttentionGraph:
@@ -56,7 +62,9 @@ class Call(SimpleNamespace):
     @property
     def first(self) -> AttentionGraph:
         """Every token reads the first ones: the prefix, the sinks, or as many as a window has."""
-        number = next(getattr(self, name) for name in ("prefix", "k", "window") if hasattr(self, name))
+        number = next(
+            getattr(self, name) for name in ("prefix", "k", "window") if hasattr(self, name)
+        )
         return _read_by_all(torch.arange(self.n) < number)
 
     @property
@@ -66,12 +74,17 @@ class Call(SimpleNamespace):
     @property
     def hubs(self) -> AttentionGraph:
         """Every token reads the global tokens."""
-        tokens = (self.tokens,) if isinstance(self.tokens, int) else self.tokens
+        if isinstance(self.tokens, int):
+            tokens = (self.tokens,)
+        else:
+            tokens = self.tokens
         return _read_by_all(torch.isin(torch.arange(self.n), torch.as_tensor(tokens)))
 
     @property
     def labels(self) -> Tensor:
-        label: Tensor = torch.repeat_interleave(torch.tensor(self.lengths)) if self.ids is None else self.ids
+        label: Tensor = (
+            torch.repeat_interleave(torch.tensor(self.lengths)) if self.ids is None else self.ids
+        )
         return label
 
     @property
@@ -100,7 +113,9 @@ class Call(SimpleNamespace):
     @property
     def depth(self) -> Tensor:
         if self.n > _LEVELLED:
-            raise GraphError(f"levels of {self.n:,} nodes are too many intervals (limit {_LEVELLED:,} nodes)")
+            raise GraphError(
+                f"levels of {self.n:,} nodes are too many intervals (limit {_LEVELLED:,} nodes)"
+            )
         return tree_depth(torch.where(self.parent < 0, torch.arange(self.n), self.parent.long()))
 
     def levels(self, number: int) -> AttentionGraph:
@@ -112,11 +127,22 @@ def of_builder(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
     """Every row of the table about a call, and the mistakes about bands and grids."""
     if isinstance(part, Expression) and part.function in _TABLE:
         values = arguments(part)
-        on_host = {name: value.cpu() if isinstance(value, Tensor) else value for name, value in values.items()}
+        on_host = {
+            name: value.cpu() if isinstance(value, Tensor) else value
+            for name, value in values.items()
+        }
         call = Call(**on_host, n=graph.num_targets)
-        where = f": {part.nodes}" if isinstance(part, Padding) else f", in {quoted(part)}"
         if isinstance(part, Padding):
-            yield Mutant(f"padding left out{where} are padding that the mask lets through", part, _every(graph), rank=0)
+            where = f": {part.nodes}"
+        else:
+            where = f", in {quoted(part)}"
+        if isinstance(part, Padding):
+            yield Mutant(
+                f"padding left out{where} are padding that the mask lets through",
+                part,
+                _every(graph),
+                rank=0,
+            )
         for rank, words, change in _TABLE[part.function]:
             try:
                 made = change(call)
@@ -138,11 +164,23 @@ def _bands(graph: AttentionGraph) -> Iterator[tuple[str, Node]]:
         return
     (lo, hi), T, S = band, graph.num_targets, graph.num_sources
     for lo_by, hi_by in _MOVED:
-        low, high = (lo if lo <= 1 - S else lo + lo_by), (hi if hi >= T - 1 else hi + hi_by)
+        if lo <= 1 - S:
+            low = lo
+        else:
+            low = lo + lo_by
+        if hi >= T - 1:
+            high = hi
+        else:
+            high = hi + hi_by
         if low <= high:
-            yield f"{_reach(low, high, T, S)} where {_reach(lo, hi, T, S)} was meant", _band(T, S, low, high)
+            yield (
+                f"{_reach(low, high, T, S)} where {_reach(lo, hi, T, S)} was meant",
+                _band(T, S, low, high),
+            )
     if T == S and lo == 0 and hi >= T - 1:
-        for block in sorted({*range(2, min(T, _BLOCKS)), *(1 << k for k in range(1, T.bit_length()))}):
+        for block in sorted(
+            {*range(2, min(T, _BLOCKS)), *(1 << k for k in range(1, T.bit_length()))}
+        ):
             text = f"a target reads all of its block of {block} tokens: block_causal"
             yield text, Expression("block_causal", (T, block))
 
@@ -155,12 +193,16 @@ def _band(T: int, S: int, lo: int, hi: int) -> AttentionGraph:
 
     if lo <= 0 <= hi:
         return upto(hi, -lo)
-    return upto(hi, 0) - upto(lo - 1, 0) if lo > 0 else upto(0, -lo) - upto(0, -hi - 1)
+    if lo > 0:
+        return upto(hi, 0) - upto(lo - 1, 0)
+    return upto(0, -lo) - upto(0, -hi - 1)
 
 
 def _reach(lo: int, hi: int, T: int, S: int) -> str:
     if lo <= 1 - S or hi >= T - 1:
-        return f"t - s <= {hi}" if lo <= 1 - S else f"t - s >= {lo}"
+        if lo <= 1 - S:
+            return f"t - s <= {hi}"
+        return f"t - s >= {lo}"
     return f"{lo} <= t - s <= {hi}"
 
 
@@ -169,7 +211,8 @@ def _reach(lo: int, hi: int, T: int, S: int) -> str:
 
 def _clique(chosen: Tensor, sources: Tensor | None = None) -> AttentionGraph:
     """The chosen targets read the chosen sources, which are the same tokens by default."""
-    sources = chosen if sources is None else sources
+    if sources is None:
+        sources = chosen
     return cross_documents(torch.where(chosen, 0, 1), torch.where(sources, 0, 2))
 
 
@@ -210,7 +253,9 @@ def _related(labels: Callable[[Call], Tensor], rows: list[tuple[int, str, str]])
     def change(relation: str) -> Change:
         def changed(c: Call) -> AttentionGraph | None:
             made = _RELATIONS[relation](torch.unique(labels(c), return_inverse=True)[1])
-            return made & c.past if made is not None and getattr(c, "causal", False) else made
+            if made is not None and getattr(c, "causal", False):
+                return made & c.past
+            return made
 
         return changed
 
@@ -223,11 +268,15 @@ def _blocks(c: Call, late: int = 0) -> Tensor:
 
 def _moved_blocks(c: Call, late: int) -> AttentionGraph | None:
     alone = not (c.look_back or c.look_ahead or c.wrap) and c.block > 1
-    return _within(c, documents(_blocks(c, late))) if alone else None
+    if alone:
+        return _within(c, documents(_blocks(c, late)))
+    return None
 
 
 def _within(c: Call, graph: AttentionGraph) -> AttentionGraph:
-    return graph & c.past if c.causal else graph
+    if c.causal:
+        return graph & c.past
+    return graph
 
 
 def _by_boundaries(c: Call) -> AttentionGraph:
@@ -253,7 +302,8 @@ def _quarters(rows: list[tuple[int, str, str, str]]) -> list[Row]:
 
 def _clean_first(c: Call) -> AttentionGraph:
     block = torch.arange(c.num_nodes) // c.block
-    own, upto = documents(block), ranked(block)
+    own = documents(block)
+    upto = ranked(block)
     return composite([[upto, None], [upto - own, own]])
 
 
@@ -261,16 +311,22 @@ def _clean_first(c: Call) -> AttentionGraph:
 
 
 def _real(c: Call) -> tuple[Tensor, Tensor] | None:
-    """The targets and the sources that are no padding, bool (N,), where one document is all that there is beside it."""
+    """The targets and the sources that are no padding, bool (N,), where one document is all that
+    there is beside it.
+    """
     real = torch.isin(c.target_ids, c.source_ids)
     one = c.source_ids.numel() == c.n and torch.unique(c.target_ids[real]).numel() == 1
-    return (real, torch.isin(c.source_ids, c.target_ids)) if one else None
+    if one:
+        return (real, torch.isin(c.source_ids, c.target_ids))
+    return None
 
 
 def _padding(change: Callable[[Tensor, Tensor], AttentionGraph | None]) -> Change:
     def changed(c: Call) -> AttentionGraph | None:
         real = _real(c)
-        return None if real is None else change(*real)
+        if real is None:
+            return None
+        return change(*real)
 
     return changed
 
@@ -288,8 +344,12 @@ def _one_numbering(name: str) -> Change:
 
     def changed(c: Call) -> AttentionGraph | None:
         ids = getattr(c, name)
-        is_one = c.source_ids.numel() == c.n and bool((ids >= 0).all()) and bool((ids != ids[:1]).any())
-        return documents(ids) if is_one else None
+        is_one = (
+            c.source_ids.numel() == c.n and bool((ids >= 0).all()) and bool((ids != ids[:1]).any())
+        )
+        if is_one:
+            return documents(ids)
+        return None
 
     return changed
 
@@ -299,11 +359,15 @@ def _one_numbering(name: str) -> Change:
 
 def _window(c: Call, left: int, right: int) -> AttentionGraph | None:
     """A dense window; ``None`` in place of a dilated one."""
-    return asymmetric_window(c.n, left, right) if c.dilation == 1 else None
+    if c.dilation == 1:
+        return asymmetric_window(c.n, left, right)
+    return None
 
 
 def _one_ahead(c: Call) -> AttentionGraph | None:
-    return asymmetric_window(c.n, c.n, 1) if c.num_sources is None else None
+    if c.num_sources is None:
+        return asymmetric_window(c.n, c.n, 1)
+    return None
 
 
 def _open(c: Call, side: str) -> AttentionGraph:
@@ -313,13 +377,23 @@ def _open(c: Call, side: str) -> AttentionGraph:
 
 def _earlier_levels(c: Call) -> AttentionGraph:
     earlier = ranked(c.depth, strict=True)
-    return earlier.with_self_loops() if c.self_loops else earlier
+    if c.self_loops:
+        return earlier.with_self_loops()
+    return earlier
 
 
 def _not_applied(noun: str, is_causal: Callable[[Call], bool] = lambda c: True) -> list[Row]:
     return [
-        (0, f"{noun} not applied: every token is read", lambda c: None if is_causal(c) else c.every),
-        (0, f"{noun} not applied: every earlier token is read", lambda c: c.past if is_causal(c) else None),
+        (
+            0,
+            f"{noun} not applied: every token is read",
+            lambda c: None if is_causal(c) else c.every,
+        ),
+        (
+            0,
+            f"{noun} not applied: every earlier token is read",
+            lambda c: c.past if is_causal(c) else None,
+        ),
     ]
 
 
@@ -329,7 +403,11 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "the window is not applied: every token {dilation} apart is read",
-            lambda c: sliding_window(c.n, c.n | 1, causal=c.causal, dilation=c.dilation) if c.dilation > 1 else None,
+            lambda c: (
+                sliding_window(c.n, c.n | 1, causal=c.causal, dilation=c.dilation)
+                if c.dilation > 1
+                else None
+            ),
         ),
         (
             1,
@@ -339,7 +417,11 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "the window reads as far ahead as back: |t - s| < {window}",
-            lambda c: sliding_window(c.n, 2 * c.window - 1, causal=False, dilation=c.dilation) if c.causal else None,
+            lambda c: (
+                sliding_window(c.n, 2 * c.window - 1, causal=False, dilation=c.dilation)
+                if c.causal
+                else None
+            ),
         ),
         (
             1,
@@ -348,7 +430,8 @@ _TABLE: dict[str, list[Row]] = {
         ),
         (
             1,
-            "one side of the window is open: s - t in place of |t - s|, every earlier token is read",
+            "one side of the window is open: s - t in place of |t - s|, every earlier token is "
+            "read",
             lambda c: None if c.causal else _window(c, c.n, c.side),
         ),
         (
@@ -356,17 +439,27 @@ _TABLE: dict[str, list[Row]] = {
             "the window is measured from the start: the first {window} tokens are read",
             lambda c: c.past & c.first if c.causal else c.first,
         ),
-        (1, "chunks of {window} tokens in place of a window", lambda c: block_local(c.n, c.window, causal=c.causal)),
+        (
+            1,
+            "chunks of {window} tokens in place of a window",
+            lambda c: block_local(c.n, c.window, causal=c.causal),
+        ),
         (
             2,
             "chunks of {window} tokens, and one before, in place of a window",
             lambda c: block_local(c.n, c.window, look_back=1, causal=c.causal),
         ),
-        (2, "chunks of {window} tokens, read both ways, in place of a window", lambda c: block_local(c.n, c.window)),
+        (
+            2,
+            "chunks of {window} tokens, read both ways, in place of a window",
+            lambda c: block_local(c.n, c.window),
+        ),
         (
             3,
             "{window} tokens in place of {window} steps of {dilation}: a dense window as long",
-            lambda c: sliding_window(c.n, (2 - c.causal) * c.side * c.dilation + 1, causal=c.causal),
+            lambda c: sliding_window(
+                c.n, (2 - c.causal) * c.side * c.dilation + 1, causal=c.causal
+            ),
         ),
     ],
     "causal": [(2, "one source too many in the future: diagonal=1 of torch.tril", _one_ahead)],
@@ -393,26 +486,43 @@ _TABLE: dict[str, list[Row]] = {
             _blocks,
             [
                 (0, "a strict block: > in place of >=, the own block is not read", ">"),
-                (1, "a strict block and the token itself: the rest of the own block is not read", "> or self"),
+                (
+                    1,
+                    "a strict block and the token itself: the rest of the own block is not read",
+                    "> or self",
+                ),
                 (0, "causal between tokens, not between blocks", "t >= s"),
                 (1, "the own block alone is read, == in place of >=", "=="),
             ],
         ),
         *_related(lambda c: _blocks(c, 1), [(3, "blocks start one token late", ">=")]),
         *_related(lambda c: _blocks(c, -1), [(3, "blocks start one token early", ">=")]),
-        (2, "the next block is read, too", lambda c: block_local(c.n, c.block, look_back=c.n, look_ahead=1)),
+        (
+            2,
+            "the next block is read, too",
+            lambda c: block_local(c.n, c.block, look_back=c.n, look_ahead=1),
+        ),
     ],
     "sinks": [
         (
             0,
-            "earlier tokens read the sinks, too: s < {k} without t >= s, as if & bound weaker than |",
+            "earlier tokens read the sinks, too: s < {k} without t >= s, as if & bound weaker "
+            "than |",
             lambda c: c.first,
         ),
-        (2, "sinks tested on the query, t < {k}, not on the key", lambda c: c.past & c.first.reverse()),
+        (
+            2,
+            "sinks tested on the query, t < {k}, not on the key",
+            lambda c: c.past & c.first.reverse(),
+        ),
     ],
     "prefix": [
         *_not_applied("the prefix is"),
-        (0, "the prefix is tested on the query, t < {prefix}, not on the key", lambda c: c.past | c.first.reverse()),
+        (
+            0,
+            "the prefix is tested on the query, t < {prefix}, not on the key",
+            lambda c: c.past | c.first.reverse(),
+        ),
         (
             2,
             "causal is strict, > in place of >=: tokens after the prefix do not read themselves",
@@ -435,10 +545,27 @@ _TABLE: dict[str, list[Row]] = {
         *_related(
             lambda c: c.labels,
             [
-                (1, "documents compared by >= in place of ==: a document reads the earlier ones", ">="),
-                (2, "documents compared by <= in place of ==: a document reads the later ones", "<="),
-                (2, "the first document reads nothing and is not read, as if its id said padding", "first"),
-                (2, "the last document reads nothing and is not read, as if the boundaries lacked their end", "last"),
+                (
+                    1,
+                    "documents compared by >= in place of ==: a document reads the earlier ones",
+                    ">=",
+                ),
+                (
+                    2,
+                    "documents compared by <= in place of ==: a document reads the later ones",
+                    "<=",
+                ),
+                (
+                    2,
+                    "the first document reads nothing and is not read, as if its id said padding",
+                    "first",
+                ),
+                (
+                    2,
+                    "the last document reads nothing and is not read, as if the boundaries lacked "
+                    "their end",
+                    "last",
+                ),
                 (2, "documents inverted: != in place of ==, a document reads the others", "!="),
             ],
         ),
@@ -448,17 +575,23 @@ _TABLE: dict[str, list[Row]] = {
             "ids multiplied, not compared: all tokens whose id is not 0 read one another",
             lambda c: _within(c, _clique(c.labels != 0)),
         ),
-        (2, "documents or causal: | where & was meant", lambda c: documents(c.labels) | c.past if c.causal else None),
+        (
+            2,
+            "documents or causal: | where & was meant",
+            lambda c: documents(c.labels) | c.past if c.causal else None,
+        ),
     ],
     "cross_documents": [
         (
             1,
-            "source_ids taken for target_ids: tokens of no document, such as padding, read one another",
+            "source_ids taken for target_ids: tokens of no document, such as padding, read one "
+            "another",
             _one_numbering("source_ids"),
         ),
         (
             1,
-            "target_ids taken for source_ids: tokens of no document, such as padding, read one another",
+            "target_ids taken for source_ids: tokens of no document, such as padding, read one "
+            "another",
             _one_numbering("target_ids"),
         ),
         (
@@ -469,7 +602,9 @@ _TABLE: dict[str, list[Row]] = {
         (
             0,
             "padding is masked for targets (queries) alone: its sources are read",
-            _padding(lambda targets, sources: None if targets.all() else _read_by_all(targets).reverse()),
+            _padding(
+                lambda targets, sources: None if targets.all() else _read_by_all(targets).reverse()
+            ),
         ),
         (
             1,
@@ -510,20 +645,44 @@ _TABLE: dict[str, list[Row]] = {
             "targets of segments read everything: the source's segment is not tested",
             lambda c: c.past | c.inside.reverse(),
         ),
-        (2, "sources of segments are read by all: the target's segment is not tested", lambda c: c.past | c.inside),
+        (
+            2,
+            "sources of segments are read by all: the target's segment is not tested",
+            lambda c: c.past | c.inside,
+        ),
     ],
     "block_diffusion": [
         *_quarters(
             [
-                (0, "a leak: noisy tokens read the clean copy of their own block, >= in place of >", "context", ">="),
+                (
+                    0,
+                    "a leak: noisy tokens read the clean copy of their own block, >= in place of >",
+                    "context",
+                    ">=",
+                ),
                 (1, "a leak: noisy tokens read all clean blocks", "context", "all"),
                 (1, "noisy tokens do not read the clean blocks", "context", "none"),
-                (2, "noisy tokens read the clean copy of their own block alone, == in place of >", "context", "=="),
+                (
+                    2,
+                    "noisy tokens read the clean copy of their own block alone, == in place of >",
+                    "context",
+                    "==",
+                ),
                 (1, "noisy tokens read the earlier noisy blocks, too", "noisy", ">="),
                 (1, "noisy tokens read all noisy blocks", "noisy", "all"),
                 (2, "noisy tokens read their own block causally", "noisy", "== and t >= s"),
-                (1, "clean tokens do not read their own block: a strict block, > in place of >=", "clean", ">"),
-                (1, "clean tokens are causal between tokens, not between blocks", "clean", "t >= s"),
+                (
+                    1,
+                    "clean tokens do not read their own block: a strict block, > in place of >=",
+                    "clean",
+                    ">",
+                ),
+                (
+                    1,
+                    "clean tokens are causal between tokens, not between blocks",
+                    "clean",
+                    "t >= s",
+                ),
                 (2, "clean tokens read all clean blocks", "clean", "all"),
                 (2, "clean tokens read their own block alone, == in place of >=", "clean", "=="),
                 (1, "clean tokens read the earlier noisy blocks, too", "back", ">"),
@@ -551,7 +710,11 @@ _TABLE: dict[str, list[Row]] = {
         (1, "nodes of the same level are read, not the ancestors", lambda c: c.level),
         (1, "nodes of the same level are read beside the ancestors", lambda c: c.above | c.level),
         (2, "all nodes of earlier levels are read, not the ancestors alone", _earlier_levels),
-        (2, "parents and children in place of ancestors", lambda c: tree(c.parent, self_loops=c.self_loops)),
+        (
+            2,
+            "parents and children in place of ancestors",
+            lambda c: tree(c.parent, self_loops=c.self_loops),
+        ),
         (2, "the children are read, not the ancestors", lambda c: c.levels(1).reverse()),
     ],
     "siblings": [
@@ -564,14 +727,23 @@ _TABLE: dict[str, list[Row]] = {
     ],
     "ranked": [(1, "in the order of the tokens, not of the ranks", lambda c: c.past)],
     "strided": [
-        (0, "sliding_window({num_nodes}, {stride}) left out", lambda c: sliding_window(c.n, c.n, dilation=c.stride)),
+        (
+            0,
+            "sliding_window({num_nodes}, {stride}) left out",
+            lambda c: sliding_window(c.n, c.n, dilation=c.stride),
+        ),
         (0, "the stride left out", lambda c: sliding_window(c.n, c.stride)),
         (1, "fixed({num_nodes}, {stride}) in place of strided", lambda c: fixed(c.n, c.stride)),
         (
             1,
             "every {stride}th column, s % {stride} == 0, in place of every {stride}th token back",
-            lambda c: sliding_window(c.n, c.stride) | c.past & _read_by_all(torch.arange(c.n) % c.stride == 0),
+            lambda c: (
+                sliding_window(c.n, c.stride)
+                | c.past & _read_by_all(torch.arange(c.n) % c.stride == 0)
+            ),
         ),
     ],
-    "fixed": [(1, "strided({num_nodes}, {stride}) in place of fixed", lambda c: strided(c.n, c.stride))],
+    "fixed": [
+        (1, "strided({num_nodes}, {stride}) in place of fixed", lambda c: strided(c.n, c.stride))
+    ],
 }

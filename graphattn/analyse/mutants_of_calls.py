@@ -16,16 +16,27 @@ Variant = tuple[str, Any]
 
 
 def of_call(part: Node) -> Iterator[Mutant]:
-    """Every argument but the sizes with another value, and pairs of arguments taken for each other."""
+    """Every argument but the sizes with another value, and pairs of arguments taken for each
+    other.
+    """
     if not isinstance(part, Expression) or part.function in SIGNS:
         return
-    takes, values = parameters(part), arguments(part)
+    takes = parameters(part)
+    values = arguments(part)
     for name, value in values.items():
-        words = [each for each in _words(takes[name].annotation) if each != value] if isinstance(value, str) else []
-        for text, new in [*_said(name, value, words), *_of_tensor(name, value, takes[name].default)]:
+        if isinstance(value, str):
+            words = [each for each in _words(takes[name].annotation) if each != value]
+        else:
+            words = []
+        for text, new in [
+            *_said(name, value, words),
+            *_of_tensor(name, value, takes[name].default),
+        ]:
             counted = isinstance(new, int | float) and not isinstance(new, bool)
             yield _mutant(part, {name: new}, text, counted, _rank(value, new))
-    plain = {name: value for name, value in values.items() if name not in SIZES and _is_numbers(value)}
+    plain = {
+        name: value for name, value in values.items() if name not in SIZES and _is_numbers(value)
+    }
     for a, b in combinations(plain, 2):
         one, other = _alike(plain[a], plain[b])
         if one != other:
@@ -36,48 +47,79 @@ def of_call(part: Node) -> Iterator[Mutant]:
 
 
 def _rank(value: Any, new: Any) -> int:
-    """One more or less, a word, a flag, all labels alike; twice, half, other labels; anything else."""
+    """One more or less, a word, a flag, all labels alike; twice, half, other labels; anything
+    else.
+    """
     if isinstance(value, Tensor):
-        return 0 if new is None or not bool(new.any()) else 2
+        if new is None or not bool(new.any()):
+            return 0
+        return 2
     if not isinstance(value, int) or isinstance(value, bool):
         return 1
     near = new in (value + 1, value - 1)
-    return 1 if near else 2 if new in (2 * value, 2 * value + 1, 2 * value - 1, value // 2, value // 2 + 1) else 3
+    if near:
+        return 1
+    if new in (2 * value, 2 * value + 1, 2 * value - 1, value // 2, value // 2 + 1):
+        return 2
+    return 3
 
 
-def _mutant(part: Expression, changes: dict[str, Any], text: str, counted: bool = False, rank: int = 2) -> Mutant:
+def _mutant(
+    part: Expression, changes: dict[str, Any], text: str, counted: bool = False, rank: int = 2
+) -> Mutant:
     changed = part
     for name, value in changes.items():
         changed = with_argument(changed, name, value)
-    single = next(iter(changes.items())) if len(changes) == 1 else None
+    if len(changes) == 1:
+        single = next(iter(changes.items()))
+    else:
+        single = None
     return Mutant(f"{text}, in {quoted(part)}", part, changed, single, counted, rank)
 
 
 def where(name: str, new: Any, old: Any) -> str:
     number = isinstance(old, int) and isinstance(new, int) and abs(new - old) > 2
-    why = {2 * old + 1: "counted on each side", 2 * old: "twice", 2 * old - 1: "twice"} if number else {}
-    return f"{name}={shown(new)} where {shown(old)} was meant{', as if ' * (new in why)}{why.get(new, '')}"
+    if number:
+        why = {2 * old + 1: "counted on each side", 2 * old: "twice", 2 * old - 1: "twice"}
+    else:
+        why = {}
+    return (
+        f"{name}={shown(new)} where {shown(old)} was "
+        f"meant{', as if ' * (new in why)}{why.get(new, '')}"
+    )
 
 
 def _said(name: str, value: Any, words: list[str]) -> Iterator[Variant]:
     # a mask of another size is refused before, but the axes of a grid are taken for each other
-    turned = [value[::-1]] if isinstance(value, tuple) else []
+    if isinstance(value, tuple):
+        turned = [value[::-1]]
+    else:
+        turned = []
     values = turned if name in SIZES else [*words, *_others(value)]
     yield from ((where(name, new, value), new) for new in dict.fromkeys(values) if new != value)
     if isinstance(value, tuple) and len(value) > 1 and name not in SIZES and _is_numbers(value):
-        yield f"borders of {name} ignored: {shown((sum(value),))} where {shown(value)} was meant", (sum(value),)
+        yield (
+            f"borders of {name} ignored: {shown((sum(value),))} where {shown(value)} was meant",
+            (sum(value),),
+        )
 
 
 def _words(annotation: Any) -> list[str]:
     """The words of a Literal, however it is nested."""
     inside = get_args(annotation)
-    return [each for each in inside if isinstance(each, str)] + [word for each in inside for word in _words(each)]
+    return [each for each in inside if isinstance(each, str)] + [
+        word for each in inside for word in _words(each)
+    ]
 
 
 def _others(value: Any) -> list[Any]:
-    """Values that are taken for this one: one more, twice, half, none; in every place of a tuple, or in all."""
+    """Values that are taken for this one: one more, twice, half, none; in every place of a tuple,
+    or in all.
+    """
     if isinstance(value, tuple):
-        return _of_tuple(value) if value and _is_numbers(value) else []
+        if value and _is_numbers(value):
+            return _of_tuple(value)
+        return []
     return [new for new in _near(value) if new >= 0 or value < 0]
 
 
@@ -85,11 +127,28 @@ def _near(value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
-        twice, half = 2 * value, value // 2
-        return [value + 1, value - 1, value + 2, value - 2, twice, twice + 1, twice - 1, half, half + 1, 1, 0]
+        twice = 2 * value
+        half = value // 2
+        return [
+            value + 1,
+            value - 1,
+            value + 2,
+            value - 2,
+            twice,
+            twice + 1,
+            twice - 1,
+            half,
+            half + 1,
+            1,
+            0,
+        ]
     if not isinstance(value, float):
         return []
-    return [new for new in (2 * value, value / 2, value**2, abs(value) ** 0.5) if abs(new) <= 4 * abs(value)]
+    return [
+        new
+        for new in (2 * value, value / 2, value**2, abs(value) ** 0.5)
+        if abs(new) <= 4 * abs(value)
+    ]
 
 
 def _of_tuple(value: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -102,7 +161,9 @@ def _of_tuple(value: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Lengths of which one lends one to the next, or to the last: borders one place off; or two that are one."""
+    """Lengths of which one lends one to the next, or to the last: borders one place off; or two
+    that are one.
+    """
     if all(isinstance(number, int) and not isinstance(number, bool) for number in value):
         for i in range(min(len(value) - 1, _MOST_PLACES)):
             for by in (1, -1):
@@ -112,7 +173,9 @@ def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
-    """Labels ignored or one place off, a permutation the other way round, an optional tensor left out."""
+    """Labels ignored or one place off, a permutation the other way round, an optional tensor left
+    out.
+    """
     if not isinstance(value, Tensor):
         return
     if default is None:
@@ -128,7 +191,10 @@ def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
             for token, label in ((place + 1, place), (place, place + 1)):
                 moved = value.clone()
                 moved[token] = value[label]
-                yield f"a boundary of {name} moved from token {place + 1} to {2 * token - place}", moved
+                yield (
+                    f"a boundary of {name} moved from token {place + 1} to {2 * token - place}",
+                    moved,
+                )
     yield f"{name} one place late", torch.cat((value[:1], value[:-1]))
     yield f"{name} one place early", torch.cat((value[1:], value[-1:]))
     if torch.equal(value.sort().values, torch.arange(value.numel(), device=value.device)):
@@ -136,16 +202,27 @@ def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
 
 
 def _is_numbers(value: Any) -> bool:
-    numbers = value if isinstance(value, tuple) else (value,)
-    return bool(numbers) and len(list(groupby(map(type, numbers)))) == 1 and isinstance(numbers[0], int | float)
+    if isinstance(value, tuple):
+        numbers = value
+    else:
+        numbers = (value,)
+    return (
+        bool(numbers)
+        and len(list(groupby(map(type, numbers)))) == 1
+        and isinstance(numbers[0], int | float)
+    )
 
 
 def _alike(one: Any, other: Any) -> tuple[Any, Any]:
     """Two arguments of a grid, one number of which is for all axes."""
     if isinstance(one, tuple) != isinstance(other, tuple):
-        return (one, (other,) * len(one)) if isinstance(one, tuple) else ((one,) * len(other), other)
+        if isinstance(one, tuple):
+            return (one, (other,) * len(one))
+        return ((one,) * len(other), other)
     return one, other
 
 
 def _less(a: Any, b: Any) -> Any:
-    return tuple(x - y for x, y in zip(a, b, strict=False)) if isinstance(a, tuple) else a - b
+    if isinstance(a, tuple):
+        return tuple(x - y for x, y in zip(a, b, strict=False))
+    return a - b

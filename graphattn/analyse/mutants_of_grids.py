@@ -21,19 +21,30 @@ OfAxis = Callable[[Tensor, Tensor], Tensor]  # (target, source) on one axis -> b
 def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
     """Mistakes about the call of a builder of grids, or of a window along one axis."""
     given = arguments(part)
-    if isinstance(given.get("size"), tuple) and graph.is_square and prod(given["size"]) == graph.num_targets:
+    if (
+        isinstance(given.get("size"), tuple)
+        and graph.is_square
+        and prod(given["size"]) == graph.num_targets
+    ):
         yield from _numbered(part, given["size"])
     size = given.get("size", (graph.num_targets,))
-    size = (size,) if isinstance(size, int) else size
+    if isinstance(size, int):
+        size = (size,)
     if not graph.is_square or prod(size) != graph.num_targets:
         return
     if part.function == "window_partition" and not given["read_padding"]:
-        cells, shift = _each(given["cell"], size), _each(given["shift"] or 0, size)
+        cells = _each(given["cell"], size)
+        shift = _each(given["shift"] or 0, size)
         axes = [_cells_around(*axis) for axis in zip(size, cells, shift, strict=True)]
-        yield "read across the border, from the other end: a cyclic shift without its mask", _product(size, axes)
+        yield (
+            "read across the border, from the other end: a cyclic shift without its mask",
+            _product(size, axes),
+        )
     if part.function == "grid_neighbourhood":
         yield from _of_windows(given, size)
-    if part.function == "sliding_window" and graph.num_targets > (reach := (given["window"] - 1) * given["dilation"]):
+    if part.function == "sliding_window" and graph.num_targets > (
+        reach := (given["window"] - 1) * given["dilation"]
+    ):
         steps = _steps(given["window"], given["dilation"], given["causal"])
         torus = "read across the border, from the other end: a torus"
         yield torus, _product(size, [_among([step % size[0] for step in steps], size[0])])
@@ -43,7 +54,9 @@ def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
 
 
 def _each(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,) * len(size)
+    if isinstance(value, tuple):
+        return value
+    return (value,) * len(size)
 
 
 def _numbered(part: Expression, size: tuple[int, ...]) -> Iterator[Change]:
@@ -61,11 +74,15 @@ def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change
     steps = [_steps(*axis) for axis in zip(*named, strict=True)]
     if set(_each(given["stride"], size)) != {1}:
         return
-    around = [_among([step % length for step in near], length) for near, length in zip(steps, size, strict=True)]
+    around = [
+        _among([step % length for step in near], length)
+        for near, length in zip(steps, size, strict=True)
+    ]
     yield "read across the border, from the other end: a torus", _product(size, around)
     if len(size) < 2:
         return
-    flat, cut = [0], [_among(near) for near in steps]
+    flat = [0]
+    cut = [_among(near) for near in steps]
     for near, length in zip(steps, size, strict=True):
         flat = [start * length + by for start in flat for by in near]
     n = prod(size)
@@ -81,7 +98,10 @@ def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change
     if len(size) == 2 and not any(named[2]):
         reach = [max(near) for near in steps]
         if len(set(reach)) == 1:
-            yield "the sum of the distances is bounded, not each of them: a diamond", _diamond(size, reach[0])
+            yield (
+                "the sum of the distances is bounded, not each of them: a diamond",
+                _diamond(size, reach[0]),
+            )
         if given["clamp"] and set(named[1]) == {1}:
             yield from _clamped(size, named[0])
 
@@ -92,11 +112,15 @@ def _clamped(size: tuple[int, ...], kernels: tuple[int, ...]) -> Iterator[Change
         lengths = [size[1 - i] if i in chosen else length for i, length in enumerate(size)]
         axes = [_moved_inwards(*axis) for axis in zip(lengths, kernels, strict=True)]
         text = " and ".join(f"{_SIDES[0][i]} by the {_SIDES[1][1 - i]}" for i in chosen)
-        yield f"neighbourhood clamps {text}: its windows are moved inwards there", _product(size, axes)
+        yield (
+            f"neighbourhood clamps {text}: its windows are moved inwards there",
+            _product(size, axes),
+        )
 
 
 def _moved_inwards(length: int, kernel: int) -> OfAxis:
-    left, right = kernel // 2, (kernel - 1) // 2
+    left = kernel // 2
+    right = (kernel - 1) // 2
 
     def inside(target: Tensor, source: Tensor) -> Tensor:
         middle = target.clamp(min=left).clamp(max=length - 1 - right)
@@ -107,15 +131,25 @@ def _moved_inwards(length: int, kernel: int) -> OfAxis:
 
 def _steps(kernel: int, dilation: int, causal: bool) -> range:
     """``t - s`` of a window that is cut at the borders."""
-    before, after = (kernel - 1, 0) if causal else (kernel // 2, (kernel - 1) // 2)
+    if causal:
+        before = kernel - 1
+        after = 0
+    else:
+        before = kernel // 2
+        after = (kernel - 1) // 2
     return range(-after * dilation, before * dilation + 1, dilation)
 
 
 def _among(steps: Any, length: int | None = None) -> OfAxis:
-    """True if ``t - s`` is one of the steps; modulo ``length`` on an axis that is closed to a ring."""
+    """True if ``t - s`` is one of the steps; modulo ``length`` on an axis that is closed to a
+    ring.
+    """
 
     def inside(target: Tensor, source: Tensor) -> Tensor:
-        apart = target - source if length is None else (target - source) % length
+        if length is None:
+            apart = target - source
+        else:
+            apart = (target - source) % length
         return torch.isin(apart, torch.tensor(list(steps), device=apart.device))
 
     return inside

@@ -1,4 +1,6 @@
-"""Mutants whose values are read off the mask that was given: any window, any boundary, any global token."""
+"""Mutants whose values are read off the mask that was given: any window, any boundary, any global
+token.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -53,7 +55,9 @@ def of_mask(
                     yield _mutant(part, name, number, where(name, number, value))
     simple = simple_expression(given)
     if simple is not None:
-        yield Mutant(f"another graph: the mask is that of {simple}", mutants.root, simple, rank=2 * REMOTE)
+        yield Mutant(
+            f"another graph: the mask is that of {simple}", mutants.root, simple, rank=2 * REMOTE
+        )
 
 
 def _mutant(part: Expression, name: str, value: Any, text: str) -> Mutant:
@@ -68,16 +72,29 @@ def _count(mutants: Mutants, part: Expression, name: str, value: int) -> int | N
         return None
 
 
-def _number(mutants: Mutants, part: Expression, name: str, value: int, given: AttentionGraph) -> int | None:
-    """The number of which the graph has as many edges as the mask, where more is more, or more is less."""
+def _number(
+    mutants: Mutants, part: Expression, name: str, value: int, given: AttentionGraph
+) -> int | None:
+    """The number of which the graph has as many edges as the mask, where more is more, or more is
+    less.
+    """
 
     def count(new: int) -> int | None:
         return _count(mutants, part, name, new)
 
-    step = 1 if count(value + 1) is not None else 2  # windows of both sides are odd
-    low, high = value % step if value % step else step, max(given.num_targets, given.num_sources)
+    # windows of both sides are odd
+    if count(value + 1) is not None:
+        step = 1
+    else:
+        step = 2
+    if value % step:
+        low = value % step
+    else:
+        low = step
+    high = max(given.num_targets, given.num_sources)
     high -= (high - low) % step
-    ends, wanted = (count(low), count(high)), given.num_edges
+    ends = (count(low), count(high))
+    wanted = given.num_edges
     if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
         return None
     rising = ends[0] < ends[1]
@@ -90,23 +107,36 @@ def _number(mutants: Mutants, part: Expression, name: str, value: int, given: At
             high = middle
         else:
             low = middle + step
-    return low if count(low) == wanted and low != value else None
+    if count(low) == wanted and low != value:
+        return low
+    return None
 
 
-def _of_documents(part: Expression, values: dict[str, Any], wrong: tuple[AttentionGraph, ...]) -> Iterator[Mutant]:
-    """Tokens that were given another document: those that read, or are read, both too much and too little."""
+def _of_documents(
+    part: Expression, values: dict[str, Any], wrong: tuple[AttentionGraph, ...]
+) -> Iterator[Mutant]:
+    """Tokens that were given another document: those that read, or are read, both too much and too
+    little.
+    """
     ids = values.get("ids")
-    labels = torch.repeat_interleave(torch.tensor(values["lengths"])) if ids is None else ids.cpu()
+    if ids is None:
+        labels = torch.repeat_interleave(torch.tensor(values["lengths"]))
+    else:
+        labels = ids.cpu()
     touched = [torch.unique(graph.edge_index.cpu()) for graph in wrong]
     both = touched[0][torch.isin(touched[0], touched[1])]
     if both.numel() == 0:
-        both, text = _second_part(labels, wrong), "cut in two at token {}"
+        both = _second_part(labels, wrong)
+        text = "cut in two at token {}"
         if both.numel():
             new = labels.clone()
             new[both] = labels.max() + 1
-            yield _labelled(part, values, new, f"document {int(labels[both[0]])} {text.format(int(both[0]))}")
+            yield _labelled(
+                part, values, new, f"document {int(labels[both[0]])} {text.format(int(both[0]))}"
+            )
         return
-    first, last = int(both[0]), int(both[-1])
+    first = int(both[0])
+    last = int(both[-1])
     near = labels[[max(0, first - 1), min(labels.numel() - 1, last + 1)]]
     for label in dict.fromkeys([*near.tolist(), *torch.unique(labels)[:8].tolist()]):
         new = labels.clone()
@@ -114,8 +144,12 @@ def _of_documents(part: Expression, values: dict[str, Any], wrong: tuple[Attenti
         yield _labelled(part, values, new, moved(labels, new))
 
 
-def _of_trees(part: Expression, parent: Tensor, wrong: tuple[AttentionGraph, ...]) -> Iterator[Mutant]:
-    """A node with another parent: a wrong target, below a source that is read too much or below the parent of one."""
+def _of_trees(
+    part: Expression, parent: Tensor, wrong: tuple[AttentionGraph, ...]
+) -> Iterator[Mutant]:
+    """A node with another parent: a wrong target, below a source that is read too much or below the
+    parent of one.
+    """
     targets = torch.unique(torch.cat([graph.target.cpu() for graph in wrong]))
     top = targets[~torch.isin(parent[targets], targets)]
     sources = torch.unique(wrong[0].source.cpu()).flip(0)[:_NODES]
@@ -124,13 +158,21 @@ def _of_trees(part: Expression, parent: Tensor, wrong: tuple[AttentionGraph, ...
             if other not in (node, int(parent[node])):
                 new = parent.clone()
                 new[node] = other
-                yield _mutant(part, "parent", new, f"node {node} has parent {other}, not {int(parent[node])}")
+                yield _mutant(
+                    part, "parent", new, f"node {node} has parent {other}, not {int(parent[node])}"
+                )
 
 
 def _second_part(labels: Tensor, wrong: tuple[AttentionGraph, ...]) -> Tensor:
-    """The tokens of a document that its first ones lack, where edges are missing within one document alone."""
+    """The tokens of a document that its first ones lack, where edges are missing within one
+    document alone.
+    """
     source, target = wrong[1].edge_index.cpu()
-    if wrong[0].num_edges or source.numel() == 0 or bool((labels[source] != labels[source[0]]).any()):
+    if (
+        wrong[0].num_edges
+        or source.numel() == 0
+        or bool((labels[source] != labels[source[0]]).any())
+    ):
         return source[:0]
     return torch.unique(target[source == source.min()])
 
@@ -140,16 +182,27 @@ def moved(labels: Tensor, new: Tensor) -> str:
     changed = torch.nonzero(labels != new).flatten()
     if changed.numel() == 0:
         return ""
-    first, last = int(changed[0]), int(changed[-1])
+    first = int(changed[0])
+    last = int(changed[-1])
     runs = [torch.unique_consecutive(x, return_counts=True)[1].tolist() for x in (labels, new)]
     if last - first + 1 == changed.numel() and len(runs[0]) == len(runs[1]):
         late = first > 0 and new[first] == labels[first - 1]
-        old, now = (first, last + 1) if late else (last + 1, first)
+        if late:
+            old = first
+            now = last + 1
+        else:
+            old = last + 1
+            now = first
         return f"a boundary of documents moved from token {old} to {now}"
-    which = f"token {first}" if first == last else f"{changed.numel()} tokens, {first} the first of them,"
+    if first == last:
+        which = f"token {first}"
+    else:
+        which = f"{changed.numel()} tokens, {first} the first of them,"
     return f"{which} in document {int(new[first])}, not {int(labels[first])}"
 
 
 def _labelled(part: Expression, values: dict[str, Any], labels: Tensor, text: str) -> Mutant:
     options = {name: value for name, value in values.items() if name not in ("ids", "lengths")}
-    return Mutant(f"{text}, in {quoted(part)}", part, Expression("documents", (labels,), options), rank=_READ)
+    return Mutant(
+        f"{text}, in {quoted(part)}", part, Expression("documents", (labels,), options), rank=_READ
+    )

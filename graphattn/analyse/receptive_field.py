@@ -25,8 +25,9 @@ class ReceptiveField:
 
     Args:
         targets: The targets in question, int64 (n,), or ``None`` for all of each layer.
-        graphs: For each layer, first layer first: which sources of the first layer each of the targets depends on
-            after it; row ``i`` is ``targets[i]``, and is empty where a layer has no such target.
+        graphs: For each layer, first layer first: which sources of the first layer each of the
+            targets depends on after it; row ``i`` is ``targets[i]``, and is empty where a layer has
+            no such target.
     """
 
     targets: Tensor | None
@@ -38,9 +39,17 @@ class ReceptiveField:
         return tuple(graph.in_degree.cpu() for graph in self.graphs)
 
     def to_dict(self) -> dict[str, Any]:
-        """For each layer the least, the mean and the most that a target depends on, and the number of sources."""
-        rows = [dict(zip(("least", "mean", "most"), spread(size), strict=True)) for size in self.sizes]
-        return {"targets": self.graphs[-1].num_targets, "sources": self.graphs[0].num_sources, "layers": rows}
+        """For each layer the least, the mean and the most that a target depends on, and the number
+        of sources.
+        """
+        rows = [
+            dict(zip(("least", "mean", "most"), spread(size), strict=True)) for size in self.sizes
+        ]
+        return {
+            "targets": self.graphs[-1].num_targets,
+            "sources": self.graphs[0].num_sources,
+            "layers": rows,
+        }
 
     def __str__(self) -> str:
         table = self.to_dict()
@@ -48,28 +57,36 @@ class ReceptiveField:
         lines = [f"sources in the receptive field, of {table['sources']:,}, at {who}:"]
         for number, row in enumerate(table["layers"]):
             spread = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
-            lines.append(f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}")
+            lines.append(
+                f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}"
+            )
         return "\n".join(lines)
 
 
 def spread(size: Tensor) -> tuple[int, float, int]:
     """The least, the mean and the most of some numbers; zeros of none."""
-    return (int(size.min()), float(size.double().mean()), int(size.max())) if size.numel() else (0, 0.0, 0)
+    if size.numel():
+        return (int(size.min()), float(size.double().mean()), int(size.max()))
+    return (0, 0.0, 0)
 
 
 def receptive_field(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> ReceptiveField:
-    """Sources of the first layer that a target depends on after each layer: the support of the Jacobian.
+    """Sources of the first layer that a target depends on after each layer: the support of the
+    Jacobian.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
-        targets: Indices (n,) of the targets in question; all by default. One or a few are cheap on any rule.
-        residual: Whether every target of a square layer also keeps what it has (a residual connection). ``False`` by
-            default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have ``True``.
+        targets: Indices (n,) of the targets in question; all by default. One or a few are cheap on
+            any rule.
+        residual: Whether every target of a square layer also keeps what it has (a residual
+            connection). ``False`` by default, as the question is about the graphs; ``leaks`` and
+            ``find_leaks``, about a model, have ``True``.
         budget: Pairs that may be looked at, for the fields of all layers together.
     Raises:
-        GraphError: If the layers do not meet, the last one lacks a target, or it costs more than ``budget``.
+        GraphError: If the layers do not meet, the last one lacks a target, or it costs more than
+            ``budget``.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> wavenet = [sliding_window(100_000, window=2, dilation=d) for d in (1, 2, 4, 8)]
@@ -81,20 +98,27 @@ def receptive_field(
           after layer 3: 16
     """
     check_flags(residual=residual)
-    graphs, budget = graphs_of(layers, residual), whole(budget, "budget", 1, GraphError)
+    graphs = graphs_of(layers, residual)
+    budget = whole(budget, "budget", 1, GraphError)
     if targets is None:
         return ReceptiveField(None, tuple(_of_all(graphs, budget)))
-    chosen, number = graphs[-1]._choice(targets, graphs[-1].num_targets, "targets"), len(graphs)
+    chosen = graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
+    number = len(graphs)
     spent = _Spent(budget, "ask about fewer layers or targets, targets=[t]")
-    spent(_STEP * number * (number + 1) // 2)  # every field is traced back through all layers before
-    return ReceptiveField(chosen, tuple(_field(graphs[: last + 1], chosen, spent) for last in range(number)))
+    # every field is traced back through all layers before
+    spent(_STEP * number * (number + 1) // 2)
+    return ReceptiveField(
+        chosen, tuple(_field(graphs[: last + 1], chosen, spent) for last in range(number))
+    )
 
 
 class _Spent:
     """Refuses to join more rows of sources than a budget allows in all."""
 
     def __init__(self, budget: int, instead: str) -> None:
-        self.joined, self.budget, self.instead = 0, budget, instead
+        self.joined = 0
+        self.budget = budget
+        self.instead = instead
 
     def __call__(self, joined: int) -> None:
         """So many more, about to be joined."""
@@ -105,7 +129,8 @@ class _Spent:
         """Raise a GraphError where these are too many."""
         if joined > self.budget >> 2:
             raise GraphError(
-                f"receptive_field joins {joined:,} rows of sources or more (limit {self.budget >> 2:,}); "
+                f"receptive_field joins {joined:,} rows of sources or more (limit "
+                f"{self.budget >> 2:,}); "
                 f"{self.instead}, or try budget={8 * joined}"
             )
 
@@ -141,25 +166,33 @@ def _of_all(graphs: tuple[AttentionGraph, ...], budget: int) -> Iterator[Attenti
 
 
 def _after(reached: Runs, num_targets: int, num_sources: int, number: int) -> AttentionGraph:
-    return AttentionGraph(of_runs(reached, num_targets, num_sources), f"receptive field after layer {number}")
+    return AttentionGraph(
+        of_runs(reached, num_targets, num_sources), f"receptive field after layer {number}"
+    )
 
 
 def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
     """The graph of each layer; where heads differ, the edges that some head has."""
     graphs = unions(layers)
-    return tuple(graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs)
+    return tuple(
+        graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs
+    )
 
 
 def graphs_and_targets(
     layers: Layers, targets: Any, what: str, budget: int
 ) -> tuple[tuple[AttentionGraph, ...], Tensor]:
-    """The graph of each layer and the chosen targets of the last, whose numbers for each layer are within a budget."""
-    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
+    """The graph of each layer and the chosen targets of the last, whose numbers for each layer are
+    within a budget.
+    """
+    graphs = graphs_of(layers)
+    budget = whole(budget, "budget", 1, GraphError)
     chosen = graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
     widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)
     if chosen.numel() * widest > budget >> 2:
         raise GraphError(
-            f"{what} of {chosen.numel():,} targets among {widest:,} nodes is {chosen.numel() * widest:,} numbers for "
+            f"{what} of {chosen.numel():,} targets among {widest:,} nodes is "
+            f"{chosen.numel() * widest:,} numbers for "
             f"each layer (limit {budget >> 2:,}); ask about fewer targets: targets=[t]"
         )
     return graphs, chosen

@@ -21,24 +21,27 @@ _FEW = 8  # pairs that are solved for one by one
 
 
 def effective_resistance(graph: AttentionGraph, pairs: Any = None) -> Tensor:
-    r"""Resistance between nodes where every edge is a resistor of 1 ohm: small if many short paths connect them.
+    r"""Resistance between nodes where every edge is a resistor of 1 ohm: small if many short paths
+    connect them.
 
     .. math:: R_{st} = (e_s - e_t)^\top L^+ (e_s - e_t), \quad L = D - A
 
-    Of the undirected graph underneath: an edge conducts both ways, and one that is there in both directions is one
-    resistor. Repeated edges are resistors side by side; self-loops conduct nothing. Infinite between components.
+    Of the undirected graph underneath: an edge conducts both ways, and one that is there in both
+    directions is one resistor. Repeated edges are resistors side by side; self-loops conduct
+    nothing. Infinite between components.
 
     Args:
         graph: A square graph; without ``pairs`` of at most 4,096 nodes.
         pairs: Nodes (2, k) between which it is asked; all by default.
     Returns:
-        float64 (N, N), symmetric, or (k,). The sum of all, halved, is the Kirchhoff index, which over-squashing
-        grows with.
+        float64 (N, N), symmetric, or (k,). The sum of all, halved, is the Kirchhoff index, which
+        over-squashing grows with.
     Raises:
-        GraphError: If the graph is not square or too large, or iterations for pairs of a large one do not converge.
+        GraphError: If the graph is not square or too large, or iterations for pairs of a large one
+            do not converge.
     Source:
-        Klein and Randic 1993, "Resistance distance"; over-squashing: Black et al. 2023, "Understanding Oversquashing in
-        GNNs through the Lens of Effective Resistance".
+        Klein and Randic 1993, "Resistance distance"; over-squashing: Black et al. 2023,
+        "Understanding Oversquashing in GNNs through the Lens of Effective Resistance".
     Example:
         >>> from graphattn.graphs import circulant, full
         >>> effective_resistance(circulant(6, (1,)), [[0, 0], [1, 3]]).round(decimals=4)  # 1 beside 5, 3 beside 3
@@ -47,35 +50,45 @@ def effective_resistance(graph: AttentionGraph, pairs: Any = None) -> Tensor:
         0.25
     """
     matrix = undirected(graph, "effective_resistance")
-    chosen = None if pairs is None else _pairs(pairs, graph.num_targets)
+    if pairs is None:
+        chosen = None
+    else:
+        chosen = _pairs(pairs, graph.num_targets)
     if graph.num_targets <= MOST_NODES and (chosen is None or chosen.shape[1] > _FEW):
         every = _of_all(matrix)
-        return every if chosen is None else every[chosen[0], chosen[1]]
+        if chosen is None:
+            return every
+        return every[chosen[0], chosen[1]]
     if chosen is None:
         raise GraphError(
-            f"effective_resistance of all pairs of {graph.num_targets:,} nodes is a dense matrix (limit {MOST_NODES:,} "
+            f"effective_resistance of all pairs of {graph.num_targets:,} nodes is a dense matrix "
+            f"(limit {MOST_NODES:,} "
             "nodes); choose pairs=[[s, ...], [t, ...]]"
         )
     return _of_pairs(matrix, chosen, graph.name)
 
 
 def mean_resistance(graph: AttentionGraph) -> float | None:
-    """The mean of :func:`effective_resistance` over all pairs of nodes: the Kirchhoff index over their number; ``None``
-    if it is infinite."""
+    """The mean of :func:`effective_resistance` over all pairs of nodes: the Kirchhoff index over
+    their number; ``None`` if it is infinite."""
     n = graph.num_targets
     total = float(_of_all(undirected(graph, "mean_resistance")).sum())
-    return total / (n * (n - 1)) if total < float("inf") else None
+    if total < float("inf"):
+        return total / (n * (n - 1))
+    return None
 
 
 def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
     r"""Steps, on average, that a random walk takes from one node to another and back.
 
-    .. math:: \tau_{st} = H(s, t) + H(t, s), \quad \tau_{st} = R_{st} \sum_u d_u \text{ on a symmetric graph}
+    .. math:: \tau_{st} = H(s, t) + H(t, s), \quad \tau_{st} = R_{st} \sum_u d_u \text{ on a
+    symmetric graph}
 
-    The walk goes against the edges, as a Jacobian does: from a target to one of its sources, each edge with the same
-    probability. So direction counts; self-loops hold it up, and repeated edges are taken more often. It is infinite
-    unless each node is reached from the other with certainty: between components, and on a graph without cycles
-    everywhere, for example on a causal one. ``commute_time(graph | graph.reverse())`` is of the undirected graph.
+    The walk goes against the edges, as a Jacobian does: from a target to one of its sources, each
+    edge with the same probability. So direction counts; self-loops hold it up, and repeated edges
+    are taken more often. It is infinite unless each node is reached from the other with certainty:
+    between components, and on a graph without cycles everywhere, for example on a causal one.
+    ``commute_time(graph | graph.reverse())`` is of the undirected graph.
 
     Args:
         graph: A square graph; one that is not symmetric of at most 4,096 nodes.
@@ -85,9 +98,10 @@ def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
     Raises:
         GraphError: As :func:`effective_resistance`.
     Source:
-        Chandra et al. 1989, "The electrical resistance of a graph captures its commute and cover times"; Kemeny and
-        Snell 1976 (fundamental matrix, for directed walks); over-squashing: Di Giovanni et al. 2023, "On
-        Over-Squashing in Message Passing Neural Networks: The Impact of Width, Depth, and Topology".
+        Chandra et al. 1989, "The electrical resistance of a graph captures its commute and cover
+        times"; Kemeny and Snell 1976 (fundamental matrix, for directed walks); over-squashing: Di
+        Giovanni et al. 2023, "On Over-Squashing in Message Passing Neural Networks: The Impact of
+        Width, Depth, and Topology".
     Example:
         >>> from graphattn.graphs import full, causal
         >>> round(float(commute_time(full(5).without_self_loops())[0, 4]), 4)  # 2 (N - 1)
@@ -99,16 +113,26 @@ def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
     matrix = undirected(graph, "commute_time")
     if is_symmetric(graph):
         resistance = effective_resistance(graph, pairs)
-        degree, part = graph.in_degree.cpu().double(), components(matrix)
-        volume = torch.zeros(graph.num_targets, dtype=torch.float64).index_add_(0, part, degree)[part].clamp(min=1)
-        return resistance * (volume[:, None] if pairs is None else volume[_pairs(pairs, graph.num_targets)[0]])
+        degree = graph.in_degree.cpu().double()
+        part = components(matrix)
+        volume = (
+            torch.zeros(graph.num_targets, dtype=torch.float64)
+            .index_add_(0, part, degree)[part]
+            .clamp(min=1)
+        )
+        return resistance * (
+            volume[:, None] if pairs is None else volume[_pairs(pairs, graph.num_targets)[0]]
+        )
     if graph.num_targets > MOST_NODES:
         raise GraphError(
-            f"commute_time of a directed graph of {graph.num_targets:,} nodes needs a dense matrix (limit "
+            f"commute_time of a directed graph of {graph.num_targets:,} nodes needs a dense "
+            "matrix (limit "
             f"{MOST_NODES:,}); ask commute_time(graph | graph.reverse(), pairs)"
         )
     every = _directed(csr_by_target(graph))
-    return every if pairs is None else every[tuple(_pairs(pairs, graph.num_targets))]
+    if pairs is None:
+        return every
+    return every[tuple(_pairs(pairs, graph.num_targets))]
 
 
 def _pairs(pairs: Any, size: int) -> Tensor:
@@ -137,7 +161,8 @@ def _of_all(matrix: Any) -> Tensor:
         if n == 1:
             continue
         dense = torch.from_numpy(_laplacian(matrix[nodes.numpy()][:, nodes.numpy()]).toarray())
-        # L + J / n has the eigenvector of ones with eigenvalue 1, so that it has an inverse, L^+ + J / n
+        # L + J / n has the eigenvector of ones with eigenvalue 1, so that it has an inverse, L^+ +
+        # J / n
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(dense + 1 / n))
         diagonal = inverse.diagonal()
         inside = (diagonal[:, None] + diagonal - 2 * inverse).clamp_(min=0).fill_diagonal_(0)
@@ -146,10 +171,13 @@ def _of_all(matrix: Any) -> Tensor:
 
 
 def _of_pairs(matrix: Any, pairs: Tensor, name: str) -> Tensor:
-    """By a factorisation where the nodes have an order in which the matrix is a narrow band, else by iterations."""
+    """By a factorisation where the nodes have an order in which the matrix is a narrow band, else
+    by iterations.
+    """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    part, size = components(matrix), matrix.shape[0]
+    part = components(matrix)
+    size = matrix.shape[0]
     result = torch.full((pairs.shape[1],), torch.inf, dtype=torch.float64)
     result[pairs[0] == pairs[1]] = 0
     inside = torch.nonzero((part[pairs[0]] == part[pairs[1]]) & (pairs[0] != pairs[1])).flatten()
@@ -162,14 +190,21 @@ def _of_pairs(matrix: Any, pairs: Tensor, name: str) -> Tensor:
     pair = matrix.tocoo()
     bandwidth = int(np.abs(place[pair.row] - place[pair.col]).max())
     work = size * (bandwidth**2 + 4 * bandwidth * len(s))
-    solve = _banded(matrix, order, place, bandwidth) if work <= _MOST_WORK else _iterated(matrix, len(s), name)
+    if work <= _MOST_WORK:
+        solve = _banded(matrix, order, place, bandwidth)
+    else:
+        solve = _iterated(matrix, len(s), name)
     found = [solve(a, b) for a, b in zip(s.tolist(), t.tolist(), strict=True)]
     result[inside] = torch.tensor(found, dtype=torch.float64)
     return result
 
 
-def _banded(matrix: Any, order: np.ndarray, place: np.ndarray, bandwidth: int) -> Callable[[int, int], float]:
-    """Exact, by Cholesky's factorisation of a band; the first node of each component is grounded."""
+def _banded(
+    matrix: Any, order: np.ndarray, place: np.ndarray, bandwidth: int
+) -> Callable[[int, int], float]:
+    """Exact, by Cholesky's factorisation of a band; the first node of each component is
+    grounded.
+    """
     from scipy.linalg import cho_solve_banded, cholesky_banded
 
     size = len(order)
@@ -183,7 +218,8 @@ def _banded(matrix: Any, order: np.ndarray, place: np.ndarray, bandwidth: int) -
 
     def solve(s: int, t: int) -> float:
         current = np.zeros(size)
-        current[place[s]], current[place[t]] = 1.0, -1.0
+        current[place[s]] = 1.0
+        current[place[t]] = -1.0
         potential = cho_solve_banded((factor, True), current)
         return float(potential[place[s]] - potential[place[t]])
 
@@ -202,11 +238,13 @@ def _iterated(matrix: Any, num_pairs: int, name: str) -> Callable[[int, int], fl
 
     def solve(s: int, t: int) -> float:
         current = np.zeros(size)
-        current[s], current[t] = 1.0, -1.0
+        current[s] = 1.0
+        current[t] = -1.0
         potential, failed = cg(laplacian, current, rtol=_TOLERANCE, maxiter=most, M=before)
         if failed:
             raise GraphError(
-                f"effective_resistance of {name}: conjugate gradients did not converge within {most:,} steps between "
+                f"effective_resistance of {name}: conjugate gradients did not converge within "
+                f"{most:,} steps between "
                 f"nodes {s} and {t}; ask fewer pairs, or the same of a smaller size"
             )
         return float(potential[s] - potential[t])

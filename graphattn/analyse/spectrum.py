@@ -22,18 +22,21 @@ def spectral_gap(graph: AttentionGraph) -> float:
 
     .. math:: 1 - |\lambda_2(P)|, \quad P_{ts} = \frac{1}{|\mathcal{N}(t)|} \text{ on edges}
 
-    Repeated layers of uniform attention shrink what nodes differ in by ``1 - gap`` each, at last: 1 on a full graph, 0
-    where two parts never agree (two closed components, or a cycle of even length without self-loops). A target without
-    an edge outputs 0, as in attention, and is a closed component of its own that holds nothing: its eigenvalue is 0.
+    Repeated layers of uniform attention shrink what nodes differ in by ``1 - gap`` each, at last: 1
+    on a full graph, 0 where two parts never agree (two closed components, or a cycle of even length
+    without self-loops). A target without an edge outputs 0, as in attention, and is a closed
+    component of its own that holds nothing: its eigenvalue is 0.
 
-    Up to 512 nodes all eigenvalues are computed; a graph without cycles longer than a self-loop has them on its
-    diagonal; on others ARPACK finds two of them, to about 1e-9 where it converges.
+    Up to 512 nodes all eigenvalues are computed; a graph without cycles longer than a self-loop has
+    them on its diagonal; on others ARPACK finds two of them, to about 1e-9 where it converges.
 
     Raises:
-        GraphError: If the graph is not square or has fewer than two nodes, if its rule is too large, or ARPACK does not
-            converge (a gap near 0 on a large graph, such as a long chain).
+        GraphError: If the graph is not square or has fewer than two nodes, if its rule is too
+            large, or ARPACK does not converge (a gap near 0 on a large graph, such as a long
+            chain).
     Source:
-        Levin and Peres 2017, "Markov Chains and Mixing Times", section 12.1 (absolute spectral gap).
+        Levin and Peres 2017, "Markov Chains and Mixing Times", section 12.1 (absolute spectral
+        gap).
     Example:
         >>> from graphattn.graphs import full, causal
         >>> round(spectral_gap(full(7)), 6), spectral_gap(causal(100_000))
@@ -42,7 +45,9 @@ def spectral_gap(graph: AttentionGraph) -> float:
     need_square(graph, "spectral_gap")
     n = graph.num_targets
     if n < 2:
-        raise GraphError(f"spectral_gap compares two eigenvalues and needs at least 2 nodes, this graph has {n}")
+        raise GraphError(
+            f"spectral_gap compares two eigenvalues and needs at least 2 nodes, this graph has {n}"
+        )
     if n <= _DENSE:
         return _gap(np.linalg.eigvals(_dense(graph)))
     if connectivity(graph).acyclic:
@@ -58,7 +63,9 @@ def _gap(values: np.ndarray) -> float:
 def _dense(graph: AttentionGraph) -> np.ndarray:
     matrix = torch.zeros(graph.num_targets, graph.num_targets, dtype=torch.float64)
     source, target = graph.edge_index.cpu()
-    matrix.index_put_((target, source), torch.ones(target.numel(), dtype=torch.float64), accumulate=True)
+    matrix.index_put_(
+        (target, source), torch.ones(target.numel(), dtype=torch.float64), accumulate=True
+    )
     return (matrix / matrix.sum(1, keepdim=True).clamp(min=1)).numpy()
 
 
@@ -75,31 +82,52 @@ def _diagonal(graph: AttentionGraph) -> np.ndarray:
 def _by_arpack(graph: AttentionGraph) -> np.ndarray:
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh
 
-    n, degree = graph.num_targets, graph.in_degree.cpu().clamp(min=1).double().numpy()
+    n = graph.num_targets
+    degree = graph.in_degree.cpu().clamp(min=1).double().numpy()
     summed = _Summing(graph)
     once = _KEPT * (4 * _KEPT * n + summed.cost)
     restarts = _WORK // once
     if restarts < _FEWEST:
         raise GraphError(
-            f"spectral_gap of {graph.name}: {_FEWEST} restarts of ARPACK on {n:,} nodes are {_FEWEST * once:,} "
+            f"spectral_gap of {graph.name}: {_FEWEST} restarts of ARPACK on {n:,} nodes are "
+            f"{_FEWEST * once:,} "
             f"operations (limit {_WORK:,}); ask the same of a smaller size"
         )
     symmetric = is_symmetric(graph)
-    scale = np.sqrt(degree) if symmetric else degree  # a symmetric matrix with the same eigenvalues
+    # a symmetric matrix with the same eigenvalues
+    if symmetric:
+        scale = np.sqrt(degree)
+    else:
+        scale = degree
 
     def step(x: np.ndarray) -> np.ndarray:
         x = x.reshape(-1)
-        return summed(x / scale) / scale if symmetric else summed(x) / scale
+        if symmetric:
+            return summed(x / scale) / scale
+        return summed(x) / scale
 
     start = np.random.default_rng(0).standard_normal(n)
-    find = eigsh if symmetric else eigs
+    if symmetric:
+        find = eigsh
+    else:
+        find = eigs
     matrix = LinearOperator((n, n), matvec=step, dtype=np.float64)
     try:
-        return find(matrix, k=2, which="LM", v0=start, ncv=_KEPT, maxiter=restarts, return_eigenvectors=False)
+        return find(
+            matrix,
+            k=2,
+            which="LM",
+            v0=start,
+            ncv=_KEPT,
+            maxiter=restarts,
+            return_eigenvectors=False,
+        )
     except ArpackNoConvergence as error:
         raise GraphError(
-            f"spectral_gap of {graph.name}: ARPACK did not separate two eigenvalues of {n:,} nodes within "
-            f"{restarts:,} restarts; the gap is near 0, or eigenvalues crowd. Ask the same of a smaller size"
+            f"spectral_gap of {graph.name}: ARPACK did not separate two eigenvalues of {n:,} "
+            "nodes within "
+            f"{restarts:,} restarts; the gap is near 0, or eigenvalues crowd. Ask the same of a "
+            "smaller size"
         ) from error
 
 
@@ -107,7 +135,9 @@ class _Summing:
     """Adds up the numbers of a target's sources, at every target; ``cost`` in operations."""
 
     def __init__(self, graph: AttentionGraph) -> None:
-        self.graph, self.matrix, self.runs = graph, None, None
+        self.graph = graph
+        self.matrix = None
+        self.runs = None
         if is_listable(graph):
             self.matrix = csr_by_target(graph)
             self.cost = self.matrix.nnz

@@ -9,7 +9,8 @@ from ..errors import ShapeError
 
 
 def spread(x: Any) -> Tensor:
-    r"""Distance of the nodes' features to their mean, relative to their size: 1 is far apart, 0 all alike.
+    r"""Distance of the nodes' features to their mean, relative to their size: 1 is far apart, 0 all
+    alike.
 
     .. math:: \mu(X) = \lVert X - \mathbf{1} \bar{x}^\top \rVert_F \, / \, \lVert X \rVert_F
 
@@ -23,8 +24,9 @@ def spread(x: Any) -> Tensor:
     Raises:
         ShapeError: If ``x`` is no tensor of floats (..., N, C).
     Source:
-        Dong et al. 2021, "Attention is not all you need", section 2. *What differs:* the Frobenius norm for theirs of
-        1 and infinity, and the mean for their nearest equal rows, which it is in this norm.
+        Dong et al. 2021, "Attention is not all you need", section 2. *What differs:* the Frobenius
+        norm for theirs of 1 and infinity, and the mean for their nearest equal rows, which it is in
+        this norm.
     Example:
         >>> spread(torch.tensor([[3.0, 4.0], [3.0, 4.0]])), spread(torch.tensor([[1.0], [-1.0]]))
         (tensor(0.), tensor(1.))

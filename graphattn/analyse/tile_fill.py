@@ -1,4 +1,6 @@
-"""The fill of the tiles that a graph touches, in the order given and in one that puts neighbours together."""
+"""The fill of the tiles that a graph touches, in the order given and in one that puts neighbours
+together.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,7 +48,8 @@ class TileFill:
 
     def __str__(self) -> str:
         text = (
-            f"{self.touched:,} of {self.tiles:,} tiles of {self.tile[0]} x {self.tile[1]} touched, {self.fill:.1%} full"
+            f"{self.touched:,} of {self.tiles:,} tiles of {self.tile[0]} x {self.tile[1]} "
+            f"touched, {self.fill:.1%} full"
         )
         if self.order is None:
             return text
@@ -54,10 +57,12 @@ class TileFill:
 
 
 def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> TileFill:
-    """Number of tiles of the mask that hold an edge, and their fill, before and after reordering the nodes.
+    """Number of tiles of the mask that hold an edge, and their fill, before and after reordering
+    the nodes.
 
-    Listed edges (and rules of few edges) are reordered by reverse Cuthill-McKee, grids by boxes of as many nodes as a
-    tile is high; other rules stay as they are. Copies of a repeated edge count once.
+    Listed edges (and rules of few edges) are reordered by reverse Cuthill-McKee, grids by boxes of
+    as many nodes as a tile is high; other rules stay as they are. Copies of a repeated edge count
+    once.
 
     Args:
         graph: Any graph; of two sets of nodes, sources follow the first target that reads them.
@@ -72,12 +77,14 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
         256 of 256 tiles of 32 x 32 touched, 1.8% full; reverse Cuthill-McKee: 46 touched, 9.7% full
     """
     need_graph(graph, "tile_fill")
-    T, S = graph.num_targets, graph.num_sources
+    T = graph.num_targets
+    S = graph.num_sources
     tile = pair(tile, "tile", "(targets, sources)", GraphError)
     tiles = -(-T // tile[0]) * -(-S // tile[1])
     if tiles > _MOST_TILES:
         raise GraphError(
-            f"tile_fill looks at every tile, and these are {tiles:,} (limit {_MOST_TILES:,}); larger ones?"
+            f"tile_fill looks at every tile, and these are {tiles:,} (limit {_MOST_TILES:,}); "
+            "larger ones?"
         )
     touched, fill = _touched(graph, tile)
     name, order = _order(graph, tile[0])
@@ -88,20 +95,30 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
 
 
 def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
-    """Tiles with an edge, and the share of their pairs that are edges; a band of tiles at a time."""
+    """Tiles with an edge, and the share of their pairs that are edges; a band of tiles at a
+    time.
+    """
     height, width = tile
-    T, S = graph.num_targets, graph.num_sources
+    T = graph.num_targets
+    S = graph.num_sources
     columns = max(1, -(-S // width))
-    bands = max(1, min((1 << 22) // columns, ROWS_BUDGET // max(1, graph.edges.runs_per_row * height)))
+    bands = max(
+        1, min((1 << 22) // columns, ROWS_BUDGET // max(1, graph.edges.runs_per_row * height))
+    )
     wide = torch.full((columns,), width).minimum(S - torch.arange(columns) * width)
-    touched, area, edges = 0, 0, 0
+    touched = 0
+    area = 0
+    edges = 0
     for first in range(0, T, bands * height):
         last = min(first + bands * height, T)
         rows = -(-(last - first) // height)
-        counts = _runs.block_counts(graph.edges.rows(torch.arange(first, last)), rows, height, S, width)
+        counts = _runs.block_counts(
+            graph.edges.rows(torch.arange(first, last)), rows, height, S, width
+        )
         high = torch.full((rows,), height).minimum(last - first - torch.arange(rows) * height)
         some = counts > 0
-        touched, edges = touched + int(some.sum()), edges + int(counts.sum())
+        touched = touched + int(some.sum())
+        edges = edges + int(counts.sum())
         area += int((some * high[:, None] * wide[None, :]).sum())
     return touched, edges / area if area else 0.0
 
@@ -110,7 +127,10 @@ def _order(graph: AttentionGraph, height: int) -> tuple[str, tuple[Tensor, Tenso
     """New numbers of targets and sources, if they are worth a try."""
     if not is_listable(graph) or graph.num_edges > MOST_LISTED:
         return "", None
-    cells = grid_cells(graph.edges, height) if graph.is_square else None
+    if graph.is_square:
+        cells = grid_cells(graph.edges, height)
+    else:
+        cells = None
     if cells is not None:
         number = _numbers(torch.argsort(cells, stable=True))
         return "boxes of the grid", (number, number)

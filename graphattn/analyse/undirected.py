@@ -1,4 +1,6 @@
-"""The undirected graph underneath a directed one, for questions that are asked of undirected graphs."""
+"""The undirected graph underneath a directed one, for questions that are asked of undirected
+graphs.
+"""
 
 from typing import Any
 
@@ -13,7 +15,8 @@ from .walks import too_many
 
 
 def undirected(graph: AttentionGraph, what: str) -> Any:
-    """scipy's symmetric CSR (N, N) with an empty diagonal: copies of an edge, the more numerous direction of each.
+    """scipy's symmetric CSR (N, N) with an empty diagonal: copies of an edge, the more numerous
+    direction of each.
 
     Raises:
         GraphError: If the graph is not square, or is a rule too large to list.

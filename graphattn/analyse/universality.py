@@ -1,4 +1,6 @@
-"""Conditions under which sparse transformers are known to approximate every function of sequences."""
+"""Conditions under which sparse transformers are known to approximate every function of
+sequences.
+"""
 
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -25,12 +27,15 @@ _SMALL = 1 << 12  # nodes up to which one is searched for
 
 @dataclass(frozen=True)
 class Universality:
-    """What :func:`universality` found; ``None`` where the answer costs too much, and ``left_out`` says why.
+    """What :func:`universality` found; ``None`` where the answer costs too much, and ``left_out``
+    says why.
 
     Args:
         self_loops: Whether every layer has all self-loops.
-        star: A node that reads all and is read by all, in the union of the layers; ``None`` without one.
-        hamiltonian_path: Whether the union of the layers has a path through all nodes, in some order.
+        star: A node that reads all and is read by all, in the union of the layers; ``None`` without
+            one.
+        hamiltonian_path: Whether the union of the layers has a path through all nodes, in some
+            order.
         reads_everything: Whether every node depends on every node if the layers are repeated.
         left_out: For each question without an answer, why.
     """
@@ -43,7 +48,9 @@ class Universality:
 
     @property
     def sparse_transformer(self) -> bool | None:
-        """True if the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, all depend on all."""
+        """True if the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, all
+        depend on all.
+        """
         return _every(self.self_loops, self.hamiltonian_path, self.reads_everything)
 
     @property
@@ -53,8 +60,12 @@ class Universality:
 
     @property
     def universal(self) -> bool | None:
-        """True if one of the two theorems applies; ``None`` if that is open. ``False`` proves nothing."""
-        return True if self.star_graph else self.sparse_transformer
+        """True if one of the two theorems applies; ``None`` if that is open. ``False`` proves
+        nothing.
+        """
+        if self.star_graph:
+            return True
+        return self.sparse_transformer
 
     def to_dict(self) -> dict[str, Any]:
         """The answers as plain Python values."""
@@ -68,18 +79,25 @@ class Universality:
         lines += [f"Hamiltonian path: {words[self.hamiltonian_path]}"]
         lines += [f"every node depends on all in the end: {words[self.reads_everything]}"]
         lines += [f"a universality theorem applies: {words[self.universal]}"]
-        return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {why}" for name, why in self.left_out.items())])
+        return "\n".join(
+            [*lines, *(f"{name.replace('_', ' ')}: {why}" for name, why in self.left_out.items())]
+        )
 
 
 def _every(*answers: bool | None) -> bool | None:
-    return False if False in answers else None if None in answers else True
+    if False in answers:
+        return False
+    if None in answers:
+        return None
+    return True
 
 
 def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
-    """Sufficient conditions for universal approximation that the graphs of a sparse transformer meet.
+    """Sufficient conditions for universal approximation that the graphs of a sparse transformer
+    meet.
 
-    The theorems are about layers repeated as often as it takes, wide enough, with positions; they are sufficient, so
-    where none applies nothing is proved.
+    The theorems are about layers repeated as often as it takes, wide enough, with positions; they
+    are sufficient, so where none applies nothing is proved.
 
     Args:
         layers: A graph, or the graphs of the layers that are repeated.
@@ -87,10 +105,11 @@ def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
     Raises:
         GraphError: If a graph is not square, or it costs more than ``budget``.
     Source:
-        Yun et al. 2020, "O(n) Connections are Expressive Enough", assumption 1: every pattern holds the self-loops, the
-        union of the patterns a Hamiltonian path, and every token depends on all tokens after finitely many layers.
-        Zaheer et al. 2020 (BigBird), theorem 1: the graph contains the star. *What differs:* the star may have any
-        centre, and self-loops are required in both.
+        Yun et al. 2020, "O(n) Connections are Expressive Enough", assumption 1: every pattern holds
+        the self-loops, the union of the patterns a Hamiltonian path, and every token depends on all
+        tokens after finitely many layers. Zaheer et al. 2020 (BigBird), theorem 1: the graph
+        contains the star. *What differs:* the star may have any centre, and self-loops are required
+        in both.
     Example:
         >>> from graphattn.graphs import sliding_window, global_tokens
         >>> longformer = sliding_window(4096, window=65, causal=False) | global_tokens(4096, (0,))
@@ -98,29 +117,38 @@ def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
         >>> found.star, found.hamiltonian_path, found.universal
         (0, True, True)
     """
-    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
+    graphs = graphs_of(layers)
+    budget = whole(budget, "budget", 1, GraphError)
     for graph in graphs:
         need_square(graph, "universality")
     distinct = tuple(dict.fromkeys(graphs))
     cost = _LOOKS * sum(graph.num_targets * graph.edges.runs_per_row for graph in distinct)
     if cost > budget:
         raise GraphError(
-            f"universality would look at about {cost:,} intervals of sources of {graphs[0].num_nodes:,} nodes (limit "
+            f"universality would look at about {cost:,} intervals of sources of "
+            f"{graphs[0].num_nodes:,} nodes (limit "
             f"{budget:,}); ask a smaller size of the same patterns, or try budget={cost}"
         )
     union = reduce(or_, distinct)
     loops = all(graph._num_loops() == graph.num_targets for graph in distinct)
     left_out: dict[str, str] = {}
-    path, everything = None, None
+    path = None
+    everything = None
     try:
         strong = connectivity(union).strong_components
         path = _path(union, strong)
-        # With self-loops, what one layer brings on the next ones keep, so the union says what is reached in the end.
-        everything = strong <= 1 if loops or (len(distinct) == 1 and strong > 1) else _at_last(graphs)
+        # With self-loops, what one layer brings on the next ones keep, so the union says what is
+        # reached in the end.
+        if loops or (len(distinct) == 1 and strong > 1):
+            everything = strong <= 1
+        else:
+            everything = _at_last(graphs)
     except GraphError as error:
         left_out["reads_everything"] = str(error)
     if path is None:
-        left_out["hamiltonian_path"] = "not along the sequence, and a search for another order did not end"
+        left_out["hamiltonian_path"] = (
+            "not along the sequence, and a search for another order did not end"
+        )
     return Universality(loops, _star(union), path, everything, left_out)
 
 
@@ -132,25 +160,36 @@ def _star(graph: AttentionGraph) -> int | None:
     node = torch.arange(n, device=graph.device)
     loop = graph.contains(node, node).long()
     centre = (graph.in_degree - loop == n - 1) & (graph.out_degree - loop == n - 1)
-    return int(centre.long().argmax()) if bool(centre.any()) else None
+    if bool(centre.any()):
+        return int(centre.long().argmax())
+    return None
 
 
 def _at_last(graphs: tuple[AttentionGraph, ...]) -> bool:
-    """True if some number of repetitions of the layers, which lack self-loops, fills the mask: it is primitive."""
+    """True if some number of repetitions of the layers, which lack self-loops, fills the mask: it
+    is primitive.
+    """
     n = graphs[0].num_targets
     if n > 1024:
-        raise GraphError(f"layers without all self-loops are multiplied out, up to 1,024 nodes; these have {n:,}")
+        raise GraphError(
+            f"layers without all self-loops are multiplied out, up to 1,024 nodes; these have {n:,}"
+        )
     once = torch.eye(n, dtype=torch.float32)
     for graph in graphs:
         once = ((graph.mask().cpu().float() @ once) > 0).float()
-    power, steps = once, 1
-    while steps < n * n:  # Wielandt: a primitive mask is full after (n - 1)^2 + 1 steps, and stays full
-        power, steps = ((power @ power) > 0).float(), 2 * steps
+    power = once
+    steps = 1
+    # Wielandt: a primitive mask is full after (n - 1)^2 + 1 steps, and stays full
+    while steps < n * n:
+        power = ((power @ power) > 0).float()
+        steps = 2 * steps
     return bool((power > 0).all())
 
 
 def _path(graph: AttentionGraph, strong: int) -> bool | None:
-    """True if there is a Hamiltonian path: along the numbers, ruled out by the components, or searched for."""
+    """True if there is a Hamiltonian path: along the numbers, ruled out by the components, or
+    searched for.
+    """
     n = graph.num_targets
     node = torch.arange(max(0, n - 1), device=graph.device)
     if bool(graph.contains(node + 1, node).all()) or bool(graph.contains(node, node + 1).all()):
@@ -161,16 +200,22 @@ def _path(graph: AttentionGraph, strong: int) -> bool | None:
         return False
     if strong == n:
         return True  # the only order of an acyclic graph is a path
-    return _searched(graph) if n <= _SMALL else None
+    if n <= _SMALL:
+        return _searched(graph)
+    return None
 
 
 def _components_meet(graph: AttentionGraph) -> bool | None:
-    """True if an edge leads from each strong component to the next, in an order that follows all edges."""
+    """True if an edge leads from each strong component to the next, in an order that follows all
+    edges.
+    """
     from scipy.sparse.csgraph import connected_components
 
     matrix = csr_by_target(graph)
     count, label = connected_components(matrix, directed=True, connection="strong")
-    step = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))] - label[matrix.indices]
+    step = (
+        label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))] - label[matrix.indices]
+    )
     if bool((step > 0).any()) and bool((step < 0).any()):
         return None  # not numbered along the edges, as scipy does
     source = label[matrix.indices[np.abs(step) == 1]]
@@ -190,7 +235,8 @@ def _searched(graph: AttentionGraph) -> bool | None:
             back[t] += 1
     steps = 0
     for start in sorted(range(len(ahead)), key=lambda v: back[v]):
-        seen, stack = {start}, [iter(_next(ahead, {start}, start))]
+        seen = {start}
+        stack = [iter(_next(ahead, {start}, start))]
         trail = [start]
         while stack:
             steps += 1

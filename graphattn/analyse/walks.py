@@ -31,18 +31,25 @@ def too_many(graph: AttentionGraph, what: str) -> GraphError:
     """The error for a rule that is too large for a question."""
     rows = graph.edges.num_runs
     all_pairs = graph.edges.runs_per_row >= graph.num_sources
-    fewer = ", or list them with graph.materialise()" if all_pairs else ""
+    if all_pairs:
+        fewer = ", or list them with graph.materialise()"
+    else:
+        fewer = ""
     return GraphError(
-        f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it has about {rows:,} "
+        f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule "
+        f"it has about {rows:,} "
         f"pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"
     )
 
 
 class OnMatrix:
-    """Distances in edges, int64 (N,), -1 where there is no path, by scipy; ``cost`` is the edges looked at so far."""
+    """Distances in edges, int64 (N,), -1 where there is no path, by scipy; ``cost`` is the edges
+    looked at so far.
+    """
 
     def __init__(self, graph: AttentionGraph) -> None:
-        self.graph, self.cost = graph, 0
+        self.graph = graph
+        self.cost = 0
 
     def forward(self, source: int) -> Tensor:
         return self._levels(csr_by_source(self.graph), source)
@@ -59,7 +66,9 @@ class OnMatrix:
         place = np.empty(len(before), dtype=np.int64)
         place[order] = np.arange(len(order))
         levels = torch.full((len(before),), -1)
-        levels[torch.from_numpy(order.astype(np.int64))] = tree_depth(torch.from_numpy(place[before[order]]))
+        levels[torch.from_numpy(order.astype(np.int64))] = tree_depth(
+            torch.from_numpy(place[before[order]])
+        )
         return levels
 
 
@@ -70,7 +79,8 @@ def tree_depth(parent: Tensor) -> Tensor:
         more = steps[parent]
         if not bool(more.any()):
             return steps
-        steps, parent = steps + more, parent[parent]
+        steps = steps + more
+        parent = parent[parent]
 
 
 class OnRuns:
@@ -79,7 +89,11 @@ class OnRuns:
     def __init__(self, graph: AttentionGraph, budget: int) -> None:
         runs = all_runs(graph)
         assert runs is not None
-        self.runs, self.size, self.cost, self.budget, self.name = runs, graph.num_targets, 0, budget, graph.name
+        self.runs = runs
+        self.size = graph.num_targets
+        self.cost = 0
+        self.budget = budget
+        self.name = graph.name
 
     def forward(self, source: int) -> Tensor:
         return self._levels(source, self._readers)
@@ -106,13 +120,16 @@ class OnRuns:
     def _levels(self, start: int, step: Any) -> Tensor:
         levels = torch.full((self.size,), -1)
         levels[start] = 0
-        level, distance = levels == 0, 0
+        level = levels == 0
+        distance = 0
         while bool(level.any()):
             self.cost += self.runs.row.numel() + self.size
             if self.cost > self.budget:
                 raise GraphError(
-                    f"a search on {self.name} looks at all {self.runs.row.numel():,} runs of its rows for every step, "
-                    f"and after {distance:,} steps it had looked at {self.cost:,} (limit {self.budget:,}); "
+                    f"a search on {self.name} looks at all {self.runs.row.numel():,} runs of its "
+                    "rows for every step, "
+                    f"and after {distance:,} steps it had looked at {self.cost:,} (limit "
+                    f"{self.budget:,}); "
                     "ask the same of a smaller size"
                 )
             distance += 1

@@ -1,4 +1,6 @@
-"""The protocol of a tensor for weights of edges: what reads a dense tensor reads them, through ``dense()``."""
+"""The protocol of a tensor for weights of edges: what reads a dense tensor reads them, through
+``dense()``.
+"""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -10,9 +12,28 @@ from torch import Tensor
 from ..errors import OptionError
 
 #: Attributes that :attr:`alpha` has in common with the dense tensor.
-_SHARED = ("device", "dtype", "grad_fn", "is_cpu", "is_cuda", "is_leaf", "itemsize", "layout", "requires_grad")
+_SHARED = (
+    "device",
+    "dtype",
+    "grad_fn",
+    "is_cpu",
+    "is_cuda",
+    "is_leaf",
+    "itemsize",
+    "layout",
+    "requires_grad",
+)
 #: Methods that read sizes alone.
-_OF_SIZES = ("dim", "element_size", "is_complex", "is_floating_point", "ndimension", "nelement", "numel", "size")
+_OF_SIZES = (
+    "dim",
+    "element_size",
+    "is_complex",
+    "is_floating_point",
+    "ndimension",
+    "nelement",
+    "numel",
+    "size",
+)
 #: Methods that give other weights of the same edges.
 _OF_EDGES = (
     "bfloat16",
@@ -32,9 +53,11 @@ _OPERATORS = """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv m
 
 
 class AsTensor:
-    """An object that stands for the tensor ``dense()`` in calls of torch and NumPy; it is read-only.
+    """An object that stands for the tensor ``dense()`` in calls of torch and NumPy; it is
+    read-only.
 
-    A class with weights ``alpha`` (..., E, H) inherits it, and defines ``shape``, ``dense`` and two helpers.
+    A class with weights ``alpha`` (..., E, H) inherits it, and defines ``shape``, ``dense`` and two
+    helpers.
     """
 
     alpha: Tensor
@@ -63,8 +86,12 @@ class AsTensor:
 
     @property
     def grad(self) -> Self | None:
-        """The gradient of :attr:`alpha`, once ``retain_grad`` was called, as weights of the same edges."""
-        return None if self.alpha.grad is None else self._with(self.alpha.grad)
+        """The gradient of :attr:`alpha`, once ``retain_grad`` was called, as weights of the same
+        edges.
+        """
+        if self.alpha.grad is None:
+            return None
+        return self._with(self.alpha.grad)
 
     def retain_grad(self) -> None:
         """Keep the gradient of :attr:`alpha` in the next backward."""
@@ -74,7 +101,8 @@ class AsTensor:
         """A hook on the gradient of :attr:`alpha`, which it gets as weights of the same edges.
 
         Raises:
-            OptionError: In the backward, if the hook returns something else than ``None`` or such weights.
+            OptionError: In the backward, if the hook returns something else than ``None`` or such
+                weights.
         """
 
         def of_edges(grad: Tensor) -> Tensor | None:
@@ -82,9 +110,12 @@ class AsTensor:
             if result is not None and not isinstance(result, AsTensor):
                 raise OptionError(
                     "a hook of weights must return None or weights of the same edges, got "
-                    f"{type(result).__name__}; for tensors of edges use weights.alpha.register_hook(hook)"
+                    f"{type(result).__name__}; for tensors of edges use "
+                    "weights.alpha.register_hook(hook)"
                 )
-            return None if result is None else result.alpha
+            if result is None:
+                return None
+            return result.alpha
 
         return self.alpha.register_hook(of_edges)
 
@@ -96,7 +127,10 @@ class AsTensor:
 
     def __getitem__(self, index: Any) -> Tensor:
         """``dense()[index]``; only the examples and heads that it starts with are made dense."""
-        parts = index if isinstance(index, tuple) else (index,)
+        if isinstance(index, tuple):
+            parts = index
+        else:
+            parts = (index,)
         front: list[Any] = []
         for part in parts[: self.ndim - 2]:
             if isinstance(part, bool) or not isinstance(part, int | slice):
@@ -111,9 +145,14 @@ class AsTensor:
 
     @classmethod
     def __torch_function__(
-        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        cls,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = {} if kwargs is None else kwargs
+        if kwargs is None:
+            kwargs = {}
         if function is torch.autograd.grad:
             return _gradients(*args, **kwargs)
         if function is torch.autograd.backward:
@@ -122,14 +161,18 @@ class AsTensor:
         if _is_in_place(getattr(function, "__name__", "")) and args:
             written = args[0]
         if isinstance(written, AsTensor):
-            raise OptionError(f"{type(written).__name__} are read-only; write to weights.dense() or weights.alpha")
+            raise OptionError(
+                f"{type(written).__name__} are read-only; write to weights.dense() or weights.alpha"
+            )
         return function(*_dense(args), **_dense(kwargs))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(Tensor, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if _is_in_place(name):
-            raise AttributeError(f"weights are read-only: call {name} of weights.dense() or of weights.alpha")
+            raise AttributeError(
+                f"weights are read-only: call {name} of weights.dense() or of weights.alpha"
+            )
         if name in _SHARED:
             return getattr(self.alpha, name)
         if not callable(getattr(Tensor, name)):

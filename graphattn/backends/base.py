@@ -18,8 +18,8 @@ def in_halves(kind: str) -> str:
 class Backend:
     """One way to run attention on a graph. A subclass with a ``name`` is registered.
 
-    The built-in times are those of two cores of a server; ``graphattn doctor --calibrate`` measures this machine on
-    :meth:`problems`.
+    The built-in times are those of two cores of a server; ``graphattn doctor --calibrate`` measures
+    this machine on :meth:`problems`.
     """
 
     name: str
@@ -30,9 +30,13 @@ class Backend:
     ns: dict[str, float]
     """Rates by kind of work: nanoseconds per unit, head and number of D + D_v."""
     cuda: dict[str, float] = {}
-    """Rates that differ on CUDA, from a model, not measured: bytes over bandwidth, products over throughput."""
+    """Rates that differ on CUDA, from a model, not measured: bytes over bandwidth, products over
+    throughput.
+    """
     halves: dict[str, float] = {}
-    """Time in half precision on CUDA as a share of a kind's time, from the same model; 1 by default."""
+    """Time in half precision on CUDA as a share of a kind's time, from the same model; 1 by
+    default.
+    """
     lists_edges = False
     """True if the backend lists the edges of a rule."""
 
@@ -58,21 +62,27 @@ class Backend:
         raise NotImplementedError
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
-        """A graph and options of :func:`attention` for each kind of work; training is measured on the first."""
+        """A graph and options of :func:`attention` for each kind of work; training is measured on
+        the first.
+        """
         return []
 
     def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
-        """Kinds of work that run on CUDA only if calibration finds them exact in half precision on these graphs; the
-        first graph is timed."""
+        """Kinds of work that run on CUDA only if calibration finds them exact in half precision on
+        these graphs; the first graph is timed."""
         return []
 
-    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+    def run(
+        self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
+    ) -> Outputs:
         """Attention on checked inputs."""
         raise NotImplementedError
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """Estimated time of the forward pass in ms, to rank backends."""
-        return self.rates(request.device.type)["call_ms"] + self.work_ms(request, *self.work(graph, request))
+        return self.rates(request.device.type)["call_ms"] + self.work_ms(
+            request, *self.work(graph, request)
+        )
 
     def least_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A lower bound of :meth:`cost_ms` in ms, which takes less time to compute."""
@@ -80,7 +90,8 @@ class Backend:
 
     def work_ms(self, request: Request, kind: str, units: float) -> float:
         """Time in ms of a number of units of a kind of work."""
-        rates, share = self.rates(request.device.type), 1.0
+        rates = self.rates(request.device.type)
+        share = 1.0
         if request.device.type == "cuda" and request.dtype in HALF:
             share = rates.get(in_halves(kind), self.halves.get(kind, 1.0))
         return request.floats_per_pair * units * rates[kind] * share * 1e-6

@@ -1,4 +1,6 @@
-"""Input validation for attention: tensors that fit the graph and each other, and numbers in range."""
+"""Input validation for attention: tensors that fit the graph and each other, and numbers in
+range.
+"""
 
 import math
 import sys
@@ -38,10 +40,11 @@ def check(
     score: Callable[..., Tensor] | None = None,
     normalize: Callable[..., Tensor] | None = None,
 ) -> Inputs:
-    """The arguments of :func:`attention` as inputs for a backend, or an error for arguments that do not fit.
+    """The arguments of :func:`attention` as inputs for a backend, or an error for arguments that do
+    not fit.
 
-    ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
-    ``score`` and ``normalize`` come from the layer.
+    ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the
+    value of each edge. ``score`` and ``normalize`` come from the layer.
     """
     if not isinstance(graph, _GRAPHS):
         raise no_graph(graph, "graph must be an AttentionGraph")
@@ -55,8 +58,23 @@ def check(
     if score_bias is not None or edge_attr is not None:
         lead = _common_lead(query, key, value, score_bias, edge_attr)
     if lead is not None:
-        query, key, value = (x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
-    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight, score, normalize)
+        query, key, value = (
+            x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:])
+            for x in (query, key, value)
+        )
+    return Inputs(
+        query,
+        key,
+        value,
+        scale,
+        softcap,
+        score_bias,
+        dropout_p,
+        edge_attr,
+        edge_weight,
+        score,
+        normalize,
+    )
 
 
 def _checked(
@@ -64,16 +82,21 @@ def _checked(
 ) -> tuple[torch.Size | None, float, float | None]:
     """Scale, softcap, and the leading dimensions to expand to, if those of the tensors differ.
 
-    A graph caches the kinds of calls that passed, so that the next call of a kind costs one look-up.
+    A graph caches the kinds of calls that passed, so that the next call of a kind costs one
+    look-up.
     """
     facts = _facts(query, key, value, *numbers)
     if facts is None:
         return _check_all(query, key, value, graph, *numbers)
-    return known(graph, "checked calls", facts, lambda: _check_all(query, key, value, graph, *numbers))
+    return known(
+        graph, "checked calls", facts, lambda: _check_all(query, key, value, graph, *numbers)
+    )
 
 
 def _facts(query: Tensor, key: Tensor, value: Tensor, *numbers: Any) -> tuple[Any, ...] | None:
-    """The inputs of :func:`_check_all` beside the graph; ``None`` if one may be invalid or symbolic."""
+    """The inputs of :func:`_check_all` beside the graph; ``None`` if one may be invalid or
+    symbolic.
+    """
     if torch.compiler.is_compiling() or not type(query) is type(key) is type(value) is Tensor:
         return None
     if query.is_nested or key.is_nested or value.is_nested:
@@ -100,25 +123,36 @@ def _check_all(
     _check_tensors(query, key, value, graph)
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value)
-    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's integers end at 2**63
+    # torch's integers end at 2**63
+    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))
     for name, number in (("scale", scale), ("softcap", softcap)):
         if number is not None:
             _check_range(name, number, query.dtype)
     if scale is None:
-        scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
+        if query.shape[-1]:
+            scale = query.shape[-1] ** -0.5
+        else:
+            scale = 1.0
     alike = query.shape[:-3] == key.shape[:-3] == value.shape[:-3]
     return None if alike else lead, scale, softcap
 
 
 def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
-    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout outside [0, 1]."""
+    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout outside [0,
+    1].
+    """
     numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
     for name, number in numbers:
         if not (isinstance(number, Real) or (number is None and name != "dropout_p")):
-            hint = "; multiply the query by a learned factor" if isinstance(number, Tensor) else ""
+            if isinstance(number, Tensor):
+                hint = "; multiply the query by a learned factor"
+            else:
+                hint = ""
             raise OptionError(f"{name} must be a number, got {type(number).__name__}{hint}")
         if isinstance(number, int) and abs(number) > _LARGEST:
-            raise OptionError(f"{name} must be a number within float64, got an int of {number.bit_length()} bits")
+            raise OptionError(
+                f"{name} must be a number within float64, got an int of {number.bit_length()} bits"
+            )
     if scale is not None and not -math.inf < scale < math.inf:
         raise OptionError(f"scale must be finite, got {scale}")
     if softcap is not None and not 0 < softcap < math.inf:
@@ -131,14 +165,17 @@ def _check_range(name: str, number: float, dtype: torch.dtype) -> None:
     """Refuse a number beyond the range of scores, which are float32 or wider."""
     largest = torch.finfo(torch.promote_types(dtype, torch.float32)).max
     if abs(number) > largest:
-        raise OptionError(f"{name} must be within the range of {dtype}'s scores, {largest:.3g}, got {number}")
+        raise OptionError(
+            f"{name} must be within the range of {dtype}'s scores, {largest:.3g}, got {number}"
+        )
 
 
 def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
     """Refuse a tensor on another device than the query, or one that is not strided."""
     if x.is_nested:
         raise ShapeError(
-            f"{name} must be one strided tensor, got a nested one; for graphs of several sizes use disjoint_union, and "
+            f"{name} must be one strided tensor, got a nested one; for graphs of several sizes "
+            "use disjoint_union, and "
             "concatenate their nodes"
         )
     if x.layout != torch.strided:
@@ -149,46 +186,82 @@ def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
 
 def _under_autocast(*given: Any) -> tuple[Any, ...]:
     """Query, key and value cast as autocast does for SDPA: all but float64 in its dtype."""
-    device = given[0].device.type if isinstance(given[0], Tensor) else "meta"
+    if isinstance(given[0], Tensor):
+        device = given[0].device.type
+    else:
+        device = "meta"
     if device == "meta" or not torch.is_autocast_enabled(device):
         return given
     dtype = torch.get_autocast_dtype(device)
-    joined = [isinstance(x, Tensor) and x.device.type == device and x.dtype in FLOATS[:3] for x in given]
+    joined = [
+        isinstance(x, Tensor) and x.device.type == device and x.dtype in FLOATS[:3] for x in given
+    ]
     return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: Graph) -> None:
-    sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
+    sides = (
+        ("query", query, graph.num_targets, "targets"),
+        ("key", key, graph.num_sources, "sources"),
+    )
     for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
         if not isinstance(x, Tensor):
             raise ShapeError(f"{name} must be a tensor, got {type(x).__name__}")
         _check_storage(name, x, query)
         if x.dim() < 3:
-            raise ShapeError(f"{name} must have shape (..., {side}, heads, width), got {tuple(x.shape)}")
+            raise ShapeError(
+                f"{name} must have shape (..., {side}, heads, width), got {tuple(x.shape)}"
+            )
         if x.shape[-3] != size:
             raise ShapeError(
-                f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has {size} {side}; "
-                f"tensors are node-first: (..., nodes, heads, width){of_other_size(graph, x.shape[-3])}"
+                f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has "
+                f"{size} {side}; "
+                "tensors are node-first: (..., nodes, heads, "
+                f"width){of_other_size(graph, x.shape[-3])}"
             )
         if x.dtype not in FLOATS or x.dtype != query.dtype:
-            expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"
-            wide = torch.is_autocast_enabled(query.device.type) and torch.float64 in (x.dtype, query.dtype)
-            raise ShapeError(f"{name} must be {expected}, got {x.dtype}{'; autocast keeps float64' if wide else ''}")
+            if x.dtype not in FLOATS:
+                expected = "float16, bfloat16, float32 or float64"
+            else:
+                expected = f"{query.dtype} like query"
+            wide = torch.is_autocast_enabled(query.device.type) and torch.float64 in (
+                x.dtype,
+                query.dtype,
+            )
+            raise ShapeError(
+                f"{name} must be {expected}, got "
+                f"{x.dtype}{'; autocast keeps float64' if wide else ''}"
+            )
     if not graph.is_rule and graph.device != query.device:
-        raise GraphError(f"the graph is on {graph.device} and query on {query.device}; use graph.to(query.device)")
+        raise GraphError(
+            f"the graph is on {graph.device} and query on {query.device}; use "
+            "graph.to(query.device)"
+        )
     if query.device.type == "meta":
-        raise ShapeError("query is on meta, whose tensors hold no numbers; move it to another device")
-    heads, kv_heads = query.shape[-2], key.shape[-2]
+        raise ShapeError(
+            "query is on meta, whose tensors hold no numbers; move it to another device"
+        )
+    heads = query.shape[-2]
+    kv_heads = key.shape[-2]
     if key.shape[-1] != query.shape[-1]:
-        raise ShapeError(f"key and query must have the same width, got {key.shape[-1]} and {query.shape[-1]}")
+        raise ShapeError(
+            f"key and query must have the same width, got {key.shape[-1]} and {query.shape[-1]}"
+        )
     if value.shape[-2] != kv_heads:
-        raise ShapeError(f"value must have as many heads as key, got {value.shape[-2]} and {kv_heads}")
+        raise ShapeError(
+            f"value must have as many heads as key, got {value.shape[-2]} and {kv_heads}"
+        )
     if (heads % kv_heads if kv_heads else heads) != 0:
-        raise ShapeError(f"the heads of query must be a multiple of those of key and value, got {heads} and {kv_heads}")
+        raise ShapeError(
+            f"the heads of query must be a multiple of those of key and value, got {heads} and "
+            f"{kv_heads}"
+        )
 
 
 def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
-    leads = [x.shape[:-3] for x in (query, key, value)] + [x.shape[:-2] for x in of_edges if x is not None]
+    leads = [x.shape[:-3] for x in (query, key, value)] + [
+        x.shape[:-2] for x in of_edges if x is not None
+    ]
     if all(lead == leads[0] for lead in leads):
         return leads[0]
     try:
@@ -196,16 +269,21 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
     except RuntimeError:
         shown = ", ".join(str(tuple(lead)) for lead in leads)
         raise ShapeError(
-            f"the leading dimensions of query, key, value (and of score_bias and edge_attr) do not broadcast: {shown}"
+            "the leading dimensions of query, key, value (and of score_bias and edge_attr) do "
+            f"not broadcast: {shown}"
         ) from None
 
 
 def _check_bias(score_bias: Tensor, query: Tensor, graph: Graph) -> Tensor:
-    E, heads = graph.num_edges, query.shape[-2]
+    E = graph.num_edges
+    heads = query.shape[-2]
     if not isinstance(score_bias, Tensor):
         raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")
     if not score_bias.is_floating_point():
-        hint = "; to mask edges, pass graph & from_mask(mask)" if score_bias.dtype == torch.bool else ""
+        if score_bias.dtype == torch.bool:
+            hint = "; to mask edges, pass graph & from_mask(mask)"
+        else:
+            hint = ""
         raise ShapeError(f"score_bias must be floating point, got {score_bias.dtype}{hint}")
     _check_storage("score_bias", score_bias, query)
     shape = tuple(score_bias.shape)
@@ -214,6 +292,7 @@ def _check_bias(score_bias: Tensor, query: Tensor, graph: Graph) -> Tensor:
     if len(shape) >= 2 and shape[-2] == E and shape[-1] in (1, heads):
         return score_bias
     raise ShapeError(
-        f"score_bias must have shape ({E},), ({E}, {heads}) or (..., {E}, {heads}) for {E} edges and {heads} heads, "
+        f"score_bias must have shape ({E},), ({E}, {heads}) or (..., {E}, {heads}) for {E} edges "
+        f"and {heads} heads, "
         f"in the graph's edge order; got {shape}"
     )

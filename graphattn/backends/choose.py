@@ -17,7 +17,9 @@ from .request import HALF, Request
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend for a call: it runs if there are no reasons against it, and only then has a cost."""
+    """A backend for a call: it runs if there are no reasons against it, and only then has a
+    cost.
+    """
 
     name: str
     reasons: tuple[str, ...]
@@ -34,7 +36,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The backend that would run on a graph, and the reasons against the others; made to be printed."""
+    """The backend that would run on a graph, and the reasons against the others; made to be
+    printed.
+    """
 
     graph: AttentionGraph
     request: Request
@@ -61,11 +65,15 @@ class Explanation:
         lines = [repr(self.graph), f"backend: {self.chosen or 'none can run'}"]
         modelled = self.request.device.type == "cuda" and not measured("cuda")
         lines += [
-            "times on CUDA come from a model; to measure them: graphattn doctor --calibrate --device cuda"
+            "times on CUDA come from a model; to measure them: graphattn doctor --calibrate "
+            "--device cuda"
         ] * modelled
         for c in self.candidates:
             if c.runs:
-                mark = "*" if c.name == self.chosen else " "
+                if c.name == self.chosen:
+                    mark = "*"
+                else:
+                    mark = " "
                 lines.append(
                     f"{mark} {c.name}: about {_in_units(c.cost_ms, _TIMES)} forward, "
                     f"{_in_units(c.bytes_needed, _SIZES)} of its own"
@@ -91,16 +99,28 @@ class HeadsExplanation:
         groups = []
         for _, part, first, last in graph.groups(request.heads):
             kv_heads = len(heads_read(first, last, request.heads, request.kv_heads))
-            groups.append((first, last, explain_choice(part, request._replace(heads=last - first, kv_heads=kv_heads))))
+            groups.append(
+                (
+                    first,
+                    last,
+                    explain_choice(part, request._replace(heads=last - first, kv_heads=kv_heads)),
+                )
+            )
         return cls(graph, tuple(groups))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
-        groups = [{"heads": [first, last], **explanation.to_dict()} for first, last, explanation in self.groups]
+        groups = [
+            {"heads": [first, last], **explanation.to_dict()}
+            for first, last, explanation in self.groups
+        ]
         return {"graph": repr(self.graph), "groups": groups}
 
     def __str__(self) -> str:
-        return "\n".join(f"heads {first} to {last - 1}: {explanation}" for first, last, explanation in self.groups)
+        return "\n".join(
+            f"heads {first} to {last - 1}: {explanation}"
+            for first, last, explanation in self.groups
+        )
 
 
 _TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days"))
@@ -108,13 +128,17 @@ _SIZES = ((1.0, "bytes"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
 def _in_units(amount: float, units: tuple[tuple[float, str], ...]) -> str:
-    """An amount of the first unit in the largest unit that it reaches, or nearly: ``123000`` ms are ``2.05 min``."""
+    """An amount of the first unit in the largest unit that it reaches, or nearly: ``123000`` ms are
+    ``2.05 min``.
+    """
     size, unit = max((unit for unit in units if amount >= 0.995 * unit[0]), default=units[0])
     return f"{amount / size:,.3g} {unit}"
 
 
 def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]:
-    """A candidate for every backend, in the order of :data:`BACKENDS`; without notes, which may be slow to compute."""
+    """A candidate for every backend, in the order of :data:`BACKENDS`; without notes, which may be
+    slow to compute.
+    """
     return tuple(_candidate(backend, graph, request) for backend in BACKENDS.values())
 
 
@@ -125,13 +149,20 @@ def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Can
     forward = backend.cost_ms(graph, request)
     needed = backend.bytes_needed(graph, request)
     return Candidate(
-        backend.name, (), (), needed, forward, forward * backend.rates(request.device.type)["training_factor"]
+        backend.name,
+        (),
+        (),
+        needed,
+        forward,
+        forward * backend.rates(request.device.type)["training_factor"],
     )
 
 
 def _best(rows: tuple[Candidate, ...]) -> str | None:
     best = min((c for c in rows if c.runs), key=lambda c: c.cost_ms * c.training_ms, default=None)
-    return None if best is None else best.name
+    if best is None:
+        return None
+    return best.name
 
 
 def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> str:
@@ -141,14 +172,18 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         BackendError: If there are reasons against the one named, or against all.
     """
     if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
-        raise BackendError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}')
+        raise BackendError(
+            f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}'
+        )
     if backend != "auto":
         reasons = BACKENDS[backend].reasons_against(graph, request)
         if reasons:
             raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
         return backend
     key = (revision(), *BACKENDS.values(), request)
-    chosen = known(graph, "chosen backends", key, lambda: without_modes(lambda: _cheapest(graph, request)))
+    chosen = known(
+        graph, "chosen backends", key, lambda: without_modes(lambda: _cheapest(graph, request))
+    )
     if chosen is None:
         explanation = explain_choice(graph, request)
         reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]
@@ -157,16 +192,23 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
-    """The choice of :func:`explain_choice`; backends whose lower bound exceeds the best cost are skipped."""
-    device, best, least = request.device.type, None, math.inf
-    for bare, backend in sorted(((_bare(each, device), each) for each in BACKENDS.values()), key=lambda pair: pair[0]):
+    """The choice of :func:`explain_choice`; backends whose lower bound exceeds the best cost are
+    skipped.
+    """
+    device = request.device.type
+    best = None
+    least = math.inf
+    for bare, backend in sorted(
+        ((_bare(each, device), each) for each in BACKENDS.values()), key=lambda pair: pair[0]
+    ):
         if bare >= least:
             break
         factor = backend.rates(device)["training_factor"]
         if backend.least_ms(graph, request) ** 2 * factor < least:
             candidate = _candidate(backend, graph, request)
             if candidate.runs and candidate.cost_ms**2 * factor < least:
-                best, least = backend.name, candidate.cost_ms**2 * factor
+                best = backend.name
+                least = candidate.cost_ms**2 * factor
     return best
 
 
@@ -182,7 +224,10 @@ def explain_choice(graph: AttentionGraph, request: Request) -> Explanation:
     Inference and training share one choice: that of the least geometric mean of the two times.
     """
     rows = candidates(graph, request)
-    noted = (replace(c, notes=tuple(BACKENDS[c.name].notes(graph, request) if c.runs else ())) for c in rows)
+    noted = (
+        replace(c, notes=tuple(BACKENDS[c.name].notes(graph, request) if c.runs else ()))
+        for c in rows
+    )
     return Explanation(graph, request, tuple(noted), _best(rows))
 
 
@@ -195,9 +240,19 @@ def out_of_memory(graph: AttentionGraph, request: Request, name: str) -> str:
         for other, size in sorted(rows.items(), key=lambda row: row[1])
         if size < held
     ]
-    sizes = f"a batch of {request.batch}, {request.heads} heads of {request.head_dim} and {request.value_dim} numbers"
-    ways = [*less, "a smaller batch", *["half precision"] * (request.dtype not in HALF), "torch.no_grad() to infer"]
+    sizes = (
+        f"a batch of {request.batch}, {request.heads} heads of {request.head_dim} and "
+        f"{request.value_dim} numbers"
+    )
+    ways = [
+        *less,
+        "a smaller batch",
+        *["half precision"] * (request.dtype not in HALF),
+        "torch.no_grad() to infer",
+    ]
     return (
-        f"graphattn: on {name!r} a forward pass holds about {_in_units(held, _SIZES)} beside its inputs: {sizes} in "
-        f"{request.dtype}, on {graph!r}. Try: {', '.join(ways)}, or torch.utils.checkpoint to train."
+        f"graphattn: on {name!r} a forward pass holds about {_in_units(held, _SIZES)} beside its "
+        f"inputs: {sizes} in "
+        f"{request.dtype}, on {graph!r}. Try: {', '.join(ways)}, or torch.utils.checkpoint to "
+        "train."
     )

@@ -1,4 +1,6 @@
-"""Dense attention: torch's SDPA on T x S with the graph as its mask, or without one if the edges allow it."""
+"""Dense attention: torch's SDPA on T x S with the graph as its mask, or without one if the edges
+allow it.
+"""
 
 from typing import Any, NamedTuple
 
@@ -21,29 +23,39 @@ class Layout(NamedTuple):
     """The tensors of a graph for dense attention, on one device."""
 
     kind: str  # "full", "causal" or "mask"
-    allowed: Tensor | None  # bool (T, S); rows without an edge are all True, and set to 0 afterwards
+    # bool (T, S); rows without an edge are all True, and set to 0 afterwards
+    allowed: Tensor | None
     isolated: Tensor | None  # bool (T,), None if no target is isolated
     unused: Tensor | None  # bool (S,), None if every source is read
-    log_copies: Tensor | None  # (T, S) float64, log of the copies of an edge, for softmax; None without repeats
+    # (T, S) float64, log of the copies of an edge, for softmax; None without repeats
+    log_copies: Tensor | None
 
 
 def kind(graph: AttentionGraph) -> str:
     """ "full", "causal" (SDPA's own, aligned upper left) or "mask"; computed from the edges."""
-    return "full" if is_full(graph) else "causal" if is_lower_triangle(graph) else "mask"
+    if is_full(graph):
+        return "full"
+    if is_lower_triangle(graph):
+        return "causal"
+    return "mask"
 
 
 @planned
 def layout(graph: AttentionGraph, device: torch.device) -> Layout:
     if kind(graph) != "mask":
-        unused = torch.arange(graph.num_sources) >= graph.num_targets  # a tall triangle reads only the first T
+        # a tall triangle reads only the first T
+        unused = torch.arange(graph.num_sources) >= graph.num_targets
         late = bool(unused.any()) and kind(graph) == "causal"
         return Layout(kind(graph), None, None, unused.to(device) if late else None, None)
     allowed = graph.mask().to(device)
-    isolated, unused = ~allowed.any(1), ~allowed.any(0)
+    isolated = ~allowed.any(1)
+    unused = ~allowed.any(0)
     copies = None
     if graph.has_repeated_edges:
         count = torch.zeros(allowed.shape, dtype=torch.float64, device=device)
-        count.index_put_((graph.target.to(device), graph.source.to(device)), count.new_ones(()), accumulate=True)
+        count.index_put_(
+            (graph.target.to(device), graph.source.to(device)), count.new_ones(()), accumulate=True
+        )
         copies = torch.where(allowed, count, 1.0).log()
     return Layout(
         "mask",
@@ -69,72 +81,110 @@ class DenseBackend(Backend):
         if 0 in (graph.num_targets, graph.num_sources):
             reasons.append("the graph has no targets, or no sources")
         if graph.has_repeated_edges and request.of_rows:
-            reasons.append("a dense product can count repeated edges under softmax alone, not under this normalisation")
-        elif graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights):
-            reasons.append("each copy of an edge has its own bias, dropout and weight; a pair of nodes has one")
+            reasons.append(
+                "a dense product can count repeated edges under softmax alone, not under this "
+                "normalisation"
+            )
+        elif graph.has_repeated_edges and (
+            request.score_bias or request.dropout or request.weights
+        ):
+            reasons.append(
+                "each copy of an edge has its own bias, dropout and weight; a pair of nodes has one"
+            )
         longest = max(graph.num_targets, graph.num_sources)
-        if request.device.type == "cuda" and longest >= 65_536 and (request.score_bias or kind(graph) == "mask"):
-            reasons.append("torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on (pytorch#145040)")
+        if (
+            request.device.type == "cuda"
+            and longest >= 65_536
+            and (request.score_bias or kind(graph) == "mask")
+        ):
+            reasons.append(
+                "torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on "
+                "(pytorch#145040)"
+            )
         needed = self.bytes_needed(graph, request)
         if needed > MAX_BYTES:
-            reasons.append(f"it would hold {needed:,} bytes for {graph.num_targets:,} x {graph.num_sources:,} pairs")
+            reasons.append(
+                f"it would hold {needed:,} bytes for {graph.num_targets:,} x "
+                f"{graph.num_sources:,} pairs"
+            )
         return reasons
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         if kind(graph) == "full" and not request.score_bias:
             return []
-        return ["a NaN or inf in a source reaches every target in the same dense product, edge or not"]
+        return [
+            "a NaN or inf in a source reaches every target in the same dense product, edge or not"
+        ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         pairs = graph.num_targets * graph.num_sources
         wide = torch.finfo(request.statistics).bits // 8
         if is_unfused(request) or request.lse:
-            held = 7 if request.softcap or request.weights or request.lse else 5  # measured
+            # measured
+            if request.softcap or request.weights or request.lse:
+                held = 7
+            else:
+                held = 5
             return held * request.batch * request.heads * pairs * wide
         if kind(graph) != "mask":
             return 0
-        return pairs * (1 + wide if wide < 8 else 16)  # SDPA converts the mask to numbers; in float64, twice
+        # SDPA converts the mask to numbers; in float64, twice
+        return pairs * (1 + wide if wide < 8 else 16)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """All pairs of nodes."""
-        pairs, shape = graph.num_targets * graph.num_sources, kind(graph)
+        pairs = graph.num_targets * graph.num_sources
+        shape = kind(graph)
         if is_unfused(request) or request.lse:
             return "unfused", pairs * (WORK if request.of_rows else 1)
         if shape == "mask" or request.score_bias:
             return "masked", pairs
-        return "full", pairs * (0.6 if shape == "causal" else 1.0)  # measured: SDPA skips most pairs above the diagonal
+        # measured: SDPA skips most pairs above the diagonal
+        return "full", pairs * (0.6 if shape == "causal" else 1.0)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, all pairs, and all pairs with a cap, which SDPA does not offer."""
         from ..graphs import full, sliding_window
 
-        return [(sliding_window(1024, 511, causal=False), {}), (full(1024), {}), (full(512), {"softcap": 50.0})]
+        return [
+            (sliding_window(1024, 511, causal=False), {}),
+            (full(1024), {}),
+            (full(512), {"softcap": 50.0}),
+        ]
 
-    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+    def run(
+        self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
+    ) -> Outputs:
         plan = layout(graph, inputs.query.device)
         with without_autocast(inputs.query.device.type):
             return _run(graph, plan, inputs, weights, lse)
 
 
 def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    query, key = inputs.query.transpose(-3, -2), inputs.key.transpose(-3, -2)  # heads first
+    # heads first
+    query = inputs.query.transpose(-3, -2)
+    key = inputs.key.transpose(-3, -2)
     value = inputs.value.transpose(-3, -2)
     bias, blank = _bias(graph, plan, inputs)
-    # Unread sources and isolated targets: not even their NaN may enter a product, forward or backward.
+    # Unread sources and isolated targets: not even their NaN may enter a product, forward or
+    # backward.
     if plan.unused is not None:
         key, value = (x.masked_fill(plan.unused[:, None], 0.0) for x in (key, value))
     if blank is not None:
         query = query.masked_fill(blank, 0.0)
     group = query.shape[-3] // key.shape[-3]
     if group != 1:
-        key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
+        key = key.repeat_interleave(group, -3)
+        value = value.repeat_interleave(group, -3)
     mask = Mask(plan.allowed, bias, plan.kind == "causal" and bias is None)
     weigh = of_rows(inputs.normalize)
     if weights:
         return _of_edges(graph, inputs, (query, key, value), mask, blank)
     if not (lse or inputs.softcap is not None or weigh is not None):
         output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
-        return Outputs((output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2))
+        return Outputs(
+            (output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2)
+        )
     output, _, log_sum = unfused_attention(
         query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p, weigh
     )
@@ -146,11 +196,19 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
 
 
 def _of_edges(
-    graph: AttentionGraph, inputs: Inputs, operands: tuple[Tensor, Tensor, Tensor], mask: Mask, blank: Tensor | None
+    graph: AttentionGraph,
+    inputs: Inputs,
+    operands: tuple[Tensor, Tensor, Tensor],
+    mask: Mask,
+    blank: Tensor | None,
 ) -> Outputs:
-    """The outputs with weights of edges; where autograd records these, the output is computed from them."""
+    """The outputs with weights of edges; where autograd records these, the output is computed from
+    them.
+    """
     query, key, value = operands
-    alpha, lse = unfused_weights(query, key, mask, inputs.scale, inputs.softcap, of_rows(inputs.normalize))
+    alpha, lse = unfused_weights(
+        query, key, mask, inputs.scale, inputs.softcap, of_rows(inputs.normalize)
+    )
     shape = (graph.num_targets, graph.num_sources)
     place = None  # of each edge among all pairs; those of a full rule are in order
     if not (graph.is_rule and is_full(graph)):
@@ -178,20 +236,33 @@ def _of_edges(
     if place is not None:
         edges = edges.index_select(-1, place)
     edges = edges.transpose(-2, -1)
-    output = total(edges) if inputs.tracks_weights else of_pairs(alpha)
+    if inputs.tracks_weights:
+        output = total(edges)
+    else:
+        output = of_pairs(alpha)
     return Outputs(output, edges, lse.squeeze(-1).transpose(-2, -1), total)
 
 
-def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor | None, Tensor | None]:
-    """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to set to 0 afterwards."""
-    blank = None if plan.isolated is None else plan.isolated[:, None]
+def _bias(
+    graph: AttentionGraph, plan: Layout, inputs: Inputs
+) -> tuple[Tensor | None, Tensor | None]:
+    """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to set to 0
+    afterwards.
+    """
+    if plan.isolated is None:
+        blank = None
+    else:
+        blank = plan.isolated[:, None]
     if plan.log_copies is not None and plan.allowed is not None:
-        return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(inputs.request().statistics), blank
+        return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(
+            inputs.request().statistics
+        ), blank
     if inputs.score_bias is None:
         return None, blank
     target, source = ends(graph, inputs.query.device)
     given = inputs.score_bias.to(inputs.request().statistics)
-    T, S = graph.num_targets, graph.num_sources
+    T = graph.num_targets
+    S = graph.num_sources
     nothing = given.new_full((*given.shape[:-2], T * S, given.shape[-1]), -torch.inf)
     bias = nothing.index_copy(-2, target * S + source, given).unflatten(-2, (T, S)).movedim(-1, -3)
     silent = (bias == -torch.inf).all(-1, keepdim=True)

@@ -1,4 +1,6 @@
-"""Availability of devices, of kernels on them, and of memory, so that a lack is refused before anything runs."""
+"""Availability of devices, of kernels on them, and of memory, so that a lack is refused before
+anything runs.
+"""
 
 import re
 from functools import cache
@@ -15,7 +17,9 @@ _MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _UNKNOWN = 8 << 30  # bytes that are free, where the system does not tell
 
 
-def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on a machine with a GPU") -> str:
+def check_device(
+    device: str, otherwise: str = "use cpu, or a torch with CUDA on a machine with a GPU"
+) -> str:
     """``device`` as torch spells it; ``otherwise`` is the advice if there is no such device.
 
     Raises:
@@ -28,26 +32,37 @@ def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on
     if where.type not in ("cpu", "cuda"):
         raise OptionError(f"device must be cpu, cuda, cuda:1 or the like, got {device!r}")
     if where.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if torch.cuda.is_available():
+            count = torch.cuda.device_count()
+        else:
+            count = 0
         if (where.index or 0) >= count:
             raise OptionError(
-                f"device is {device!r}, but torch {torch.__version__} finds {count or 'no'} CUDA devices; {otherwise}"
+                f"device is {device!r}, but torch {torch.__version__} finds {count or 'no'} CUDA "
+                f"devices; {otherwise}"
             )
     return str(where)
 
 
 def ran_out_of_memory(error: Exception) -> bool:
     """True if a device, or this machine, ran out of memory."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(
+        error
+    )
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that may still be taken on a device, in bytes: of the machine, and of the control group on Linux."""
+    """Memory that may still be taken on a device, in bytes: of the machine, and of the control
+    group on Linux.
+    """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         available = re.search(r"MemAvailable:\s+(\d+)", _MEMORY.read_text())
-        free = 1024 * int(available[1]) if available else _UNKNOWN
+        if available:
+            free = 1024 * int(available[1])
+        else:
+            free = _UNKNOWN
     except OSError:
         free = _UNKNOWN
     for most, held in (
@@ -55,7 +70,9 @@ def free_bytes(device: torch.device) -> int:
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
         try:
-            free = min(free, max(0, int((_GROUPS / most).read_text()) - int((_GROUPS / held).read_text())))
+            free = min(
+                free, max(0, int((_GROUPS / most).read_text()) - int((_GROUPS / held).read_text()))
+            )
         except (OSError, ValueError):  # no such group, or "max"
             continue
     return free
@@ -74,18 +91,26 @@ def without_kernels(device: torch.device) -> list[str]:
 def _triton_refuses(device: torch.device) -> tuple[str, ...]:
     """Reasons why Triton runs nothing on a device; the first call tries a kernel there."""
     if find_spec("triton") is None:
-        return ("its kernels on CUDA need triton, which is not installed: pip install 'graphattn[gpu]'",)
+        return (
+            "its kernels on CUDA need triton, which is not installed: pip install 'graphattn[gpu]'",
+        )
     try:
         capability = torch.cuda.get_device_capability(device)
         if capability < OLDEST:
             least, has = (".".join(map(str, x)) for x in (OLDEST, capability))
-            return (f"Triton's kernels are for compute capability {least} or later, and {device} has {has}",)
+            return (
+                f"Triton's kernels are for compute capability {least} or later, and {device} has "
+                f"{has}",
+            )
         from ..kernels.edges_triton import probe
 
         probe(device)
     except Exception as error:  # from Triton, the driver, or the compiler of its launchers
         message = next(iter(str(error).strip().splitlines()), "")
-        return (f"triton {version('triton')} runs nothing on {device}: {type(error).__name__}: {message[:200]}",)
+        return (
+            f"triton {version('triton')} runs nothing on {device}: {type(error).__name__}: "
+            f"{message[:200]}",
+        )
     return ()
 
 

@@ -1,4 +1,6 @@
-"""Attention as a PyG ``MessagePassing``, one message per edge: the definition, which layers inherit."""
+"""Attention as a PyG ``MessagePassing``, one message per edge: the definition, which layers
+inherit.
+"""
 
 from types import SimpleNamespace
 from typing import Any, Optional
@@ -20,8 +22,8 @@ class EdgeAttention(MessagePassing):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        # PyG replaces `propagate` in a class at its first use, and would take an inherited replacement for the
-        # original, to which its explainers return.
+        # PyG replaces `propagate` in a class at its first use, and would take an inherited
+        # replacement for the original, to which its explainers return.
         super().__init_subclass__(**kwargs)
         if "propagate" not in cls.__dict__:
             cls.propagate = MessagePassing.propagate
@@ -34,9 +36,8 @@ class EdgeAttention(MessagePassing):
         """Output, alpha and lse of checked inputs; statistics are float32 or wider."""
         request = inputs.request()
         wide = request.statistics
-        result = SimpleNamespace(
-            alpha=None, lse=None, messages=None
-        )  # of this call, since several threads may use a layer
+        # of this call, since several threads may use a layer
+        result = SimpleNamespace(alpha=None, lse=None, messages=None)
         with without_autocast(inputs.query.device.type):
             output = self.propagate(
                 edge_index,
@@ -55,7 +56,9 @@ class EdgeAttention(MessagePassing):
         def total(weights: Tensor) -> Tensor:
             with without_autocast(weights.device.type):
                 messages: Tensor = result.messages(weights)
-                return scatter_sum(messages, edge_index[1], size[1], self.node_dim).to(request.dtype)
+                return scatter_sum(messages, edge_index[1], size[1], self.node_dim).to(
+                    request.dtype
+                )
 
         return Outputs(output.to(request.dtype), result.alpha, result.lse, total)
 
@@ -74,27 +77,43 @@ class EdgeAttention(MessagePassing):
         size_i: Optional[int],
     ) -> Tensor:
         """The weighted value of every edge, (..., E, H, D_v)."""
-        key, value, heads = key_j, value_j, query_i.shape[-2]
+        key = key_j
+        value = value_j
+        heads = query_i.shape[-2]
         group = heads // max(1, key.shape[-2])
         if group != 1:
-            key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
+            key = key.repeat_interleave(group, -2)
+            value = value.repeat_interleave(group, -2)
         if edge_term is not None:
             edge_term = edge_term.repeat_interleave(heads // max(1, edge_term.shape[-2]), -2)
-            key = key if inputs.score is not None or inputs.edge_to == "value" else key + edge_term
-            value = value if inputs.edge_to == "key" else value + edge_term
+            if not (inputs.score is not None or inputs.edge_to == "value"):
+                key = key + edge_term
+            if inputs.edge_to != "key":
+                value = value + edge_term
         absent = None
         if score_bias is not None:
-            # An edge with a bias of -inf is removed: not even a NaN in its source passes. A custom score may read the
-            # keys of other heads, which still have the edge.
-            absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], query_i.shape[-2]).unsqueeze(-1)
-            unread = absent if inputs.score is None else absent.all(-2, keepdim=True)
-            key, value = key.masked_fill(unread, 0.0), value.masked_fill(absent, 0.0)
+            # An edge with a bias of -inf is removed: not even a NaN in its source passes. A custom
+            # score may read the keys of other heads, which still have the edge.
+            absent = (
+                (score_bias == -torch.inf)
+                .expand(*score_bias.shape[:-1], query_i.shape[-2])
+                .unsqueeze(-1)
+            )
+            if inputs.score is None:
+                unread = absent
+            else:
+                unread = absent.all(-2, keepdim=True)
+            key = key.masked_fill(unread, 0.0)
+            value = value.masked_fill(absent, 0.0)
         if inputs.score is None:
             score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
         else:
             score = inputs.score(query_i, key, None if inputs.edge_to == "value" else edge_attr)
         score = inputs.bounded(score, score_bias, None if absent is None else absent.squeeze(-1))
-        size = 0 if size_i is None else size_i
+        if size_i is None:
+            size = 0
+        else:
+            size = size_i
         if inputs.normalize is None:
             result.alpha, result.lse = edge_softmax(score, index, size)
         else:

@@ -26,13 +26,16 @@ from .request import Inputs, Outputs, Request, edges_too_many, flat_batch, flat_
 from .scored import BLOCK, PER_NODE, scored_run, total_of
 
 SCORED = 6  # measured: time of an additive score over that of a product; other functions take more
-RELABELLED = 0.6  # measured: time of a step on relabelled nodes over reordered rows; a mesh of 40,962, 16,384 points
-NORMALIZED = 3.4  # measured: time per edge over that of softmax, forward and backward, windows of 65 to 1,024
+# measured: time of a step on relabelled nodes over reordered rows; a mesh of 40,962, 16,384 points
+RELABELLED = 0.6
+# measured: time per edge over that of softmax, forward and backward, windows of 65 to 1,024
+NORMALIZED = 3.4
 LARGE = 1 << 28  # bytes kept for a backward from which a note says what needs less
 
 
 class EdgesBackend(Backend):
-    """One pass over the edges of each target, and in the backward one more over those of each source.
+    """One pass over the edges of each target, and in the backward one more over those of each
+    source.
 
     Numba on the CPU, Triton on CUDA.
     """
@@ -41,7 +44,11 @@ class EdgesBackend(Backend):
     call_ms = 0.2
     training_factor = 3.3
     ns = {"edge": 0.027}
-    cuda = {"call_ms": 0.1, "byte": 4e-4}  # 2.5 TB a second, the bandwidth of caches and memory together
+    # 2.5 TB a second, the bandwidth of caches and memory together
+    cuda = {
+        "call_ms": 0.1,
+        "byte": 4e-4,
+    }
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
@@ -55,25 +62,36 @@ class EdgesBackend(Backend):
         if of_nodes + of_edges >= LARGE:
             remarks.append(
                 f"to train, a call keeps {of_nodes / 1e9:.2f} GB of queries, keys and values and "
-                f"{of_edges / 1e9:.2f} GB of weights for its backward: torch.utils.checkpoint.checkpoint(layer, x, "
-                "graph, use_reentrant=False) keeps x alone, and autocast to bfloat16 half of the first"
+                f"{of_edges / 1e9:.2f} GB of weights for its backward: "
+                "torch.utils.checkpoint.checkpoint(layer, x, "
+                "graph, use_reentrant=False) keeps x alone, and autocast to bfloat16 half of the "
+                "first"
             )
         nodes = order(graph)
         if nodes is None:
             return remarks
-        reordered = "rows run in that order from the second call on; " if request.device.type == "cpu" else ""
+        if request.device.type == "cpu":
+            reordered = "rows run in that order from the second call on; "
+        else:
+            reordered = ""
         before, after = (f"{distance(graph, at):,.0f}" for at in (None, nodes.argsort()))
         return [
             *remarks,
-            f"the mean distance from a node to its sources is {before}, and {after} after graph.relabelled(): "
+            f"the mean distance from a node to its sources is {before}, and {after} after "
+            "graph.relabelled(): "
             f"{reordered}relabelled, a step takes about {RELABELLED} of that on the CPU",
         ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         wide = torch.finfo(request.statistics).bits // 8
-        numbers = 4 * request.heads * graph.num_edges if request.normalize or request.score else 0
+        if request.normalize or request.score:
+            numbers = 4 * request.heads * graph.num_edges
+        else:
+            numbers = 0
         if request.score:
-            block = min(graph.num_edges, max(BLOCK, PER_NODE * max(graph.num_targets, graph.num_sources)))
+            block = min(
+                graph.num_edges, max(BLOCK, PER_NODE * max(graph.num_targets, graph.num_sources))
+            )
             numbers += 4 * request.heads * request.head_dim * block
         return 8 * graph.num_edges + 8 * graph.num_targets + request.batch * numbers * wide
 
@@ -94,64 +112,103 @@ class EdgesBackend(Backend):
 
         return [(sliding_window(8192, 65, causal=False).materialise(), {})]
 
-    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+    def run(
+        self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
+    ) -> Outputs:
         with without_autocast(inputs.query.device.type):
             if not (_needs_scores(inputs) or (weights and inputs.tracks_weights)):
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
-                from .message_passing import attend  # imported late: the order of imports is that of backends
+                # imported late: the order of imports is that of backends
+                from .message_passing import (
+                    attend,
+                )
 
                 return attend(graph, inputs)
             return scored_run(graph, inputs)
 
 
 def _needs_scores(inputs: Inputs) -> bool:
-    """True if the fused kernels lack an option of the call, so that scores are computed beside its sums."""
+    """True if the fused kernels lack an option of the call, so that scores are computed beside its
+    sums.
+    """
     unprojected = inputs.edge_attr is not None and inputs.edge_weight is None
-    return unprojected or inputs.normalize is not None or inputs.score is not None or inputs.request().cap_bias
+    return (
+        unprojected
+        or inputs.normalize is not None
+        or inputs.score is not None
+        or inputs.request().cap_bias
+    )
 
 
 def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
-    """The sizes of a call, for :mod:`graphattn.kernels.bytes_moved`; edge features count as a tenth of a head."""
+    """The sizes of a call, for :mod:`graphattn.kernels.bytes_moved`; edge features count as a tenth
+    of a head.
+    """
     nodes = (request.heads, request.kv_heads, request.head_dim, request.value_dim)
     number, wide = (torch.finfo(x).bits // 8 for x in (request.dtype, request.statistics))
     features = max(1, request.head_dim // 10) * request.edge_features
-    return Sizes(request.batch, targets, sources, edges, *nodes, number, wide, features, request.score_bias)
+    return Sizes(
+        request.batch, targets, sources, edges, *nodes, number, wide, features, request.score_bias
+    )
 
 
-def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+def edges_run(
+    graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool
+) -> Outputs:
     """Attention on a graph, or on edges that are inputs of a compiled program."""
-    lead, request = inputs.query.shape[:-3], inputs.request()
+    lead = inputs.query.shape[:-3]
+    request = inputs.request()
     wide = request.statistics
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
-    edge_projection = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
+    if inputs.edge_weight is None:
+        edge_projection = None
+    else:
+        edge_projection = inputs.edge_weight.to(wide)
     edge_query = None
     if attr is not None and query.device.type == "cpu":
         query, key, value = (x.to(wide) for x in (query, key, value))
-    if edge_projection is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
-        edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
+    # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
+    if edge_projection is not None:
+        # (H, D, F)
+        edge_projection = edge_projection.repeat_interleave(
+            query.shape[2] // max(1, key.shape[2]), 0
+        )
         edge_query = torch.einsum("bthd,hdf->bthf", query.to(wide), edge_projection)
-        edge_query = torch.zeros_like(edge_query) if inputs.edge_to == "value" else edge_query
+        if inputs.edge_to == "value":
+            edge_query = torch.zeros_like(edge_query)
     from ..kernels.edges_op import attend, plain  # registering operators is slow
 
-    softcap = 0.0 if inputs.softcap is None else inputs.softcap
-    seed = torch.randint(2**63 - 1, (), device=query.device) if request.dropout else None
+    if inputs.softcap is None:
+        softcap = 0.0
+    else:
+        softcap = inputs.softcap
+    if request.dropout:
+        seed = torch.randint(2**63 - 1, (), device=query.device)
+    else:
+        seed = None
     if seed is not None and isinstance(graph, EdgeTensors) and graph.agreed is not None:
         seed = graph.agreed(seed)
     operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
-    named = request.dropout and bias is None and attr is None and not weights  # else an edge's number is its row, too
+    # else an edge's number is its row, too
+    named = request.dropout and bias is None and attr is None and not weights
     if not _fused(query.device) or (not torch.compiler.is_compiling() and plain_operations_only()):
         layout = _layout(graph, query.device, False, named)
         output, log_sum, alpha, edge_sum = plain(*operands, *layout[:4], *options)
     else:
-        tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
+        tracked = torch.is_grad_enabled() and any(
+            x is not None and x.requires_grad for x in operands
+        )
         layout = _layout(graph, query.device, tracked, named)
-        output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
+        output, log_sum, alpha, edge_sum, _ = attend(
+            *operands, *layout, *options, weights, lse, tracked=tracked
+        )
     if edge_projection is not None and inputs.edge_to != "key":
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
-    differs = torch.compiler.is_compiling() or plain_operations_only()  # there nothing computes the output again
+    # there nothing computes the output again
+    differs = torch.compiler.is_compiling() or plain_operations_only()
     return Outputs(
         (output if len(lead) == 1 else output.reshape(*lead, *output.shape[1:])).to(request.dtype),
         alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
@@ -170,17 +227,20 @@ def _layout(
 ) -> tuple[Tensor | None, ...]:
     if isinstance(graph, EdgeTensors):
         ptr, index, edge, order = graph._by_target
-        edge = graph.names if named and graph.names is not None else edge
+        if named and graph.names is not None:
+            edge = graph.names
         return ptr, index, edge, order, *(graph._by_source if tracked else (None,) * 4)
     return constant_layout(graph, device, tracked)
 
 
 @constant_result
-def constant_layout(graph: AttentionGraph, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
+def constant_layout(
+    graph: AttentionGraph, device: torch.device, tracked: bool
+) -> tuple[Tensor | None, ...]:
     """The edges of a graph by target and, for gradients, by source.
 
-    A constant of compiled code, guarded by the graph's identity. On the CPU an order of the rows is computed at the
-    second call, so that a graph used once does not pay for it.
+    A constant of compiled code, guarded by the graph's identity. On the CPU an order of the rows is
+    computed at the second call, so that a graph used once does not pay for it.
     """
     from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
 
@@ -188,5 +248,10 @@ def constant_layout(graph: AttentionGraph, device: torch.device, tracked: bool) 
         return *by_target(graph, device), *(by_source(graph, device) if tracked else (None,) * 4)
     call = object()
     first = cached(graph, "first call of the edge kernels", lambda: call) is call
-    targets, sources = (by_target, by_source) if first else (rows_by_target, rows_by_source)
+    if first:
+        targets = by_target
+        sources = by_source
+    else:
+        targets = rows_by_target
+        sources = rows_by_source
     return *targets(graph), *(sources(graph) if tracked else (None,) * 4)

@@ -1,4 +1,6 @@
-"""The definition: attention as PyG message passing, one message per edge. Runs every call, slowly."""
+"""The definition: attention as PyG message passing, one message per edge. Runs every call,
+slowly.
+"""
 
 from typing import Any
 
@@ -11,7 +13,9 @@ from .request import Inputs, Outputs, Request, edges_too_many
 
 
 class MessagePassingBackend(Backend):
-    """Any graph, any option, any dtype, any number of derivatives; stores (E, H, D) several times."""
+    """Any graph, any option, any dtype, any number of derivatives; stores (E, H, D) several
+    times.
+    """
 
     name = "message_passing"
     call_ms = 1.0
@@ -38,7 +42,9 @@ class MessagePassingBackend(Backend):
 
         return [(sliding_window(1024, 17).materialise(), {})]
 
-    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+    def run(
+        self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
+    ) -> Outputs:
         return attend(graph, inputs)
 
 

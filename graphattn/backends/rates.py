@@ -1,4 +1,6 @@
-"""The file of this machine's rates, measured once: the speed of each backend at each kind of its work."""
+"""The file of this machine's rates, measured once: the speed of each backend at each kind of its
+work.
+"""
 
 import functools
 import json
@@ -22,7 +24,11 @@ _tried: Rates = {}
 
 def path(device: str = "cpu") -> Path:
     """The file of measured rates: below ``GRAPHATTN_CACHE``, ``XDG_CACHE_HOME`` or ``~/.cache``."""
-    own, name = os.environ.get("GRAPHATTN_CACHE"), "rates.json" if device == "cpu" else f"rates-{device}.json"
+    own = os.environ.get("GRAPHATTN_CACHE")
+    if device == "cpu":
+        name = "rates.json"
+    else:
+        name = f"rates-{device}.json"
     if own:
         return Path(own) / name
     try:
@@ -36,22 +42,33 @@ def processor() -> str:
     """The model name of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+            return next(
+                line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+            )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 
 
 def machine(device: str = "cpu") -> dict[str, str | int | None]:
-    """The properties on which rates depend; rates of another machine, torch or number of threads are not used."""
+    """The properties on which rates depend; rates of another machine, torch or number of threads
+    are not used.
+    """
     if device == "cpu":
         return {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_name()
+    else:
+        gpu = None
     return {"gpu": gpu, "torch": torch.__version__, "cuda": torch.version.cuda}
 
 
 def kept(device: str = "cpu") -> Rates:
     """The rates measured on this machine; empty if there are none."""
-    found = _kept(torch.get_num_threads(), device, *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
+    found = _kept(
+        torch.get_num_threads(),
+        device,
+        *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")),
+    )
     if not any(_tried.values()):
         return found
     return {name: {**found.get(name, {}), **_tried.get(name, {})} for name in {*found, *_tried}}
@@ -59,7 +76,9 @@ def kept(device: str = "cpu") -> Rates:
 
 @contextmanager
 def tried(backend: str, kind: str, ns: float = 1e-30) -> Iterator[None]:
-    """A context in which a kind of a backend's work costs nothing, or ``inf``, so that it is chosen, or avoided."""
+    """A context in which a kind of a backend's work costs nothing, or ``inf``, so that it is
+    chosen, or avoided.
+    """
     before = _tried.get(backend, {})
     _tried[backend] = {**before, kind: ns}
     try:
@@ -75,18 +94,26 @@ def measured(device: str = "cpu") -> bool:
 
 def revision() -> tuple[Hashable, ...]:
     """A value that changes whenever the rates may have changed; much cheaper than reading them."""
-    return torch.get_num_threads(), len(_written), *(kind for kinds in _tried.values() for kind in kinds.items())
+    return (
+        torch.get_num_threads(),
+        len(_written),
+        *(kind for kinds in _tried.values() for kind in kinds.items()),
+    )
 
 
 @functools.lru_cache(maxsize=8)
 def _kept(threads: int, device: str, *folders: str | None) -> Rates:
     try:
         content = json.loads(path(device).read_text(encoding="utf-8"))
-        values = {name: {k: float(v) for k, v in rate.items()} for name, rate in content["rates"].items()}
+        values = {
+            name: {k: float(v) for k, v in rate.items()} for name, rate in content["rates"].items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     positive = all(0 < v < float("inf") for rates in values.values() for v in rates.values())
-    return values if positive and content.get("machine") == machine(device) else {}
+    if positive and content.get("machine") == machine(device):
+        return values
+    return {}
 
 
 def keep(rates: Rates, date: str, device: str = "cpu") -> Path:
@@ -100,7 +127,8 @@ def keep(rates: Rates, date: str, device: str = "cpu") -> Path:
         partial.replace(where)
     except OSError as error:
         raise OptionError(
-            f"cannot write {where}: {error.strerror or error}; set GRAPHATTN_CACHE to a folder that can be written to"
+            f"cannot write {where}: {error.strerror or error}; set GRAPHATTN_CACHE to a folder "
+            "that can be written to"
         ) from error
     _kept.cache_clear()
     _written.append(date)

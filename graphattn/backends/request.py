@@ -47,12 +47,16 @@ class Request(NamedTuple):
     @property
     def statistics(self) -> torch.dtype:
         """The dtype of scores, weights and lse: float32 or wider."""
-        return torch.float32 if self.dtype in HALF else self.dtype
+        if self.dtype in HALF:
+            return torch.float32
+        return self.dtype
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors and numbers of one call, checked: node-first, heads of the query a multiple of the others'."""
+    """The tensors and numbers of one call, checked: node-first, heads of the query a multiple of
+    the others'.
+    """
 
     query: Tensor  # (..., T, H, D)
     key: Tensor  # (..., S, H_kv, D)
@@ -61,18 +65,24 @@ class Inputs:
     softcap: float | None = None
     score_bias: Tensor | None = None  # (..., E, H or 1)
     dropout_p: float = 0.0
-    edge_attr: Tensor | None = None  # (..., E, F), projected by edge_weight and added to key and value
-    edge_weight: Tensor | None = None  # (H_kv, D, F); without it, F = H * D, and edge_attr itself is added
-    score: Callable[..., Tensor] | None = None  # (query, key, edge_attr) of edges -> (..., E, H); the product if None
-    normalize: Callable[..., Tensor] | None = None  # (score, target, T) -> (..., E, H); softmax if None
+    # (..., E, F), projected by edge_weight and added to key and value
+    edge_attr: Tensor | None = None
+    # (H_kv, D, F); without it, F = H * D, and edge_attr itself is added
+    edge_weight: Tensor | None = None
+    # (query, key, edge_attr) of edges -> (..., E, H); the product if None
+    score: Callable[..., Tensor] | None = None
+    # (score, target, T) -> (..., E, H); softmax if None
+    normalize: Callable[..., Tensor] | None = None
     edge_to: str = "both"  # operand to which edge features are added: "key", "value" or "both"
     cap_bias: bool = False  # True if softcap bounds the score with its bias
-    asks: tuple[str, ...] = ()  # keyword arguments of normalize: "source" (E,), "edge_attr" (..., E, F)
+    # keyword arguments of normalize: "source" (E,), "edge_attr" (..., E, F)
+    asks: tuple[str, ...] = ()
 
     def request(self, weights: bool = False, lse: bool = False) -> Request:
         """The sizes and flags of these inputs.
 
-        Compiled code assumes a batch of one, so that one program serves every batch size; heads and widths are fixed.
+        Compiled code assumes a batch of one, so that one program serves every batch size; heads and
+        widths are fixed.
         """
         *lead, _, heads, head_dim = self.query.shape
         return Request(
@@ -97,14 +107,18 @@ class Inputs:
 
     @property
     def tracks_weights(self) -> bool:
-        """True if autograd records the weights. Not in compiled code, whose outputs are not made of each other."""
+        """True if autograd records the weights. Not in compiled code, whose outputs are not made of
+        each other.
+        """
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return False
         operands = (self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
         return any(x is not None and x.requires_grad for x in operands)
 
     def present(self, alpha: Tensor) -> Tensor:
-        """Weights (..., E, H), 0 on edges that a bias of -inf removes: they get gradients of 0, too."""
+        """Weights (..., E, H), 0 on edges that a bias of -inf removes: they get gradients of 0,
+        too.
+        """
         if self.score_bias is None:
             return alpha
         return alpha.masked_fill(self.score_bias == -torch.inf, 0.0)
@@ -112,17 +126,27 @@ class Inputs:
     def bounded(self, score: Tensor, bias: Tensor | None, removed: Tensor | None) -> Tensor:
         """Scores (..., E, H) with softcap and bias, -inf where an edge is removed."""
         if bias is not None and removed is not None and self.cap_bias:
-            score, bias = score + bias.masked_fill(removed, 0.0), None
+            score = score + bias.masked_fill(removed, 0.0)
+            bias = None
         if self.softcap is not None:
             score = self.softcap * torch.tanh(score / self.softcap)
-        score = score if bias is None else score + bias
-        return score if removed is None else score.masked_fill(removed, -torch.inf)
+        if bias is not None:
+            score = score + bias
+        if removed is None:
+            return score
+        return score.masked_fill(removed, -torch.inf)
 
-    def normalized(self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int) -> Tensor:
-        """The weights that ``normalize`` returns; a caller's function may write to its indices, which are copies."""
+    def normalized(
+        self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int
+    ) -> Tensor:
+        """The weights that ``normalize`` returns; a caller's function may write to its indices,
+        which are copies.
+        """
         known = {"source": source, "edge_attr": attr}
         assert self.normalize is not None
-        return self.normalize(score, target.clone(), targets, **{name: known[name] for name in self.asks})
+        return self.normalize(
+            score, target.clone(), targets, **{name: known[name] for name in self.asks}
+        )
 
 
 @dataclass(frozen=True)
@@ -130,18 +154,21 @@ class Outputs:
     """The outputs of a backend; ``alpha`` and ``lse`` only if requested."""
 
     output: Tensor  # (..., T, H, D_v)
-    alpha: Tensor | None = None  # (..., E, H), before dropout; output is made of it if autograd records it
+    # (..., E, H), before dropout; output is made of it if autograd records it
+    alpha: Tensor | None = None
     lse: Tensor | None = None  # (..., T, H)
     total: Callable[[Tensor], Tensor] | None = None  # the output of other weights (..., E, H)
 
 
 def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) -> Outputs:
-    """Outputs with other weights, through which the output is computed, so that they have gradients.
+    """Outputs with other weights, through which the output is computed, so that they have
+    gradients.
 
     Args:
         outputs: The outputs of a backend.
         alpha: The weights to return.
-        used: The weights of the backend's edges (..., E, H), made of ``alpha``; ``alpha`` itself by default.
+        used: The weights of the backend's edges (..., E, H), made of ``alpha``; ``alpha`` itself by
+            default.
     """
     assert outputs.total is not None
     output = outputs.total(alpha if used is None else used)
@@ -155,13 +182,21 @@ def reasons_against_products(request: Request) -> list[str]:
     if request.normalize and not request.of_rows:
         reasons.append("a custom normalisation is a function of all edges of a target")
     if request.edge_features:
-        reasons.append("edge features change a key from edge to edge, and a dense product has one key for all targets")
-    return reasons + ["an axis has size 0"] * (0 in (request.heads, request.head_dim, request.value_dim))
+        reasons.append(
+            "edge features change a key from edge to edge, and a dense product has one key for "
+            "all targets"
+        )
+    return reasons + ["an axis has size 0"] * (
+        0 in (request.heads, request.head_dim, request.value_dim)
+    )
 
 
 def edges_too_many(graph: AttentionGraph) -> list[str]:
     """The reason against listing a rule's edges, if there is one."""
-    needed = 16 * graph.num_edges if graph.is_rule else 0
+    if graph.is_rule:
+        needed = 16 * graph.num_edges
+    else:
+        needed = 0
     reason = f"listing its {graph.num_edges:,} edges takes {needed:,} bytes (limit {MAX_BYTES:,})"
     return [reason] * (needed > MAX_BYTES)
 
@@ -170,13 +205,20 @@ def flat_batch(x: Tensor) -> Tensor:
     """(..., N, H, D) as (B, N, H, D): the leading dimensions as one."""
     if x.dim() == 3:
         return x.unsqueeze(0)
-    return x if x.dim() == 4 else x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+    if x.dim() == 4:
+        return x
+    return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
 def flat_batch_of_edges(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
-    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, which is 1 for features shared by the batch."""
+    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, which is 1 for features shared
+    by the batch.
+    """
     if x is None:
         return None
     shared = math.prod(x.shape[:-2]) == 1
-    x = x.to(wide) if shared else x.to(wide).expand(*lead, *x.shape[-2:])
+    if shared:
+        x = x.to(wide)
+    else:
+        x = x.to(wide).expand(*lead, *x.shape[-2:])
     return x.reshape(1 if shared else math.prod(lead), *x.shape[-2:])

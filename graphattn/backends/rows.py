@@ -1,6 +1,8 @@
-"""Scores and normalisations by the way they run: as a product, as softmax, row by row on a score matrix, or on edges.
+"""Scores and normalisations by the way they run: as a product, as softmax, row by row on a score
+matrix, or on edges.
 
-Callers name them, or pass modules of the layers, which are a room further down and register their classes here.
+Callers name them, or pass modules of the layers, which are a room further down and register their
+classes here.
 """
 
 from collections.abc import Callable
@@ -11,14 +13,19 @@ import torch
 from torch import Tensor, nn
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
-"""(scores (..., T, S), edges) -> weights, which are 0 where there is no edge: all pairs of a target at once."""
+"""(scores (..., T, S), edges) -> weights, which are 0 where there is no edge: all pairs of a target
+at once.
+"""
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=type)
 
 
 def _sigmoid(module: Any, score: Tensor, there: Tensor) -> Tensor:
-    level = there.sum(-1, keepdim=True).to(score.dtype).clamp(1.0).log() if module.bias is None else -module.bias
+    if module.bias is None:
+        level = there.sum(-1, keepdim=True).to(score.dtype).clamp(1.0).log()
+    else:
+        level = -module.bias
     return torch.sigmoid(score - level).masked_fill(~there, 0.0)
 
 
@@ -48,7 +55,9 @@ _softmaxes: list[type] = []
 
 
 def softmax_and_share(module: S) -> S:
-    """Register a class of modules that multiply the outputs of softmax by a share for each target."""
+    """Register a class of modules that multiply the outputs of softmax by a share for each
+    target.
+    """
     _softmaxes.append(module)
     return module
 
@@ -60,11 +69,16 @@ def is_softmax(normalize: Any) -> bool:
 
 def is_product(score: Any) -> bool:
     """True if a score, or its name, runs as a product."""
-    return score is None or (score if isinstance(score, str) else vars(type(score)).get("alias")) in PRODUCTS
+    return (
+        score is None
+        or (score if isinstance(score, str) else vars(type(score)).get("alias")) in PRODUCTS
+    )
 
 
 def on_rows(name: str) -> Callable[[F], F]:
-    """Register a function, or a class of modules, as the normalisation of a name in :data:`ROWS`."""
+    """Register a function, or a class of modules, as the normalisation of a name in
+    :data:`ROWS`.
+    """
 
     def register(normalize: F) -> F:
         _known.append((normalize, ROWS[name]))

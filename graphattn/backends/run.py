@@ -19,16 +19,23 @@ from .device import ran_out_of_memory, without_kernels
 from .heads import as_bias, join, split
 from .request import Inputs, Outputs, Request, with_weights
 
-#: Counts the work of calls by their edges, whatever a backend computes: (number of edges, request) to a context.
+#: Counts the work of calls by their edges, whatever a backend computes: (number of edges, request)
+#: to a context.
 counting: ContextVar[Callable[[int, Request], Any]] = ContextVar(
     "counting", default=lambda edges, request: nullcontext()
 )
 
 
 def run(
-    graph: AttentionGraph | PerHead | Chosen | EdgeTensors, inputs: Inputs, backend: str, weights: bool, lse: bool
+    graph: AttentionGraph | PerHead | Chosen | EdgeTensors,
+    inputs: Inputs,
+    backend: str,
+    weights: bool,
+    lse: bool,
 ) -> Outputs:
-    """The outputs of all heads; ``weights`` in the edge order of the graph, or of the union of the heads' graphs."""
+    """The outputs of all heads; ``weights`` in the edge order of the graph, or of the union of the
+    heads' graphs.
+    """
     if isinstance(graph, Chosen):
         if torch.compiler.is_exporting():
             _refuse_export(graph)
@@ -39,7 +46,9 @@ def run(
         return _run(graph, inputs, backend, weights, lse)
     if inputs.score is not None or inputs.normalize is not None:  # these need all heads at once
         return _run(graph.union(), as_bias(graph, inputs), backend, weights, lse)
-    parts = [_run(part, part_inputs, backend, weights, lse) for part, part_inputs in split(graph, inputs)]
+    parts = [
+        _run(part, part_inputs, backend, weights, lse) for part, part_inputs in split(graph, inputs)
+    ]
     outputs = join(graph, parts, inputs.query.shape[-2])
     if weights and inputs.tracks_weights and outputs.alpha is not None:
         return with_weights(outputs, outputs.alpha)
@@ -49,14 +58,16 @@ def run(
 @constant_result
 def _refuse_export(graph: Chosen) -> None:
     raise BackendError(
-        f"{graph.name} chooses its edges in every call, and an exported program has the same ones in each; export "
+        f"{graph.name} chooses its edges in every call, and an exported program has the same ones "
+        "in each; export "
         "union(), or compile, which runs the choice outside the program"
     )
 
 
 @not_followed  # the edges are of this call alone
 def _run_chosen(graph: Chosen, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
-    with counting.get()(graph.num_edges, inputs.request(weights, lse)):  # scores of all edges, to choose by
+    # scores of all edges, to choose by
+    with counting.get()(graph.num_edges, inputs.request(weights, lse)):
         if reads_edges(inputs, weights, backend):
             return _run(graph.union(), as_bias_of_edges(graph, inputs), backend, weights, lse)
         return of_heads(_run(*as_one(graph, inputs), backend, weights, lse), inputs)
@@ -64,20 +75,26 @@ def _run_chosen(graph: Chosen, inputs: Inputs, backend: str, weights: bool, lse:
 
 def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
     request = inputs.request(weights, lse)
-    if torch.compiler.is_compiling():  # field by field, since such a function cannot take objects of our classes
-        return BACKENDS[_chosen(graph, backend, *request)].run(graph, inputs, weights=weights, lse=lse)
+    # field by field, since such a function cannot take objects of our classes
+    if torch.compiler.is_compiling():
+        return BACKENDS[_chosen(graph, backend, *request)].run(
+            graph, inputs, weights=weights, lse=lse
+        )
     name = choose(graph, request, backend)
     try:
         with counting.get()(graph.num_edges, request):
             return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:
         if ran_out_of_memory(error):
-            with suppress(Exception):  # torch's error is raised even if the advice runs out of memory, too
+            # torch's error is raised even if the advice runs out of memory, too
+            with suppress(Exception):
                 error.add_note(out_of_memory(graph, request, name))
         raise
 
 
-def _run_tensors(backend: str, edges: EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+def _run_tensors(
+    backend: str, edges: EdgeTensors, inputs: Inputs, weights: bool, lse: bool
+) -> Outputs:
     request = inputs.request(weights, lse)
     name = _on_tensors(backend, *request)
     if torch.compiler.is_compiling():
@@ -93,10 +110,14 @@ def _chosen(graph: AttentionGraph, backend: str, *request: Any) -> str:
 
 @constant_result
 def _on_tensors(backend: str, *request: Any) -> str:
-    """The backend for :class:`EdgeTensors`: the fused kernels, or the definition if they do not support the call."""
+    """The backend for :class:`EdgeTensors`: the fused kernels, or the definition if they do not
+    support the call.
+    """
     reasons = without_kernels(Request(*request).device)
     if backend == "auto":
-        return "message_passing" if reasons else "edges"
+        if reasons:
+            return "message_passing"
+        return "edges"
     if backend not in ("edges", "message_passing"):
         reasons = ["EdgeTensors run on edges or message_passing"]
     if reasons and backend != "message_passing":

@@ -1,8 +1,10 @@
-"""Attention in two steps, a score for every edge and weighted sums of values: any score, any normalisation, in (E, H).
+"""Attention in two steps, a score for every edge and weighted sums of values: any score, any
+normalisation, in (E, H).
 
-The two operators of :mod:`graphattn.kernels.edge_pairs` compute product scores and all sums; additive scores have
-their own operator (:mod:`graphattn.kernels.edge_additive`). Any other function of an edge is called on blocks of
-edges, and again in the backward, so that nothing of shape (E, H, D) is held.
+The two operators of :mod:`graphattn.kernels.edge_pairs` compute product scores and all sums;
+additive scores have their own operator (:mod:`graphattn.kernels.edge_additive`). Any other function
+of an edge is called on blocks of edges, and again in the backward, so that nothing of shape (E, H,
+D) is held.
 """
 
 from collections.abc import Callable
@@ -27,7 +29,8 @@ PER_NODE = 8  # least edges per node, too: the backward of a block writes gradie
 
 
 class AdditiveForm(NamedTuple):
-    """A score ``sum_d weight[g, k, d] f(x_t[g, d] + y_s[g, d] + z_e[g, d]) + constant`` of the head ``g * K + k``.
+    """A score ``sum_d weight[g, k, d] f(x_t[g, d] + y_s[g, d] + z_e[g, d]) + constant`` of the head
+    ``g * K + k``.
 
     Several groups may share one of ``y``: ``g`` then reads number ``g // (G / G_kv)``.
     """
@@ -42,30 +45,45 @@ class AdditiveForm(NamedTuple):
 
 def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     """Output, weights and, for softmax, lse."""
-    lead, request, heads = inputs.query.shape[:-3], inputs.request(), inputs.query.shape[-2]
+    lead = inputs.query.shape[:-3]
+    request = inputs.request()
+    heads = inputs.query.shape[-2]
     wide, (target, source, *nodes) = request.statistics, _of_nodes(graph, inputs.query.device)
     query, key = (flat_batch(x.to(wide)) for x in (inputs.query, inputs.key))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
 
-    removed = None if bias is None else (bias == -torch.inf).expand(-1, -1, heads)
+    if bias is None:
+        removed = None
+    else:
+        removed = (bias == -torch.inf).expand(-1, -1, heads)
     if inputs.score is None:
         score = edge_products(query, key, removed, *nodes)
         if attr is not None and inputs.edge_to != "value":
-            features, edges = _features(attr, inputs), _of_edges(graph, inputs.query.device)
+            features = _features(attr, inputs)
+            edges = _of_edges(graph, inputs.query.device)
             score = score + edge_products(features.turned(query), features.rows, removed, *edges)
         score = score * inputs.scale
     else:
-        read = None if inputs.edge_to == "value" else attr
+        if inputs.edge_to == "value":
+            read = None
+        else:
+            read = attr
         form = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, read)
-        score = _in_blocks(inputs, removed, target, source) if form is None else _additive(form, query, nodes)
-    score, lse = inputs.bounded(score, bias, removed), None
+        if form is None:
+            score = _in_blocks(inputs, removed, target, source)
+        else:
+            score = _additive(form, query, nodes)
+    score = inputs.bounded(score, bias, removed)
+    lse = None
     if inputs.normalize is None:
         alpha, lse = edge_weights(score, *nodes[:4])
         alpha, lse = (x.reshape(*lead, *x.shape[1:]) for x in (alpha, lse))
     else:
         score = score.reshape(*lead, *score.shape[1:])
-        normalized = inputs.normalized(score, target, source.clone(), inputs.edge_attr, graph.num_targets)
+        normalized = inputs.normalized(
+            score, target, source.clone(), inputs.edge_attr, graph.num_targets
+        )
         alpha = of_every_edge("normalize", normalized, score)
     total = total_of(graph, inputs)
     return Outputs(total(alpha), alpha, lse, total)
@@ -75,7 +93,9 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
     """A function from weights (..., E, H), before dropout, to the output of a call."""
     from ..kernels.edge_pairs import edge_sum
 
-    device, lead, request = inputs.query.device, inputs.query.shape[:-3], inputs.request()
+    device = inputs.query.device
+    lead = inputs.query.shape[:-3]
+    request = inputs.request()
     nodes = _of_nodes(graph, device)[2:]
     value = flat_batch(inputs.value.to(request.statistics))
     attr = flat_batch_of_edges(inputs.edge_attr, lead, request.statistics)
@@ -85,7 +105,8 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
         removed = (bias == -torch.inf).expand(-1, -1, inputs.query.shape[-2])  # type: ignore[union-attr]
     features = None
     if attr is not None and inputs.edge_to != "key":
-        features, edges = _features(attr, inputs), _of_edges(graph, device)
+        features = _features(attr, inputs)
+        edges = _of_edges(graph, device)
 
     def total(weights: Tensor) -> Tensor:
         with without_autocast(weights.device.type):
@@ -93,7 +114,9 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
             kept = kept.reshape(value.shape[0], *weights.shape[-2:])
             output = edge_sum(kept, value, value.shape[2], False, removed, *nodes)
             if features is not None:
-                summed = edge_sum(kept, features.rows, features.rows.shape[2], False, removed, *edges)
+                summed = edge_sum(
+                    kept, features.rows, features.rows.shape[2], False, removed, *edges
+                )
                 output = output + features.projected(summed)
             return output.reshape(*lead, *output.shape[1:]).to(request.dtype)
 
@@ -101,22 +124,30 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
 
 
 class _Features(NamedTuple):
-    """Edge features as rows of sources: the product with a query equals that with their projection."""
+    """Edge features as rows of sources: the product with a query equals that with their
+    projection.
+    """
 
-    rows: Tensor  # (B, E, 1, F), or (B, E, H, D) where they are added to key and value without a projection
+    # (B, E, 1, F), or (B, E, H, D) where they are added to key and value without a projection
+    rows: Tensor
     weight: Tensor | None  # (H, D, F)
 
     def turned(self, query: Tensor) -> Tensor:
         """The query for products with the rows."""
-        return query if self.weight is None else torch.einsum("bthd,hdf->bthf", query, self.weight)
+        if self.weight is None:
+            return query
+        return torch.einsum("bthd,hdf->bthf", query, self.weight)
 
     def projected(self, summed: Tensor) -> Tensor:
         """Sums of the rows (B, T, H, F) as those of their projections (B, T, H, D)."""
-        return summed if self.weight is None else torch.einsum("bthf,hdf->bthd", summed, self.weight)
+        if self.weight is None:
+            return summed
+        return torch.einsum("bthf,hdf->bthd", summed, self.weight)
 
 
 def _features(attr: Tensor, inputs: Inputs) -> _Features:
-    batch, heads = inputs.query.shape[:-3].numel(), inputs.query.shape[-2]
+    batch = inputs.query.shape[:-3].numel()
+    heads = inputs.query.shape[-2]
     attr = attr.expand(batch, *attr.shape[1:])
     if inputs.edge_weight is None:
         return _Features(attr.unflatten(-1, (heads, -1)), None)
@@ -130,25 +161,44 @@ def _additive(form: AdditiveForm, query: Tensor, nodes: list[Tensor]) -> Tensor:
     from ..kernels.edge_additive import edge_additive
 
     x, y, weight = (a.to(query.dtype) for a in (form.x, form.y, form.weight))
-    z = None if form.z is None else form.z.to(query.dtype).expand(query.shape[0], *form.z.shape[1:])
+    if form.z is None:
+        z = None
+    else:
+        z = form.z.to(query.dtype).expand(query.shape[0], *form.z.shape[1:])
     total = edge_additive(x, y, z, weight, form.slope, *nodes)
-    return total if form.constant is None else total + form.constant.to(query.dtype)
+    if form.constant is None:
+        return total
+    return total + form.constant.to(query.dtype)
 
 
 def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: Tensor) -> Tensor:
-    """Scores (B, E, H) of any function; several blocks of edges are computed again in the backward."""
-    wide, lead = inputs.request().statistics, inputs.query.shape[:-3]
-    query, key = inputs.query.to(wide), inputs.key.to(wide)
-    attr = None if inputs.edge_attr is None or inputs.edge_to == "value" else inputs.edge_attr.to(wide)
+    """Scores (B, E, H) of any function; several blocks of edges are computed again in the
+    backward.
+    """
+    wide = inputs.request().statistics
+    lead = inputs.query.shape[:-3]
+    query = inputs.query.to(wide)
+    key = inputs.key.to(wide)
+    if inputs.edge_attr is None or inputs.edge_to == "value":
+        attr = None
+    else:
+        attr = inputs.edge_attr.to(wide)
     # A score may read the keys of other heads: an edge is dropped only if all heads lack it.
-    lost = None if removed is None else removed.all(-1)[..., None, None]
+    if removed is None:
+        lost = None
+    else:
+        lost = removed.all(-1)[..., None, None]
     if lost is not None:
-        lost = lost[0] if lost.shape[0] == 1 else lost.reshape(*lead, *lost.shape[1:])
+        if lost.shape[0] == 1:
+            lost = lost[0]
+        else:
+            lost = lost.reshape(*lead, *lost.shape[1:])
     size = max(BLOCK, PER_NODE * max(query.shape[-3], key.shape[-3]))
 
     def block(query: Tensor, key: Tensor, attr: Tensor | None, start: int) -> Tensor:
         own = slice(start, start + size)
-        of_target, of_source = gather(query, target[own], -3), gather(key, source[own], -3)
+        of_target = gather(query, target[own], -3)
+        of_source = gather(key, source[own], -3)
         of_source = of_source.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
         if lost is not None:
             of_source = of_source.masked_fill(lost[..., own, :, :], 0.0)
@@ -156,17 +206,31 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
         return inputs.score(of_target, of_source, None if attr is None else attr[..., own, :])
 
     starts = range(0, max(1, target.numel()), size)
-    again = partial(checkpoint, use_reentrant=False) if len(starts) > 1 else lambda run, *args: run(*args)
+    again = (
+        partial(checkpoint, use_reentrant=False)
+        if len(starts) > 1
+        else lambda run, *args: run(*args)
+    )
     scores = torch.cat([again(block, query, key, attr, start) for start in starts], -2)
     return scores.reshape(lead.numel(), *scores.shape[-2:])
 
 
 def _of_nodes(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
-    """Target and source of each edge, int64 (E,), and the edges by target and by source for the operators."""
+    """Target and source of each edge, int64 (E,), and the edges by target and by source for the
+    operators.
+    """
     if isinstance(edges, AttentionGraph):
         return _layout(edges, device)
     ptr, target, place, order = edges._by_source
-    return edges.target, edges.source, *edges._by_target, ptr, target, edges._by_target[2][place.long()], order
+    return (
+        edges.target,
+        edges.source,
+        *edges._by_target,
+        ptr,
+        target,
+        edges._by_target[2][place.long()],
+        order,
+    )
 
 
 def _of_edges(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
@@ -180,7 +244,8 @@ def _of_edges(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tupl
 def _layout(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, ...]:
     from ..kernels import edge_additive, edge_pairs  # noqa: F401 (compiled code finds its operators registered)
 
-    targets, sources = by_target(graph, device), by_source(graph, device)
+    targets = by_target(graph, device)
+    sources = by_source(graph, device)
     return *ends(graph, device), *targets, *sources._replace(edge=targets.edge[sources.edge.long()])
 
 
@@ -196,13 +261,18 @@ def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ..
 
 
 def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
-    """The result of a caller's function in the dtype of ``like`` (..., E, H), or an error for another shape."""
-    right = isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
+    """The result of a caller's function in the dtype of ``like`` (..., E, H), or an error for
+    another shape.
+    """
+    right = (
+        isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
+    )
     if not right or values.is_complex():
         came = type(values).__name__
         if isinstance(values, Tensor):
             came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
         raise ShapeError(
-            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on {like.device}, got {came}"
+            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on "
+            f"{like.device}, got {came}"
         )
     return values.to(like.dtype)

@@ -1,4 +1,6 @@
-"""Dense attention, heads first: torch's SDPA with any number of derivatives, and the same product written out."""
+"""Dense attention, heads first: torch's SDPA with any number of derivatives, and the same product
+written out.
+"""
 
 import math
 from typing import NamedTuple
@@ -19,7 +21,9 @@ _sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
 class Mask(NamedTuple):
-    """The pairs that count: ``bias`` is added to the scores; without it ``allowed`` or ``causal`` selects, else all."""
+    """The pairs that count: ``bias`` is added to the scores; without it ``allowed`` or ``causal``
+    selects, else all.
+    """
 
     allowed: Tensor | None = None  # bool (T, S)
     bias: Tensor | None = None  # (..., H or 1, T, S)
@@ -27,8 +31,12 @@ class Mask(NamedTuple):
 
 
 def is_unfused(request: Request) -> bool:
-    """True if the scores are written out: SDPA lacks an option of the call, or a fused kernel for it."""
-    plain = (request.head_dim == request.value_dim or request.lse) and not (request.score_bias or request.dropout)
+    """True if the scores are written out: SDPA lacks an option of the call, or a fused kernel for
+    it.
+    """
+    plain = (request.head_dim == request.value_dim or request.lse) and not (
+        request.score_bias or request.dropout
+    )
     return not plain or request.softcap or request.weights or request.normalize
 
 
@@ -53,7 +61,8 @@ def unfused_attention(
     dropout_p: float = 0.0,
     weigh: Weigh | None = None,
 ) -> Result:
-    """The product in plain operations: options that SDPA lacks, and every derivative. A row of -inf gives 0.
+    """The product in plain operations: options that SDPA lacks, and every derivative. A row of -inf
+    gives 0.
 
     ``weigh`` computes the weights; softmax by default.
     """
@@ -72,7 +81,10 @@ def unfused_weights(
     weigh: Weigh | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The weights and lse of :func:`unfused_attention`."""
-    wide = torch.float32 if query.dtype in HALF else query.dtype
+    if query.dtype in HALF:
+        wide = torch.float32
+    else:
+        wide = query.dtype
     score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
     if softcap is not None:
         score = softcap * torch.tanh(score / softcap)
@@ -82,7 +94,9 @@ def unfused_weights(
 
 
 def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Softmax along ``dim`` and its log-sum-exp, whose ``dim`` is 1; scores of -inf alone give 0 and -inf."""
+    """Softmax along ``dim`` and its log-sum-exp, whose ``dim`` is 1; scores of -inf alone give 0
+    and -inf.
+    """
     peak = score.detach().amax(dim, keepdim=True)
     peak = peak.masked_fill(peak == -torch.inf, 0.0)
     power = torch.exp(score - peak)
@@ -95,8 +109,8 @@ def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def bias_dwarfs_lse(bias: Tensor | None) -> bool:
     """True if some row of a bias is far from 0 as a whole.
 
-    SDPA's backward recomputes the weights from a stored lse; beside -1e9 the log of their number is rounded away.
-    Compiled code cannot test this, and assumes True.
+    SDPA's backward recomputes the weights from a stored lse; beside -1e9 the log of their number is
+    rounded away. Compiled code cannot test this, and assumes True.
     """
     if bias is None or not can_read_values(bias):
         return bias is not None
@@ -107,7 +121,9 @@ def _masked(score: Tensor, mask: Mask) -> Tensor:
     if mask.bias is not None:
         return score + mask.bias
     allowed = _allowed(score, mask)
-    return score if allowed is None else score.masked_fill(~allowed, -torch.inf)
+    if allowed is None:
+        return score
+    return score.masked_fill(~allowed, -torch.inf)
 
 
 def _allowed(score: Tensor, mask: Mask) -> Tensor | None:
@@ -129,15 +145,19 @@ def _edges(score: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
 def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
     """A query and a scale > 0 with the same product.
 
-    SDPA's kernels may scale after masking, and -inf times a scale of 0 or below is no longer -inf. They store the
-    scale in float32 for half precision, too.
+    SDPA's kernels may scale after masking, and -inf times a scale of 0 or below is no longer -inf.
+    They store the scale in float32 for half precision, too.
     """
     if scale >= _LEAST:
         return query, scale
-    return (-query, -scale) if -scale >= _LEAST else (query * scale, 1.0)
+    if -scale >= _LEAST:
+        return (-query, -scale)
+    return (query * scale, 1.0)
 
 
-def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
+def fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0
+) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
     query, scale = above_zero(query, scale)
     if (
@@ -146,21 +166,33 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
         or (mask.bias is not None and (misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)))
         or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
     ):
-        return unfused_attention(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
-    if torch.compiler.is_compiling():  # compiled code has no second derivatives, and raises when they are taken
+        return unfused_attention(query, key, value, mask, scale, None, dropout_p).output.to(
+            query.dtype
+        )
+    # compiled code has no second derivatives, and raises when they are taken
+    if torch.compiler.is_compiling():
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
         return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
 
-    if not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))):
+    if not (
+        torch.is_grad_enabled()
+        and any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
+    ):
         return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
 
     def run(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
-        return (_in_four_dimensions(query, key, value, Mask(allowed, bias, causal), scale, dropout_p),)
+        return (
+            _in_four_dimensions(query, key, value, Mask(allowed, bias, causal), scale, dropout_p),
+        )
 
     def definition(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
         if dropout_p > 0.0:
             raise BackendError('second derivatives through dropout need backend="message_passing"')
-        return (unfused_attention(query, key, value, Mask(allowed, bias, causal), scale).output.to(query.dtype),)
+        return (
+            unfused_attention(query, key, value, Mask(allowed, bias, causal), scale).output.to(
+                query.dtype
+            ),
+        )
 
     allowed, bias, causal = mask
     return twice_differentiable(run, definition, query, key, value, bias, random=dropout_p > 0.0)[0]
@@ -169,35 +201,57 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
 def misread(query: Tensor, bias: Tensor | None) -> bool:
     """True if SDPA's kernels on CUDA read a bias as one in the query's dtype.
 
-    The memory-efficient kernel refuses a float32 bias beside half precision; cuDNN's silently reads its bytes as half
-    precision (pytorch#191612).
+    The memory-efficient kernel refuses a float32 bias beside half precision; cuDNN's silently reads
+    its bytes as half precision (pytorch#191612).
     """
     return query.is_cuda and bias is not None and bias.dtype != query.dtype
 
 
 def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bool:
-    """True if a query is NaN or inf where SDPA has no mask: its short kernels on the CPU return 0 for such a row.
+    """True if a query is NaN or inf where SDPA has no mask: its short kernels on the CPU return 0
+    for such a row.
 
-    These run for fewer sources than a vector register holds numbers; in half precision also for some larger ones.
+    These run for fewer sources than a vector register holds numbers; in half precision also for
+    some larger ones.
     """
-    if mask.bias is not None or mask.allowed is not None or query.is_cuda or not can_read_values(query):
+    if (
+        mask.bias is not None
+        or mask.allowed is not None
+        or query.is_cuda
+        or not can_read_values(query)
+    ):
         return False
     if num_sources * query.element_size() >= _REGISTER and query.dtype not in HALF:
         return False
     wide = torch.promote_types(query.dtype, torch.float32)
-    return not math.isfinite(float(query.detach().sum(dtype=wide)))  # an overflow of the sum costs time only
+    # an overflow of the sum costs time only
+    return not math.isfinite(float(query.detach().sum(dtype=wide)))
 
 
 def _in_four_dimensions(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float
 ) -> Tensor:
-    """SDPA on (B, H, T, D): for other numbers of dimensions torch avoids its fused kernels, and is 5 times slower."""
+    """SDPA on (B, H, T, D): for other numbers of dimensions torch avoids its fused kernels, and is
+    5 times slower.
+    """
     lead = query.shape[:-3]
-    bias = mask.bias if mask.bias is None or mask.bias.dim() == 2 else _four(mask.bias, lead)
-    chosen = mask.allowed if bias is None else bias
-    query, key, value = _four(query, lead), _four(key, lead), _four(value, lead)
+    if mask.bias is None or mask.bias.dim() == 2:
+        bias = mask.bias
+    else:
+        bias = _four(mask.bias, lead)
+    if bias is None:
+        chosen = mask.allowed
+    else:
+        chosen = bias
+    query = _four(query, lead)
+    key = _four(key, lead)
+    value = _four(value, lead)
     output = _sdpa(query, key, value, chosen, dropout_p, mask.causal, scale=scale)
-    return output if len(lead) == 1 else output.reshape(*lead, *output.shape[-3:]) if lead else output.squeeze(0)
+    if len(lead) == 1:
+        return output
+    if lead:
+        return output.reshape(*lead, *output.shape[-3:])
+    return output.squeeze(0)
 
 
 def _four(x: Tensor, lead: torch.Size) -> Tensor:

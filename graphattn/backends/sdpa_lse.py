@@ -1,4 +1,6 @@
-"""SDPA together with its log-sum-exp, which torch's kernel on the CPU computes and its public function discards."""
+"""SDPA together with its log-sum-exp, which torch's kernel on the CPU computes and its public
+function discards.
+"""
 
 from typing import Any
 
@@ -14,11 +16,15 @@ _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float) -> tuple[Tensor, Tensor]:
-    """Output (B, H, T, D_v) and lse (B, H, T, 1) of attention, heads first; differentiable any number of times.
+def fused_lse(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Output (B, H, T, D_v) and lse (B, H, T, 1) of attention, heads first; differentiable any
+    number of times.
 
-    Every row of the mask must allow a source. Plain operations serve where the kernel does not: other devices, half
-    precision (whose lse must be float32), a bias that requires a gradient, torch.compile, torch.func.
+    Every row of the mask must allow a source. Plain operations serve where the kernel does not:
+    other devices, half precision (whose lse must be float32), a bias that requires a gradient,
+    torch.compile, torch.func.
     """
     query, scale = above_zero(query, scale)
     bias = mask.bias
@@ -44,10 +50,18 @@ def _definition(*arguments: Any) -> tuple[Tensor, Tensor]:
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool, scale: float
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        causal: bool,
+        scale: float,
     ) -> tuple[Tensor, Tensor]:
-        ctx.causal, ctx.scale = causal, scale
-        width = max(query.shape[-1], value.shape[-1])  # the kernel takes one width; zeros add nothing
+        ctx.causal = causal
+        ctx.scale = scale
+        # the kernel takes one width; zeros add nothing
+        width = max(query.shape[-1], value.shape[-1])
         given = [_wider(x, width) for x in (query, key, value)]
         output, lse = _forward(*given, 0.0, causal, attn_mask=bias, scale=scale)
         output = output[..., : value.shape[-1]]
@@ -64,9 +78,14 @@ class _Fused(torch.autograd.Function):
         query, key, value, bias, output, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
             rest = Mask(None, bias, ctx.causal), ctx.scale
-            return *gradients_of_definition(_definition, (query, key, value), rest, grads), None, None, None
-        # The kernel subtracts <d_output, output> from each d_score; one more column adds the gradient of lse to it:
-        # 1 in d_output, -d_lse in output, 0 in query, key and value.
+            return (
+                *gradients_of_definition(_definition, (query, key, value), rest, grads),
+                None,
+                None,
+                None,
+            )
+        # The kernel subtracts <d_output, output> from each d_score; one more column adds the
+        # gradient of lse to it: 1 in d_output, -d_lse in output, 0 in query, key and value.
         width = max(query.shape[-1], value.shape[-1])
         d_output, d_lse = grads
         one = torch.ones_like(d_lse)
@@ -79,8 +98,15 @@ class _Fused(torch.autograd.Function):
             scale=ctx.scale,
         )
         sizes = (x.shape[-1] for x in (query, key, value))
-        return *(grad[..., :size] for grad, size in zip(results, sizes, strict=True)), None, None, None
+        return (
+            *(grad[..., :size] for grad, size in zip(results, sizes, strict=True)),
+            None,
+            None,
+            None,
+        )
 
 
 def _wider(x: Tensor, width: int) -> Tensor:
-    return x if x.shape[-1] == width else torch.nn.functional.pad(x, (0, width - x.shape[-1]))
+    if x.shape[-1] == width:
+        return x
+    return torch.nn.functional.pad(x, (0, width - x.shape[-1]))

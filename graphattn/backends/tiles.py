@@ -18,7 +18,14 @@ from ..plans.blocks import least_work, survey
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .base import Backend
 from .device import without_kernels
-from .request import Inputs, Outputs, Request, flat_batch, flat_batch_of_edges, reasons_against_products
+from .request import (
+    Inputs,
+    Outputs,
+    Request,
+    flat_batch,
+    flat_batch_of_edges,
+    reasons_against_products,
+)
 from .rows import WORK, of_rows
 from .sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 from .sdpa_lse import fused_lse
@@ -31,7 +38,10 @@ MOST_TARGETS = 1 << 21  # planning them takes seconds
 def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
     """Bytes that tiles of so many pairs and columns hold in the forward pass."""
     wide = torch.finfo(request.statistics).bits // 8
-    held = 4 * request.batch * request.heads * wide if is_unfused(request) else (1 + wide) * request.batch
+    if is_unfused(request):
+        held = 4 * request.batch * request.heads * wide
+    else:
+        held = (1 + wide) * request.batch
     return int(columns * request.floats_per_pair * wide + pairs * held)
 
 
@@ -57,7 +67,8 @@ class TilesBackend(Backend):
         if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
             fill = min(1.0, graph.num_edges / survey(graph).pairs)  # the pairs are an estimate
             reasons.append(
-                f"it would hold {self.bytes_needed(graph, request):,} bytes: edges fill only {fill:.2g} of its tiles"
+                f"it would hold {self.bytes_needed(graph, request):,} bytes: edges fill only "
+                f"{fill:.2g} of its tiles"
             )
         return reasons
 
@@ -67,10 +78,16 @@ class TilesBackend(Backend):
             "flex": "it runs FlexAttention, compiled at the first call",
             "varlen": "it runs FlashAttention of sequences, torch's varlen_attn",
         }
-        notes = [messages[way]] if way in messages else []
+        if way in messages:
+            notes = [messages[way]]
+        else:
+            notes = []
         if survey(graph).pairs == graph.num_edges and not request.score_bias and not notes:
             return notes
-        return [*notes, "a NaN or inf in a source reaches every target in the same tile, edge or not"]
+        return [
+            *notes,
+            "a NaN or inf in a source reaches every target in the same tile, edge or not",
+        ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         way = self.way(graph, request)
@@ -93,39 +110,62 @@ class TilesBackend(Backend):
         bare = super().least_ms(graph, request)
         if request.device.type != "cpu":
             return bare
-        return bare + self.work_ms(request, self.kind(request), least_work(graph) * (WORK if request.of_rows else 1))
+        return bare + self.work_ms(
+            request, self.kind(request), least_work(graph) * (WORK if request.of_rows else 1)
+        )
 
     def kind(self, request: Request) -> str:
-        """The kind of work of gathered tiles: SDPA's, or that of plain operations; SDPA on CUDA returns no lse."""
-        return "unfused" if is_unfused(request) or (request.lse and request.device.type == "cuda") else "fused"
+        """The kind of work of gathered tiles: SDPA's, or that of plain operations; SDPA on CUDA
+        returns no lse.
+        """
+        if is_unfused(request) or (request.lse and request.device.type == "cuda"):
+            return "unfused"
+        return "fused"
 
     def way(self, graph: AttentionGraph, request: Request) -> str:
-        """The quickest way: "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
-        if it was measured; or SDPA on gathered tiles, by its :meth:`kind`."""
-        kind, ms = self.kind(request), {}
+        """The quickest way: "flex", FlexAttention on blocks in the given order; "varlen",
+        FlashAttention of sequences, if it was measured; or SDPA on gathered tiles, by its
+        :meth:`kind`."""
+        kind = self.kind(request)
+        ms = {}
         if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
             ms["flex"] = self.work_ms(request, "flex", block_work(graph))
-        if "varlen" in self.rates(request.device.type) and not reasons_against_varlen(graph, request):
+        if "varlen" in self.rates(request.device.type) and not reasons_against_varlen(
+            graph, request
+        ):
             ms["varlen"] = self.work_ms(request, "varlen", varlen_work(graph))
         if ms:
             ms = {kind: self.work_ms(request, kind, survey(graph).work), **ms}
         return min(ms, key=ms.__getitem__, default=kind)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
-        """A window, a shorter one with a softcap, which SDPA lacks, and cells, which it runs on CUDA, too."""
+        """A window, a shorter one with a softcap, which SDPA lacks, and cells, which it runs on
+        CUDA, too.
+        """
         from ..graphs import sliding_window, window_partition
 
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
-        return [(window, {}), (shorter, {"softcap": 50.0}), (window_partition((56, 56), (7, 7)), {})]
+        return [
+            (window, {}),
+            (shorter, {"softcap": 50.0}),
+            (window_partition((56, 56), (7, 7)), {}),
+        ]
 
     def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
         from ..graphs import causal, documents, sliding_window
 
         uneven = documents(torch.repeat_interleave(torch.tensor([300, 1, 900, 41, 806])))
         both = sliding_window(2048, 65, causal=False)
-        return [("varlen", [sliding_window(4096, 257), both, uneven, uneven & causal(2048), causal(2048)])]
+        return [
+            (
+                "varlen",
+                [sliding_window(4096, 257), both, uneven, uneven & causal(2048), causal(2048)],
+            )
+        ]
 
-    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+    def run(
+        self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
+    ) -> Outputs:
         with without_autocast(inputs.query.device.type):
             return tiles_run(graph, inputs, weights, lse)
 
@@ -138,13 +178,18 @@ def _way(graph: AttentionGraph, *request: Any) -> str:
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     """Attention on a graph by the quickest way."""
     on_cuda = inputs.query.device.type == "cuda" and not plain_operations_only()
-    way = _way(graph, *inputs.request(weights, lse)) if on_cuda else ""
+    if on_cuda:
+        way = _way(graph, *inputs.request(weights, lse))
+    else:
+        way = ""
     if way in ("flex", "varlen"):
 
         def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
             same = replace(inputs, query=query, key=key, value=value)
             outputs = gathered_run(graph, same, False, lse)
-            return (outputs.output,) if outputs.lse is None else (outputs.output, outputs.lse)
+            if outputs.lse is None:
+                return (outputs.output,)
+            return (outputs.output, outputs.lse)
 
         if way == "varlen":
             return varlen_run(graph, inputs, again)
@@ -158,7 +203,9 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
     if not plan.buckets:
         return _empty_outputs(inputs)
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
-    rows, columns = ([getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns"))
+    rows, columns = (
+        [getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns")
+    )
     parts = zip(
         plan.buckets,
         take(query, rows, plan.row),
@@ -172,14 +219,20 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
         return _weighted(graph, plan, inputs, list(blocks), lse)
     output, log_sum = zip(*(_attended(part, inputs, lse) for part in blocks), strict=True)
     return Outputs(
-        _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
+        _placed(plan, output, 0.0)
+        .reshape(*inputs.query.shape[:-1], value.shape[-1])
+        .to(query.dtype),
         None,
         _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
     )
 
 
-def _weighted(graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[_Blocks]", lse: bool) -> Outputs:
-    """The outputs with weights of edges; where autograd records these, the output is computed from them."""
+def _weighted(
+    graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[_Blocks]", lse: bool
+) -> Outputs:
+    """The outputs with weights of edges; where autograd records these, the output is computed from
+    them.
+    """
     places = edge_places(graph, inputs.query.device)
     pairs = [part.pairs for part in blocks]
 
@@ -198,16 +251,25 @@ def _weighted(graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[
     alpha, log_sum = zip(*(part.weights(inputs) for part in blocks), strict=True)
     edges = torch.cat(alpha, 1).index_select(1, places)
     edges = edges.reshape(*inputs.query.shape[:-3], *edges.shape[1:])
-    log_sums = _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None
-    output = total(edges) if inputs.tracks_weights else of_pairs(alpha)
+    if lse:
+        log_sums = _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1])
+    else:
+        log_sums = None
+    if inputs.tracks_weights:
+        output = total(edges)
+    else:
+        output = of_pairs(alpha)
     return Outputs(output, edges, log_sums, total)
 
 
 def _empty_outputs(inputs: Inputs) -> Outputs:
-    """The outputs of a graph without edges: zeros that depend on the inputs for autograd, even on NaN."""
+    """The outputs of a graph without edges: zeros that depend on the inputs for autograd, even on
+    NaN.
+    """
     given = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
     zero = sum(x.flatten()[:0].sum() for x in given if x is not None)
-    shape, wide = inputs.query.shape[:-1], inputs.request().statistics
+    shape = inputs.query.shape[:-1]
+    wide = inputs.request().statistics
     alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=wide) + zero
     lse = inputs.query.new_full(shape, -torch.inf, dtype=wide)
 
@@ -219,8 +281,12 @@ def _empty_outputs(inputs: Inputs) -> Outputs:
 
 
 def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
-    """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no edge."""
-    given = flat_batch_of_edges(inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics)
+    """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no
+    edge.
+    """
+    given = flat_batch_of_edges(
+        inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics
+    )
     if given is None:
         return [None] * len(plan.buckets)
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
@@ -231,7 +297,9 @@ def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tens
 
 
 class _Blocks(NamedTuple):
-    """The operands of a bucket's blocks, (blocks, H, rows or columns, width): those of all examples, one by one."""
+    """The operands of a bucket's blocks, (blocks, H, rows or columns, width): those of all
+    examples, one by one.
+    """
 
     bucket: Bucket
     batch: int
@@ -248,12 +316,16 @@ class _Blocks(NamedTuple):
 
     def slots(self, x: Tensor) -> Tensor:
         """(B, slots, H, width) of (blocks, H, rows, width)."""
-        return x.transpose(1, 2).reshape(self.batch, self.bucket.blocks * self.bucket.rows, x.shape[1], x.shape[-1])
+        return x.transpose(1, 2).reshape(
+            self.batch, self.bucket.blocks * self.bucket.rows, x.shape[1], x.shape[-1]
+        )
 
     def weights(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Weights (B, pairs, H) and lse (B, slots, H, 1)."""
         weigh = of_rows(inputs.normalize)
-        alpha, lse = unfused_weights(self.query, self.key, self.mask, inputs.scale, inputs.softcap, weigh)
+        alpha, lse = unfused_weights(
+            self.query, self.key, self.mask, inputs.scale, inputs.softcap, weigh
+        )
         if self.blank is not None:
             alpha = alpha.masked_fill(self.blank, 0.0)
             lse = lse.masked_fill(self.blank, -torch.inf)
@@ -267,29 +339,36 @@ class _Blocks(NamedTuple):
         return self.slots(output if self.blank is None else output.masked_fill(self.blank, 0.0))
 
 
-def _blocks(bucket: Bucket, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> _Blocks:
-    batch, group = query.shape[0], query.shape[2] // key.shape[2]
-    blocks, allowed = batch * bucket.blocks, bucket.allowed
+def _blocks(
+    bucket: Bucket, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+) -> _Blocks:
+    batch = query.shape[0]
+    group = query.shape[2] // key.shape[2]
+    blocks = batch * bucket.blocks
+    allowed = bucket.allowed
     query, key, value = (
         x.reshape(blocks, size, *x.shape[2:]).transpose(1, 2)
         for x, size in ((query, bucket.rows), (key, bucket.columns), (value, bucket.columns))
     )
     if group != 1:
-        key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+        key = key.repeat_interleave(group, 1)
+        value = value.repeat_interleave(group, 1)
     if allowed is not None and allowed.shape[0] != 1:
         allowed = allowed.repeat(batch, 1, 1, 1)
     blank = None
     if bias is not None:
         bias = bias.expand(batch, *bias.shape[1:]).flatten(0, 1)
         blank = (bias == -torch.inf).all(-1, keepdim=True)
-        bias, query = bias.masked_fill(blank, 0.0), query.masked_fill(blank, 0.0)
+        bias = bias.masked_fill(blank, 0.0)
+        query = query.masked_fill(blank, 0.0)
     return _Blocks(bucket, batch, query, key, value, Mask(allowed, bias), blank)
 
 
 def _attended(part: _Blocks, inputs: Inputs, lse: bool) -> tuple[Tensor, Tensor | None]:
     """Output (B, slots, H, D_v) and, optionally, lse (B, slots, H, 1) of a bucket's blocks."""
     operands = (part.query, part.key, part.value, part.mask, inputs.scale)
-    weigh, log_sum = of_rows(inputs.normalize), None
+    weigh = of_rows(inputs.normalize)
+    log_sum = None
     if inputs.softcap is not None or weigh is not None or (lse and inputs.dropout_p > 0.0):
         output, _, log_sum = unfused_attention(*operands, inputs.softcap, inputs.dropout_p, weigh)
     elif lse:
@@ -298,12 +377,17 @@ def _attended(part: _Blocks, inputs: Inputs, lse: bool) -> tuple[Tensor, Tensor 
         output = fused(*operands, inputs.dropout_p)
     if part.blank is not None:
         output = output.masked_fill(part.blank, 0.0)
-        log_sum = log_sum if log_sum is None else log_sum.masked_fill(part.blank, -torch.inf)
+        if log_sum is not None:
+            log_sum = log_sum.masked_fill(part.blank, -torch.inf)
     return part.slots(output), log_sum if log_sum is None else part.slots(log_sum)
 
 
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
-    """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` is the value of a target without an edge."""
+    """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` is the value of a target
+    without an edge.
+    """
     every = [plan.output.node.numel()]
     (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, plan.output)
-    return result if plan.isolated is None else result.masked_fill(plan.isolated[:, None, None], nothing)
+    if plan.isolated is None:
+        return result
+    return result.masked_fill(plan.isolated[:, None, None], nothing)

@@ -1,7 +1,8 @@
-"""Tiles through FlexAttention, on CUDA: square blocks in the given order; empty blocks cost nothing.
+"""Tiles through FlexAttention, on CUDA: square blocks in the given order; empty blocks cost
+nothing.
 
-A mask is a table that the kernels look up, so that graphs of the same sizes share one compiled program; if sizes
-change, the program becomes one for any size.
+A mask is a table that the kernels look up, so that graphs of the same sizes share one compiled
+program; if sizes change, the program becomes one for any size.
 """
 
 import functools
@@ -15,7 +16,16 @@ from torch import Tensor
 from ..graph import FULL, PARTIAL, AttentionGraph
 from ..kernels.again import twice_differentiable
 from ..kernels.rows import take
-from ..plans.block_lists import MOST_BLOCKS, SIDE, WORD, BlockLists, Pieces, block_lists, num_blocks, ordered
+from ..plans.block_lists import (
+    MOST_BLOCKS,
+    SIDE,
+    WORD,
+    BlockLists,
+    Pieces,
+    block_lists,
+    num_blocks,
+    ordered,
+)
 from ..plans.cache import planned
 from .request import Inputs, Outputs, Request, flat_batch
 from .sdpa import softmax_lse
@@ -32,12 +42,16 @@ def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
     """Reasons why FlexAttention does not run a call that tiles can run."""
     reasons = reasons_against_fused("FlexAttention", request)
     if request.device.type != "cuda":
-        reasons.append(f"FlexAttention is used on CUDA only, and the tensors are on {request.device}")
+        reasons.append(
+            f"FlexAttention is used on CUDA only, and the tensors are on {request.device}"
+        )
     if request.dtype not in DTYPES:
         reasons.append(f"FlexAttention has no kernel for {request.dtype}")
     if not {request.head_dim, request.value_dim} <= set(WIDTHS):
         widths = f"{request.head_dim} and {request.value_dim}"
-        reasons.append(f"FlexAttention is used for heads of width {WIDTHS[0]} to {WIDTHS[-1]}, got {widths}")
+        reasons.append(
+            f"FlexAttention is used for heads of width {WIDTHS[0]} to {WIDTHS[-1]}, got {widths}"
+        )
     if max(request.batch, request.heads) > GRID:
         reasons.append(f"FlexAttention takes at most {GRID:,} heads and as many examples")
     if num_blocks(graph) > MOST_BLOCKS:
@@ -45,10 +59,18 @@ def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
     return reasons
 
 
-def reasons_against_fused(name: str, request: Request, more: dict[str, bool] | None = None) -> list[str]:
-    """Reasons why a fused attention of torch does not run a call: options that all lack, and ``more`` of this one."""
+def reasons_against_fused(
+    name: str, request: Request, more: dict[str, bool] | None = None
+) -> list[str]:
+    """Reasons why a fused attention of torch does not run a call: options that all lack, and
+    ``more`` of this one.
+    """
     own = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
-    reasons = [f"{name} does not support {what}" for what, wanted in {**own, **(more or {})}.items() if wanted]
+    reasons = [
+        f"{name} does not support {what}"
+        for what, wanted in {**own, **(more or {})}.items()
+        if wanted
+    ]
     return reasons + [f"{name} supports softmax only"] * request.normalize
 
 
@@ -57,8 +79,12 @@ def flex_bytes(graph: AttentionGraph) -> int:
     return 25 * num_blocks(graph)
 
 
-def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
-    """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
+def flex_run(
+    graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]
+) -> Outputs:
+    """Attention on a graph; ``again`` computes the same by operations with any number of
+    derivatives.
+    """
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     plan, tables = block_tables(graph, query.device)
     mask = block_mask(plan, tables)
@@ -68,13 +94,15 @@ def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[.
 
     output, log_sum = twice_differentiable(run, again, query, key, value, contiguous=True)
     shape = inputs.query.shape[:-1]
-    return Outputs(output.reshape(*shape, value.shape[-1]), None, log_sum.reshape(shape) if lse else None)
+    return Outputs(
+        output.reshape(*shape, value.shape[-1]), None, log_sum.reshape(shape) if lse else None
+    )
 
 
 @planned
 def block_tables(graph: AttentionGraph, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
-    """The blocks of a graph, and the tables of their ``BlockMask``: sizes, then counts and indices of the partial and
-    the full blocks of each row, then of each column."""
+    """The blocks of a graph, and the tables of their ``BlockMask``: sizes, then counts and indices
+    of the partial and the full blocks of each row, then of each column."""
     plan = block_lists(graph, device)
     sides = (graph.num_targets, plan.target), (graph.num_sources, plan.source)
     sizes = tuple(size if slots is None else slots.node.numel() for size, slots in sides)
@@ -83,13 +111,15 @@ def block_tables(graph: AttentionGraph, device: torch.device) -> tuple[BlockList
 
 
 def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:
-    """The ``BlockMask`` of a plan; its ``mask_mod`` differs from that of another plan only in the tensors it reads.
+    """The ``BlockMask`` of a plan; its ``mask_mod`` differs from that of another plan only in the
+    tensors it reads.
 
     It is made at each call, since torch.compile traces only a mask made inside the program.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
-    which, bits = plan.which, plan.bits
+    which = plan.which
+    bits = plan.bits
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         word = bits[which[q_idx // SIDE, kv_idx // SIDE], q_idx % SIDE, kv_idx % SIDE // WORD]
@@ -99,7 +129,15 @@ def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:
     return make(*tables, (SIDE, SIDE), mask_mod)
 
 
-def _run(plan: BlockLists, mask: Any, inputs: Inputs, lse: bool, query: Tensor, key: Tensor, value: Tensor) -> Pair:
+def _run(
+    plan: BlockLists,
+    mask: Any,
+    inputs: Inputs,
+    lse: bool,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+) -> Pair:
     T = query.shape[1]
     if plan.isolated is not None:  # not even a NaN of an isolated target may enter a product
         query = query.masked_fill(plan.isolated[:, None, None], 0.0)
@@ -109,25 +147,37 @@ def _run(plan: BlockLists, mask: Any, inputs: Inputs, lse: bool, query: Tensor, 
         (query,) = take(query, [plan.target.node.numel()], plan.target)
     if plan.source is not None:
         key, value = (take(x, [plan.source.node.numel()], plan.source)[0] for x in (key, value))
-    run = compiled(inputs.scale, inputs.softcap, lse or plan.pieces is not None, *_kind(query, key, value))
+    run = compiled(
+        inputs.scale, inputs.softcap, lse or plan.pieces is not None, *_kind(query, key, value)
+    )
     output, log_sum = run(*(x.transpose(1, 2) for x in (query, key, value)), mask)
     if plan.pieces is not None:
         output, log_sum = _joined(plan.pieces, output, log_sum)
-    output, log_sum = output[:, :, :T].transpose(1, 2), log_sum[:, :, :T].transpose(1, 2)
+    output = output[:, :, :T].transpose(1, 2)
+    log_sum = log_sum[:, :, :T].transpose(1, 2)
     if plan.isolated is not None:
         output = output.masked_fill(plan.isolated[:, None, None], 0.0)
-        log_sum = log_sum.masked_fill(plan.isolated[:, None], -torch.inf) if lse else log_sum
+        if lse:
+            log_sum = log_sum.masked_fill(plan.isolated[:, None], -torch.inf)
     return output, log_sum
 
 
 def _kind(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
     """The key of a compiled program, beside sizes that may change."""
-    return query.dtype, query.shape[2], key.shape[2], query.shape[3], value.shape[3], torch.is_grad_enabled()
+    return (
+        query.dtype,
+        query.shape[2],
+        key.shape[2],
+        query.shape[3],
+        value.shape[3],
+        torch.is_grad_enabled(),
+    )
 
 
 def _joined(pieces: Pieces, output: Tensor, lse: Tensor) -> Pair:
     """Pieces of rows of blocks merged at the index of the first; heads first."""
-    blocks, log_sums = output.unflatten(2, (-1, SIDE)), lse.unflatten(2, (-1, SIDE))
+    blocks = output.unflatten(2, (-1, SIDE))
+    log_sums = lse.unflatten(2, (-1, SIDE))
     absent = pieces.piece < 0
     at = pieces.piece.clamp(min=0)
     share, total = softmax_lse(log_sums[:, :, at].masked_fill(absent[:, :, None], -torch.inf), 3)
@@ -137,15 +187,21 @@ def _joined(pieces: Pieces, output: Tensor, lse: Tensor) -> Pair:
 
 
 def compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
-    """FlexAttention of one kind, for any sizes; under torch.compile it is traced as part of the caller."""
-    return attend(scale, softcap, lse) if torch.compiler.is_compiling() else _compiled(scale, softcap, lse, *kind)
+    """FlexAttention of one kind, for any sizes; under torch.compile it is traced as part of the
+    caller.
+    """
+    if torch.compiler.is_compiling():
+        return attend(scale, softcap, lse)
+    return _compiled(scale, softcap, lse, *kind)
 
 
 @functools.lru_cache(maxsize=64)
 def _compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
     run: Any = attend(scale, softcap, lse)
     # torch compiles a code object at most eight times: each kind gets a copy
-    alone = types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__)
+    alone = types.FunctionType(
+        run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__
+    )
     made: Callable[..., Pair] = torch.compile(alone, fullgraph=True)
     return made
 
@@ -158,12 +214,17 @@ def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair
         assert softcap is not None
         return softcap * torch.tanh(score / softcap)
 
-    score_mod = None if softcap is None else capped
+    if softcap is None:
+        score_mod = None
+    else:
+        score_mod = capped
 
     def run(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Any:
         grouped = query.shape[1] != key.shape[1]
         if not lse:
-            return flex_attention(query, key, value, score_mod, mask, scale, grouped), query.new_empty(0, 0, 0)
+            return flex_attention(
+                query, key, value, score_mod, mask, scale, grouped
+            ), query.new_empty(0, 0, 0)
         output, more = flex_attention(
             query, key, value, score_mod, mask, scale, grouped, return_aux=AuxRequest(lse=True)
         )

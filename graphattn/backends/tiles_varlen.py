@@ -1,7 +1,7 @@
 """Tiles through FlashAttention of sequences of any lengths, on CUDA: torch's ``varlen_attn``.
 
-It is used only if ``graphattn doctor --calibrate --device cuda`` has compared it with plain attention on that device,
-and measured it.
+It is used only if ``graphattn doctor --calibrate --device cuda`` has compared it with plain
+attention on that device, and measured it.
 """
 
 import functools
@@ -37,7 +37,9 @@ def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]
         reasons.append(f"varlen_attn has no kernel for {request.dtype}")
     if request.head_dim != request.value_dim or request.head_dim % 8 or request.head_dim > 256:
         widths = f"{request.head_dim} and {request.value_dim}"
-        reasons.append(f"varlen_attn needs heads of one width, a multiple of 8 up to 256, got {widths}")
+        reasons.append(
+            f"varlen_attn needs heads of one width, a multiple of 8 up to 256, got {widths}"
+        )
     if request.batch * graph.num_targets >= 1 << 31:
         reasons.append("varlen_attn counts the nodes of a batch in 32 bits")
     if not _offered():
@@ -45,7 +47,9 @@ def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]
     if not reasons:
         plan = sequences(graph)
         if plan is None:
-            reasons.append("the graph is not a set of sequences that read themselves within one window")
+            reasons.append(
+                "the graph is not a set of sequences that read themselves within one window"
+            )
         elif request.batch * (len(plan.ends) - 1) > _MOST:
             reasons.append(f"varlen_attn takes at most {_MOST:,} sequences")
     return reasons
@@ -70,15 +74,23 @@ def _varlen_attn() -> Any:
     return varlen_attn
 
 
-def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
-    """Attention on a graph; ``again`` computes the same by operations with any number of derivatives."""
+def varlen_run(
+    graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]
+) -> Outputs:
+    """Attention on a graph; ``again`` computes the same by operations with any number of
+    derivatives.
+    """
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
-    plan, attend = sequences(graph, query.device), _varlen_attn()
+    plan = sequences(graph, query.device)
+    attend = _varlen_attn()
     assert plan is not None
     batch, nodes = query.shape[:2]
     ends = plan.ends
-    if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:  # compiled code knows the batch only here
-        return Outputs(again(query, key, value)[0].reshape(*inputs.query.shape[:-1], value.shape[-1]))
+    # compiled code knows the batch only here
+    if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:
+        return Outputs(
+            again(query, key, value)[0].reshape(*inputs.query.shape[:-1], value.shape[-1])
+        )
     if batch != 1:
         each = torch.arange(batch, dtype=torch.int32, device=ends.device).unsqueeze(1) * nodes
         ends = torch.cat(((ends[:-1] + each).flatten(), ends.new_full((1,), batch * nodes)))
@@ -88,7 +100,9 @@ def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple
         rows = [x.reshape(batch * nodes, *x.shape[2:]) for x in (query, key, value)]
         rows = [x if _aligned(x) else x.clone(memory_format=torch.contiguous_format) for x in rows]
         window = (plan.before, plan.after)
-        output = attend(*rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window)
+        output = attend(
+            *rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window
+        )
         return output.view_as(query), query.new_empty(0, 0, 0)
 
     output, _ = twice_differentiable(run, again, query, key, value, contiguous=True)

@@ -22,7 +22,9 @@ from .request import Outputs
 
 
 class Top(NamedTuple):
-    """The strongest sources of every target: ``source`` int64 and ``weight``, both (..., T, H, k)."""
+    """The strongest sources of every target: ``source`` int64 and ``weight``, both (..., T, H,
+    k).
+    """
 
     source: Tensor
     weight: Tensor
@@ -32,25 +34,30 @@ class Top(NamedTuple):
 class EdgeWeights(AsTensor):
     """Attention weights before dropout, edge by edge: ``graph`` and ``alpha``.
 
-    After softmax they are the coefficients of an average, not calibrated probabilities that a source is right.
+    After softmax they are the coefficients of an average, not calibrated probabilities that a
+    source is right.
 
-    *Iteration* is PyG's pair, ``edge_index, alpha = weights``. *All else* is the tensor ``dense()``, (..., H, T, S):
-    ``shape``, ``len``, indices (``weights[0, 2]`` is head 2 of example 0), arithmetic, methods (``weights.mean(1)``),
-    functions of torch (``torch.stack(all_weights)``) and ``numpy.asarray``. So ``weights[1]`` is the second example or
-    head, never ``alpha``, and a loop over examples is one over ``weights.dense()``. ``detach``, ``to``, ``cpu``,
-    ``clone`` and the casts keep edges. Nothing can be written to. A dense tensor is made at each use, of the examples
-    and heads that an index starts with, and refused above 4 GiB; ``alpha``, ``top`` and ``graph`` hold edges alone.
+    *Iteration* is PyG's pair, ``edge_index, alpha = weights``. *All else* is the tensor
+    ``dense()``, (..., H, T, S): ``shape``, ``len``, indices (``weights[0, 2]`` is head 2 of example
+    0), arithmetic, methods (``weights.mean(1)``), functions of torch (``torch.stack(all_weights)``)
+    and ``numpy.asarray``. So ``weights[1]`` is the second example or head, never ``alpha``, and a
+    loop over examples is one over ``weights.dense()``. ``detach``, ``to``, ``cpu``, ``clone`` and
+    the casts keep edges. Nothing can be written to. A dense tensor is made at each use, of the
+    examples and heads that an index starts with, and refused above 4 GiB; ``alpha``, ``top`` and
+    ``graph`` hold edges alone.
 
     ``alpha`` is the tensor that the output was computed from, so that it has gradients:
-    ``torch.autograd.grad(loss, weights)``, ``weights.retain_grad()`` with ``weights.grad``, and ``register_hook`` give
-    those as weights of the same edges. An edge that a bias of -inf removes, and one that a head lacks, gets 0. Outputs
-    of ``torch.compile`` are not made of each other: torch raises, or leaves ``grad`` at ``None``.
+    ``torch.autograd.grad(loss, weights)``, ``weights.retain_grad()`` with ``weights.grad``, and
+    ``register_hook`` give those as weights of the same edges. An edge that a bias of -inf removes,
+    and one that a head lacks, gets 0. Outputs of ``torch.compile`` are not made of each other:
+    torch raises, or leaves ``grad`` at ``None``.
 
     Args:
         graph: The graph whose edges they belong to, in its edge order.
-        alpha: (..., E, H), float32 or wider; sums to 1 over the edges into a target, or to 0 for an isolated one.
-        heads: The graphs of the heads, if they differ; ``graph`` is then their union, and the weight of an edge is 0 in
-            a head without it.
+        alpha: (..., E, H), float32 or wider; sums to 1 over the edges into a target, or to 0 for an
+            isolated one.
+        heads: The graphs of the heads, if they differ; ``graph`` is then their union, and the
+            weight of an edge is 0 in a head without it.
     """
 
     graph: AttentionGraph | EdgeTensors
@@ -58,8 +65,11 @@ class EdgeWeights(AsTensor):
     heads: PerHead | None = None
 
     @classmethod
-    def of(cls, graph: AttentionGraph | PerHead | Chosen | EdgeTensors, outputs: Outputs) -> "EdgeWeights":
-        """The weights of a call on a graph, on graphs per head, or on a graph that is chosen, whose others are 0.
+    def of(
+        cls, graph: AttentionGraph | PerHead | Chosen | EdgeTensors, outputs: Outputs
+    ) -> "EdgeWeights":
+        """The weights of a call on a graph, on graphs per head, or on a graph that is chosen, whose
+        others are 0.
 
         Raises:
             BackendError: If autograd records them, and the output is not computed from them.
@@ -77,10 +87,13 @@ class EdgeWeights(AsTensor):
         return cls(graph._listed() if isinstance(graph, EdgeTensors) else graph, alpha)
 
     def present(self) -> Tensor:
-        """bool (E, H): True where a head has an edge; all True unless heads have different graphs."""
+        """bool (E, H): True where a head has an edge; all True unless heads have different
+        graphs.
+        """
         there = torch.ones(self.alpha.shape[-2:], dtype=torch.bool, device=self.alpha.device)
         if self.heads is not None:
-            target, source = self.graph.target, self.graph.source
+            target = self.graph.target
+            source = self.graph.source
             for _, graph, first, last in self.heads.groups(self.alpha.shape[-1]):
                 there[:, first:last] = graph.contains(target, source).to(there.device).unsqueeze(-1)
         return there
@@ -104,9 +117,14 @@ class EdgeWeights(AsTensor):
         return self._pairs(self.alpha.transpose(-2, -1))
 
     def _pairs(self, alpha: Tensor) -> Tensor:
-        T, S = self.graph.num_targets, self.graph.num_sources
+        T = self.graph.num_targets
+        S = self.graph.num_sources
         needed = math.prod(alpha.shape[:-1]) * T * S * alpha.element_size()
-        refuse_over(needed, f"dense() of {T:,} x {S:,}", "use alpha, top(k) or graph, which hold edges alone")
+        refuse_over(
+            needed,
+            f"dense() of {T:,} x {S:,}",
+            "use alpha, top(k) or graph, which hold edges alone",
+        )
         place = (self.graph.target * S + self.graph.source).to(alpha.device)
         return scatter_sum(alpha, place, T * S, -1).unflatten(-1, (T, S))
 
@@ -114,7 +132,8 @@ class EdgeWeights(AsTensor):
         return EdgeWeights(self.graph, alpha, self.heads)
 
     def top(self, k: int) -> Top:
-        """The ``k`` strongest sources of every target and head, strongest first, padded with source -1 and weight 0.
+        """The ``k`` strongest sources of every target and head, strongest first, padded with source
+        -1 and weight 0.
 
         Equal weights are in edge order.
 
@@ -124,40 +143,67 @@ class EdgeWeights(AsTensor):
         """
         k = whole(k, "k", 1)
         rows = math.prod(self.alpha.shape[:-2]) * self.alpha.shape[-1] * self.graph.num_targets
-        refuse_over(rows * k * (8 + self.alpha.element_size()), f"top({k:,})", "no target has more than its in-degree")
-        T, target = self.graph.num_targets, self.graph.target.to(self.alpha.device)
+        refuse_over(
+            rows * k * (8 + self.alpha.element_size()),
+            f"top({k:,})",
+            "no target has more than its in-degree",
+        )
+        T = self.graph.num_targets
+        target = self.graph.target.to(self.alpha.device)
         there = self.present().T
         alpha = torch.where(there, self.alpha.transpose(-2, -1), -torch.inf)  # (..., H, E)
         strongest = torch.argsort(alpha, dim=-1, descending=True, stable=True)
-        order = strongest.gather(-1, torch.argsort(target[strongest], dim=-1, stable=True))  # by target, then strength
+        # by target, then strength
+        order = strongest.gather(-1, torch.argsort(target[strongest], dim=-1, stable=True))
         owner = target[order]
         degree = torch.bincount(target, minlength=T)
-        rank = torch.arange(target.numel(), device=target.device) - (degree.cumsum(0) - degree)[owner]
+        rank = (
+            torch.arange(target.numel(), device=target.device) - (degree.cumsum(0) - degree)[owner]
+        )
         trash = T * k  # slot of edges beyond the k-th, cut off below
-        place = torch.where((rank < k) & there.expand_as(order).gather(-1, order), owner * k + rank, trash)
+        place = torch.where(
+            (rank < k) & there.expand_as(order).gather(-1, order), owner * k + rank, trash
+        )
         shape = (*alpha.shape[:-1], trash + 1)
         source = torch.full(shape, -1, device=alpha.device).scatter(
             -1, place, self.graph.source.to(alpha.device)[order]
         )
         weight = alpha.new_zeros(shape).scatter(-1, place, alpha.gather(-1, order))
-        return Top(*(x[..., :trash].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight)))
+        return Top(
+            *(x[..., :trash].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight))
+        )
 
     def _repr_html_(self) -> str:
-        """The view in a notebook: the line of ``repr`` and a picture of the weights, the mean over batch and heads.
+        """The view in a notebook: the line of ``repr`` and a picture of the weights, the mean over
+        batch and heads.
 
-        A cell of a large picture has the largest of its weights; darkness grows with the square root, and black is 1
-        (or the largest weight, if it is above 1).
+        A cell of a large picture has the largest of its weights; darkness grows with the square
+        root, and black is 1 (or the largest weight, if it is above 1).
         """
-        T, S = self.graph.num_targets, self.graph.num_sources
+        T = self.graph.num_targets
+        S = self.graph.num_sources
         if self.graph.num_edges == 0:
             return page(repr(self), None)
         side = -(-max(T, S) // MOST_CELLS)
-        rows, columns = -(-T // side), -(-S // side)
-        mean = self.alpha.detach().cpu().double().transpose(-2, -1).reshape(-1, self.graph.num_edges).mean(0)
+        rows = -(-T // side)
+        columns = -(-S // side)
+        mean = (
+            self.alpha.detach()
+            .cpu()
+            .double()
+            .transpose(-2, -1)
+            .reshape(-1, self.graph.num_edges)
+            .mean(0)
+        )
         place = self.graph.target.cpu() // side * columns + self.graph.source.cpu() // side
-        cells = torch.zeros(rows * columns, dtype=torch.float64).scatter_reduce(0, place, mean, "amax")
+        cells = torch.zeros(rows * columns, dtype=torch.float64).scatter_reduce(
+            0, place, mean, "amax"
+        )
         return page(repr(self), (cells / cells.max().clamp(min=1)).unflatten(0, (rows, columns)))
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.alpha.shape))
-        return f"EdgeWeights({self.graph.name}: alpha {shape}, {str(self.alpha.dtype).removeprefix('torch.')})"
+        return (
+            f"EdgeWeights({self.graph.name}: alpha {shape}, "
+            f"{str(self.alpha.dtype).removeprefix('torch.')})"
+        )

@@ -27,15 +27,18 @@ BATCH = 16  # on CUDA: enough for a large one to be busy
 
 
 def calibrate(progress: Callable[[str], None] = lambda what: None, device: str = "cpu") -> Rates:
-    """Measure each backend on its :meth:`~graphattn.backends.Backend.problems`, in float32; takes seconds.
+    """Measure each backend on its :meth:`~graphattn.backends.Backend.problems`, in float32; takes
+    seconds.
 
     Args:
         progress: Called with what is measured next, in words.
-        device: "cpu", or "cuda" for the first GPU, where what halves take is measured, too, and calls are of a batch.
+        device: "cpu", or "cuda" for the first GPU, where what halves take is measured, too, and
+            calls are of a batch.
 
     Returns:
-        The rates of every backend that has problems of its own and runs here, with torch's number of threads; of
-        its :meth:`~graphattn.backends.Backend.trials` those that agree with dense attention there.
+        The rates of every backend that has problems of its own and runs here, with torch's number
+        of threads; of its :meth:`~graphattn.backends.Backend.trials` those that agree with dense
+        attention there.
 
     Raises:
         OptionError: If there is no such device here.
@@ -70,7 +73,9 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
             if "training_factor" not in own:
                 ratio = _milliseconds(graph, name, options, where, backward=True) / forward
                 own["training_factor"] = min(6.0, max(2.0, ratio))  # beyond is disturbance
-            if where.type == "cuda" and backend.work(graph, request._replace(dtype=torch.bfloat16)) == (kind, units):
+            if where.type == "cuda" and backend.work(
+                graph, request._replace(dtype=torch.bfloat16)
+            ) == (kind, units):
                 halves = _milliseconds(graph, name, options, where, dtype=torch.bfloat16)
                 own[in_halves(kind)] = max(0.1 * halves, halves - own["call_ms"]) / spent
         for kind, graphs in backend.trials() if where.type == "cuda" else ():
@@ -88,40 +93,58 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
     return rates
 
 
-def reason_against_trial(name: str, kind: str, graphs: list[AttentionGraph], where: torch.device) -> str:
-    """Why a kind of a backend's work cannot be used here: it does not run, or differs from dense attention in half
-    precision, in the output or a gradient. Empty if it can."""
+def reason_against_trial(
+    name: str, kind: str, graphs: list[AttentionGraph], where: torch.device
+) -> str:
+    """Why a kind of a backend's work cannot be used here: it does not run, or differs from dense
+    attention in half precision, in the output or a gradient. Empty if it can."""
     with tried(name, kind):
         for graph, dtype in itertools.product(graphs, HALF):
             taken, _ = BACKENDS[name].work(graph, _request(graph, {}, where, dtype))
             if taken != kind:
                 return f"it does not run there, on {graph!r}"
             try:
-                results, expected = (_results(graph, backend, where, dtype) for backend in (name, "dense"))
+                results, expected = (
+                    _results(graph, backend, where, dtype) for backend in (name, "dense")
+                )
             except RuntimeError as failure:
                 return " ".join(str(failure).split())[:200]
             for x, y in zip(results, expected, strict=True):
                 error = float((x - y).norm() / y.norm())
                 if not error <= TRIED:  # NaN, too
-                    return f"its error is {error:.1e} of the norm, over {TRIED:.1e}, on {graph!r} in {dtype}"
+                    return (
+                        f"its error is {error:.1e} of the norm, over {TRIED:.1e}, on {graph!r} "
+                        f"in {dtype}"
+                    )
     return ""
 
 
-def _results(graph: AttentionGraph, backend: str, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+def _results(
+    graph: AttentionGraph, backend: str, device: torch.device, dtype: torch.dtype
+) -> list[Tensor]:
     """Output and gradients."""
     leaves = [x.requires_grad_() for x in _tensors(graph, device, dtype)]
     output = attention(leaves[0], leaves[1], leaves[2], graph, backend=backend)
     assert isinstance(output, Tensor)
-    return [x.detach().double() for x in (output, *torch.autograd.grad(output.float().square().sum(), leaves))]
+    return [
+        x.detach().double()
+        for x in (output, *torch.autograd.grad(output.float().square().sum(), leaves))
+    ]
 
 
 def _tensors(graph: AttentionGraph, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    batch = BATCH if device.type == "cuda" else 1
+    if device.type == "cuda":
+        batch = BATCH
+    else:
+        batch = 1
     return Problem(graph, HEADS, WIDTH, batch, dtype, str(device)).inputs()[:3]
 
 
 def _request(
-    graph: AttentionGraph, options: dict[str, Any], device: torch.device, dtype: torch.dtype = torch.float32
+    graph: AttentionGraph,
+    options: dict[str, Any],
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
 ) -> Request:
     query, key, value = _tensors(graph, device, dtype)
     return check(query, key, value, graph, **options).request()
@@ -135,7 +158,9 @@ def _milliseconds(
     backward: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> float:
-    """The shortest of several calls, after one that makes plans and compiles: what the machine can do undisturbed."""
+    """The shortest of several calls, after one that makes plans and compiles: what the machine can
+    do undisturbed.
+    """
     inputs = [x.requires_grad_(backward) for x in _tensors(graph, device, dtype)]
 
     def call() -> None:

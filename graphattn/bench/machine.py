@@ -17,7 +17,10 @@ PACKAGES = ("graphattn", "torch", "torch-geometric", "numba", "triton", "numpy")
 
 def machine(device: str) -> dict[str, Any]:
     """Processor, cores, system, versions, date, and how busy it is."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     facts: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
@@ -25,20 +28,35 @@ def machine(device: str) -> dict[str, Any]:
         "cores": cores,
         "system": platform.platform(),
         "load_before": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version_of(name) for name in PACKAGES},
+        },
     }
     if torch.device(device).type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        facts |= {"gpu": properties.name, "gpu_bytes": properties.total_memory, "cuda": torch.version.cuda}
+        facts |= {
+            "gpu": properties.name,
+            "gpu_bytes": properties.total_memory,
+            "cuda": torch.version.cuda,
+        }
     return facts
 
 
 def heading(facts: dict[str, Any]) -> str:
     """The machine in one line, and a second one if it was busy."""
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
-    line = f"{facts['date']}, {facts.get('gpu') or facts['processor']}, {facts['cores']} cores, {versions}"
+    versions = ", ".join(
+        f"{name} {version}" for name, version in facts["versions"].items() if version
+    )
+    line = (
+        f"{facts['date']}, {facts.get('gpu') or facts['processor']}, {facts['cores']} cores, "
+        f"{versions}"
+    )
     if facts["load_before"] > 0.5 * facts["cores"]:
-        line += f"\nthe machine was busy: load {facts['load_before']} on {facts['cores']} cores before the run"
+        line += (
+            f"\nthe machine was busy: load {facts['load_before']} on {facts['cores']} cores "
+            "before the run"
+        )
     return line
 
 
@@ -47,11 +65,16 @@ def too_large(what: str, needed: int, device: str) -> list[str]:
     free = free_bytes(torch.device(device))
     if needed <= free // 2:
         return []
-    return [f"{what} would take about {needed / 1e9:,.1f} GB, and half of what is free is {free / 2e9:,.1f} GB"]
+    return [
+        f"{what} would take about {needed / 1e9:,.1f} GB, and half of what is free is "
+        f"{free / 2e9:,.1f} GB"
+    ]
 
 
 def limit_memory(device: str) -> None:
-    """Make an allocation that is too large fail in this process, before the system ends another one."""
+    """Make an allocation that is too large fail in this process, before the system ends another
+    one.
+    """
     if sys.platform != "linux" or torch.device(device).type == "cuda":
         return
     import resource

@@ -20,7 +20,9 @@ FORWARD, BOTH = MODES = ("forward", "forward + backward")
 
 @dataclass(frozen=True)
 class Problem:
-    """One call of attention: query (B, T, H, D), key and value (B, S, H, D), without the B where B is 1."""
+    """One call of attention: query (B, T, H, D), key and value (B, S, H, D), without the B where B
+    is 1.
+    """
 
     graph: AttentionGraph
     heads: int = 4
@@ -30,8 +32,13 @@ class Problem:
     device: str = "cpu"
 
     def inputs(self) -> list[Tensor]:
-        """Query, key, value and the gradient of the output: normal, drawn on the CPU, so the same everywhere."""
-        draw, (T, S) = torch.Generator().manual_seed(0), (self.graph.num_targets, self.graph.num_sources)
+        """Query, key, value and the gradient of the output: normal, drawn on the CPU, so the same
+        everywhere.
+        """
+        draw, (T, S) = (
+            torch.Generator().manual_seed(0),
+            (self.graph.num_targets, self.graph.num_sources),
+        )
         lead = () if self.batch == 1 else (self.batch,)
         shapes = [(*lead, nodes, self.heads, self.head_dim) for nodes in (T, S, S, T)]
         return [torch.randn(shape, generator=draw).to(self.device, self.dtype) for shape in shapes]
@@ -69,7 +76,9 @@ class Peer:
         """(..., N, H, D), the shape of ``like``, from its own layout."""
         return x.reshape(like.shape)
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+    def prepare(
+        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+    ) -> Callable[[], Tensor]:
         """All that depends on the graph alone (masks, layouts), and then the call to measure."""
         raise NotImplementedError
 
@@ -86,18 +95,28 @@ class Own(Peer):
         request = problem.request()
         if self.name == "auto":
             rows = candidates(problem.graph, request)
-            return [] if any(c.runs for c in rows) else [f"{c.name}: {r}" for c in rows for r in c.reasons]
+            if any(c.runs for c in rows):
+                return []
+            return [f"{c.name}: {r}" for c in rows for r in c.reasons]
         backend = BACKENDS[self.name]
         reasons = backend.reasons_against(problem.graph, request)
-        needed = 0 if reasons else 2 * backend.bytes_needed(problem.graph, request)  # and the backward pass
+        # and the backward pass
+        if reasons:
+            needed = 0
+        else:
+            needed = 2 * backend.bytes_needed(problem.graph, request)
         return reasons or too_large("both passes", needed, problem.device)
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+    def prepare(
+        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+    ) -> Callable[[], Tensor]:
         return lambda: attention(query, key, value, problem.graph, backend=self.name)  # type: ignore[return-value]
 
 
 class SDPA(Peer):
-    """torch's SDPA on (B, H, N, D): a bool mask (T, S), none if the graph is full, ``is_causal`` if causal."""
+    """torch's SDPA on (B, H, N, D): a bool mask (T, S), none if the graph is full, ``is_causal`` if
+    causal.
+    """
 
     name = "SDPA"
 
@@ -113,11 +132,19 @@ class SDPA(Peer):
             return ["a bool mask cannot count repeated edges"]
         if is_full(graph) or is_lower_triangle(graph):
             return []
-        wide = 4 if problem.device == "cpu" else 2 * problem.batch * problem.heads  # a mask in numbers; on CUDA scores
+        # a mask in numbers; on CUDA scores
+        if problem.device == "cpu":
+            wide = 4
+        else:
+            wide = 2 * problem.batch * problem.heads
         needed = graph.num_targets * graph.num_sources * (1 + wide)
-        return too_large(f"a mask of {graph.num_targets:,} x {graph.num_sources:,}", needed, problem.device)
+        return too_large(
+            f"a mask of {graph.num_targets:,} x {graph.num_sources:,}", needed, problem.device
+        )
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+    def prepare(
+        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+    ) -> Callable[[], Tensor]:
         graph = problem.graph
         if is_full(graph):
             return lambda: scaled_dot_product_attention(query, key, value)
@@ -128,7 +155,9 @@ class SDPA(Peer):
         if not bool(isolated.any()):
             return lambda: scaled_dot_product_attention(query, key, value, mask)
         readable = mask | isolated  # an empty row would be NaN
-        return lambda: scaled_dot_product_attention(query, key, value, readable).masked_fill(isolated, 0.0)
+        return lambda: scaled_dot_product_attention(query, key, value, readable).masked_fill(
+            isolated, 0.0
+        )
 
 
 class Projected(nn.Module):
@@ -141,7 +170,9 @@ class Projected(nn.Module):
 
 
 class PyG(Peer):
-    """``TransformerConv``, eager, without projections and root weight; a batch is a disjoint union."""
+    """``TransformerConv``, eager, without projections and root weight; a batch is a disjoint
+    union.
+    """
 
     name = "PyG"
 
@@ -157,17 +188,23 @@ class PyG(Peer):
         from torch_geometric.nn import TransformerConv
 
         width = problem.heads * problem.head_dim
-        conv = TransformerConv(width, problem.head_dim, problem.heads, root_weight=False, bias=False)
+        conv = TransformerConv(
+            width, problem.head_dim, problem.heads, root_weight=False, bias=False
+        )
         for name in ("query", "key", "value"):
             setattr(conv, f"lin_{name}", Projected())
         return conv, conv
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+    def prepare(
+        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+    ) -> Callable[[], Tensor]:
         graph, (conv, call) = problem.graph, self.module(problem)
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             getattr(conv, f"lin_{name}").tensor = tensor
         steps = torch.tensor([[graph.num_sources], [graph.num_targets]], device=problem.device)
-        edge_index = torch.cat([graph.edge_index.to(problem.device) + i * steps for i in range(problem.batch)], 1)
+        edge_index = torch.cat(
+            [graph.edge_index.to(problem.device) + i * steps for i in range(problem.batch)], 1
+        )
         return lambda: call((key, query), edge_index)
 
 

@@ -1,4 +1,6 @@
-"""Peers on one graph, timed in turns: each answer is compared with ours first, and medians are reported."""
+"""Peers on one graph, timed in turns: each answer is compared with ours first, and medians are
+reported.
+"""
 
 import math
 import pickle
@@ -18,7 +20,11 @@ from ..graph import AttentionGraph
 from .peers import BOTH, FORWARD, MODES, Peer, Problem, all_peers
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-WARM_UNDER, BLOCK = 0.25, 0.02  # seconds: a quick call is repeated until it fills a block, and the second block counts
+# seconds: a quick call is repeated until it fills a block, and the second block counts
+WARM_UNDER, BLOCK = (
+    0.25,
+    0.02,
+)
 Progress = Callable[[str], None]
 
 
@@ -36,22 +42,29 @@ class Row:
 
     def median(self, mode: str) -> float | None:
         """The median time, if there is one."""
-        return statistics.median(self.ms[mode]) if self.ms.get(mode) else None
+        if self.ms.get(mode):
+            return statistics.median(self.ms[mode])
+        return None
 
     def __str__(self) -> str:
         return f"{self.name}, {self.threads} thread{'s' * (self.threads != 1)}"
 
 
 class Contender:
-    """A peer on a problem, on a number of threads: an answer, the first call, then a call in each turn."""
+    """A peer on a problem, on a number of threads: an answer, the first call, then a call in each
+    turn.
+    """
 
     def __init__(self, peer: Peer, problem: Problem, threads: int) -> None:
-        self.peer, self.problem, self.threads = peer, problem, threads
+        self.peer = peer
+        self.problem = problem
+        self.threads = threads
         self.seconds: dict[str, float] = {}  # of the latest call
 
     def answer(self) -> dict[str, list[Tensor]]:
         """Output, and gradients, by mode, laid out as the inputs; this also compiles."""
-        modes, inputs = self.peer.modes(self.problem), self.problem.inputs()
+        modes = self.peer.modes(self.problem)
+        inputs = self.problem.inputs()
         *self.leaves, self.grad = map(self.peer.lay_out, inputs)
         for leaf in self.leaves:
             leaf.requires_grad_(BOTH in modes)
@@ -60,10 +73,15 @@ class Contender:
             self._prepare(self.problem)
             results = {mode: self.calls[mode]() for mode in modes}
         put_back = self.peer.put_back
-        return {m: [put_back(x, y).cpu() for x, y in zip(results[m], likes[m], strict=True)] for m in modes}
+        return {
+            m: [put_back(x, y).cpu() for x, y in zip(results[m], likes[m], strict=True)]
+            for m in modes
+        }
 
     def first(self, mode: str) -> float:
-        """Milliseconds of the first call on a copy of the graph from which nothing was derived yet."""
+        """Milliseconds of the first call on a copy of the graph from which nothing was derived
+        yet.
+        """
         problem = replace(self.problem, graph=pickle.loads(pickle.dumps(self.problem.graph)))
         with _on_threads(self.threads):
             start = time.perf_counter()
@@ -72,9 +90,11 @@ class Contender:
             return 1e3 * (time.perf_counter() - start)
 
     def turn(self, mode: str) -> float:
-        """Milliseconds of a call: of several in a row if they are quick, after as many that are not counted.
+        """Milliseconds of a call: of several in a row if they are quick, after as many that are not
+        counted.
 
-        One call is not enough: the threads of the process before still spin, and ours wake on one core.
+        One call is not enough: the threads of the process before still spin, and ours wake on one
+        core.
         """
         with _on_threads(self.threads):
             for _ in range(2 if self.seconds[mode] < WARM_UNDER else 1):
@@ -98,7 +118,9 @@ class Contender:
 
 def quartiles(values: list[float]) -> tuple[float, ...]:
     """Lower quartile, median, upper quartile, of one value or more."""
-    return tuple(statistics.quantiles(values, n=4, method="inclusive")) if len(values) > 1 else (values[0],) * 3
+    if len(values) > 1:
+        return tuple(statistics.quantiles(values, n=4, method="inclusive"))
+    return (values[0],) * 3
 
 
 @contextmanager
@@ -113,7 +135,11 @@ def _on_threads(number: int) -> Iterator[None]:
 
 def timed(call: Callable[[], Any], count: int, device: str) -> float:
     """Seconds of one of ``count`` calls in a row; results are dropped at once."""
-    wait = partial(torch.cuda.synchronize, device) if torch.device(device).type == "cuda" else lambda: None
+    wait = (
+        partial(torch.cuda.synchronize, device)
+        if torch.device(device).type == "cuda"
+        else lambda: None
+    )
     wait()
     start = time.perf_counter()
     for _ in range(count):
@@ -123,13 +149,20 @@ def timed(call: Callable[[], Any], count: int, device: str) -> float:
 
 
 def measure(
-    contenders: list[Contender], repeats: int = 7, limit: float = 20.0, progress: Progress = lambda what: None
+    contenders: list[Contender],
+    repeats: int = 7,
+    limit: float = 20.0,
+    progress: Progress = lambda what: None,
 ) -> list[Row]:
-    """A row for each: its answer, the first call, then a call of each in turn, no more after ``limit`` seconds.
+    """A row for each: its answer, the first call, then a call of each in turn, no more after
+    ``limit`` seconds.
 
     An answer that differs from the first contender's is not timed.
     """
-    rows = [Row(c.peer.name, c.threads, c.peer.ours, c.peer.reasons_against(c.problem)) for c in contenders]
+    rows = [
+        Row(c.peer.name, c.threads, c.peer.ours, c.peer.reasons_against(c.problem))
+        for c in contenders
+    ]
     running = list(zip(contenders, rows, strict=True))
     expected: dict[str, list[Tensor]] = {}
     for contender, row in running:
@@ -155,23 +188,28 @@ def _try(row: Row, call: Callable[..., None], *args: Any) -> None:
         try:
             call(*args)
         except Exception as error:
-            row.refused.append(f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}")
+            row.refused.append(
+                f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            )
 
 
 def _check(contender: Contender, row: Row, expected: dict[str, list[Tensor]]) -> None:
-    answer, tolerance = contender.answer(), TOLERANCE[contender.problem.dtype]
+    answer = contender.answer()
+    tolerance = TOLERANCE[contender.problem.dtype]
     for mode, tensors in answer.items():
         difference = max(map(_difference, tensors, expected.setdefault(mode, tensors)))
         if difference <= tolerance:
             row.difference[mode] = difference
         else:
             row.refused.append(
-                f"not timed: its answer differs from ours, {mode} by {difference:.2g}, over {tolerance:g}; not timed"
+                f"not timed: its answer differs from ours, {mode} by {difference:.2g}, over "
+                f"{tolerance:g}; not timed"
             )
 
 
 def _first(contender: Contender, row: Row, mode: str) -> None:
-    row.first_ms[mode], row.ms[mode] = contender.first(mode), []
+    row.first_ms[mode] = contender.first(mode)
+    row.ms[mode] = []
 
 
 def _turn(contender: Contender, row: Row, mode: str) -> None:
@@ -184,7 +222,9 @@ def _difference(x: Tensor, expected: Tensor) -> float:
         return 0.0
     largest = max(1.0, float(expected.abs().max()))
     difference = float((x.double() - expected.double()).abs().max()) / largest
-    return difference if math.isfinite(difference) else math.inf
+    if math.isfinite(difference):
+        return difference
+    return math.inf
 
 
 @dataclass
@@ -196,13 +236,23 @@ class Comparison:
 
     def fastest(self, mode: str, *names: str) -> Row | None:
         """The fastest row of these peers, by default of all other libraries."""
-        rows = [row for row in self.rows if row.ms.get(mode) and (row.name in names if names else not row.ours)]
+        rows = [
+            row
+            for row in self.rows
+            if row.ms.get(mode) and (row.name in names if names else not row.ours)
+        ]
         return min(rows, key=lambda row: row.median(mode) or 0.0, default=None)
 
     def ratio(self, row: Row | None, mode: str) -> float | None:
         """The time of a row over that of "auto"."""
-        ms, auto = None if row is None else row.median(mode), self.rows[0].median(mode)
-        return ms / auto if ms and auto else None
+        if row is None:
+            ms = None
+        else:
+            ms = row.median(mode)
+        auto = self.rows[0].median(mode)
+        if ms and auto:
+            return ms / auto
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
@@ -214,10 +264,13 @@ class Comparison:
         p = self.problem
         lines = [
             repr(p.graph),
-            f"H={p.heads} D={p.head_dim} B={p.batch} {p.dtype}; x is how many times the time of auto; "
+            f"H={p.heads} D={p.head_dim} B={p.batch} {p.dtype}; x is how many times the time of "
+            "auto; "
             "medians ± half the distance of the quartiles",
         ]
-        table: list[tuple[str, ...]] = [("", "x", "forward ms", "x", "fwd+bwd ms", "first ms", "difference")]
+        table: list[tuple[str, ...]] = [
+            ("", "x", "forward ms", "x", "fwd+bwd ms", "first ms", "difference")
+        ]
         table += [self._cells(row) for row in self.rows if row.ms]
         width = [max(map(len, column)) for column in zip(*table, strict=True)]
         for name, *cells in table:
@@ -230,12 +283,16 @@ class Comparison:
     def _cells(self, row: Row) -> tuple[str, ...]:
         cells = [str(row)]
         for mode in MODES:
-            ms, ratio = row.ms.get(mode, []), self.ratio(row, mode)
+            ms = row.ms.get(mode, [])
+            ratio = self.ratio(row, mode)
             if not ms:
                 cells += ["-", "-"]
                 continue
             low, median, high = quartiles(ms)
-            cells += [f"{ratio:.3g}" if ratio else "-", f"{median:.3g} ±{50 * (high - low) / median:.0f}%"]
+            cells += [
+                f"{ratio:.3g}" if ratio else "-",
+                f"{median:.3g} ±{50 * (high - low) / median:.0f}%",
+            ]
         return *cells, f"{max(row.first_ms.values()):.3g}", f"{max(row.difference.values()):.0e}"
 
 
@@ -252,23 +309,27 @@ def compare(
 
     Args:
         graph: The graph.
-        peers: Names of backends and other libraries, all by default; "auto", with which all are compared, always runs.
+        peers: Names of backends and other libraries, all by default; "auto", with which all are
+            compared, always runs.
         repeats: Turns of each, whose median counts.
         limit: Seconds for the turns of each, forward and with backward.
         progress: Called with what is measured next, in words.
         sizes: ``heads``, ``head_dim``, ``batch``, ``dtype`` and ``device``, as in :class:`Problem`.
 
     Returns:
-        A row for each on torch's number of threads; on a CPU a second one of the other libraries on one thread, on
-        which some are faster.
+        A row for each on torch's number of threads; on a CPU a second one of the other libraries on
+        one thread, on which some are faster.
 
     Raises:
         OptionError: If there is no peer of a name.
     """
-    known, problem = all_peers(), Problem(graph, **sizes)
+    known = all_peers()
+    problem = Problem(graph, **sizes)
     wanted = {"auto", *(one_of(name, "peers", known) for name in peers or known)}
     number = torch.get_num_threads()
-    contenders = [Contender(peer, problem, number) for name, peer in known.items() if name in wanted]
+    contenders = [
+        Contender(peer, problem, number) for name, peer in known.items() if name in wanted
+    ]
     if problem.device == "cpu" and number > 1:
         contenders += [Contender(c.peer, problem, 1) for c in contenders if not c.peer.ours]
     return Comparison(problem, measure(contenders, repeats, limit, progress))

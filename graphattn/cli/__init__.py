@@ -1,7 +1,9 @@
-"""The command line: ``graphattn show | facts | explain | audit | verify | bench | scale | doctor``, on a name, an
-expression or a file; ``graphattn train | evaluate | predict | compare``, on folders of shapes and their runs.
+"""The command line: ``graphattn show | facts | explain | audit | verify | bench | scale | doctor``,
+on a name, an expression or a file; ``graphattn train | evaluate | predict | compare``, on folders
+of shapes and their runs.
 
-Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not load what it does not use.
+Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not load what it
+does not use.
 """
 
 import sys
@@ -12,7 +14,8 @@ from ..errors import not_installed
 def main() -> None:
     """The entry point of the ``graphattn`` script; it exits with the status of the command.
 
-    0 is success, 1 a verification or self-check that failed, 2 an error in what was asked, 130 an interruption.
+    0 is success, 1 a verification or self-check that failed, 2 an error in what was asked, 130 an
+    interruption.
     """
     try:
         from .app import app

@@ -24,13 +24,17 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Attention on any directed graph: look at a graph, see what would run on it, prove that the result is exact.",
+    help=(
+        "Attention on any directed graph: look at a graph, see what would run on it, prove that "
+        "the result is exact."
+    ),
 )
 
 
 @app.callback(invoke_without_command=True)
 def root(
-    ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
         from ..versions import VERSION

@@ -9,7 +9,17 @@ import typer
 
 from ..errors import OptionError
 from .options import Debug, Device, Dtype, Json, Picture, What, number
-from .output import check_file, check_picture, document, mask_lines, one_line, rendered, say, step, table
+from .output import (
+    check_file,
+    check_picture,
+    document,
+    mask_lines,
+    one_line,
+    rendered,
+    say,
+    step,
+    table,
+)
 from .what import Item, item
 
 _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
@@ -20,7 +30,9 @@ def show(
     out: Picture = None,
     save: Annotated[
         Optional[str],
-        typer.Option(metavar="FILE", help="Write its edges (.npz, .csv), or the graph (.json, .safetensors)."),
+        typer.Option(
+            metavar="FILE", help="Write its edges (.npz, .csv), or the graph (.json, .safetensors)."
+        ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
@@ -36,7 +48,11 @@ def show(
 
         check_file("--save", save, (*files.save.KINDS, *saving.KINDS))
     subject = item(what)
-    if save is not None and os.path.exists(save) and any(os.path.samefile(save, path) for path in subject.paths):
+    if (
+        save is not None
+        and os.path.exists(save)
+        and any(os.path.samefile(save, path) for path in subject.paths)
+    ):
         raise OptionError(f"--save {save} would replace a file that is read; give it another name")
     with step(f"looking at {what}"):
         drawing = str(subject.graph).partition("\n")[2]
@@ -73,7 +89,9 @@ def show(
 def explain(
     what: What,
     heads: Annotated[int, number("Heads of the query.")] = 8,
-    kv_heads: Annotated[Optional[int], number("Heads of key and value; by default as many.")] = None,
+    kv_heads: Annotated[
+        Optional[int], number("Heads of key and value; by default as many.")
+    ] = None,
     head_dim: Annotated[int, number("Width of a head.")] = 64,
     dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
     device: Device = "cpu",
@@ -82,7 +100,8 @@ def explain(
 ) -> None:
     """See what would run on a graph, and why.
 
-    Every backend's estimated cost, or its reasons against; graphattn.explain in Python takes biases and options, too.
+    Every backend's estimated cost, or its reasons against; graphattn.explain in Python takes biases
+    and options, too.
     """
     import torch
 
@@ -93,7 +112,9 @@ def explain(
     subject = item(what)
     with step(f"explaining {what}"):
         sizes: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-        explanation = explained(subject.graph, dtype=getattr(torch, dtype.value), device=where, **sizes)
+        explanation = explained(
+            subject.graph, dtype=getattr(torch, dtype.value), device=where, **sizes
+        )
     if json:
         document({**head("explain", subject), **explanation.to_dict()})
         return
@@ -108,9 +129,10 @@ def verify(
 ) -> None:
     """Measure the exactness of attention on a graph.
 
-    Output and gradients of every backend are compared with plain dense attention in float64: at every target where
-    that takes at most minutes (causal up to about 2,000 nodes, sparse graphs up to ten thousands), else at a sample;
-    the report says which. Exit status 0 if all that was compared is exact, 1 if something is not.
+    Output and gradients of every backend are compared with plain dense attention in float64: at
+    every target where that takes at most minutes (causal up to about 2,000 nodes, sparse graphs up
+    to ten thousands), else at a sample; the report says which. Exit status 0 if all that was
+    compared is exact, 1 if something is not.
     """
     subject = item(what)
     from ..exactness import verify as verified
@@ -118,7 +140,13 @@ def verify(
     with step(f"verifying {what}, {subject.graph.num_targets:,} targets") as tell:
         report = verified(subject.graph, progress=tell)
     if json:
-        document({**head("verify", subject), **report.to_dict(), "notes": [*subject.notes, *report.notes]})
+        document(
+            {
+                **head("verify", subject),
+                **report.to_dict(),
+                "notes": [*subject.notes, *report.notes],
+            }
+        )
     else:
         say(str(report))
         say_notes(subject.notes)
@@ -127,8 +155,14 @@ def verify(
 
 def head(command: str, subject: Item, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
     """The first keys of every document of a command on a graph."""
-    notes = subject.notes if notes is None else notes
-    return {"command": command, "what": subject.what, "graph": repr(subject.graph), "notes": list(notes)}
+    if notes is None:
+        notes = subject.notes
+    return {
+        "command": command,
+        "what": subject.what,
+        "graph": repr(subject.graph),
+        "notes": list(notes),
+    }
 
 
 def say_notes(notes: tuple[str, ...]) -> None:
@@ -143,7 +177,10 @@ def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     graph = subject.graph
     nodes = graph.num_targets + graph.num_sources
     if nodes > _MOST_NODES:
-        return None, (*subject.notes, f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})")
+        return None, (
+            *subject.notes,
+            f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})",
+        )
     return counted(graph), subject.notes
 
 
@@ -166,8 +203,11 @@ def _saved(subject: Item, path: str) -> tuple[str, ...]:
     options = "".join(
         [
             ', duplicates="keep"' * graph.has_repeated_edges,
-            f", header=True, num_sources={graph.num_sources}, num_targets={graph.num_targets}" * path.endswith(".csv"),
+            f", header=True, num_sources={graph.num_sources}, num_targets={graph.num_targets}"
+            * path.endswith(".csv"),
         ]
     )
     again = one_line(shlex.quote(f"load({dumps(path, ensure_ascii=False)}{options})"))
-    return (f"read it again: graphattn show {again}",) if options and not is_graph else ()
+    if options and not is_graph:
+        return (f"read it again: graphattn show {again}",)
+    return ()

@@ -1,4 +1,6 @@
-"""The state of an installation: versions, extras, devices, and the exactness of every backend here."""
+"""The state of an installation: versions, extras, devices, and the exactness of every backend
+here.
+"""
 
 import os
 import platform
@@ -23,22 +25,31 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*?)\s*(?:;.*extra ==
 
 def doctor(
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure this machine for the choice of backends, and keep the result.")
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Measure this machine for the choice of backends, and keep the result.",
+        ),
     ] = False,
-    device: Annotated[str, typer.Option("--device", help="What --calibrate measures: cpu or cuda.")] = "cpu",
+    device: Annotated[
+        str, typer.Option("--device", help="What --calibrate measures: cpu or cuda.")
+    ] = "cpu",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Check this installation, or measure this machine.
 
-    Versions, optional extras, devices, and every backend against plain dense attention. Exit status 0 if all is well,
-    1 if not. With --calibrate, some seconds of measurements instead, which the choice of backends uses from then on.
+    Versions, optional extras, devices, and every backend against plain dense attention. Exit status
+    0 if all is well, 1 if not. With --calibrate, some seconds of measurements instead, which the
+    choice of backends uses from then on.
     """
     if calibrate:
         _calibrate(json, device)
         return
     if device != "cpu":
-        raise OptionError("device is what --calibrate measures; without it, doctor looks at every device")
+        raise OptionError(
+            "device is what --calibrate measures; without it, doctor looks at every device"
+        )
     with step("checking every backend"):
         checks = _self_check()
     needed, extras = _packages()
@@ -73,18 +84,36 @@ def _calibrate(json: bool, device: str) -> None:
         measurements = calibrate(tell, device)
     where = keep(measurements, datetime.now(UTC).isoformat(timespec="seconds"), kind)
     if json:
-        document({"command": "doctor", "rates": measurements, "machine": machine(kind), "path": str(where)})
+        document(
+            {
+                "command": "doctor",
+                "rates": measurements,
+                "machine": machine(kind),
+                "path": str(where),
+            }
+        )
         return
-    say("rates: ns per number (a pair or an edge, times heads, times D + D_v); ms per call; training over forward")
-    known = {name: {**x.built_in(), **(x.cuda if kind == "cuda" else {})} for name, x in BACKENDS.items()}
+    say(
+        "rates: ns per number (a pair or an edge, times heads, times D + D_v); ms per call; "
+        "training over forward"
+    )
+    known = {
+        name: {**x.built_in(), **(x.cuda if kind == "cuda" else {})} for name, x in BACKENDS.items()
+    }
     rows = [
         (f"  {backend} {name}", f"{value:.3g}", f"built in {known[backend].get(name, 1.0):.3g}")
         for backend, rates in measurements.items()
         for name, value in rates.items()
     ]
     rendered(table(rows))
-    say(f"\nkept in {where}, for this {'processor, torch and number of threads' if kind == 'cpu' else 'GPU and torch'}")
-    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    say(
+        f"\nkept in {where}, for this "
+        f"{'processor, torch and number of threads' if kind == 'cpu' else 'GPU and torch'}"
+    )
+    if hasattr(os, "getloadavg"):
+        busy = os.getloadavg()[0]
+    else:
+        busy = 0.0
     if busy > 0.6 * (os.cpu_count() or 1):
         say(f"the machine was busy (load {busy:.1f}): measure again when it is not")
 
@@ -93,9 +122,10 @@ def _rates() -> dict[str, Any]:
     """The rates of this machine that the choice of backends uses."""
     from ..backends.rates import measured, path
 
-    words = (
-        f"measured here, in {path()}" if measured() else "built in; graphattn doctor --calibrate measures this machine"
-    )
+    if measured():
+        words = f"measured here, in {path()}"
+    else:
+        words = "built in; graphattn doctor --calibrate measures this machine"
     return {"measured": measured(), "path": str(path()), "told": words}
 
 
@@ -111,14 +141,20 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
         match = _REQUIREMENT.fullmatch(line)
         if match is None or match[1].lower() == "graphattn":  # an extra that only gathers others
             continue
-        where = needed if match[3] is None else extras.setdefault(match[3], {})
+        if match[3] is None:
+            where = needed
+        else:
+            where = extras.setdefault(match[3], {})
         where[match[1]] = version_of(match[1])
-    # A working tree may have changed since it was installed: what it says then is not all that it needs.
+    # A working tree may have changed since it was installed: what it says then is not all that it
+    # needs.
     return {**{name: version_of(name) for name in _ALWAYS}, **needed}, extras
 
 
 def _cache() -> dict[str, Any]:
-    """Where Numba keeps the compiled code of the edges backend, and how much there is: bytes and functions."""
+    """Where Numba keeps the compiled code of the edges backend, and how much there is: bytes and
+    functions.
+    """
     try:
         from numba.core.dispatcher import Dispatcher
 
@@ -126,9 +162,19 @@ def _cache() -> dict[str, Any]:
     except ModuleNotFoundError:
         return {"path": None, "functions": 0, "bytes": 0}
 
-    compiled = [f for module in (edges_numba, lanes) for f in vars(module).values() if isinstance(f, Dispatcher)]
+    compiled = [
+        f
+        for module in (edges_numba, lanes)
+        for f in vars(module).values()
+        if isinstance(f, Dispatcher)
+    ]
     places = {str(f.stats.cache_path) for f in compiled if f.stats.cache_path is not None}
-    files = [path for place in places for path in Path(place).glob("*.nbc") if path.name.startswith(_KERNELS)]
+    files = [
+        path
+        for place in places
+        for path in Path(place).glob("*.nbc")
+        if path.name.startswith(_KERNELS)
+    ]
     return {
         "path": min(places, default=None),
         "functions": len(files),
@@ -141,8 +187,15 @@ def _threads() -> dict[str, Any]:
 
     from ..kernels.threads import kind_of_threads
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {"cores": cores, "torch_threads": torch.get_num_threads(), "kernels_run_on": kind_of_threads()}
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return {
+        "cores": cores,
+        "torch_threads": torch.get_num_threads(),
+        "kernels_run_on": kind_of_threads(),
+    }
 
 
 def _devices() -> list[dict[str, Any]]:
@@ -152,7 +205,12 @@ def _devices() -> list[dict[str, Any]]:
         return []
     properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return [
-        {"name": f"cuda:{i}", "model": p.name, "bytes": p.total_memory, "capability": f"{p.major}.{p.minor}"}
+        {
+            "name": f"cuda:{i}",
+            "model": p.name,
+            "bytes": p.total_memory,
+            "capability": f"{p.major}.{p.minor}",
+        }
         for i, p in enumerate(properties)
     ]
 
@@ -165,13 +223,17 @@ def _self_check() -> list[dict[str, Any]]:
     from ..convert import from_edge_index
     from ..exactness import verify
 
-    graph = from_edge_index([[0, 1, 2, 3, 4, 1, 3], [0, 0, 0, 0, 0, 2, 3]], num_sources=5, num_targets=5, name="tiny")
+    graph = from_edge_index(
+        [[0, 1, 2, 3, 4, 1, 3], [0, 0, 0, 0, 0, 2, 3]], num_sources=5, num_targets=5, name="tiny"
+    )
     places = ["cpu", *(device["name"] for device in _devices())]
     checks = []
     for place in places:
         for backend in BACKENDS:
             try:
-                report = verify(graph.to(place), backends=(backend,), dtypes=(torch.float64, torch.float32))
+                report = verify(
+                    graph.to(place), backends=(backend,), dtypes=(torch.float64, torch.float32)
+                )
                 checks.append({"backend": backend, "device": place, **_judged(report)})
             except Exception as error:
                 message = f"{type(error).__name__}: {error}"
@@ -182,13 +244,22 @@ def _self_check() -> list[dict[str, Any]]:
 def _judged(report: Any) -> dict[str, Any]:
     """The verdict on a backend; one that gives a reason not to run on this device is not wrong."""
     if report.worst is None and not any(refusal.fault for refusal in report.refusals):
-        return {"ok": True, "detail": f"not run: {report.refusals[0].reasons[0]}" if report.refusals else "not run"}
-    return {"ok": report.ok, "detail": f"largest error {report.worst.error:.1e}" if report.ok else str(report)}
+        return {
+            "ok": True,
+            "detail": f"not run: {report.refusals[0].reasons[0]}" if report.refusals else "not run",
+        }
+    return {
+        "ok": report.ok,
+        "detail": f"largest error {report.worst.error:.1e}" if report.ok else str(report),
+    }
 
 
 def _advice(needed: dict[str, str | None], extras: dict[str, dict[str, str | None]]) -> list[str]:
     lacking = [name for name, version in needed.items() if version is None]
-    lines = [f"pip install {' '.join(lacking)}"] if lacking else []
+    if lacking:
+        lines = [f"pip install {' '.join(lacking)}"]
+    else:
+        lines = []
     for extra, packages in extras.items():
         absent = [name for name, version in packages.items() if version is None]
         if absent:
@@ -201,18 +272,26 @@ def _compiled(cache: dict[str, Any]) -> str:
     if cache["path"] is None:
         held = "nothing is kept on disk, every process compiles anew"
     return (
-        f"{held} (NUMBA_CACHE_DIR says where). The edges backend compiles at its first call with a dtype, about 7 s "
-        "forward and 7 s backward; from the disk that takes about 1 s, and a head width that is new 0.3 s more"
+        f"{held} (NUMBA_CACHE_DIR says where). The edges backend compiles at its first call with "
+        "a dtype, about 7 s "
+        "forward and 7 s backward; from the disk that takes about 1 s, and a head width that is "
+        "new 0.3 s more"
     )
 
 
 def _verdict(check: dict[str, Any]) -> str:
-    return "WRONG" if not check["ok"] else "" if check["detail"].startswith("not run") else "exact"
+    if not check["ok"]:
+        return "WRONG"
+    if check["detail"].startswith("not run"):
+        return ""
+    return "exact"
 
 
 def _print(state: dict[str, Any]) -> None:
     say("versions")
-    rendered(table([(f"  {name}", version or "MISSING") for name, version in state["versions"].items()]))
+    rendered(
+        table([(f"  {name}", version or "MISSING") for name, version in state["versions"].items()])
+    )
     say("\noptional")
     rows = [
         (f"  {name}", version or "missing", f"graphattn[{extra}]")
@@ -223,7 +302,8 @@ def _print(state: dict[str, Any]) -> None:
     here = state["platform"]
     say("\nmachine")
     devices = [
-        (f"  {d['name']}", f"{d['model']}, {d['bytes'] / 2**30:.0f} GiB, {d['capability']}") for d in state["devices"]
+        (f"  {d['name']}", f"{d['model']}, {d['bytes'] / 2**30:.0f} GiB, {d['capability']}")
+        for d in state["devices"]
     ]
     rendered(
         table(
@@ -239,7 +319,14 @@ def _print(state: dict[str, Any]) -> None:
         )
     )
     say("\nevery backend against its dense twin")
-    rendered(table([(f"  {c['backend']}", c["device"], _verdict(c), c["detail"]) for c in state["self_check"]]))
+    rendered(
+        table(
+            [
+                (f"  {c['backend']}", c["device"], _verdict(c), c["detail"])
+                for c in state["self_check"]
+            ]
+        )
+    )
     for line in state["advice"]:
         say(f"\nto get what is missing: {line}")
     say("\nall is well" if state["ok"] else "\nsomething is wrong: see above")

@@ -34,12 +34,17 @@ class Files:
 
     paths: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)  # in their order, each once
-    places: dict[str, list[np.ndarray]] = field(default_factory=dict)  # by keyword argument of graphattn.viz.plot
+    # by keyword argument of graphattn.viz.plot
+    places: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
     def load(self, path: str, **options: Any) -> "File":
-        """The contents of a file; the options are those of its loader: header, weights, num_nodes, ..."""
+        """The contents of a file; the options are those of its loader: header, weights, num_nodes,
+        ...
+        """
         if not isinstance(path, str):
-            raise OptionError(f'load needs the name of a file in quotes, such as load("scan.ply"), got {path!r}')
+            raise OptionError(
+                f'load needs the name of a file in quotes, such as load("scan.ply"), got {path!r}'
+            )
         self.paths.append(path)
         return File(path, options, self)
 
@@ -51,12 +56,19 @@ class Files:
                 known.append(place)
 
     def places_of(self, graph: Any, text: str) -> dict[str, np.ndarray]:
-        """Where the nodes of the graph of this expression are; nothing where that is not certain."""
+        """Where the nodes of the graph of this expression are; nothing where that is not
+        certain.
+        """
         fields = {name: places[0] for name, places in self.places.items() if len(places) == 1}
-        sides = [("pos", graph.num_sources), ("queries" if "queries" in fields else "pos", graph.num_targets)]
+        sides = [
+            ("pos", graph.num_sources),
+            ("queries" if "queries" in fields else "pos", graph.num_targets),
+        ]
         moved = _RENUMBERING.search(text) or ("queries" in self.places and _TURNING.search(text))
         fits = all(side in fields and len(fields[side]) == size for side, size in sides)
-        return fields if fits and not moved and set(fields) == set(self.places) else {}
+        if fits and not moved and set(fields) == set(self.places):
+            return fields
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +80,9 @@ class File(Deferred):
     files: Files = field(repr=False)
 
     def arguments(self, name: str, function: Callable[..., Any]) -> dict[str, Any]:
-        """Positions for ``pos`` and ``queries``, a mesh for ``faces``, else the array of a .npy file."""
+        """Positions for ``pos`` and ``queries``, a mesh for ``faces``, else the array of a .npy
+        file.
+        """
         if name in ("pos", "queries"):
             points = self._read(read_raw).points["pos"].astype(np.float64)
             self.files.put(**{name: points})
@@ -83,7 +97,12 @@ class File(Deferred):
             return self._read(load_graph)
         known = {key: value for key, value in self.options.items() if key == "max_bytes"}
         of_edges = Path(self.path).suffix.lower() in OF_EDGES
-        kind = self._read(sniff, known) if of_edges else "mesh" if len(self._read(read_raw).corner) else "points"
+        if of_edges:
+            kind = self._read(sniff, known)
+        elif len(self._read(read_raw).corner):
+            kind = "mesh"
+        else:
+            kind = "points"
         if kind == "points":
             raise OptionError(
                 f"{self.path} holds points, which are no graph by themselves; "
@@ -104,13 +123,18 @@ class File(Deferred):
         """The file's own, without its folder."""
         return one_line(Path(self.path).name)
 
-    def _read(self, loader: Callable[..., Any], options: dict[str, Any] | None = None, also: str = "") -> Any:
+    def _read(
+        self, loader: Callable[..., Any], options: dict[str, Any] | None = None, also: str = ""
+    ) -> Any:
         """The file as a loader reads it; ``also`` names options that are not the loader's."""
-        options = self.options if options is None else options
+        if options is None:
+            options = self.options
         takes = [*list(inspect.signature(loader).parameters)[1:], *also.split()]
         unknown = [key for key in options if key not in takes]
         if unknown:
-            raise OptionError(f"{self} has no option {unknown[0]} here; it takes {', '.join(takes)}")
+            raise OptionError(
+                f"{self} has no option {unknown[0]} here; it takes {', '.join(takes)}"
+            )
         try:
             return loader(self.path, **options)
         except GraphAttnError:
@@ -121,9 +145,13 @@ class File(Deferred):
     def _mesh(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Polygons as the file has them, so that no edge crosses a quad, and all vertices."""
         mesh = self._read(read_raw)
-        pos, ptr, corner = mesh.points["pos"].astype(np.float64), mesh.ptr, mesh.corner
+        pos = mesh.points["pos"].astype(np.float64)
+        ptr = mesh.ptr
+        corner = mesh.corner
         if not len(corner):
-            raise LoaderError(f"{self.path}: expected faces, got points alone. Try: {self._graphs_of_points()}.")
+            raise LoaderError(
+                f"{self.path}: expected faces, got points alone. Try: {self._graphs_of_points()}."
+            )
         triangles = fan(ptr, corner)
         for text in (*mesh.notes, *_odd(triangles, len(pos))):
             self._note(text)
@@ -145,11 +173,13 @@ class File(Deferred):
     def _edges(self) -> Any:
         """Edges; sizes that are not given are those of the largest id, with a note."""
         options = {"duplicates": "error", "num_nodes": None, **self.options}
-        duplicates, nodes = options.pop("duplicates"), options.pop("num_nodes")
+        duplicates = options.pop("duplicates")
+        nodes = options.pop("num_nodes")
         if nodes is not None:
             if {"num_sources", "num_targets"} & set(options):
                 raise GraphError(
-                    "num_nodes is for sources and targets that are the same nodes; leave it out with num_sources or "
+                    "num_nodes is for sources and targets that are the same nodes; leave it out "
+                    "with num_sources or "
                     "num_targets"
                 )
             options |= {"num_sources": nodes, "num_targets": nodes}
@@ -163,7 +193,8 @@ class File(Deferred):
         most = [int(ids.max(initial=-1)) + 1 for ids in (edges.source, edges.target)]
         if edges.num_sources is edges.num_targets is None:
             self._note(
-                f"{max(most):,} nodes, by the largest id; num_nodes=N if there are more, num_sources=S and "
+                f"{max(most):,} nodes, by the largest id; num_nodes=N if there are more, "
+                "num_sources=S and "
                 "num_targets=T if sources and targets are different nodes"
             )
             return max(most), max(most)
@@ -193,6 +224,8 @@ def _odd(faces: np.ndarray, num_vertices: int) -> list[str]:
     counts = {
         "triangles with a repeated corner": (faces[:, 1:] == faces[:, :-1]).any(1).sum(),
         "triangles that repeat an earlier one": (order[1:] == order[:-1]).all(1).sum(),
-        "vertices that belong to no face": (np.bincount(faces.ravel(), minlength=num_vertices) == 0).sum(),
+        "vertices that belong to no face": (
+            np.bincount(faces.ravel(), minlength=num_vertices) == 0
+        ).sum(),
     }
     return [f"{text}: {count:,}" for text, count in counts.items() if count]

@@ -1,4 +1,6 @@
-"""Click's group with this program's manners: every error is one line, or one JSON document, and an exit status."""
+"""Click's group with this program's manners: every error is one line, or one JSON document, and an
+exit status.
+"""
 
 import json
 import os
@@ -24,7 +26,13 @@ WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
 class Group(TyperGroup):
     """All commands."""
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *rest: Any,
+        **extra: Any,
+    ) -> Any:
         """Run and exit; every error becomes a line, or a JSON document, and a status."""
         words = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
@@ -36,7 +44,8 @@ class Group(TyperGroup):
             status = CLOSED
         except Exception as error:
             wrong = error
-        if wrong is not None or status == INTERRUPTED:  # some versions of typer raise Abort, some return the status
+        # some versions of typer raise Abort, some return the status
+        if wrong is not None or status == INTERRUPTED:
             debug = os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") or "--debug" in words
             status = report(wrong or typer.Abort(), as_json="--json" in words, debug=debug)
         sys.exit(status)
@@ -47,8 +56,16 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
     if isinstance(error, BrokenPipeError):
         return CLOSED
     status, message = _described(error)
-    line = message if status == INTERRUPTED else f"error: {message}"
-    if _is_in_summary(line) and status == WRONG and os.environ.get("LOCAL_RANK", "0") != "0" and not _has_joined():
+    if status == INTERRUPTED:
+        line = message
+    else:
+        line = f"error: {message}"
+    if (
+        _is_in_summary(line)
+        and status == WRONG
+        and os.environ.get("LOCAL_RANK", "0") != "0"
+        and not _has_joined()
+    ):
         return status  # the machine's first process prints the same
     if debug and status != INTERRUPTED:
         _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
@@ -77,7 +94,9 @@ def _is_in_summary(line: str) -> bool:
 
 
 def _has_joined() -> bool:
-    """True if processes have joined a group, so that what one of them meets may not be what the others do."""
+    """True if processes have joined a group, so that what one of them meets may not be what the
+    others do.
+    """
     module = sys.modules.get("torch.distributed")
     return module is not None and module.is_available() and module.is_initialized()
 
@@ -104,22 +123,37 @@ def _described(error: Exception) -> tuple[int, str]:
         return WRONG, str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         size = re.search(r"tried to allocate (\d+) bytes", str(error))
-        size_note = f", it takes {int(size[1]):,} bytes" if size else ""
-        return WRONG, f"not enough memory for this graph{size_note}; graphattn explain prints what each backend needs"
+        if size:
+            size_note = f", it takes {int(size[1]):,} bytes"
+        else:
+            size_note = ""
+        return (
+            WRONG,
+            f"not enough memory for this graph{size_note}; graphattn explain prints what each "
+            "backend needs",
+        )
     if line := _line_of_a_user(error):
         return WRONG, f"{line}: {type(error).__name__}: {one_line(str(error))}"
-    message = f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug shows where"
+    message = (
+        f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug "
+        "shows where"
+    )
     return UNEXPECTED, message
 
 
 def _see(error: Exception) -> str:
     context = getattr(error, "ctx", None)
-    return "" if context is None else f"; see {context.command_path} --help"
+    if context is None:
+        return ""
+    return f"; see {context.command_path} --help"
 
 
 def _line_of_a_user(error: Exception) -> str:
-    """The file and line of a user, such as a study, that raised an error; "" where this package did."""
-    package, libraries = Path(__file__).parents[1], {Path(path) for path in sysconfig.get_paths().values()}
+    """The file and line of a user, such as a study, that raised an error; "" where this package
+    did.
+    """
+    package = Path(__file__).parents[1]
+    libraries = {Path(path) for path in sysconfig.get_paths().values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_relative_to(package):

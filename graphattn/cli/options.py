@@ -55,8 +55,15 @@ def number(text: str, least: float = 1) -> typer.models.OptionInfo:
     return typer.Option(min=least, metavar="N", help=text)
 
 
-What = Annotated[str, typer.Argument(metavar="WHAT", help="A name of the zoo, an expression of builders, or a file.")]
+What = Annotated[
+    str,
+    typer.Argument(metavar="WHAT", help="A name of the zoo, an expression of builders, or a file."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from (or set GRAPHATTN_DEBUG=1).")]
-Picture = Annotated[Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show where an error comes from (or set GRAPHATTN_DEBUG=1).")
+]
+Picture = Annotated[
+    Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")
+]
 Device = Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1; it must be here.")]

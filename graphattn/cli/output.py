@@ -1,4 +1,6 @@
-"""Everything that reaches a terminal: text that any encoding can hold, tables, progress, one JSON document."""
+"""Everything that reaches a terminal: text that any encoding can hold, tables, progress, one JSON
+document.
+"""
 
 import json
 import os
@@ -16,7 +18,8 @@ from ..errors import OptionError, need_extra
 PICTURES = (".png", ".pdf", ".svg")
 BLOCKS = "█·░▒▓"
 _PLAIN = str.maketrans(BLOCKS, "#.-+%")
-# What makes a terminal act, or shows text in another order than it stands: of names that others chose.
+# What makes a terminal act, or shows text in another order than it stands: of names that others
+# chose.
 _CONTROLS = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     for code in (
@@ -35,7 +38,8 @@ CLOSED = 141  # exit status where stdout has no reader, as of a program that SIG
 
 
 def one_line(name: str) -> str:
-    """The name of a file, which may hold anything, with its line breaks and other controls spelled out.
+    """The name of a file, which may hold anything, with its line breaks and other controls spelled
+    out.
 
     Example:
         >>> print(one_line("a\\nb.npy"))
@@ -54,8 +58,10 @@ def say(text: str = "", stream: Any = None, *, styled: bool = False) -> None:
 
     Controls of a terminal are spelled out, unless the text is ``styled`` by this program.
     """
-    text = text if styled else text.translate(_LINES)
-    stream = sys.stdout if stream is None else stream
+    if not styled:
+        text = text.translate(_LINES)
+    if stream is None:
+        stream = sys.stdout
     if stream is None:  # closed by the caller
         return
     try:
@@ -67,7 +73,8 @@ def say(text: str = "", stream: Any = None, *, styled: bool = False) -> None:
 
 def close_quietly() -> None:
     """End without a word: stdout has no reader."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+    # or Python complains when it flushes at exit
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(CLOSED)
 
 
@@ -94,7 +101,9 @@ def console(stream: Any = None) -> Any:
     """A rich console that prints text as it is."""
     from rich.console import Console
 
-    return Console(file=sys.stdout if stream is None else stream, highlight=False, markup=False, emoji=False)
+    return Console(
+        file=sys.stdout if stream is None else stream, highlight=False, markup=False, emoji=False
+    )
 
 
 def rendered(*parts: Any) -> None:
@@ -121,7 +130,8 @@ def table(rows: Iterable[tuple[str, ...]]) -> Any:
 
 def mask_lines(drawing: str, width: int | None = None) -> str:
     """A text mask without the blanks between its cells where they do not fit."""
-    width = console().width if width is None else width
+    if width is None:
+        width = console().width
     lines = drawing.splitlines()
     cells = [line for line in lines if set(line) <= {*BLOCKS, " "}]
     if max(map(len, cells), default=0) <= width:
@@ -131,7 +141,8 @@ def mask_lines(drawing: str, width: int | None = None) -> str:
 
 @contextmanager
 def step(what: str) -> Iterator[Callable[[str], None]]:
-    """Announce long work on stderr: a clock on a terminal, elsewhere one line once it does take long.
+    """Announce long work on stderr: a clock on a terminal, elsewhere one line once it does take
+    long.
 
     Gives a function that says which part of it is at work, for the clock alone.
     """
@@ -139,9 +150,15 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
     if is_terminal():
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        columns = (
+            SpinnerColumn("line"),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
         task = encodable(what, sys.stderr.encoding or "utf-8")
-        with Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False) as progress:
+        with Progress(
+            *columns, console=console(sys.stderr), transient=True, redirect_stdout=False
+        ) as progress:
             clock = progress.add_task(task, total=None)
             yield lambda part: progress.update(clock, description=f"{task}: {part}")
         return
@@ -162,7 +179,9 @@ def warnings_in_lines() -> Iterator[None]:
     """Python's warnings on stderr, a line each."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
+        warnings.showwarning = lambda message, *where, **more: say(
+            f"warning: {one_line(str(message))}", sys.stderr
+        )
         yield
 
 
@@ -176,7 +195,9 @@ def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:
 
 
 def check_file(flag: str, path: str, endings: tuple[str, ...] = ()) -> None:
-    """Say at once that a file cannot be written: not a pipe either, on which a writer would block."""
+    """Say at once that a file cannot be written: not a pipe either, on which a writer would
+    block.
+    """
     if endings and Path(path).suffix.lower() not in endings:
         raise OptionError(f"{flag} must end in {' or '.join(endings)}, got {path}")
     folder, name = os.path.split(path)

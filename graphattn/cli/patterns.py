@@ -1,4 +1,6 @@
-"""``graphattn patterns``, ``zoo`` and ``gallery``: the builders, and the patterns of the literature."""
+"""``graphattn patterns``, ``zoo`` and ``gallery``: the builders, and the patterns of the
+literature.
+"""
 
 import difflib
 import inspect
@@ -14,12 +16,16 @@ from ..errors import OptionError
 from .options import Debug, Json
 from .output import check_picture, document, one_line, say, step
 
-_KEPT = re.compile(r"\[[^()]*?\]+| [|=] |: ")  # what stays on one line: an argument with its type and default
+# what stays on one line: an argument with its type and default
+_KEPT = re.compile(r"\[[^()]*?\]+| [|=] |: ")
 
 
 def patterns(
     about: Annotated[
-        str, typer.Argument(metavar="WORD", help="One builder in full, or those whose name or line has it.")
+        str,
+        typer.Argument(
+            metavar="WORD", help="One builder in full, or those whose name or line has it."
+        ),
     ] = "",
     json: Json = False,
     debug: Debug = False,
@@ -29,15 +35,22 @@ def patterns(
 
     known = callables()
     about = about.replace("-", "_").lower()
-    chosen = (
-        [about] if about in known else [name for name in known if about in f"{name} {summary(known[name])}".lower()]
-    )
+    if about in known:
+        chosen = [about]
+    else:
+        chosen = [name for name in known if about in f"{name} {summary(known[name])}".lower()]
     if not chosen:
         close = difflib.get_close_matches(about, known, 1)
-        hint = f"did you mean {close[0]}?" if close else "graphattn patterns lists all"
+        if close:
+            hint = f"did you mean {close[0]}?"
+        else:
+            hint = "graphattn patterns lists all"
         raise OptionError(f"no builder has {about!r} in its name or line; {hint}")
     if json:
-        rows = [{"name": name, "signature": signature_of(known[name]), "line": summary(known[name])} for name in chosen]
+        rows = [
+            {"name": name, "signature": signature_of(known[name]), "line": summary(known[name])}
+            for name in chosen
+        ]
         document({"command": "patterns", "patterns": rows})
     elif len(chosen) == 1:
         name = chosen[0]
@@ -45,13 +58,19 @@ def patterns(
     else:
         width = min(100, shutil.get_terminal_size().columns)
         for name in chosen:
-            say(_filled(f"{name}{_KEPT.sub(_together, signature_of(known[name]))}", width, "", "    "))
+            say(
+                _filled(
+                    f"{name}{_KEPT.sub(_together, signature_of(known[name]))}", width, "", "    "
+                )
+            )
             say(_filled(summary(known[name]), width, "    ", "    ") + "\n")
         say("One in full: graphattn patterns knn. How they are joined: graphattn show --help")
 
 
 def zoo(
-    about: Annotated[str, typer.Argument(metavar="WORD", help="Only those whose name, line or family has it.")] = "",
+    about: Annotated[
+        str, typer.Argument(metavar="WORD", help="Only those whose name, line or family has it.")
+    ] = "",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -66,12 +85,22 @@ def zoo(
         if word in f"{pattern.name} {pattern.line} {pattern.family} {pattern.paper}".lower()
     ]
     if not matches:
-        raise OptionError(f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all")
+        raise OptionError(
+            f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all"
+        )
     if json:
         fields = ("name", "family", "line", "code", "paper")
-        document({"command": "zoo", "patterns": [{f: getattr(pattern, f) for f in fields} for pattern in matches]})
+        document(
+            {
+                "command": "zoo",
+                "patterns": [{f: getattr(pattern, f) for f in fields} for pattern in matches],
+            }
+        )
         return
-    say(f"{table(matches)}\n\nLook at one: graphattn show '{matches[0].name}', or any expression of builders:")
+    say(
+        f"{table(matches)}\n\nLook at one: graphattn show '{matches[0].name}', or any expression "
+        "of builders:"
+    )
     say("graphattn show 'sliding_window(64, 9) | global_tokens(64, (0,))'")
 
 
@@ -107,7 +136,9 @@ def summary(function: Callable[..., Any]) -> str:
 
 
 def _filled(text: str, width: int, first: str, rest: str) -> str:
-    lines = textwrap.fill(text, max(30, width), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    lines = textwrap.fill(
+        text, max(30, width), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
     return lines.replace("\0", " ")
 
 

@@ -20,8 +20,9 @@ def facts(
 ) -> None:
     """Ask a graph what is known about it in seconds.
 
-    Degrees, symmetry and self-loops; components, cycles, hops until a node depends on all it ever will; how full its
-    tiles are. What costs more is named, with the reason. The layers of a model stand in one WHAT with ; between them.
+    Degrees, symmetry and self-loops; components, cycles, hops until a node depends on all it ever
+    will; how full its tiles are. What costs more is named, with the reason. The layers of a model
+    stand in one WHAT with ; between them.
 
     \b
       graphattn facts 'sliding_window(64, 9); full(64)'
@@ -36,12 +37,21 @@ def facts(
     with step(f"looking at {what}"):
         answer = facts_of(subject.graph, budget=budget)
         try:
-            fill, why = tile_fill(subject.graph), ""
+            fill = tile_fill(subject.graph)
+            why = ""
         except GraphError as error:
-            fill, why = None, str(error)
+            fill = None
+            why = str(error)
     if json:
         tiles: dict[str, Any] | None = None if fill is None else fill.to_dict()
-        document({**head("facts", subject), "name": subject.graph.name, "facts": answer.to_dict(), "tiles": tiles})
+        document(
+            {
+                **head("facts", subject),
+                "name": subject.graph.name,
+                "facts": answer.to_dict(),
+                "tiles": tiles,
+            }
+        )
         return
     say(f"{subject.graph!r}\n\n{answer}")
     say(f"no tiles: {why}" if fill is None else str(fill))
@@ -60,7 +70,14 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
     with step(f"looking at {what}"):
         answer = facts_of(layers, budget=budget)
     if json:
-        document({"command": "facts", "what": what, "graphs": list(map(repr, layers)), "facts": answer.to_dict()})
+        document(
+            {
+                "command": "facts",
+                "what": what,
+                "graphs": list(map(repr, layers)),
+                "facts": answer.to_dict(),
+            }
+        )
         return
     say("\n".join(f"{i:3}  {layer!r}" for i, layer in enumerate(layers)))
     say(f"\n{answer}")
@@ -69,7 +86,8 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
 def audit(
     what: What,
     mask: Annotated[
-        Optional[str], typer.Option(metavar="FILE", help="The mask: .npy of bool (T, S), True for an edge.")
+        Optional[str],
+        typer.Option(metavar="FILE", help="The mask: .npy of bool (T, S), True for an edge."),
     ] = None,
     budget: Annotated[int, number("Entries that may be looked at.")] = 1 << 27,
     json: Json = False,
@@ -77,15 +95,16 @@ def audit(
 ) -> None:
     """Compare a mask with the graph that it should be, or a model's code with its configuration.
 
-    Lists the wrong entries by kind, and the known mistake that makes them, if there is one: rows and columns swapped,
-    a window off by one, a neighbourhood that clamps rows by the width. Exit status 0 if all entries are right, 1 if
-    not.
+    Lists the wrong entries by kind, and the known mistake that makes them, if there is one: rows
+    and columns swapped, a window off by one, a neighbourhood that clamps rows by the width. Exit
+    status 0 if all entries are right, 1 if not.
 
     \b
       graphattn audit 'causal(8)' --mask mask.npy
 
-    Without --mask, WHAT is a folder with a config.json of transformers, or that file: a small model of random weights
-    is made of it, and what its layers read is compared with the windows and layer types that it names.
+    Without --mask, WHAT is a folder with a config.json of transformers, or that file: a small model
+    of random weights is made of it, and what its layers read is compared with the windows and layer
+    types that it names.
 
     \b
       graphattn audit mistral/config.json
@@ -97,16 +116,19 @@ def audit(
         subject = item(what)
         with step(f"auditing {mask}"):
             report: Any = audited(load_mask(mask), subject.graph, budget=budget)
-        about, notes = {**head("audit", subject), "mask": mask}, subject.notes
+        about = {**head("audit", subject), "mask": mask}
+        notes = subject.notes
     elif os.path.exists(what):
         from ..hf import audit_config
 
         with step(f"auditing {what}"):
             report = audit_config(what)
-        about, notes = {"command": "audit", "what": what}, ()
+        about = {"command": "audit", "what": what}
+        notes = ()
     else:
         raise OptionError(
-            f"there is no folder or file {what} of a configuration; of a graph, give its mask: --mask mask.npy"
+            f"there is no folder or file {what} of a configuration; of a graph, give its mask: "
+            "--mask mask.npy"
         )
     if json:
         document({**about, **report.to_dict()})

@@ -13,20 +13,39 @@ from .output import document, one_line, rendered, say, table, warnings_in_lines
 
 def study(
     file: Annotated[
-        Optional[str], typer.Argument(metavar="FILE.py", help="A study file; a folder of them with --list; or report.")
+        Optional[str],
+        typer.Argument(
+            metavar="FILE.py", help="A study file; a folder of them with --list; or report."
+        ),
     ] = None,
-    folder: Annotated[Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")] = None,
-    out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")] = False,
-    seeds: Annotated[Optional[int], number("6 to judge one claim, 9 for ten; the study's own by default.")] = None,
-    arms: Annotated[Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")] = None,
+    folder: Annotated[
+        Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")
+    ] = None,
+    out: Annotated[
+        Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")
+    ] = False,
+    seeds: Annotated[
+        Optional[int], number("6 to judge one claim, 9 for ten; the study's own by default.")
+    ] = None,
+    arms: Annotated[
+        Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")
+    ] = None,
     pilot: Annotated[
-        bool, typer.Option("--pilot", help="Two other seeds, into DIR/pilot: warnings, and how many seeds.")
+        bool,
+        typer.Option(
+            "--pilot", help="Two other seeds, into DIR/pilot: warnings, and how many seeds."
+        ),
     ] = False,
     processes: Annotated[
-        Optional[int], number("Trials at once; as many as there are cores by default; 0 is in this process.", 0)
+        Optional[int],
+        number("Trials at once; as many as there are cores by default; 0 is in this process.", 0),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the study files of a folder.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the study files of a folder.")
+    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Print the whole report, not verdicts and scores alone.")
     ] = False,
@@ -35,11 +54,12 @@ def study(
 ) -> None:
     """Settle by experiment what a connectivity buys.
 
-    Predictions are written first, then every arm and its controls are trained, then the report: report.md and .html,
-    .json, .csv and .tex (a table), figure.pdf and .svg, column.pdf and .svg (as wide as a column). With --pilot two
-    seeds are run first, that the study does not count: it warns of arms at chance or at their best, and says how many
-    seeds a difference of a given size takes. Interrupted by anything, the same command goes on. It ends with an error,
-    and the report is there, if shuffled labels were learned or arms did not start alike. Verdicts and scores are
+    Predictions are written first, then every arm and its controls are trained, then the report:
+    report.md and .html, .json, .csv and .tex (a table), figure.pdf and .svg, column.pdf and .svg
+    (as wide as a column). With --pilot two seeds are run first, that the study does not count: it
+    warns of arms at chance or at their best, and says how many seeds a difference of a given size
+    takes. Interrupted by anything, the same command goes on. It ends with an error, and the report
+    is there, if shuffled labels were learned or arms did not start alike. Verdicts and scores are
     printed, with --full all of report.md.
 
     \b
@@ -56,28 +76,53 @@ def study(
         return
     if file == "report":
         if folder is None:
-            raise OptionError("study report needs the folder of a study: graphattn study report DIR")
+            raise OptionError(
+                "study report needs the folder of a study: graphattn study report DIR"
+            )
         with warnings_in_lines():
             found = report(folder)
         _print(found, json, full)
         return
     if file is None or folder is not None:
-        raise OptionError("study needs a FILE.py with a study in it, a folder and --list, or report DIR")
+        raise OptionError(
+            "study needs a FILE.py with a study in it, a folder and --list, or report DIR"
+        )
     if out is None:
-        raise OptionError(f"--out must be a folder for the results: graphattn study {file} --out results")
+        raise OptionError(
+            f"--out must be a folder for the results: graphattn study {file} --out results"
+        )
     if pilot and seeds is not None:
         raise OptionError("--pilot has two seeds of its own; leave --seeds out")
     options: dict[str, Any] = {"--seeds": seeds, "--arms": arms}
-    words = ["graphattn", "study", file, *(["--quick"] if quick else []), *(["--pilot"] if pilot else [])]
-    words += [word for flag, value in options.items() if value is not None for word in (flag, str(value))]
-    names = [arm.strip() for arm in arms.split(",")] if arms is not None else None
+    words = [
+        "graphattn",
+        "study",
+        file,
+        *(["--quick"] if quick else []),
+        *(["--pilot"] if pilot else []),
+    ]
+    words += [
+        word for flag, value in options.items() if value is not None for word in (flag, str(value))
+    ]
+    if arms is not None:
+        names = [arm.strip() for arm in arms.split(",")]
+    else:
+        names = None
     with warnings_in_lines():
         try:
             command = shlex.join([*words, "--out", out])
-            given: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": names, "processes": processes}
+            given: dict[str, Any] = {
+                "quick": quick,
+                "seeds": seeds,
+                "arms": names,
+                "processes": processes,
+            }
             found = run_file(file, out, **given, pilot=pilot, command=command)
         except KeyboardInterrupt:
-            say(f"what is trained is kept in {one_line(out)}: the same command goes on from there", sys.stderr)
+            say(
+                f"what is trained is kept in {one_line(out)}: the same command goes on from there",
+                sys.stderr,
+            )
             raise
     _print(found, json, full)
 
@@ -93,4 +138,7 @@ def _print(found: Any, json: bool, full: bool) -> None:
     else:
         say("\n".join(map(one_line, brief(found))))
     where = one_line(str(found.folder))
-    say(f"report.md and .html, tables and figures are in {where}; --full prints report.md", sys.stderr)
+    say(
+        f"report.md and .html, tables and figures are in {where}; --full prints report.md",
+        sys.stderr,
+    )

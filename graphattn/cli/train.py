@@ -16,33 +16,50 @@ from .output import document, encodable, one_line, rendered, say, table, warning
 
 def train(
     folder: Annotated[
-        Optional[str], typer.Argument(metavar="FOLDER", help="Of shapes; with --resume where they are now.")
+        Optional[str],
+        typer.Argument(metavar="FOLDER", help="Of shapes; with --resume where they are now."),
     ] = None,
-    out: Annotated[Optional[str], typer.Option(metavar="RUN", help="A new folder for everything that is made.")] = None,
+    out: Annotated[
+        Optional[str], typer.Option(metavar="RUN", help="A new folder for everything that is made.")
+    ] = None,
     resume: Annotated[
-        Optional[str], typer.Option(metavar="RUN", help="Go on with a run, to the same bits on one thread.")
+        Optional[str],
+        typer.Option(metavar="RUN", help="Go on with a run, to the same bits on one thread."),
     ] = None,
     task: Annotated[
-        Optional[str], typer.Option(help="classify, segment or regress; by default what the labels are for.")
+        Optional[str],
+        typer.Option(help="classify, segment or regress; by default what the labels are for."),
     ] = None,
     label: Annotated[
-        Optional[str], typer.Option(metavar="NAME", help="The property that is the label; label, or classification.")
+        Optional[str],
+        typer.Option(
+            metavar="NAME", help="The property that is the label; label, or classification."
+        ),
     ] = None,
-    ignore: Annotated[Optional[str], typer.Option(metavar="VALUE,..", help="Values of it that are no label.")] = None,
+    ignore: Annotated[
+        Optional[str], typer.Option(metavar="VALUE,..", help="Values of it that are no label.")
+    ] = None,
     names: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME,..", help="Of the classes of points, or a file with a value and a name a line."),
+        typer.Option(
+            metavar="NAME,..",
+            help="Of the classes of points, or a file with a value and a name a line.",
+        ),
     ] = None,
     model: Annotated[
         Optional[str],
         typer.Option(
-            help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, mesh, "
-            "mesh-unet, encode-process-decode or perceptron; by default unet, which reads nearest points; "
-            "mesh-unet, which reads along edges and between some vertices of all of it, for numbers at vertices."
+            help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, "
+            "swin3d, pct, mesh, "
+            "mesh-unet, encode-process-decode or perceptron; by default unet, which reads nearest "
+            "points; "
+            "mesh-unet, which reads along edges and between some vertices of all of it, for "
+            "numbers at vertices."
         ),
     ] = None,
     graph: Annotated[
-        Optional[str], typer.Option(metavar="RECIPE", help="'knn(..., 16)'; one for each level with ; between.")
+        Optional[str],
+        typer.Option(metavar="RECIPE", help="'knn(..., 16)'; one for each level with ; between."),
     ] = None,
     features: Annotated[
         Optional[str],
@@ -52,33 +69,47 @@ def train(
         ),
     ] = None,
     augment: Annotated[
-        Optional[str], typer.Option(metavar="WORD,..", help="rotation,mirror,stretch,drop,jitter in training.")
+        Optional[str],
+        typer.Option(metavar="WORD,..", help="rotation,mirror,stretch,drop,jitter in training."),
     ] = None,
     model_options: Annotated[
-        Optional[str], typer.Option(metavar="JSON", help="Arguments of the model: '{\"widths\": [64, 64]}'.")
+        Optional[str],
+        typer.Option(metavar="JSON", help="Arguments of the model: '{\"widths\": [64, 64]}'."),
     ] = None,
-    epochs: Annotated[Optional[int], number("At most so many; by default by the number of points.")] = None,
+    epochs: Annotated[
+        Optional[int], number("At most so many; by default by the number of points.")
+    ] = None,
     seed: Annotated[
         Optional[int],
-        typer.Option(min=0, metavar="N", help="Of the split and of all that is drawn.", show_default="0"),
+        typer.Option(
+            min=0, metavar="N", help="Of the split and of all that is drawn.", show_default="0"
+        ),
     ] = None,
     sample: Annotated[
-        Optional[int], number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0)
+        Optional[int],
+        number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0),
     ] = None,
     up: Annotated[
-        Optional[str], typer.Option(help="Axis that points up: x, y, z or none; by default z of scenes.")
+        Optional[str],
+        typer.Option(help="Axis that points up: x, y, z or none; by default z of scenes."),
     ] = None,
     grid: Annotated[
-        Optional[float], typer.Option(help="Side of the cells that scenes are thinned to; 0 for none.")
+        Optional[float],
+        typer.Option(help="Side of the cells that scenes are thinned to; 0 for none."),
     ] = None,
     block: Annotated[
         Optional[float],
-        typer.Option(help="Side of the blocks that scenes are cut into; by default of large ones alone."),
+        typer.Option(
+            help="Side of the blocks that scenes are cut into; by default of large ones alone."
+        ),
     ] = None,
     elements: Annotated[
-        Optional[str], typer.Option(help="Of meshes: vertices, faces or edges; by default what has labels.")
+        Optional[str],
+        typer.Option(help="Of meshes: vertices, faces or edges; by default what has labels."),
     ] = None,
-    points: Annotated[Optional[int], number("Points of a batch; by default those of up to 16 shapes.")] = None,
+    points: Annotated[
+        Optional[int], number("Points of a batch; by default those of up to 16 shapes.")
+    ] = None,
     val: Annotated[
         Optional[float],
         typer.Option(help="Share of shapes that say which epoch is kept.", show_default="0.1"),
@@ -87,29 +118,44 @@ def train(
         Optional[float], typer.Option(help="Share of shapes that are held out.", show_default="0.2")
     ] = None,
     lr: Annotated[Optional[float], typer.Option(help="Largest rate of AdamW.")] = None,
-    patience: Annotated[Optional[int], number("Epochs without a better one before the end; 0 waits.", 0)] = None,
+    patience: Annotated[
+        Optional[int], number("Epochs without a better one before the end; 0 waits.", 0)
+    ] = None,
     workers: Annotated[Optional[int], number("Processes that load changed shapes.", 0)] = None,
     control: Annotated[
         Optional[str],
         typer.Option(
-            metavar="WORD,..", help="Trained beside it: perceptron, random (graphs), forest.", show_default="perceptron"
+            metavar="WORD,..",
+            help="Trained beside it: perceptron, random (graphs), forest.",
+            show_default="perceptron",
         ),
     ] = None,
-    no_control: Annotated[bool, typer.Option("--no-control", help="Train nothing beside it.")] = False,
+    no_control: Annotated[
+        bool, typer.Option("--no-control", help="Train nothing beside it.")
+    ] = False,
     balance: Annotated[
         Optional[bool],
-        typer.Option("--balance/--no-balance", help="Weight rare classes more; by default where they are unequal."),
+        typer.Option(
+            "--balance/--no-balance",
+            help="Weight rare classes more; by default where they are unequal.",
+        ),
     ] = None,
     start: Annotated[
         Optional[str],
         typer.Option("--from", metavar="RUN", help="A run, or a state dict, to start from."),
     ] = None,
     shard: Annotated[
-        Optional[bool], typer.Option("--shard", help="Under torchrun share the points of a batch, not its shapes.")
+        Optional[bool],
+        typer.Option("--shard", help="Under torchrun share the points of a batch, not its shapes."),
     ] = None,
-    amp: Annotated[Optional[bool], typer.Option("--amp", help="Steps in bfloat16, by autocast.")] = None,
+    amp: Annotated[
+        Optional[bool], typer.Option("--amp", help="Steps in bfloat16, by autocast.")
+    ] = None,
     average: Annotated[
-        Optional[float], typer.Option(help="Decay of an average of the parameters, which is kept: 0.99; 0 for none.")
+        Optional[float],
+        typer.Option(
+            help="Decay of an average of the parameters, which is kept: 0.99; 0 for none."
+        ),
     ] = None,
     device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
     json: Json = False,
@@ -117,13 +163,15 @@ def train(
 ) -> None:
     """Train a model on a folder of shapes.
 
-    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of
-    each point, which win over folders unless --task classify is given. A part is held out by --seed;
-    its scores are printed, then those of the controls and the differences from them over shapes. RUN
-    gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
+    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz)
+    of each point, which win over folders unless --task classify is given. A part is held out by
+    --seed; its scores are printed, then those of the controls and the differences from them over
+    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume
+    goes on.
 
-    Under torchrun each process computes on its shapes of every batch, and one writes. With --shard they share the
-    points of every batch instead: for scans, uncut, that are too large for one process.
+    Under torchrun each process computes on its shapes of every batch, and one writes. With --shard
+    they share the points of every batch instead: for scans, uncut, that are too large for one
+    process.
 
     \b
       graphattn train shapes --out run
@@ -135,7 +183,8 @@ def train(
         chosen.pop(name, None)
     if no_control:
         chosen["control"] = ""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch reads it at import: idle threads sleep, not spin
+    # torch reads it at import: idle threads sleep, not spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from .. import training
     from ..shapes.layouts import folder_of
 
@@ -143,7 +192,9 @@ def train(
         wrong = [name for name in chosen if name != "device"] + ["out"] * (out is not None)
         if wrong:
             option = {"start": "from"}.get(wrong[0], wrong[0].replace("_", "-"))
-            raise OptionError(f"--resume goes on with what the run says; --{option} is for a new one")
+            raise OptionError(
+                f"--resume goes on with what the run says; --{option} is for a new one"
+            )
         with warnings_in_lines(), _told(json) as tell:
             result = training.resume(resume, folder, tell=tell, **chosen)
     else:
@@ -173,7 +224,8 @@ RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that t
 def evaluate(
     run: RunFolder,
     folder: Annotated[
-        Optional[str], typer.Argument(metavar="FOLDER", help="Of shapes with labels; the run's own by default.")
+        Optional[str],
+        typer.Argument(metavar="FOLDER", help="Of shapes with labels; the run's own by default."),
     ] = None,
     votes: Votes = 1,
     json: Json = False,
@@ -203,8 +255,9 @@ def predict(
 ) -> None:
     """Predict classes or numbers of files.
 
-    DIR gets each file with a field more, prediction, as .ply (coloured, if it had no colours) or as .las, and
-    predictions.csv with the probability of each class; where points have classes, a .csv of them beside each .ply.
+    DIR gets each file with a field more, prediction, as .ply (coloured, if it had no colours) or as
+    .las, and predictions.csv with the probability of each class; where points have classes, a .csv
+    of them beside each .ply.
     """
     from .. import training
 
@@ -214,20 +267,33 @@ def predict(
         document({"command": "predict", "run": run, "files": lines})
         return
     for line in lines:
-        many = [f"{line[token]:,} {token}" for token in ("points", "faces", "edges") if token in line]
-        what = many[0] if many else one_line(str(line["prediction"]))
-        share = f" ({line['probability']:.0%})" if "probability" in line else ""
-        say(f"{one_line(line['file'])}: {what}{share} -> {one_line(line.get('ply') or line['las'])}")
+        many = [
+            f"{line[token]:,} {token}" for token in ("points", "faces", "edges") if token in line
+        ]
+        if many:
+            what = many[0]
+        else:
+            what = one_line(str(line["prediction"]))
+        if "probability" in line:
+            share = f" ({line['probability']:.0%})"
+        else:
+            share = ""
+        say(
+            f"{one_line(line['file'])}: {what}{share} -> {one_line(line.get('ply') or line['las'])}"
+        )
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Folders that train wrote.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN...", help="Folders that train wrote.")
+    ],
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Scores of several runs side by side.
 
-    With the difference from the first run over the shapes that both held out, and its 95 % interval.
+    With the difference from the first run over the shapes that both held out, and its 95 %
+    interval.
     """
     from .. import training
     from ..training.difference import Difference
@@ -238,8 +304,18 @@ def compare(
         return
     lines = [("run", "model", "epochs", rows[0]["metric"], "shapes", "less the first")]
     for row in rows:
-        over = Difference(row["difference"], row["low"], row["high"], row["shapes"]) if "difference" in row else ""
-        cells = (one_line(row["run"]), row["model"], str(row["epochs"]), f"{row['score']:.3f}", f"{row['shapes']:,}")
+        over = (
+            Difference(row["difference"], row["low"], row["high"], row["shapes"])
+            if "difference" in row
+            else ""
+        )
+        cells = (
+            one_line(row["run"]),
+            row["model"],
+            str(row["epochs"]),
+            f"{row['score']:.3f}",
+            f"{row['shapes']:,}",
+        )
         lines.append((*cells, str(over)))
     rendered(table(lines))
 
@@ -247,15 +323,22 @@ def compare(
 def _values(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isdecimal() for word in words):
-        raise OptionError(f"--ignore must be whole numbers from 0 with commas between them, got {text!r}")
+        raise OptionError(
+            f"--ignore must be whole numbers from 0 with commas between them, got {text!r}"
+        )
     return tuple(map(int, words))
 
 
 def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
-    """Of the values that are not ignored: words with commas between them, or lines of a file, ``2 ground``."""
+    """Of the values that are not ignored: words with commas between them, or lines of a file,
+    ``2 ground``.
+    """
     if not os.path.isfile(text):
         if os.path.dirname(text) or re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()):
-            raise OptionError(f"--names must be names with commas between them, or a file; no file {text!r} is there")
+            raise OptionError(
+                f"--names must be names with commas between them, or a file; no file {text!r} is "
+                "there"
+            )
         return tuple(word.strip() for word in text.split(",") if word.strip())
     with open(text, encoding="utf-8-sig") as file:
         lines = [line.replace(",", " ", 1).split(maxsplit=1) for line in file if line.strip()]
@@ -264,7 +347,11 @@ def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
     named = {int(value): name.strip() for value, name in lines}
     if max(named, default=0) >= 1 << 16:
         raise OptionError(f"--names: {text} must have values below {1 << 16:,}, got {max(named):,}")
-    return tuple(named.get(value, str(value)) for value in range(max(named, default=-1) + 1) if value not in ignore)
+    return tuple(
+        named.get(value, str(value))
+        for value in range(max(named, default=-1) + 1)
+        if value not in ignore
+    )
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -273,16 +360,22 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         made = None
     if not isinstance(made, dict):
-        raise OptionError(f"--model-options must be a JSON object, such as '{{\"widths\": [64, 64]}}', got {text!r}")
+        raise OptionError(
+            f"--model-options must be a JSON object, such as '{{\"widths\": [64, 64]}}', got "
+            f"{text!r}"
+        )
     return made
 
 
 @contextmanager
 def _told(json: bool) -> Iterator[Callable[[Any], None]]:
-    """Messages of a run: lines on stdout; a bar with the time left on a terminal, elsewhere a line for each epoch."""
+    """Messages of a run: lines on stdout; a bar with the time left on a terminal, elsewhere a line
+    for each epoch.
+    """
     from ..training.progress import Pace, bars
 
-    lines, pace = (lambda text: None) if json else say, Pace()
+    lines = (lambda text: None) if json else say
+    pace = Pace()
     with bars() as update:
 
         def tell(progress: Any) -> None:

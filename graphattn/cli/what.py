@@ -44,7 +44,9 @@ def item_or_pattern(what: str) -> Item:
     files = Files()
     if what in zoo():
         named = zoo()[what]
-        return Item(what, named.graph(), (f"{named.name}: {named.line}", f"a small one: {named.code}"))
+        return Item(
+            what, named.graph(), (f"{named.name}: {named.line}", f"a small one: {named.code}")
+        )
     with step(f"building {what}"):
         if os.path.lexists(what) or ("(" not in what and ("." in what or os.sep in what)):
             graph = _of_file(what, files)
@@ -54,7 +56,10 @@ def item_or_pattern(what: str) -> Item:
             raise OptionError(_unknown(what))
     if not isinstance(graph, AttentionGraph | Pattern):
         raise OptionError(f"{what} holds a {type(graph).__name__}; WHAT is one graph")
-    places = {} if isinstance(graph, Pattern) else files.places_of(graph, what)
+    if isinstance(graph, Pattern):
+        places = {}
+    else:
+        places = files.places_of(graph, what)
     return Item(what, graph, tuple(files.notes), places, tuple(files.paths))
 
 
@@ -81,5 +86,8 @@ def _unknown(what: str) -> str:
         return f"{what} is a builder and needs its arguments: '{what}{signature_of(known[what])}'"
     builders = difflib.get_close_matches(what.replace("-", "_"), known, 1)
     close = dict.fromkeys([*close_to(zoo().patterns, what), *builders])
-    hint = f"did you mean {' or '.join(close)}?" if close else "graphattn zoo and graphattn patterns list what there is"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    else:
+        hint = "graphattn zoo and graphattn patterns list what there is"
     return f"{what!r} is no name of the zoo, no expression of builders and no file; {hint}"

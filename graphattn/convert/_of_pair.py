@@ -1,4 +1,6 @@
-"""A FlexAttention ``mask_mod`` of one batch and one head as a rule, and comparisons with the others."""
+"""A FlexAttention ``mask_mod`` of one batch and one head as a rule, and comparisons with the
+others.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +15,25 @@ from ..graph.forms import of_function
 from .rule import by_pair, from_rule, on_device, sample
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-_TRIED = {"b": (1, 2, 3, 7), "h": (1, 2, 3, 5, 7, 8, 15, 31, 63)}  # tried if their number is not given
+# tried if their number is not given
+_TRIED = {
+    "b": (1, 2, 3, 7),
+    "h": (1, 2, 3, 5, 7, 8, 15, 31, 63),
+}
 _PROBED = 17
 _COMPARED = 1 << 28  # limit of the pairs compared between batches or heads, some ten seconds
-_HEADS, _MASKS = 256, 4096  # limits of heads, and of masks of which some pairs are tried, in as long
+# limits of heads, and of masks of which some pairs are tried, in as long
+_HEADS, _MASKS = (
+    256,
+    4096,
+)
 
 
 @dataclass(frozen=True)
 class OfPair:
-    """A ``mask_mod`` of one batch and one head; with ``alone`` it is called on each pair as 0-d tensors."""
+    """A ``mask_mod`` of one batch and one head; with ``alone`` it is called on each pair as 0-d
+    tensors.
+    """
 
     mask_mod: MaskMod
     batch: int = 0
@@ -30,22 +42,33 @@ class OfPair:
     mask: ClassVar[str] = "mask_mod"
 
     def __call__(self, target: Tensor, source: Tensor) -> Tensor:
-        return by_pair(self._ask, target, source) if self.alone else self._ask(target, source)
+        if self.alone:
+            return by_pair(self._ask, target, source)
+        return self._ask(target, source)
 
     def at(self, letter: str, value: int) -> "OfPair":
         """The same function at another batch or head."""
-        return replace(self, batch=value) if letter == "b" else replace(self, head=value)
+        if letter == "b":
+            return replace(self, batch=value)
+        return replace(self, head=value)
 
     def _ask(self, target: Tensor, source: Tensor) -> Tensor:
-        b, h = (torch.full((), value, dtype=torch.int64, device=target.device) for value in (self.batch, self.head))
+        b, h = (
+            torch.full((), value, dtype=torch.int64, device=target.device)
+            for value in (self.batch, self.head)
+        )
         inside = self.mask_mod(b, h, target, source)
-        return torch.full((), inside, device=target.device) if isinstance(inside, bool) else inside
+        if isinstance(inside, bool):
+            return torch.full((), inside, device=target.device)
+        return inside
 
 
 def of_head(
     mask_mod: MaskMod, head: int, T: int, S: int, name: str | None, device: torch.device | str
 ) -> AttentionGraph:
-    """The graph of batch 0 and one head: called on whole index tensors if that agrees with single pairs."""
+    """The graph of batch 0 and one head: called on whole index tensors if that agrees with single
+    pairs.
+    """
     rule = OfPair(mask_mod, head=head)
     alone = replace(rule, alone=True)
     failed = None
@@ -60,28 +83,38 @@ def of_head(
     except GraphError as error:
         if failed is None:
             raise
-        raise GraphError(f"{failed}. For each pair alone, as FlexAttention calls it: {_cause(error)}") from error
+        raise GraphError(
+            f"{failed}. For each pair alone, as FlexAttention calls it: {_cause(error)}"
+        ) from error
 
 
 def _cause(error: BaseException) -> BaseException:
     """The original error."""
-    return error if error.__cause__ is None else _cause(error.__cause__)
+    if error.__cause__ is None:
+        return error
+    return _cause(error.__cause__)
 
 
 def _as_alone(graph: AttentionGraph, rule: OfPair, alone: OfPair) -> bool:
-    """True if some pairs together give the same answers as alone; a single answer for all may be a reduction."""
+    """True if some pairs together give the same answers as alone; a single answer for all may be a
+    reduction.
+    """
     t, s = _pairs(graph)
     try:
         expected = alone(t, s)
     except Exception:  # code that torch.vmap cannot run
         return True
     table = rule(t, s)
-    return t.numel() == 0 or (table.dim() > 0 and torch.equal(table.expand(t.shape), expected.expand(t.shape)))
+    return t.numel() == 0 or (
+        table.dim() > 0 and torch.equal(table.expand(t.shape), expected.expand(t.shape))
+    )
 
 
 def _pairs(graph: AttentionGraph) -> tuple[Tensor, Tensor]:
     """Some pairs, as two flat lists."""
-    t, s = (sample(size, _PROBED).to(graph.device) for size in (graph.num_targets, graph.num_sources))
+    t, s = (
+        sample(size, _PROBED).to(graph.device) for size in (graph.num_targets, graph.num_sources)
+    )
     return t.repeat_interleave(s.numel()), s.repeat(t.numel())
 
 
@@ -115,46 +148,64 @@ def of_heads(
         _check_same(graph, "b", B)
         _check_equal_batches(graph, compared)
     kept = _shared(heads)
-    return PerHead(tuple(kept)) if len(set(kept)) > 1 else replace(kept[0], name=name)
+    if len(set(kept)) > 1:
+        return PerHead(tuple(kept))
+    return replace(kept[0], name=name)
 
 
 def _refuse_many(B: int, H: int, compared: int, size: int) -> None:
-    """Refuse too many batches, heads, and pairs of each; ``compared`` batches are compared on all pairs."""
+    """Refuse too many batches, heads, and pairs of each; ``compared`` batches are compared on all
+    pairs.
+    """
     if H > _HEADS:
-        raise GraphError(f"H must be at most {_HEADS:,}, got {H:,}; convert the mask of each head, with H=1")
+        raise GraphError(
+            f"H must be at most {_HEADS:,}, got {H:,}; convert the mask of each head, with H=1"
+        )
     if B * H > _MASKS:
         raise GraphError(
-            f"B x H must be at most {_MASKS:,} masks, got B={B} and H={H}; pass B=1, which compares none, or leave B "
+            f"B x H must be at most {_MASKS:,} masks, got B={B} and H={H}; pass B=1, which "
+            "compares none, or leave B "
             "out to try some"
         )
     pairs = compared * H * size
     if compared > 1 and pairs > _COMPARED:
-        of_heads = "" if H == 1 else f" for H={H}"
+        if H == 1:
+            of_heads = ""
+        else:
+            of_heads = f" for H={H}"
         raise GraphError(
-            f"B={B} compares {pairs:,} pairs{of_heads}, B x H x T x S (limit {_COMPARED:,}); leave B out to try some"
+            f"B={B} compares {pairs:,} pairs{of_heads}, B x H x T x S (limit {_COMPARED:,}); "
+            "leave B out to try some"
         )
 
 
 def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
     """Refuse a mask that differs on some pairs between batches, or between heads.
 
-    If their number is not given, some are tried; an index error means that they are beyond the last.
+    If their number is not given, some are tried; an index error means that they are beyond the
+    last.
     """
     t, s = _pairs(graph)
-    expected, before = graph.contains(t, s), 0
+    expected = graph.contains(t, s)
+    before = 0
     values: Sequence[int] = _TRIED[letter] if number is None else range(1, number)
     while values:
-        value, values = values[0], values[1:]
+        value = values[0]
+        values = values[1:]
         try:
             bad = torch.nonzero(_at(graph, letter, value).contains(t, s) != expected).flatten()
         except GraphError as error:
             if number is None and isinstance(_cause(error), IndexError):
                 values = range(before + 1, value)
                 continue
-            raise _depends(graph, letter, f"it fails for {letter} = {value}: {_cause(error)}") from error
+            raise _depends(
+                graph, letter, f"it fails for {letter} = {value}: {_cause(error)}"
+            ) from error
         if bad.numel():
             pair = f"(q_idx={int(t[bad[0]])}, kv_idx={int(s[bad[0]])})"
-            raise _depends(graph, letter, f"{pair} differs between {letter} = 0 and {letter} = {value}")
+            raise _depends(
+                graph, letter, f"{pair} differs between {letter} = 0 and {letter} = {value}"
+            )
         before = value
 
 
@@ -173,13 +224,18 @@ def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
 
 
 def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
-    """The graphs of heads, with one object for equal ones; they are not compared on very many pairs."""
+    """The graphs of heads, with one object for equal ones; they are not compared on very many
+    pairs.
+    """
     kept: list[AttentionGraph] = []
     left = _COMPARED // max(1, heads[0].num_targets * heads[0].num_sources)  # comparisons
-    left = left if len(heads) <= left else 0
+    if not (len(heads) <= left):
+        left = 0
     for graph in heads:
         t, s = _pairs(graph)
-        alike = [g for g in dict.fromkeys(kept) if torch.equal(g.contains(t, s), graph.contains(t, s))][:left]
+        alike = [
+            g for g in dict.fromkeys(kept) if torch.equal(g.contains(t, s), graph.contains(t, s))
+        ][:left]
         same = next((number for number, g in enumerate(alike) if g.equals(graph)), None)
         left -= len(alike) if same is None else same + 1
         kept.append(graph if same is None else alike[same])
@@ -187,14 +243,19 @@ def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
 
 
 def _depends(graph: AttentionGraph, letter: str, how: str) -> GraphError:
-    mask, chosen = rule_of(graph).mask, "with b0 and h0 as tensors"
+    mask = rule_of(graph).mask
+    chosen = "with b0 and h0 as tensors"
     if letter == "h":
         return GraphError(
-            f"{mask} must not depend on h, since one graph serves all heads, but {how}. Pass H=, the number of "
-            f"heads, for a graph of each; or fix one: lambda b, h, q, kv: {mask}(b, h0, q, kv), {chosen}"
+            f"{mask} must not depend on h, since one graph serves all heads, but {how}. Pass H=, "
+            "the number of "
+            f"heads, for a graph of each; or fix one: lambda b, h, q, kv: {mask}(b, h0, q, kv), "
+            f"{chosen}"
         )
     return GraphError(
-        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=1 for a single one. Or "
-        f"fix one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a graph for each b0, and join "
+        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=1 for a "
+        "single one. Or "
+        f"fix one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a graph for each "
+        "b0, and join "
         "them with disjoint_union"
     )

@@ -20,19 +20,24 @@ if TYPE_CHECKING:
 
 
 def to_block_mask(
-    graph: AttentionGraph | PerHead, block_size: int | tuple[int, int] = 128, *, H: int | None = None
+    graph: AttentionGraph | PerHead,
+    block_size: int | tuple[int, int] = 128,
+    *,
+    H: int | None = None,
 ) -> "BlockMask":
-    """A FlexAttention ``BlockMask``, from exact counts of the edges in every block; T x S is never built.
+    """A FlexAttention ``BlockMask``, from exact counts of the edges in every block; T x S is never
+    built.
 
-    Blocks without an edge are skipped, full ones need no test, the others call :func:`to_mask_mod`. As with
-    ``create_block_mask``, a block that crosses the border is never full.
+    Blocks without an edge are skipped, full ones need no test, the others call :func:`to_mask_mod`.
+    As with ``create_block_mask``, a block that crosses the border is never full.
 
     Args:
         graph: Any graph without repeated edges, or a :class:`~graphattn.PerHead`.
         block_size: Targets and sources per block, or both as a pair.
         H: Heads of the query, as of :func:`to_mask_mod`.
     Returns:
-        A block mask for one batch and one head, which broadcast, or H heads of a ``PerHead``; on ``graph.device``.
+        A block mask for one batch and one head, which broadcast, or H heads of a ``PerHead``; on
+        ``graph.device``.
     Raises:
         GraphError: As :func:`to_mask_mod`, if there are no pairs, or a block side is below 1.
     Example:
@@ -44,30 +49,45 @@ def to_block_mask(
         need_graph(graph, "to_block_mask")
     from torch.nn.attention.flex_attention import BlockMask
 
-    both = block_size if isinstance(block_size, tuple | list) else (block_size, block_size)
+    if isinstance(block_size, tuple | list):
+        both = block_size
+    else:
+        both = (block_size, block_size)
     height, width = pair(both, "block_size", "(targets, sources)", GraphError)
-    T, S = graph.num_targets, graph.num_sources
+    T = graph.num_targets
+    S = graph.num_sources
     if T == 0 or S == 0:
         raise GraphError(f"a BlockMask needs at least one target and one source, got {T} and {S}")
     mask_mod = to_mask_mod(graph, H=H)
-    groups = graph.groups(H or len(graph.graphs)) if isinstance(graph, PerHead) else [Group(0, graph, 0, 1)]
-    classes = torch.cat([x.graph.block_classes((height, width)).expand(x.last - x.first, -1, -1) for x in groups])
+    if isinstance(graph, PerHead):
+        groups = graph.groups(H or len(graph.graphs))
+    else:
+        groups = [Group(0, graph, 0, 1)]
+    classes = torch.cat(
+        [x.graph.block_classes((height, width)).expand(x.last - x.first, -1, -1) for x in groups]
+    )
     over = (torch.arange(classes.shape[1])[:, None] + 1) * height > T
     over = over | ((torch.arange(classes.shape[2])[None, :] + 1) * width > S)
     classes = torch.where(over & (classes == FULL), PARTIAL, classes)
     partial, full = (_ordered(classes == kind, graph.device) for kind in (PARTIAL, FULL))
-    return BlockMask.from_kv_blocks(*partial, *full, BLOCK_SIZE=(height, width), mask_mod=mask_mod, seq_lengths=(T, S))
+    return BlockMask.from_kv_blocks(
+        *partial, *full, BLOCK_SIZE=(height, width), mask_mod=mask_mod, seq_lengths=(T, S)
+    )
 
 
 def _ordered(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The number of blocks of a row, (1, H, rows), and the columns, theirs first, (1, H, rows, columns); int32."""
+    """The number of blocks of a row, (1, H, rows), and the columns, theirs first, (1, H, rows,
+    columns); int32.
+    """
     columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
     return tuple(part[None].to(device, torch.int32) for part in (blocks.sum(-1), columns))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class _OfBlocks:
-    """The edges of a block mask: full blocks, and in partial blocks the pairs of its ``mask_mod``."""
+    """The edges of a block mask: full blocks, and in partial blocks the pairs of its
+    ``mask_mod``.
+    """
 
     classes: Tensor  # (H or 1, rows, columns)
     block_size: tuple[int, int]
@@ -89,22 +109,24 @@ def from_block_mask(
 ) -> AttentionGraph | PerHead:
     """A graph, as a rule, from a FlexAttention ``BlockMask`` that is the same for all batches.
 
-    Edges are the pairs that FlexAttention's compiled kernels read: every pair of a full block, and the pairs of a
-    partial one for which ``mask_mod`` is True; an empty block has none, for any ``mask_mod``.
+    Edges are the pairs that FlexAttention's compiled kernels read: every pair of a full block, and
+    the pairs of a partial one for which ``mask_mod`` is True; an empty block has none, for any
+    ``mask_mod``.
 
     Args:
         block_mask: A result of ``create_block_mask``.
-        B: Number of batches whose masks are compared, pair by pair; by default some pairs are tried, for each batch of
-            the block mask, or for some b if it has one that broadcasts.
-        H: Number of heads, each with its own edges if the block mask differs; by default that of the block mask, if
-            above one.
+        B: Number of batches whose masks are compared, pair by pair; by default some pairs are
+            tried, for each batch of the block mask, or for some b if it has one that broadcasts.
+        H: Number of heads, each with its own edges if the block mask differs; by default that of
+            the block mask, if above one.
         name: The name that ``repr`` shows.
     Returns:
         One graph if all heads have the same edges, else a :class:`~graphattn.PerHead` of H graphs.
     Raises:
-        GraphError: If it is not a ``BlockMask``, or a slice of one, which has no ``mask_mod``; if it has more batches,
-            heads or pairs than :func:`from_mask_mod` takes; if B or H is another number than its own; if its batches
-            differ, since one graph serves a batch, or its heads, though it has one head and H is not given.
+        GraphError: If it is not a ``BlockMask``, or a slice of one, which has no ``mask_mod``; if
+            it has more batches, heads or pairs than :func:`from_mask_mod` takes; if B or H is
+            another number than its own; if its batches differ, since one graph serves a batch, or
+            its heads, though it has one head and H is not given.
     Example:
         >>> from graphattn.graphs import causal
         >>> from_block_mask(to_block_mask(causal(512))).equals(causal(512))
@@ -113,22 +135,32 @@ def from_block_mask(
     from torch.nn.attention.flex_attention import BlockMask
 
     if not isinstance(block_mask, BlockMask):
-        raise GraphError(f"block_mask must be a BlockMask, got a {type(block_mask).__name__}; see from_mask_mod")
+        raise GraphError(
+            f"block_mask must be a BlockMask, got a {type(block_mask).__name__}; see from_mask_mod"
+        )
     if getattr(block_mask.mask_mod, "__name__", "") == "_sliced_mask_mod_error":
         raise GraphError(
-            "block_mask must have a mask_mod, which a slice, block_mask[b, h], loses; convert the whole one (and take "
+            "block_mask must have a mask_mod, which a slice, block_mask[b, h], loses; convert the "
+            "whole one (and take "
             "PerHead.graphs[h] for one head), or its mask_mod by from_mask_mod"
         )
-    compared = 1 if B is None else whole(B, "B", 1)
+    if B is None:
+        compared = 1
+    else:
+        compared = whole(B, "B", 1)
     T, S = block_mask.seq_lengths
     classes = _classes(block_mask.kv_num_blocks, block_mask.kv_indices, PARTIAL)
     if block_mask.full_kv_num_blocks is not None and block_mask.full_kv_indices is not None:
-        classes = torch.maximum(classes, _classes(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, FULL))
+        classes = torch.maximum(
+            classes, _classes(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, FULL)
+        )
     classes = classes.reshape(*(1,) * (4 - classes.dim()), *classes.shape)
-    B, H = _number(classes.shape[0], B, "B"), _number(classes.shape[1], H, "H")
+    B = _number(classes.shape[0], B, "B")
+    H = _number(classes.shape[1], H, "H")
     if (classes != classes[:1]).any():
         raise GraphError(
-            "block_mask must have the same blocks for all batches; make a graph for each, from_mask_mod("
+            "block_mask must have the same blocks for all batches; make a graph for each, "
+            "from_mask_mod("
             "lambda b, h, q, kv: block_mask.mask_mod(b0, h, q, kv), ...) with b0 as a tensor"
         )
 
@@ -142,14 +174,19 @@ def from_block_mask(
 
 def _number(has: int, given: int | None, word: str) -> int | None:
     """The number of batches or heads: that of the block mask, or the given one if it broadcasts."""
-    given = given if given is None else whole(given, word, 1)
+    if given is not None:
+        given = whole(given, word, 1)
     if has > 1 and given not in (None, has):
         raise GraphError(f"{word} must be {has}, as in block_mask, got {given}")
-    return has if has > 1 else given
+    if has > 1:
+        return has
+    return given
 
 
 def _classes(num_blocks: Tensor, indices: Tensor, kind: int) -> Tensor:
-    """int8 (..., rows, columns): ``kind`` at the first ``num_blocks`` columns of each row's ``indices``."""
+    """int8 (..., rows, columns): ``kind`` at the first ``num_blocks`` columns of each row's
+    ``indices``.
+    """
     there = torch.arange(indices.shape[-1], device=indices.device) < num_blocks[..., None]
     table = torch.full(indices.shape, EMPTY, dtype=torch.int8, device=indices.device)
     return table.scatter_(-1, indices.long(), there.to(torch.int8) * kind)

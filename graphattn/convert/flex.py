@@ -28,27 +28,28 @@ def from_mask_mod(
 ) -> Any:
     """A graph, as a rule, from a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)``.
 
-    All functions of ``create_block_mask`` are accepted. A function of whole index tensors, as in :func:`from_rule`, is
-    called with those; one that needs single pairs (``table[kv_idx][0]``, ``.any()``) runs under ``torch.vmap``, which
-    is slower. A table (1, 1, T, S) that is read at ``[b, h, q_idx, kv_idx]`` has one batch and one head, as in
-    ``create_block_mask`` without B and H.
+    All functions of ``create_block_mask`` are accepted. A function of whole index tensors, as in
+    :func:`from_rule`, is called with those; one that needs single pairs (``table[kv_idx][0]``,
+    ``.any()``) runs under ``torch.vmap``, which is slower. A table (1, 1, T, S) that is read at
+    ``[b, h, q_idx, kv_idx]`` has one batch and one head, as in ``create_block_mask`` without B and
+    H.
 
     Args:
         mask_mod: The function.
         num_targets: T, FlexAttention's ``Q_LEN``.
         num_sources: S, its ``KV_LEN``; T by default.
-        B: Number of batches whose masks are compared, pair by pair; by default some pairs are tried, for some b within
-            the tables of ``mask_mod``.
+        B: Number of batches whose masks are compared, pair by pair; by default some pairs are
+            tried, for some b within the tables of ``mask_mod``.
         H: Number of heads, each with its own edges if ``mask_mod`` depends on h.
         name: The name that ``repr`` shows; that of the function by default.
         device: The device of the tensors that ``mask_mod`` reads.
     Returns:
-        One graph if all heads have the same edges, else (with ``H``, or if H x T x S is over 2^28, too many to compare)
-        a :class:`~graphattn.PerHead` of H graphs.
+        One graph if all heads have the same edges, else (with ``H``, or if H x T x S is over 2^28,
+        too many to compare) a :class:`~graphattn.PerHead` of H graphs.
     Raises:
-        GraphError: As :func:`from_rule`; if H is over 256, B x H over 4096, or, with B > 1, B x H x T x S over 2^28;
-            if the mask differs from batch to batch, since one graph serves a batch; and
-            if it differs from head to head without ``H``.
+        GraphError: As :func:`from_rule`; if H is over 256, B x H over 4096, or, with B > 1, B x H x
+            T x S over 2^28; if the mask differs from batch to batch, since one graph serves a
+            batch; and if it differs from head to head without ``H``.
     Example:
         >>> from_mask_mod(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx, 3)
         AttentionGraph(mask_mod: 3 nodes, 6 edges, density 0.667, rule)
@@ -56,35 +57,48 @@ def from_mask_mod(
         PerHead(mask_mod[h=0], mask_mod[h=1]: 3 nodes)
     """
     if not callable(mask_mod):
-        raise GraphError(f"mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got a {type(mask_mod).__name__}")
+        raise GraphError(
+            "mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got a "
+            f"{type(mask_mod).__name__}"
+        )
     T = whole(num_targets, "num_targets")
-    S = T if num_sources is None else whole(num_sources, "num_sources")
+    if num_sources is None:
+        S = T
+    else:
+        S = whole(num_sources, "num_sources")
     B, H = (size if size is None else whole(size, word, 1) for size, word in ((B, "B"), (H, "H")))
     given = getattr(mask_mod, "__name__", "mask_mod")
     name = name or ("mask_mod" if given == "<lambda>" else given)
-    return of_heads(lambda h, word: of_head(mask_mod, h, T, S, word, device), (T, S), name, B, H, B or 1)
+    return of_heads(
+        lambda h, word: of_head(mask_mod, h, T, S, word, device), (T, S), name, B, H, B or 1
+    )
 
 
 def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:
-    """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and look-ups only.
+    """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and
+    look-ups only.
 
-    Bands, rectangles, functions and their combinations become arithmetic; graphs of at most 16 intervals of sources a
-    target look up their ends. Others become a table of tiles and a bitmap for each partial tile, so that an order with
-    near neighbours saves memory. The tensors are on ``graph.device``.
+    Bands, rectangles, functions and their combinations become arithmetic; graphs of at most 16
+    intervals of sources a target look up their ends. Others become a table of tiles and a bitmap
+    for each partial tile, so that an order with near neighbours saves memory. The tensors are on
+    ``graph.device``.
 
     Args:
-        graph: One for all heads, or a :class:`~graphattn.PerHead`, for which ``mask_mod`` depends on h.
-        H: Number of heads of the query, which share the graphs of a ``PerHead`` in order; by default one per graph.
+        graph: One for all heads, or a :class:`~graphattn.PerHead`, for which ``mask_mod`` depends
+            on h.
+        H: Number of heads of the query, which share the graphs of a ``PerHead`` in order; by
+            default one per graph.
     Raises:
-        GraphError: If edges are repeated, the look-up tables would take more than 4 GiB, or H is not a multiple of the
-            number of graphs.
+        GraphError: If edges are repeated, the look-up tables would take more than 4 GiB, or H is
+            not a multiple of the number of graphs.
     Example:
         >>> from graphattn.convert import from_mask
         >>> mask_mod = to_mask_mod(from_mask([[True, False], [True, True]]))
         >>> mask_mod(0, 0, torch.tensor([0, 1]), torch.tensor([1, 1]))
         tensor([False,  True])
     """
-    H = H if H is None else whole(H, "H", 1)
+    if H is not None:
+        H = whole(H, "H", 1)
     if isinstance(graph, PerHead):
         return _of_heads(graph, H)
     need_graph(graph, "to_mask_mod")
@@ -102,10 +116,14 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
 
 
 def _made_of(graphs: Sequence[AttentionGraph]) -> tuple[MaskMod, list[int]] | None:
-    """The ``mask_mod`` from which all graphs were made, for batch 0, and the head of each; None if there is none."""
+    """The ``mask_mod`` from which all graphs were made, for batch 0, and the head of each; None if
+    there is none.
+    """
     pairs = [graph.edges.function for graph in graphs if isinstance(graph.edges.function, OfPair)]
     alike = len(pairs) == len(graphs) and all(pair.mask_mod is pairs[0].mask_mod for pair in pairs)
-    return (pairs[0].mask_mod, [pair.head for pair in pairs]) if alike else None
+    if alike:
+        return (pairs[0].mask_mod, [pair.head for pair in pairs])
+    return None
 
 
 def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
@@ -118,10 +136,16 @@ def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
         head_of = torch.tensor(own).repeat_interleave(sizes).to(heads.device)
         return lambda b, h, q_idx, kv_idx: given(b * 0, head_of[h], q_idx, kv_idx)
     different = list(dict.fromkeys(heads.graphs))
-    which = torch.tensor([different.index(group.graph) for group in groups]).repeat_interleave(sizes).to(heads.device)
+    which = (
+        torch.tensor([different.index(group.graph) for group in groups])
+        .repeat_interleave(sizes)
+        .to(heads.device)
+    )
     tests = [pair_test(graph.edges, heads.device) for graph in different]
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return reduce(or_, [(which[h] == number) & test(q_idx, kv_idx) for number, test in enumerate(tests)])
+        return reduce(
+            or_, [(which[h] == number) & test(q_idx, kv_idx) for number, test in enumerate(tests)]
+        )
 
     return mask_mod

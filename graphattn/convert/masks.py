@@ -16,23 +16,27 @@ KINDS = ("bool", "additive", "mha")
 
 
 def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> AttentionGraph:
-    """A graph from a dense mask whose rows are targets (queries), as in ``scaled_dot_product_attention``.
+    """A graph from a dense mask whose rows are targets (queries), as in
+    ``scaled_dot_product_attention``.
 
     The other layout, a networkx adjacency, is ``mask.T``.
 
     Args:
-        mask: (T, S), a tensor or an array; or (1, 1, T, S), as transformers makes it for one example.
-        kind: ``"bool"``: True at (t, s) means that ``t`` may read ``s``. ``"mha"``: True means that it may *not*, as in
-            ``nn.MultiheadAttention``. ``"additive"``: floats that are added to the scores, 0 an edge, -inf none; so is
-            the lowest number of the dtype, which transformers writes for -inf, in a row that has an edge.
+        mask: (T, S), a tensor or an array; or (1, 1, T, S), as transformers makes it for one
+            example.
+        kind: ``"bool"``: True at (t, s) means that ``t`` may read ``s``. ``"mha"``: True means that
+            it may *not*, as in ``nn.MultiheadAttention``. ``"additive"``: floats that are added to
+            the scores, 0 an edge, -inf none; so is the lowest number of the dtype, which
+            transformers writes for -inf, in a row that has an edge.
         name: The name that ``repr`` shows.
     Returns:
         Listed edges by target, then by source, on the mask's device.
     Raises:
-        GraphError: If the mask is of another kind (numbers may be weights, counts or a bias; the message has advice for
-            each), or there are several masks: graphs of heads form a :class:`~graphattn.PerHead`, those of examples a
-            :func:`~graphattn.disjoint_union`. An additive mask of other numbers is refused with the first of them: a
-            finite bias belongs to ``score_bias``, and -1e9 is not -inf (a row full of it has equal weights, not 0).
+        GraphError: If the mask is of another kind (numbers may be weights, counts or a bias; the
+            message has advice for each), or there are several masks: graphs of heads form a
+            :class:`~graphattn.PerHead`, those of examples a :func:`~graphattn.disjoint_union`. An
+            additive mask of other numbers is refused with the first of them: a finite bias belongs
+            to ``score_bias``, and -1e9 is not -inf (a row full of it has equal weights, not 0).
     Example:
         >>> print(from_mask(torch.ones(2, 3).tril().bool()))
         AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed)
@@ -47,39 +51,49 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Atte
     if kind == "additive":
         return _graph(_of_additive(mask), name or "additive_mask")
     values = bool_mask(mask, "mask")
-    return _graph(~values, name or "mha_mask") if kind == "mha" else _graph(values, name or "mask")
+    if kind == "mha":
+        return _graph(~values, name or "mha_mask")
+    return _graph(values, name or "mask")
 
 
 def _of_additive(mask: Any) -> Tensor:
     values = _two_dimensions(mask, "mask")
     if not values.is_floating_point():
-        raise GraphError(f'mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask is kind="bool"')
+        raise GraphError(
+            f"mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask is "
+            'kind="bool"'
+        )
     edge = values == 0
     lowest = (values == _lowest(values)) & edge.any(1, keepdim=True)
     bad = torch.nonzero(~(edge | lowest | (values == -torch.inf)))
     if bad.numel():
         t, s = bad[0].tolist()
         raise GraphError(
-            f"mask must hold only 0 (edge) and -inf (none), got {values[t, s].item()} at [{t}, {s}] ({len(bad)} such "
-            "values); for a finite bias use from_mask for the edges and score_bias for the numbers, and for a "
+            f"mask must hold only 0 (edge) and -inf (none), got {values[t, s].item()} at [{t}, "
+            f"{s}] ({len(bad)} such "
+            "values); for a finite bias use from_mask for the edges and score_bias for the "
+            "numbers, and for a "
             "stand-in for -inf use from_mask(mask > threshold)"
         )
     return edge
 
 
-def to_mask(graph: AttentionGraph, kind: str = "bool", dtype: torch.dtype = torch.float32) -> Tensor:
+def to_mask(
+    graph: AttentionGraph, kind: str = "bool", dtype: torch.dtype = torch.float32
+) -> Tensor:
     """The dense mask (T, S) of a graph for other implementations of attention.
 
     Args:
         graph: The graph.
-        kind: ``"bool"``: True where ``s -> t`` is an edge, ``attn_mask`` of ``scaled_dot_product_attention``.
-            ``"mha"``: True where there is none, ``attn_mask`` of ``nn.MultiheadAttention``, which returns NaN for a
-            target without sources, where this library returns 0. ``"additive"``: 0 on an edge, log n on one with n
-            copies, -inf elsewhere.
+        kind: ``"bool"``: True where ``s -> t`` is an edge, ``attn_mask`` of
+            ``scaled_dot_product_attention``. ``"mha"``: True where there is none, ``attn_mask`` of
+            ``nn.MultiheadAttention``, which returns NaN for a target without sources, where this
+            library returns 0. ``"additive"``: 0 on an edge, log n on one with n copies, -inf
+            elsewhere.
         dtype: Dtype of an additive mask.
     Raises:
-        GraphError: If it would take more than 4 GiB, edges are repeated (only an additive mask can count copies), or
-            ``dtype`` is not floating point.
+        GraphError: If it would take more than 4 GiB, edges are repeated (only an additive mask can
+            count copies), or ``dtype`` is not floating point.
     Example:
         >>> graph = from_mask([[True, False], [True, True]])
         >>> to_mask(graph).long()
@@ -92,14 +106,27 @@ def to_mask(graph: AttentionGraph, kind: str = "bool", dtype: torch.dtype = torc
     need_graph(graph, "to_mask")
     one_of(kind, "kind", KINDS, GraphError)
     if kind != "additive":
-        _no_copies(graph, "a bool mask", 'to_mask(graph, "additive") holds the logarithm of the number of copies')
-        return ~graph.mask() if kind == "mha" else graph.mask()
+        _no_copies(
+            graph,
+            "a bool mask",
+            'to_mask(graph, "additive") holds the logarithm of the number of copies',
+        )
+        if kind == "mha":
+            return ~graph.mask()
+        return graph.mask()
     if checked_dtype(dtype, floating=True).itemsize < 2:
-        raise GraphError(f"dtype must have at least 16 bits, got {str(dtype).removeprefix('torch.')}")
-    T, S = graph.num_targets, graph.num_sources
-    refuse_over(8 * T * S, f"an additive mask of {T:,} x {S:,}", "use a bool mask, or keep the edges")
+        raise GraphError(
+            f"dtype must have at least 16 bits, got {str(dtype).removeprefix('torch.')}"
+        )
+    T = graph.num_targets
+    S = graph.num_sources
+    refuse_over(
+        8 * T * S, f"an additive mask of {T:,} x {S:,}", "use a bool mask, or keep the edges"
+    )
     if not graph.has_repeated_edges:
-        return torch.zeros(T, S, dtype=dtype, device=graph.device).masked_fill_(~graph.mask(), -torch.inf)
+        return torch.zeros(T, S, dtype=dtype, device=graph.device).masked_fill_(
+            ~graph.mask(), -torch.inf
+        )
     copies = torch.bincount(graph.target * S + graph.source, minlength=T * S).view(T, S)
     return copies.double().log().to(dtype)
 
@@ -111,12 +138,17 @@ def _graph(mask: Tensor, name: str) -> AttentionGraph:
 
 def _no_copies(graph: AttentionGraph, what: str, instead: str) -> None:
     if graph.has_repeated_edges:
-        raise GraphError(f"{what} cannot count copies, and {graph!r} repeats edges; {instead}, or take graph | graph")
+        raise GraphError(
+            f"{what} cannot count copies, and {graph!r} repeats edges; {instead}, or take graph | "
+            "graph"
+        )
 
 
 def _lowest(values: Tensor) -> float:
     """-inf, or the lowest number of a floating-point dtype, which transformers writes for it."""
-    return torch.finfo(values.dtype).min if values.is_floating_point() else -torch.inf
+    if values.is_floating_point():
+        return torch.finfo(values.dtype).min
+    return -torch.inf
 
 
 def _kind(values: Tensor) -> str:
@@ -138,7 +170,9 @@ def _of_several(shape: tuple[int, ...]) -> str:
         return ""
     heads, examples = (len(shape) != 4 or n > 1 for n in (shape[-3], shape[0]))
     ways = ["for heads join them with graphattn.PerHead(graphs)"] * heads
-    ways += ["for examples join them with graphattn.disjoint_union(graphs), or call attention for each"] * examples
+    ways += [
+        "for examples join them with graphattn.disjoint_union(graphs), or call attention for each"
+    ] * examples
     return f"; make a graph of each mask[{'i' if len(shape) == 3 else 'b, h'}]: {'; '.join(ways)}"
 
 
@@ -146,21 +180,35 @@ def bool_mask(mask: Any, argument: str) -> Tensor:
     values = _two_dimensions(mask, argument)
     if values.numel() == 0 or values.dtype == torch.bool:
         return values.bool()
-    raise GraphError(f"{argument} must be bool, True where there is an edge, got {_kind(values)}{_advice(values)}")
+    raise GraphError(
+        f"{argument} must be bool, True where there is an edge, got "
+        f"{_kind(values)}{_advice(values)}"
+    )
 
 
 def _advice(values: Tensor) -> str:
     """Advice by the probable meaning of numbers in a mask."""
-    values = values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
-    signs = (
-        []
-        if values.is_complex()
-        else [
-            (values <= _lowest(values), "-inf", 'a mask that is added to scores is kind="additive"'),
-            (values < 0, "a negative number", "pass (mask > 0) or (mask != 0), whichever means an edge"),
+    if not (values.is_floating_point() or values.is_complex()):
+        values = values.to(torch.int64)
+    if values.is_complex():
+        signs = []
+    else:
+        signs = [
+            (
+                values <= _lowest(values),
+                "-inf",
+                'a mask that is added to scores is kind="additive"',
+            ),
+            (
+                values < 0,
+                "a negative number",
+                "pass (mask > 0) or (mask != 0), whichever means an edge",
+            ),
         ]
-    )
-    for suspect, what, remedy in [(values.isnan(), "NaN", "replace it before making a mask"), *signs]:
+    for suspect, what, remedy in [
+        (values.isnan(), "NaN", "replace it before making a mask"),
+        *signs,
+    ]:
         where = torch.nonzero(suspect)
         if where.numel():
             t, s = where[0].tolist()

@@ -26,25 +26,26 @@ def from_networkx(
 ) -> Any:
     """A graph from a networkx graph; node ``i`` is the ``i``-th of ``G.nodes``, for any labels.
 
-    Edges come in the order of ``G.edges``. An edge of an undirected graph becomes two consecutive ones, in both
-    directions (a self-loop one). Attributes of nodes and edges are not read. With ``arrows="flow"`` the mask is the
-    transpose of ``nx.to_numpy_array(G)``.
+    Edges come in the order of ``G.edges``. An edge of an undirected graph becomes two consecutive
+    ones, in both directions (a self-loop one). Attributes of nodes and edges are not read. With
+    ``arrows="flow"`` the mask is the transpose of ``nx.to_numpy_array(G)``.
 
     Args:
         G: A Graph, DiGraph, MultiGraph or MultiDiGraph.
-        arrows: ``"flow"``: information flows along ``u -> v``, so ``u`` is the source. ``"attends"``: ``u`` attends to
-            ``v``, so ``v`` is the source.
-        sources: For two sets of nodes, with ``targets``: the labels of the sources, in order. Of an undirected edge the
-            directions from ``sources`` to ``targets`` are used.
+        arrows: ``"flow"``: information flows along ``u -> v``, so ``u`` is the source.
+            ``"attends"``: ``u`` attends to ``v``, so ``v`` is the source.
+        sources: For two sets of nodes, with ``targets``: the labels of the sources, in order. Of an
+            undirected edge the directions from ``sources`` to ``targets`` are used.
         targets: The labels of the targets, in order.
-        duplicates: Treatment of parallel edges of a multigraph: ``"error"``, ``"keep"`` each, or ``"merge"`` them.
+        duplicates: Treatment of parallel edges of a multigraph: ``"error"``, ``"keep"`` each, or
+            ``"merge"`` them.
         name: The name that ``repr`` shows; that of ``G`` by default.
         return_nodes: Also return the labels, ``list(G.nodes)``.
     Returns:
         Listed edges; with ``return_nodes=True`` the pair (graph, labels).
     Raises:
-        GraphError: If an edge is repeated and ``duplicates="error"``, or an edge does not lead from ``sources`` to
-            ``targets``.
+        GraphError: If an edge is repeated and ``duplicates="error"``, or an edge does not lead from
+            ``sources`` to ``targets``.
     Example:
         >>> import networkx as nx
         >>> graph, nodes = from_networkx(nx.DiGraph([("a", "b"), ("b", "c")]), return_nodes=True)
@@ -59,25 +60,36 @@ def from_networkx(
     check_flags(return_nodes=return_nodes)
     nodes = list(G.nodes)
     if (sources is None) != (targets is None):
-        raise GraphError("sources and targets must be given together; give the labels of both, or of neither")
+        raise GraphError(
+            "sources and targets must be given together; give the labels of both, or of neither"
+        )
     if sources is None or targets is None:
         source_labels = target_labels = nodes
     elif return_nodes:
-        raise GraphError("return_nodes excludes sources and targets, whose labels are the nodes; leave it out")
+        raise GraphError(
+            "return_nodes excludes sources and targets, whose labels are the nodes; leave it out"
+        )
     else:
-        source_labels, target_labels = _known(sources, G, "sources"), _known(targets, G, "targets")
+        source_labels = _known(sources, G, "sources")
+        target_labels = _known(targets, G, "targets")
     edges = _edges(G, arrows, source_labels, target_labels)
     index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t()
     sizes = len(source_labels), len(target_labels)
-    graph = from_edge_index(index, *sizes, duplicates=duplicates, name=name or str(G.name) or "networkx")
-    return (graph, nodes) if return_nodes else graph
+    graph = from_edge_index(
+        index, *sizes, duplicates=duplicates, name=name or str(G.name) or "networkx"
+    )
+    if return_nodes:
+        return (graph, nodes)
+    return graph
 
 
 def _labels(labels: Iterable[Hashable], side: str) -> list[Hashable]:
     result = several(labels, side, "must be a list of labels", GraphError)
     bad = next((label for label in result if not isinstance(label, Hashable)), None)
     if bad is not None:
-        raise GraphError(f"{side} must be labels that networkx can hold (hashable), got {shown(bad)}")
+        raise GraphError(
+            f"{side} must be labels that networkx can hold (hashable), got {shown(bad)}"
+        )
     return result
 
 
@@ -101,7 +113,10 @@ def _edges(
     for u, v in G.edges():
         if arrows == "attends":
             u, v = v, u
-        ways = [(u, v)] if G.is_directed() or u == v else [(u, v), (v, u)]
+        if G.is_directed() or u == v:
+            ways = [(u, v)]
+        else:
+            ways = [(u, v), (v, u)]
         fit = [
             (number_of_source[a], number_of_target[b])
             for a, b in ways
@@ -109,7 +124,8 @@ def _edges(
         ]
         if not fit:
             raise GraphError(
-                f"edges must lead from sources to targets, got {u!r} to {v!r}; drop it from G, exchange sources "
+                f"edges must lead from sources to targets, got {u!r} to {v!r}; drop it from G, "
+                "exchange sources "
                 'and targets, or pass the other arrows ("flow" or "attends")'
             )
         edges.extend(fit)
@@ -119,15 +135,18 @@ def _edges(
 def to_networkx(
     graph: AttentionGraph, *, arrows: str = "flow", nodes: Sequence[Hashable] | None = None
 ) -> "nx.DiGraph | nx.MultiDiGraph":
-    """A networkx DiGraph with the same arrows; a MultiDiGraph if edges are repeated, so that every copy is kept.
+    """A networkx DiGraph with the same arrows; a MultiDiGraph if edges are repeated, so that every
+    copy is kept.
 
     Args:
-        graph: Any graph. If it is not square, source ``i`` is the node ``("s", i)`` with ``bipartite=0``, and target
-            ``j`` is ``("t", j)`` with ``bipartite=1``.
+        graph: Any graph. If it is not square, source ``i`` is the node ``("s", i)`` with
+            ``bipartite=0``, and target ``j`` is ``("t", j)`` with ``bipartite=1``.
         arrows: As in :func:`from_networkx`.
-        nodes: Labels of the nodes of a square graph, as :func:`from_networkx` returned them; ``0 .. N - 1`` by default.
+        nodes: Labels of the nodes of a square graph, as :func:`from_networkx` returned them;
+            ``0 .. N - 1`` by default.
     Raises:
-        GraphError: If a rule's edges would take more than 4 GiB, or ``nodes`` are not N distinct labels.
+        GraphError: If a rule's edges would take more than 4 GiB, or ``nodes`` are not N distinct
+            labels.
     Example:
         >>> from graphattn.convert import from_mask
         >>> list(to_networkx(from_mask([[False, True], [False, True]])).edges)
@@ -143,14 +162,17 @@ def to_networkx(
         labels = list(range(graph.num_nodes)) if nodes is None else _labels(nodes, "nodes")
         if len(labels) != graph.num_nodes or len(set(labels)) != len(labels):
             raise GraphError(
-                f"nodes must be {graph.num_nodes} distinct labels, got {len(labels)} ({len(set(labels))} distinct)"
+                f"nodes must be {graph.num_nodes} distinct labels, got {len(labels)} "
+                f"({len(set(labels))} distinct)"
             )
         sources: list[Any] = labels
         targets: list[Any] = labels
         G.add_nodes_from(labels)
     else:
         if nodes is not None:
-            raise GraphError("nodes needs a square graph, got one with two sets of nodes; use nx.relabel_nodes")
+            raise GraphError(
+                "nodes needs a square graph, got one with two sets of nodes; use nx.relabel_nodes"
+            )
         sources = [("s", i) for i in range(graph.num_sources)]
         targets = [("t", j) for j in range(graph.num_targets)]
         G.add_nodes_from(sources, bipartite=0)

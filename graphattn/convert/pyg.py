@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -> AttentionGraph:
     """A graph from PyG's ``Data``, ``Batch`` or ``EdgeIndex``; edges keep their order.
 
-    Sizes come from the container (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never from the largest index. Claims
-    of an ``EdgeIndex`` about its order or symmetry are not used, so that wrong ones do no harm. Features are not read.
+    Sizes come from the container (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never from the
+    largest index. Claims of an ``EdgeIndex`` about its order or symmetry are not used, so that
+    wrong ones do no harm. Features are not read.
 
     Args:
         data: The container.
-        duplicates: Treatment of repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"`` copies.
+        duplicates: Treatment of repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"``
+            copies.
         name: The name that ``repr`` shows.
     Raises:
-        GraphError: If there is no ``edge_index``, the number of nodes is unknown, or an edge is repeated and
-            ``duplicates="error"``.
+        GraphError: If there is no ``edge_index``, the number of nodes is unknown, or an edge is
+            repeated and ``duplicates="error"``.
         GraphIndexError: If an index is outside its range.
     Example:
         >>> import torch
@@ -37,11 +39,14 @@ def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -
 
     if isinstance(data, Data):
         edge_index = _indexed(data)
-        return from_edge_index(edge_index, num_nodes=_num_nodes(data), duplicates=duplicates, name=name or "pyg")
+        return from_edge_index(
+            edge_index, num_nodes=_num_nodes(data), duplicates=duplicates, name=name or "pyg"
+        )
     if isinstance(data, EdgeIndex):
         return from_edge_index(data, duplicates=duplicates, name=name or "pyg")
     raise GraphError(
-        f"data must be a PyG Data or EdgeIndex, got a {type(data).__name__}; a plain tensor, or the edge_index of one "
+        f"data must be a PyG Data or EdgeIndex, got a {type(data).__name__}; a plain tensor, or "
+        "the edge_index of one "
         "type of a HeteroData, goes to from_edge_index, with its sizes"
     )
 
@@ -51,7 +56,9 @@ def _indexed(store: Any) -> Any:
         return store.edge_index
     other = next((key for key in ("adj_t", "adj", "face") if key in store), None)
     hint = {
-        "face": "; apply torch_geometric.transforms.FaceToEdge, or see graphattn.graphs.mesh_vertices",
+        "face": (
+            "; apply torch_geometric.transforms.FaceToEdge, or see graphattn.graphs.mesh_vertices"
+        ),
         None: "; without edges it is torch.empty(2, 0)",
     }.get(other, f"; it has {other}: pass its indices as edge_index (row 0 sources)")
     raise GraphError(f"data must have an edge_index (2, E){hint}")
@@ -73,7 +80,8 @@ def to_pyg(graph: AttentionGraph) -> "Data":
     """A PyG ``Data`` with ``edge_index`` and ``num_nodes``, edges in the caller's order.
 
     Raises:
-        GraphError: If the graph is not square (see :func:`to_pyg_edge_index`), or its edges would take more than 4 GiB.
+        GraphError: If the graph is not square (see :func:`to_pyg_edge_index`), or its edges would
+            take more than 4 GiB.
     Example:
         >>> from graphattn.convert import from_mask
         >>> to_pyg(from_mask([[True, False], [True, True]]))
@@ -84,14 +92,16 @@ def to_pyg(graph: AttentionGraph) -> "Data":
 
     if not graph.is_square:
         raise GraphError(
-            f"a Data needs one set of nodes, got {graph.num_sources} sources and {graph.num_targets} targets; "
+            f"a Data needs one set of nodes, got {graph.num_sources} sources and "
+            f"{graph.num_targets} targets; "
             "use to_pyg_edge_index"
         )
     return Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
 
 
 def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":
-    """A PyG ``EdgeIndex`` with ``sparse_size`` (S, T), edges in the caller's order; it claims no sorting.
+    """A PyG ``EdgeIndex`` with ``sparse_size`` (S, T), edges in the caller's order; it claims no
+    sorting.
 
     Raises:
         GraphError: If the edges would take more than 4 GiB.

@@ -34,11 +34,11 @@ def from_rule(
 
     .. math:: \mathcal{N}(t) = \{ s : f(t, s) \}
 
-    The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and must treat each pair
-    independently: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs are tested at once, together
-    and one by one. Counting the edges calls it on all T x S pairs, a chunk at a time; the closed forms of
-    ``graphattn.graphs`` avoid that. The function is called again whenever edges are needed: a tensor that it reads
-    must not change afterwards.
+    The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and must treat
+    each pair independently: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs
+    are tested at once, together and one by one. Counting the edges calls it on all T x S pairs, a
+    chunk at a time; the closed forms of ``graphattn.graphs`` avoid that. The function is called
+    again whenever edges are needed: a tensor that it reads must not change afterwards.
 
     Args:
         function: ``function(target, source)``, bool in their common shape.
@@ -47,8 +47,8 @@ def from_rule(
         name: The name that ``repr`` shows; that of the function by default.
         device: The device of the graph's index tensors, and of the tensors that the function reads.
     Raises:
-        GraphError: If the function fails, is not boolean, or depends on the other pairs of a call; the message gives a
-            pair.
+        GraphError: If the function fails, is not boolean, or depends on the other pairs of a call;
+            the message gives a pair.
     Example:
         >>> print(from_rule(lambda t, s: s <= t, 3))
         AttentionGraph(rule: 3 nodes, 6 edges, density 0.667, rule)
@@ -57,29 +57,42 @@ def from_rule(
         █ █ █
     """
     if not callable(function):
-        raise GraphError(f"function must be callable as function(target, source), got a {type(function).__name__}")
-    sources = num_targets if num_sources is None else num_sources
+        raise GraphError(
+            "function must be callable as function(target, source), got a "
+            f"{type(function).__name__}"
+        )
+    if num_sources is None:
+        sources = num_targets
+    else:
+        sources = num_sources
     device = checked_device(device, numbers=True)
-    T, S = whole(num_targets, "num_targets", 0, GraphError), whole(sources, "num_sources", 0, GraphError)
+    T = whole(num_targets, "num_targets", 0, GraphError)
+    S = whole(sources, "num_sources", 0, GraphError)
     edges = of_function(T, S, on_device(function, device), function)
     _probe(edges, function, device)
     given = getattr(function, "__name__", "rule")
     return AttentionGraph(edges, name or ("rule" if given == "<lambda>" else given), device)
 
 
-def trusted_rule(function: PairRule, num_targets: int, num_sources: int, name: str = "rule") -> AttentionGraph:
+def trusted_rule(
+    function: PairRule, num_targets: int, num_sources: int, name: str = "rule"
+) -> AttentionGraph:
     """:func:`from_rule` for a function of the library, which needs no test on some pairs."""
     return AttentionGraph(of_function(num_targets, num_sources, function), name)
 
 
 def on_device(function: PairRule, device: torch.device) -> PairRule:
-    """A function that reads tensors of ``device`` as one that is called with tensors of any other."""
+    """A function that reads tensors of ``device`` as one that is called with tensors of any
+    other.
+    """
     if device.type == "cpu":
         return function
 
     def call(target: Tensor, source: Tensor) -> Tensor:
         inside = function(target.to(device), source.to(device))
-        return inside.to(target.device) if isinstance(inside, Tensor) else inside
+        if isinstance(inside, Tensor):
+            return inside.to(target.device)
+        return inside
 
     return call
 
@@ -114,7 +127,8 @@ def _works_alone(function: PairRule, t: Tensor, s: Tensor) -> bool:
 
 def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
     """Test some pairs in several shapes; a function of the pair alone gives equal answers."""
-    t, s = sample(edges.num_targets, _PROBED).to(device), sample(edges.num_sources, _PROBED - 2).to(device)
+    t = sample(edges.num_targets, _PROBED).to(device)
+    s = sample(edges.num_sources, _PROBED - 2).to(device)
     if t.numel() == 0 or s.numel() == 0:
         return
     try:
@@ -130,22 +144,29 @@ def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
         alone[place] = edges.contains(t[i : i + 1], s[j : j + 1])
     other_ways = {
         "evaluated alone": torch.cat(alone).view_as(table),
-        "evaluated in reverse order": edges.contains(t.flip(0)[:, None], s.flip(0)[None, :]).flip(0, 1),
-        "evaluated as a flat list": edges.contains(t.repeat_interleave(s.numel()), s.repeat(t.numel())).view_as(table),
+        "evaluated in reverse order": edges.contains(t.flip(0)[:, None], s.flip(0)[None, :]).flip(
+            0, 1
+        ),
+        "evaluated as a flat list": edges.contains(
+            t.repeat_interleave(s.numel()), s.repeat(t.numel())
+        ).view_as(table),
     }
     for how, answer in other_ways.items():
         bad = torch.nonzero(answer != table)
         if bad.numel():
             i, j = bad[0].tolist()
             raise GraphError(
-                f"the rule must treat each pair independently, got {bool(table[i, j])} for (t={int(t[i])}, "
-                f"s={int(s[j])}) in a table of pairs and {bool(answer[i, j])} {how}; use only the values of t "
+                f"the rule must treat each pair independently, got {bool(table[i, j])} for "
+                f"(t={int(t[i])}, "
+                f"s={int(s[j])}) in a table of pairs and {bool(answer[i, j])} {how}; use only the "
+                "values of t "
                 "and s, no shapes, positions, means or random numbers"
             )
 
 
 def by_pair(function: PairRule, target: Tensor, source: Tensor) -> Tensor:
-    """``function`` of every pair of two index tensors that broadcast, each pair as 0-d tensors under ``torch.vmap``.
+    """``function`` of every pair of two index tensors that broadcast, each pair as 0-d tensors
+    under ``torch.vmap``.
 
     Example:
         >>> ends = torch.tensor([[0, 2], [1, 3]])  # the first and the last target of each source
@@ -158,18 +179,28 @@ def by_pair(function: PairRule, target: Tensor, source: Tensor) -> Tensor:
     if 0 in shape:
         return torch.zeros(shape, dtype=torch.bool, device=target.device)
     target, source = (x.reshape((1,) * (len(shape) - x.dim()) + x.shape) for x in (target, source))
-    mapped = [(m > 1 or n == 1, k > 1 or n == 1) for m, k, n in zip(target.shape, source.shape, shape, strict=True)]
+    mapped = [
+        (m > 1 or n == 1, k > 1 or n == 1)
+        for m, k, n in zip(target.shape, source.shape, shape, strict=True)
+    ]
     target = target.reshape([n for n, (here, _) in zip(target.shape, mapped, strict=True) if here])
     source = source.reshape([n for n, (_, here) in zip(source.shape, mapped, strict=True) if here])
     for depth, (of_target, of_source) in reversed(list(enumerate(mapped))):
-        rows = max(1, _ASKED_AT_ONCE // max(1, shape[1:].numel())) if depth == 0 else None
+        if depth == 0:
+            rows = max(1, _ASKED_AT_ONCE // max(1, shape[1:].numel()))
+        else:
+            rows = None
         dims = (0 if of_target else None, 0 if of_source else None)
         function = torch.vmap(function, dims, chunk_size=rows)
     switched_off = mapped and torch._C._dispatch_tls_is_dispatch_key_excluded(_TORCH_FUNC)
-    return _in_a_thread(lambda: function(target, source)) if switched_off else function(target, source)
+    if switched_off:
+        return _in_a_thread(lambda: function(target, source))
+    return function(target, source)
 
 
 def _in_a_thread(ask: Callable[[], Tensor]) -> Tensor:
-    """``ask()`` in another thread: graphs are derived outside of torch.func, which is active per thread."""
+    """``ask()`` in another thread: graphs are derived outside of torch.func, which is active per
+    thread.
+    """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(ask).result()

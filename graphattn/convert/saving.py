@@ -21,8 +21,9 @@ _LONGEST_HEADER = 8 << 20
 def graph_to_dict(graph: Savable) -> dict[str, Any]:
     """The graph as JSON data, for the configuration that is saved with a model.
 
-    Edges are saved as tensors, those of rules as runs of sources, many numbers in base64; with a rule its expression
-    is saved as text, for :func:`audit`. A pattern is saved as text alone. Devices are not saved.
+    Edges are saved as tensors, those of rules as runs of sources, many numbers in base64; with a
+    rule its expression is saved as text, for :func:`audit`. A pattern is saved as text alone.
+    Devices are not saved.
 
 
     Args:
@@ -30,7 +31,8 @@ def graph_to_dict(graph: Savable) -> dict[str, Any]:
             a list of layers.
 
     Raises:
-        GraphError: If it is of another type, or a rule of more than 16,777,216 intervals of sources.
+        GraphError: If it is of another type, or a rule of more than 16,777,216 intervals of
+            sources.
 
     Example:
         >>> from graphattn.graphs import sliding_window
@@ -41,9 +43,11 @@ def graph_to_dict(graph: Savable) -> dict[str, Any]:
 
 
 def graph_from_dict(data: Any) -> Any:
-    """The graph of data from :func:`graph_to_dict`: with the same edges in the same order and name, on the CPU.
+    """The graph of data from :func:`graph_to_dict`: with the same edges in the same order and name,
+    on the CPU.
 
-    No data is executed, and no builder is called: edges are checked, and names in an expression are looked up.
+    No data is executed, and no builder is called: edges are checked, and names in an expression are
+    looked up.
 
 
     Args:
@@ -82,12 +86,16 @@ def save_graph(graph: Savable, path: PathLike) -> None:
         Pattern(sliding_window(..., 513, causal=False) | global_tokens(..., (0,)))
     """
     kind = suffix(path, KINDS, "save")
-    content = _json(to_plain(graph)) if kind == ".json" else _safetensors(graph)
+    if kind == ".json":
+        content = _json(to_plain(graph))
+    else:
+        content = _safetensors(graph)
     replace_file(path, lambda file: file.write(content))
 
 
 def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
-    """The graph, pattern, graphs per head, relations or list of layers that :func:`save_graph` wrote.
+    """The graph, pattern, graphs per head, relations or list of layers that :func:`save_graph`
+    wrote.
 
     Args:
         path: The file, which may be untrusted; see :func:`graph_from_dict`.
@@ -97,10 +105,13 @@ def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
         LoaderError: If it is not such a file, or of another version.
         GraphError: If ``max_bytes`` is not a size.
     """
-    kind, name = suffix(path, KINDS, "load"), file_name(path)
+    kind = suffix(path, KINDS, "load")
+    name = file_name(path)
     content = read(path, whole(max_bytes, "max_bytes", 0, GraphError)).data
-    text, tensors = _opened(content, name) if kind == ".safetensors" else (content, [])
-    return from_plain(parsed(text, name), tensors, where=name)
+    if kind == ".safetensors":
+        text, tensors = _opened(content, name)
+        return from_plain(parsed(text, name), tensors, where=name)
+    return from_plain(parsed(content, name), [], where=name)
 
 
 def is_saved_graph(path: PathLike) -> bool:
@@ -121,7 +132,10 @@ def _safetensors(graph: Savable) -> bytes:
     named = {str(number): x.cpu().contiguous().clone() for number, x in enumerate(tensors)}
     content = bytes(_library().save(named, metadata={_KEY: text}))
     if int.from_bytes(content[:8], "little") > _LONGEST_HEADER:
-        raise GraphError("the expressions of these graphs are too long for a safetensors header; save it as .json")
+        raise GraphError(
+            "the expressions of these graphs are too long for a safetensors header; save it as "
+            ".json"
+        )
     return content
 
 
@@ -130,7 +144,8 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > min(len(data) - 8, _LONGEST_HEADER):
         raise LoaderError(
-            f"{name}: expected a safetensors header of up to {_LONGEST_HEADER:,} bytes, got {size:,} in a file of "
+            f"{name}: expected a safetensors header of up to {_LONGEST_HEADER:,} bytes, got "
+            f"{size:,} in a file of "
             f"{len(data):,}. Try: copy the file again."
         )
     library = _library()
@@ -138,13 +153,16 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
         loaded = library.load(data)
     except Exception as error:  # SafetensorError, and torch's errors of dtypes and shapes
         raise LoaderError(
-            f"{name}: expected a safetensors file, got: {str(error)[:200]}. Try: copy the file again."
+            f"{name}: expected a safetensors file, got: {str(error)[:200]}. Try: copy the file "
+            "again."
         ) from None
     header = parsed(data[8 : 8 + size], name)
     text = (header.get("__metadata__") or {}).get(_KEY)
     numbers = [str(number) for number in range(len(loaded))]
     if text is None or loaded.keys() != set(numbers):
-        raise LoaderError(f"{name}: expected a graph, got other tensors. Try: a file that graphattn.save wrote.")
+        raise LoaderError(
+            f"{name}: expected a graph, got other tensors. Try: a file that graphattn.save wrote."
+        )
     return text, [loaded[number] for number in numbers]
 
 

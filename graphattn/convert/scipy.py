@@ -13,19 +13,22 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = None) -> AttentionGraph:
+def from_scipy(
+    matrix: Any, *, duplicates: str = "error", name: str | None = None
+) -> AttentionGraph:
     """A graph from a sparse matrix (T, S): the entry at ``[t, s]`` counts the edges ``s -> t``.
 
-    ``networkx.to_scipy_sparse_array(G)`` and ``torch_geometric.utils.to_scipy_sparse_matrix`` have a row per source:
-    pass ``matrix.T``. Edges are in the order of the stored entries.
+    ``networkx.to_scipy_sparse_array(G)`` and ``torch_geometric.utils.to_scipy_sparse_matrix`` have
+    a row per source: pass ``matrix.T``. Edges are in the order of the stored entries.
 
     Args:
         matrix: Any scipy sparse matrix or array (T, S), of True, or of whole numbers >= 1.
-        duplicates: Treatment of entries above 1 or stored twice: ``"error"``, ``"keep"`` each copy, ``"merge"``.
+        duplicates: Treatment of entries above 1 or stored twice: ``"error"``, ``"keep"`` each copy,
+            ``"merge"``.
         name: The name that ``repr`` shows.
     Raises:
-        GraphError: If an entry is a stored zero (is it an edge?), negative, not finite or not whole (a weight that
-            would be lost); the message names the first and a remedy.
+        GraphError: If an entry is a stored zero (is it an edge?), negative, not finite or not whole
+            (a weight that would be lost); the message names the first and a remedy.
     Example:
         >>> import scipy.sparse
         >>> from_scipy(scipy.sparse.csr_array([[0, 1, 1], [1, 0, 0]])).edge_index
@@ -36,10 +39,13 @@ def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = Non
 
     if not scipy.sparse.issparse(matrix):
         raise GraphError(
-            f"matrix must be a scipy sparse matrix, got a {type(matrix).__name__}; a dense mask goes to from_mask"
+            f"matrix must be a scipy sparse matrix, got a {type(matrix).__name__}; a dense mask "
+            "goes to from_mask"
         )
     if len(matrix.shape) != 2:
-        raise GraphError(f"matrix must have shape (T, S), targets x sources, got {tuple(matrix.shape)}")
+        raise GraphError(
+            f"matrix must have shape (T, S), targets x sources, got {tuple(matrix.shape)}"
+        )
     entries = scipy.sparse.coo_array(matrix)
     _check_entries(entries)
     copies = torch.from_numpy(entries.data.astype(np.int64))
@@ -52,27 +58,38 @@ def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = Non
 def _check_entries(entries: Any) -> None:
     data = entries.data
     if data.dtype == bool:
-        bad, what, remedy = ~data, "a stored False", "matrix.eliminate_zeros() if such an entry is not an edge"
+        bad = ~data
+        what = "a stored False"
+        remedy = "matrix.eliminate_zeros() if such an entry is not an edge"
     elif data.dtype.kind not in "iuf":
-        raise GraphError(f"matrix must hold bool or whole numbers >= 1, got {data.dtype}; pass (matrix != 0)")
+        raise GraphError(
+            f"matrix must hold bool or whole numbers >= 1, got {data.dtype}; pass (matrix != 0)"
+        )
     else:
         with np.errstate(invalid="ignore"):
             bad = ~((data >= 1) & (data == np.floor(data)) & np.isfinite(data))
-        first = data[bad][0] if bad.any() else None
-        if first == 0:
-            what, remedy = "a stored 0", "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
+        if bad.any():
+            first = data[bad][0]
         else:
-            what, remedy = str(first), "(matrix != 0) for the edges alone; weights belong to score_bias"
+            first = None
+        if first == 0:
+            what = "a stored 0"
+            remedy = "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
+        else:
+            what = str(first)
+            remedy = "(matrix != 0) for the edges alone; weights belong to score_bias"
     if bad.any():
         at = int(np.argmax(bad))
         raise GraphError(
-            f"an entry of matrix counts edges and must be True or a whole number >= 1, got {what} at "
+            f"an entry of matrix counts edges and must be True or a whole number >= 1, got {what} "
+            "at "
             f"[{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); pass {remedy}"
         )
 
 
 def to_scipy(graph: AttentionGraph) -> "scipy.sparse.csr_array":
-    """A CSR array (T, S), True at ``[t, s]`` where ``s -> t`` is an edge; int64 counts if edges are repeated.
+    """A CSR array (T, S), True at ``[t, s]`` where ``s -> t`` is an edge; int64 counts if edges are
+    repeated.
 
     Raises:
         GraphError: If a rule's edges would take more than 4 GiB.
@@ -87,6 +104,8 @@ def to_scipy(graph: AttentionGraph) -> "scipy.sparse.csr_array":
     source, target = graph.edge_index.cpu().numpy()
     kind = np.int64 if graph.has_repeated_edges else np.bool_
     shape = (graph.num_targets, graph.num_sources)
-    matrix = scipy.sparse.csr_array((np.ones(len(source), dtype=kind), (target, source)), shape=shape)
+    matrix = scipy.sparse.csr_array(
+        (np.ones(len(source), dtype=kind), (target, source)), shape=shape
+    )
     matrix.sum_duplicates()
     return matrix

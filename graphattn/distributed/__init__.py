@@ -1,4 +1,6 @@
-"""One graph for many processes: each owns targets, and receives the rows of the sources that these read."""
+"""One graph for many processes: each owns targets, and receives the rows of the sources that these
+read.
+"""
 
 from .files import EdgeFiles as EdgeFiles
 from .files import Part as Part

@@ -1,4 +1,6 @@
-"""Rows of nodes sent among processes: what each asked for, or all to all; with the gradients of both."""
+"""Rows of nodes sent among processes: what each asked for, or all to all; with the gradients of
+both.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +18,12 @@ from ..plans.tiles import Slots
 
 
 class Processes:
-    """The processes of a group: a rank, their number, and the collectives of this package, whose errors say why.
+    """The processes of a group: a rank, their number, and the collectives of this package, whose
+    errors say why.
 
     Args:
-        group: A process group, a device mesh of one axis, or None for all processes; a single one if there are none.
+        group: A process group, a device mesh of one axis, or None for all processes; a single one
+            if there are none.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -27,9 +31,17 @@ class Processes:
             group = group.get_group()
         self.alone = group is None and not (dist.is_available() and dist.is_initialized())
         self.group: Any = group if group is not None or self.alone else dist.group.WORLD
-        self.rank, self.number = (0, 1) if self.alone else (dist.get_rank(self.group), dist.get_world_size(self.group))
-        backend = "" if self.alone else str(dist.get_backend(self.group))
-        self.device = torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else torch.device("cpu")
+        if self.alone:
+            self.rank = 0
+            self.number = 1
+            backend = ""
+        else:
+            self.rank, self.number = (dist.get_rank(self.group), dist.get_world_size(self.group))
+            backend = str(dist.get_backend(self.group))
+        if "nccl" in backend:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        else:
+            self.device = torch.device("cpu")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A group belongs to its processes: a pickle is of all those that read it."""
@@ -42,11 +54,15 @@ class Processes:
         """A fact of every process, by rank."""
         facts = [fact] * self.number
         if self.number > 1:
-            self._asked(lambda: dist.all_gather_object(facts, fact, group=self.group), "compare graphs")
+            self._asked(
+                lambda: dist.all_gather_object(facts, fact, group=self.group), "compare graphs"
+            )
         return facts
 
     def ids(self, ids: Tensor, splits: Sequence[int]) -> tuple[Tensor, list[int]]:
-        """All-to-all of counts, then of int64 ids: what the others ask for, by rank, and how many each."""
+        """All-to-all of counts, then of int64 ids: what the others ask for, by rank, and how many
+        each.
+        """
         if self.number == 1:
             return ids, list(splits)
         counts = torch.tensor(splits, device=self.device)
@@ -54,7 +70,10 @@ class Processes:
         self._asked(lambda: dist.all_to_all_single(theirs, counts, group=self.group), "count rows")
         got = torch.empty(int(theirs.sum()), dtype=torch.int64, device=self.device)
         sizes = theirs.tolist(), list(splits)
-        self._asked(lambda: dist.all_to_all_single(got, ids.to(self.device), *sizes, group=self.group), "ask for rows")
+        self._asked(
+            lambda: dist.all_to_all_single(got, ids.to(self.device), *sizes, group=self.group),
+            "ask for rows",
+        )
         return got.cpu(), theirs.tolist()
 
     def rows(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
@@ -63,11 +82,14 @@ class Processes:
             return x
         run = collectives.all_to_all_single_autograd
         x = x.contiguous()
-        return self.arrived(self._asked(lambda: run(x, received, sent, self.group), "exchange rows"))
+        return self.arrived(
+            self._asked(lambda: run(x, received, sent, self.group), "exchange rows")
+        )
 
     def send(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
         """The same rows, still on their way, and without gradients."""
-        run, name = torch.ops._c10d_functional.all_to_all_single, self.group.group_name
+        run = torch.ops._c10d_functional.all_to_all_single
+        name = self.group.group_name
         x = x.contiguous()
         rows: Tensor = self._asked(lambda: run(x, received, sent, name), "exchange rows")
         return rows
@@ -80,21 +102,24 @@ class Processes:
         """The rows (n, W) of every process, as many of each, (P n, W)."""
         every = x.new_empty(self.number * x.shape[0], *x.shape[1:])
         x = x.contiguous()
-        run = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # its name since torch 2.13
+        # its name since torch 2.13
+        run = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
         self._asked(lambda: run(every, x, group=self.group), "gather rows")
         return every
 
     def first(self, x: Tensor) -> Tensor:
         """The first process's tensor, in every process."""
         if self.number > 1:
-            x = x.to(self.device) if x.device.type == "cpu" else x
+            if x.device.type == "cpu":
+                x = x.to(self.device)
             self._asked(lambda: dist.broadcast(x, group=self.group, group_src=0), "share a seed")
         return x
 
     def sum(self, x: Tensor) -> Tensor:
         """The sum of a tensor over all processes; no gradient."""
         if self.number > 1:
-            x = x.to(self.device) if x.device.type == "cpu" else x
+            if x.device.type == "cpu":
+                x = x.to(self.device)
             self._asked(lambda: dist.all_reduce(x, group=self.group), "add up")
         return x
 
@@ -103,31 +128,40 @@ class Processes:
             return run()
         except (RuntimeError, ValueError) as error:
             raise ProcessError(
-                f"process {self.rank} of {self.number} could not {what}: another has ended, or was later than the "
-                f"timeout of the process group; see its own error ({str(error).splitlines()[0][:200]})"
+                f"process {self.rank} of {self.number} could not {what}: another has ended, or "
+                "was later than the "
+                "timeout of the process group; see its own error "
+                f"({str(error).splitlines()[0][:200]})"
             ) from error
 
 
 class Asked:
-    """The rows that others own and this process reads; the owners learn from the readers what to send.
+    """The rows that others own and this process reads; the owners learn from the readers what to
+    send.
 
     Args:
         slots: Local rows that the others read, by reader.
         sent: Number of rows for each process; ``received``: number from each.
     """
 
-    def __init__(self, processes: Processes, slots: Tensor, sent: list[int], received: list[int], rows: int) -> None:
-        self.processes, self.sent, self.received = processes, sent, received
+    def __init__(
+        self, processes: Processes, slots: Tensor, sent: list[int], received: list[int], rows: int
+    ) -> None:
+        self.processes = processes
+        self.sent = sent
+        self.received = received
         by_row = torch.argsort(slots, stable=True)
         self.slots = Slots(slots, offsets(torch.bincount(slots, minlength=rows)), by_row)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, W) -> (received, W). A row's gradients are summed in one order, in float32 or wider."""
+        """(n, W) -> (received, W). A row's gradients are summed in one order, in float32 or
+        wider.
+        """
         return self.processes.rows(self._taken(x), self.received, self.sent)
 
     def start(self, x: Tensor) -> Callable[[], Tensor]:
-        """Send the rows now; the function returned waits for those received. In a backward, gradients go back as soon
-        as they are known, and are waited for at the place of this call.
+        """Send the rows now; the function returned waits for those received. In a backward,
+        gradients go back as soon as they are known, and are waited for at the place of this call.
         """
         back: list[Tensor] = []  # gradients on their way
         coming = _Start.apply(self._taken(x), self, back)
@@ -178,7 +212,8 @@ class Every:
 
     Attributes:
         sizes: Number of rows of each process.
-        by_owner: The nodes by owner, then by number, int64 (N,); ``place_by_owner``, where each node stands there.
+        by_owner: The nodes by owner, then by number, int64 (N,); ``place_by_owner``, where each
+            node stands there.
         others: The nodes of other processes, in that order.
     """
 
@@ -189,7 +224,8 @@ class Every:
         self.sizes = torch.bincount(part.long(), minlength=processes.number).tolist()
         owner = part[self.by_owner].long()
         first = offsets(torch.tensor(self.sizes))[owner]
-        self._row = owner * max(self.sizes) + torch.arange(part.numel()) - first  # in the padded parts
+        # in the padded parts
+        self._row = owner * max(self.sizes) + torch.arange(part.numel()) - first
         self._is_other = owner != processes.rank
         self.others = self.by_owner[self._is_other]
 
@@ -208,11 +244,15 @@ class Every:
     def _padded(self, x: Tensor) -> Tensor:
         if self.processes.number == 1:
             return x
-        return _Gather.apply(torch.nn.functional.pad(x, (0, 0, 0, max(self.sizes) - x.shape[0])), self.processes)
+        return _Gather.apply(
+            torch.nn.functional.pad(x, (0, 0, 0, max(self.sizes) - x.shape[0])), self.processes
+        )
 
 
 class _Gather(torch.autograd.Function):
-    """All rows at every process; their gradients are summed by the owner in float32 or wider, as torch's are not."""
+    """All rows at every process; their gradients are summed by the owner in float32 or wider, as
+    torch's are not.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, processes: Processes) -> Tensor:
@@ -223,8 +263,12 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         number = ctx.processes.number
         size = grads[0].shape[0] // number
-        parts = ctx.processes.rows(grads[0], [size] * number, [size] * number).unflatten(0, (number, size))
-        return parts.sum(0, dtype=torch.promote_types(parts.dtype, torch.float32)).to(parts.dtype), None
+        parts = ctx.processes.rows(grads[0], [size] * number, [size] * number).unflatten(
+            0, (number, size)
+        )
+        return parts.sum(0, dtype=torch.promote_types(parts.dtype, torch.float32)).to(
+            parts.dtype
+        ), None
 
 
 def along(dim: int, exchange: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Graphs larger than memory: the edges into each part of the targets lie in files, and are read part by part."""
+"""Graphs larger than memory: the edges into each part of the targets lie in files, and are read
+part by part.
+"""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -30,9 +32,10 @@ _ARRAYS = ("target", "degree", "source", "edge")
 class Part(EdgeTensors):
     """Some targets of a graph and the edges into them, over the sources that these read.
 
-    ``layer(x[part.targets], part, context=x[part.sources])`` gives the outputs of its targets, bit for bit those of the
-    whole graph on backend ``edges`` from the same queries, keys and values. Biases and edge features are those of its
-    edges, ``bias[part.edges]``; dropout of one seed drops the edges that it drops in the whole graph.
+    ``layer(x[part.targets], part, context=x[part.sources])`` gives the outputs of its targets, bit
+    for bit those of the whole graph on backend ``edges`` from the same queries, keys and values.
+    Biases and edge features are those of its edges, ``bias[part.edges]``; dropout of one seed drops
+    the edges that it drops in the whole graph.
 
     Attributes:
         targets: Their numbers in the whole graph, int64 (T_p,), ascending.
@@ -43,10 +46,13 @@ class Part(EdgeTensors):
     name = "Part"
 
     def __init__(self, targets: Tensor, own: OwnEdges) -> None:
-        self.targets, self._memo = targets, {}
+        self.targets = targets
+        self._memo = {}
         self.sources, column = torch.unique(own.source, return_inverse=True)
         self.edges, local = local_edges(own, column, self.sources.numel(), torch.device("cpu"))
-        self._by_target, self._by_source, self._named = local._by_target, local._by_source, local._named
+        self._by_target = local._by_target
+        self._by_source = local._by_source
+        self._named = local._named
 
     @property
     def positions(self) -> tuple[Tensor, Tensor]:
@@ -55,7 +61,8 @@ class Part(EdgeTensors):
 
 
 class EdgeFiles:
-    """A graph in a folder, written by :func:`save_parts` or :func:`knn_parts`: ``for part in graph`` reads a part.
+    """A graph in a folder, written by :func:`save_parts` or :func:`knn_parts`:
+    ``for part in graph`` reads a part.
 
     :func:`shard` takes it as its graph, and each process reads the parts that it owns.
 
@@ -63,23 +70,29 @@ class EdgeFiles:
         num_targets: T; ``num_sources`` S, ``num_edges`` E.
 
     Raises:
-        LoaderError: If the folder holds no graph, or not the whole of it; a part, if its files have changed, or the
-            parts do not hold each target once and all edges.
+        LoaderError: If the folder holds no graph, or not the whole of it; a part, if its files have
+            changed, or the parts do not hold each target once and all edges.
     """
 
     def __init__(self, folder: PathLike) -> None:
         self.folder = Path(folder)
         path = self.folder / _INDEX
         if not path.is_file():
-            raise LoaderError(f"{path}: expected the edges of a graph, got no such file. Try: save_parts.")
+            raise LoaderError(
+                f"{path}: expected the edges of a graph, got no such file. Try: save_parts."
+            )
         try:
             told = json.loads(bytes(read(path).data))
             sizes = (told["targets"], told["sources"], told["edges"])
-            self.num_targets, self.num_sources, self.num_edges = (whole(size, "a size", 0) for size in sizes)
+            self.num_targets, self.num_sources, self.num_edges = (
+                whole(size, "a size", 0) for size in sizes
+            )
             self.hashes = [whole(part, "a hash") for part in told["parts"]]
         except (ValueError, KeyError, TypeError) as error:
             got = f"{type(error).__name__}: {error}"
-            raise LoaderError(f"{path}: expected what save_parts writes, got {got}. Try: save_parts again.") from None
+            raise LoaderError(
+                f"{path}: expected what save_parts writes, got {got}. Try: save_parts again."
+            ) from None
         self._is_checked = False
 
     def __len__(self) -> int:
@@ -97,11 +110,14 @@ class EdgeFiles:
         """Targets of a part, and the edges into them."""
         self._check()
         target, degree, source, edge = self._arrays(part, *_ARRAYS)
-        fits = degree.numel() == target.numel() and int(degree.sum()) == source.numel() == edge.numel()
+        fits = (
+            degree.numel() == target.numel() and int(degree.sum()) == source.numel() == edge.numel()
+        )
         fits = fits and _are_below(source, self.num_sources) and _are_below(edge, self.num_edges)
         if not fits or _hash(target, degree, source, edge) != self.hashes[part]:
             raise LoaderError(
-                f"{self.path(part)}: expected the edges that were written, got others. Try: save_parts again."
+                f"{self.path(part)}: expected the edges that were written, got others. Try: "
+                "save_parts again."
             )
         return target, OwnEdges(offsets(degree), source, edge)
 
@@ -115,13 +131,20 @@ class EdgeFiles:
 
     def into(self, process: int, processes: int) -> OwnEdges:
         """The edges into the targets that a process owns by :meth:`partition`."""
-        mine = [self.read(part) for part in range(len(self)) if part * processes // len(self) == process]
-        targets = torch.cat([target for target, _ in mine]) if mine else torch.empty(0, dtype=torch.int64)
-        edges = [own for _, own in mine] or [OwnEdges(torch.zeros(1, dtype=torch.int64), targets, targets)]
+        mine = [
+            self.read(part) for part in range(len(self)) if part * processes // len(self) == process
+        ]
+        if mine:
+            targets = torch.cat([target for target, _ in mine])
+        else:
+            targets = torch.empty(0, dtype=torch.int64)
+        edges = [own for _, own in mine] or [
+            OwnEdges(torch.zeros(1, dtype=torch.int64), targets, targets)
+        ]
         ptr = offsets(torch.cat([own.ptr.diff() for own in edges]))
-        return OwnEdges(ptr, torch.cat([own.source for own in edges]), torch.cat([own.edge for own in edges])).rows(
-            torch.argsort(targets)
-        )
+        return OwnEdges(
+            ptr, torch.cat([own.source for own in edges]), torch.cat([own.edge for own in edges])
+        ).rows(torch.argsort(targets))
 
     def __repr__(self) -> str:
         sizes = f"{self.num_sources} sources -> {self.num_targets} targets, {self.num_edges} edges"
@@ -132,7 +155,9 @@ class EdgeFiles:
         return _path(self.folder, part)
 
     def _check(self) -> None:
-        """Refuse, at the first use, an index that does not fit its parts: each target is in one of them, once."""
+        """Refuse, at the first use, an index that does not fit its parts: each target is in one of
+        them, once.
+        """
         if self._is_checked:
             return
         targets = edges = 0
@@ -142,13 +167,16 @@ class EdgeFiles:
             edges += int(degree.sum())
         if (targets, edges) != (self.num_targets, self.num_edges):
             self._refuse(
-                f"{self.num_targets} targets and {self.num_edges} edges in its parts", f"{targets} and {edges}"
+                f"{self.num_targets} targets and {self.num_edges} edges in its parts",
+                f"{targets} and {edges}",
             )
         is_seen = torch.zeros(targets, dtype=torch.bool)
         for part in range(len(self)):
             (target,) = self._arrays(part, "target")
             if not _are_below(target, targets):
-                self._refuse(f"targets below {targets}", f"{int(target.max())} in {self.path(part).name}")
+                self._refuse(
+                    f"targets below {targets}", f"{int(target.max())} in {self.path(part).name}"
+                )
             is_seen[target] = True
         if not bool(is_seen.all()):
             absent = int(is_seen.logical_not().long().argmax())
@@ -156,25 +184,35 @@ class EdgeFiles:
         self._is_checked = True
 
     def _refuse(self, expected: str, got: str) -> NoReturn:
-        raise LoaderError(f"{self.folder / _INDEX}: expected {expected}, got {got}. Try: save_parts again.")
+        raise LoaderError(
+            f"{self.folder / _INDEX}: expected {expected}, got {got}. Try: save_parts again."
+        )
 
     def _arrays(self, part: int, *names: str) -> list[Tensor]:
-        path, most = self.path(part), 1 << 40
+        path = self.path(part)
+        most = 1 << 40
         with open_regular(path, most) as file:
             arrays = read_entries(str(path), open_archive(str(path), file, most)[0], names)
         return [torch.from_numpy(array.astype(np.int64)) for array in arrays.values()]
 
 
 def save_parts(
-    graph: AttentionGraph, folder: PathLike, parts: int, partition: Any = "contiguous", *, pos: Any = None
+    graph: AttentionGraph,
+    folder: PathLike,
+    parts: int,
+    partition: Any = "contiguous",
+    *,
+    pos: Any = None,
 ) -> EdgeFiles:
-    """Write a graph into a folder in parts of its targets. Those of a rule are listed one after another.
+    """Write a graph into a folder in parts of its targets. Those of a rule are listed one after
+    another.
 
     Args:
         graph: Any graph.
         folder: A new or empty folder.
         parts: Number of parts.
-        partition: "contiguous", "rcb" of ``pos`` (T, d), or the part of each target, as in :func:`shard`.
+        partition: "contiguous", "rcb" of ``pos`` (T, d), or the part of each target, as in
+            :func:`shard`.
         pos: Coordinates for "rcb".
 
     Raises:
@@ -203,14 +241,22 @@ def save_parts(
     return write(empty_folder(folder), (graph.num_targets, graph.num_sources), of_parts())
 
 
-def write(path: Path, sizes: tuple[int, int], parts: Iterable[tuple[Tensor, OwnEdges]]) -> EdgeFiles:
-    """Write targets and the edges into them; the index comes last, so that a folder is whole or no graph."""
-    hashes, edges = [], 0
+def write(
+    path: Path, sizes: tuple[int, int], parts: Iterable[tuple[Tensor, OwnEdges]]
+) -> EdgeFiles:
+    """Write targets and the edges into them; the index comes last, so that a folder is whole or no
+    graph.
+    """
+    hashes = []
+    edges = 0
     for part, (targets, own) in enumerate(parts):
         degree = own.ptr.diff()
         hashes.append(_hash(targets, degree, own.source, own.edge))
         edges += own.source.numel()
-        arrays = {name: _small(x) for name, x in zip(_ARRAYS, (targets, degree, own.source, own.edge), strict=True)}
+        arrays = {
+            name: _small(x)
+            for name, x in zip(_ARRAYS, (targets, degree, own.source, own.edge), strict=True)
+        }
         replace_file(_path(path, part), partial(_save, arrays))
     told = {"targets": sizes[0], "sources": sizes[1], "edges": edges, "parts": hashes}
     save_page(path / _INDEX, json.dumps(told))
@@ -225,17 +271,23 @@ def empty_folder(folder: PathLike) -> Path:
         if not any(path.iterdir()):
             return path
     except OSError as error:
-        raise OptionError(f"folder must be one that can be made, got {path}: {error.strerror}") from None
+        raise OptionError(
+            f"folder must be one that can be made, got {path}: {error.strerror}"
+        ) from None
     raise OptionError(f"folder must be new or empty, got {path}, which holds files; pass another")
 
 
 def refuse_listed(graph: EdgeFiles, partition: Any, pos: Any, source_partition: Any) -> None:
     """Refuse arguments of :func:`shard` that make another partition than that of the files."""
     if partition != "contiguous" or pos is not None or source_partition is not None:
-        raise OptionError("partition, pos and source_partition must be left out: edges in files have a partition")
+        raise OptionError(
+            "partition, pos and source_partition must be left out: edges in files have a partition"
+        )
     if graph.num_targets != graph.num_sources:
         sizes = f"{graph.num_sources} sources and {graph.num_targets} targets"
-        raise GraphError(f"edges in files are shared if sources and targets are the same nodes, got {sizes}")
+        raise GraphError(
+            f"edges in files are shared if sources and targets are the same nodes, got {sizes}"
+        )
 
 
 def _are_below(numbers: Tensor, bound: int) -> bool:

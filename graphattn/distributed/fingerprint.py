@@ -25,15 +25,19 @@ def agree(
 ) -> None:
     """Refuse processes of other versions, options, partitions or edges than the others'.
 
-    A list of edges is compared whole. Of a rule every process compares its own edges with those that the process before
-    it lists, so that none lists more than twice its share.
+    A list of edges is compared whole. Of a rule every process compares its own edges with those
+    that the process before it lists, so that none lists more than twice its share.
 
     Raises:
         ProcessError: If they differ; it names a process that does, and in what.
     """
     if processes.number == 1:
         return
-    mine: dict[str, Any] = {"version of graphattn": VERSION, "version of torch": torch.__version__, **facts}
+    mine: dict[str, Any] = {
+        "version of graphattn": VERSION,
+        "version of torch": torch.__version__,
+        **facts,
+    }
     sizes = graph.num_targets, graph.num_sources
     mine["numbers of targets and sources"] = sizes
     if not isinstance(graph, AttentionGraph):
@@ -47,8 +51,10 @@ def agree(
         for rank, value in enumerate(values):
             if value != usual:
                 raise ProcessError(
-                    f"processes must share one graph and one partition, but the {fact} of process {rank} differ from "
-                    f"those of the others: {value}, not {usual}; make the graph of one seed or file in every process"
+                    f"processes must share one graph and one partition, but the {fact} of process "
+                    f"{rank} differ from "
+                    f"those of the others: {value}, not {usual}; make the graph of one seed or "
+                    "file in every process"
                 )
     if isinstance(graph, AttentionGraph) and not graph.edges.is_listed:
         after = (processes.rank + 1) % processes.number
@@ -58,7 +64,8 @@ def agree(
             before = (rank - 1) % processes.number
             if both[rank][0] != both[before][1]:
                 raise ProcessError(
-                    f"processes must share one graph, but processes {before} and {rank} list different edges into the "
+                    f"processes must share one graph, but processes {before} and {rank} list "
+                    "different edges into the "
                     f"targets of process {rank}; make the graph by one call in every process"
                 )
 

@@ -1,4 +1,6 @@
-"""The plans ``halo`` and ``gather``: attention on own targets, whose sources are own rows and received ones."""
+"""The plans ``halo`` and ``gather``: attention on own targets, whose sources are own rows and
+received ones.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +41,9 @@ class Halo:
         device: torch.device,
         overlap: bool = False,
     ) -> None:
-        self.processes, mine, place = processes, every.sizes[processes.rank], every.place_in_part(part)
+        self.processes = processes
+        mine = every.sizes[processes.rank]
+        place = every.place_in_part(part)
         self.exchange: Asked | Every = every
         if away is None:
             away = every.others
@@ -64,26 +68,47 @@ class Halo:
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
         """Attention on own targets."""
-        key, value = inputs.key, inputs.value
-        rows = key.flatten(-2) if value is key else torch.cat((key.flatten(-2), value.flatten(-2)), -1)  # one message
+        key = inputs.key
+        value = inputs.value
+        # one message
+        if value is key:
+            rows = key.flatten(-2)
+        else:
+            rows = torch.cat((key.flatten(-2), value.flatten(-2)), -1)
 
         def pair(rows: Tensor) -> tuple[Tensor, Tensor]:
-            parts = (rows,) if value is key else rows.split([x.shape[-2] * x.shape[-1] for x in (key, value)], -1)
-            first, *rest = (x.unflatten(-1, y.shape[-2:]) for x, y in zip(parts, (key, value), strict=False))
+            if value is key:
+                parts = (rows,)
+            else:
+                parts = rows.split([x.shape[-2] * x.shape[-1] for x in (key, value)], -1)
+            first, *rest = (
+                x.unflatten(-1, y.shape[-2:]) for x, y in zip(parts, (key, value), strict=False)
+            )
             return first, rest[0] if rest else first
 
-        whole = weights or inputs.dropout_p > 0 or inputs.score is not None or inputs.normalize is not None
+        whole = (
+            weights
+            or inputs.dropout_p > 0
+            or inputs.score is not None
+            or inputs.normalize is not None
+        )
         if whole or not self.parts:
             keys, values = pair(self.of_sources(rows))
             return run(self.local, replace(inputs, key=keys, value=values), weights, lse)
-        every, found = self.coming(rows), []
+        every = self.coming(rows)
+        found = []
         for targets, edges in self.parts:
-            given = edges.given(replace(inputs, query=inputs.query.index_select(-3, targets)), *pair(rows))
+            given = edges.given(
+                replace(inputs, query=inputs.query.index_select(-3, targets)), *pair(rows)
+            )
             found.append(run(edges.local, given, False, lse))
-            rows = every() if len(found) == 1 else rows
+            if len(found) == 1:
+                rows = every()
         output = torch.cat([part.output for part in found], -3).index_select(-3, self.back)
         sums = [part.lse for part in found if part.lse is not None]
-        return Outputs(output, None, torch.cat(sums, -2).index_select(-2, self.back) if sums else None)
+        return Outputs(
+            output, None, torch.cat(sums, -2).index_select(-2, self.back) if sums else None
+        )
 
     def coming(self, x: Tensor) -> Callable[[], Tensor]:
         """:meth:`of_sources`, as a function that waits for rows; with overlap they are sent now."""

@@ -27,7 +27,8 @@ def refuse(what: str, instead: str, inputs: Inputs, reasons: list[str], custom: 
 
 
 class Heads:
-    """Queries, keys and values of own nodes become those of all nodes, for own heads, and outputs come back.
+    """Queries, keys and values of own nodes become those of all nodes, for own heads, and outputs
+    come back.
 
     Args:
         local: The whole graph's edges.
@@ -35,8 +36,13 @@ class Heads:
         targets: Rows of all targets; ``sources``: of all sources.
     """
 
-    def __init__(self, local: EdgeTensors, processes: Processes, targets: Every, sources: Every) -> None:
-        self.local, self.processes, self.targets, self.sources = local, processes, targets, sources
+    def __init__(
+        self, local: EdgeTensors, processes: Processes, targets: Every, sources: Every
+    ) -> None:
+        self.local = local
+        self.processes = processes
+        self.targets = targets
+        self.sources = sources
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
         """Attention on own targets.
@@ -44,19 +50,26 @@ class Heads:
         Raises:
             BackendError: If heads are not computed apart, or the processes do not divide them.
         """
-        P, heads, kv_heads = self.processes.number, inputs.query.shape[-2], inputs.key.shape[-2]
-        reasons = [f"{P} processes do not divide {kv_heads} heads of key and value"] * (kv_heads % P != 0)
+        P = self.processes.number
+        heads = inputs.query.shape[-2]
+        kv_heads = inputs.key.shape[-2]
+        reasons = [f"{P} processes do not divide {kv_heads} heads of key and value"] * (
+            kv_heads % P != 0
+        )
         reasons += ["weights are of a process's heads"] * weights
         refuse('plan="heads"', 'plan="halo"', inputs, reasons, "may read several heads")
         key, value = self._of_heads(torch.cat((inputs.key, inputs.value), -1), self.sources).split(
             (inputs.key.shape[-1], inputs.value.shape[-1]), -1
         )
-        bias, attr, weight = inputs.score_bias, inputs.edge_attr, inputs.edge_weight
+        bias = inputs.score_bias
+        attr = inputs.edge_attr
+        weight = inputs.edge_weight
         if bias is not None and bias.shape[-1] == heads:
             bias = self._own(bias, -1)
         if attr is not None and weight is None:
             attr = self._own(attr.unflatten(-1, (heads, -1)), -2).flatten(-2)
-        weight = weight if weight is None else self._own(weight, 0)
+        if weight is not None:
+            weight = self._own(weight, 0)
         local = replace(
             inputs,
             query=self._of_heads(inputs.query, self.targets),
@@ -67,12 +80,17 @@ class Heads:
             edge_weight=weight,
         )
         outputs = run(self.local, local, False, lse)
-        sums = outputs.lse if outputs.lse is None else self._of_targets(outputs.lse.unsqueeze(-1)).squeeze(-1)
+        if outputs.lse is None:
+            sums = outputs.lse
+        else:
+            sums = self._of_targets(outputs.lse.unsqueeze(-1)).squeeze(-1)
         return Outputs(self._of_targets(outputs.output), None, sums)
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of all nodes, which edges index."""
-        return along(-2, self.sources.ordered, of_sources), along(-2, self.targets.ordered, of_targets)
+        return along(-2, self.sources.ordered, of_sources), along(
+            -2, self.targets.ordered, of_targets
+        )
 
     def _own(self, x: Tensor, dim: int) -> Tensor:
         """The part of own heads, along ``dim``."""
@@ -80,16 +98,24 @@ class Heads:
 
     def _of_heads(self, x: Tensor, every: Every) -> Tensor:
         """(..., own nodes, H, D) -> (..., all nodes, H / P, D)."""
-        P, n = self.processes.number, x.shape[-3]
+        P = self.processes.number
+        n = x.shape[-3]
         rows = x.unflatten(-2, (P, -1)).movedim((-3, -4), (0, 1))  # (P, n, ..., H / P, D)
         shape = rows.shape[2:]
         rows = self.processes.rows(rows.reshape(P * n, shape.numel()), every.sizes, [n] * P)
-        return rows.index_select(0, every.place_by_owner.to(x.device)).unflatten(1, shape).movedim(0, -3)
+        return (
+            rows.index_select(0, every.place_by_owner.to(x.device))
+            .unflatten(1, shape)
+            .movedim(0, -3)
+        )
 
     def _of_targets(self, x: Tensor) -> Tensor:
         """(..., all targets, H / P, D) -> (..., own targets, H, D)."""
-        P, every = self.processes.number, self.targets
-        n, rows = every.sizes[self.processes.rank], x.movedim(-3, 0)  # (T, ..., H / P, D)
+        P = self.processes.number
+        every = self.targets
+        # (T, ..., H / P, D)
+        n = every.sizes[self.processes.rank]
+        rows = x.movedim(-3, 0)
         shape = rows.shape[1:]
         rows = rows.index_select(0, every.by_owner.to(x.device)).reshape(-1, shape.numel())
         rows = self.processes.rows(rows, [n] * P, every.sizes).reshape(P, n, *shape)

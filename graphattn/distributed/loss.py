@@ -8,12 +8,14 @@ from .shards import Shard
 
 
 def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor:
-    r"""The mean over the nodes of all processes, equal in each, of numbers of this process's targets.
+    r"""The mean over the nodes of all processes, equal in each, of numbers of this process's
+    targets.
 
     .. math:: \\sum_t w_t \\ell_t / \\sum_t w_t
 
-    Its gradient is that of this process's part times the number of processes: DDP and FSDP average gradients, which
-    then are those of the mean. Without them, sum the gradients of all processes and divide by their number.
+    Its gradient is that of this process's part times the number of processes: DDP and FSDP average
+    gradients, which then are those of the mean. Without them, sum the gradients of all processes
+    and divide by their number.
 
     Args:
         per_node: Losses (T_p, ...) of the shard's own targets; further axes are averaged, too.
@@ -27,12 +29,19 @@ def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor
     if per_node.shape[0] != shard.num_targets:
         expected = f"({shard.num_targets}, ...), a row for each own target"
         raise ShapeError(f"per_node must have shape {expected}, got {tuple(per_node.shape)}")
-    each = per_node.flatten(1).mean(1) if per_node.dim() > 1 else per_node
+    if per_node.dim() > 1:
+        each = per_node.flatten(1).mean(1)
+    else:
+        each = per_node
     if weight is not None and weight.shape != each.shape:
         raise ShapeError(
-            f"weight must have shape {tuple(each.shape)}, a number for each own target, got {tuple(weight.shape)}"
+            f"weight must have shape {tuple(each.shape)}, a number for each own target, got "
+            f"{tuple(weight.shape)}"
         )
-    total = each.new_tensor(float(each.shape[0])) if weight is None else weight.to(each.dtype).sum()
+    if weight is None:
+        total = each.new_tensor(float(each.shape[0]))
+    else:
+        total = weight.to(each.dtype).sum()
     total = shard.processes.sum(total.detach().clone())
     part = (each if weight is None else each.where(weight != 0, 0) * weight).sum() / total
     every = shard.processes.sum(part.detach().clone())

@@ -28,15 +28,17 @@ _USUAL = 100_000  # points of a part
 def knn_parts(pos: Any, k: int, folder: PathLike, *, parts: int | None = None) -> EdgeFiles:
     """The edges of ``ga.graphs.knn(pos, k)``, written into a folder in parts of near points.
 
-    A part's points search their own part, and then those parts that their balls reach. In memory are one part and,
-    while points are bisected, some 15 bytes for each: 0.8 GiB for 10^7 points of 16 neighbours, whose files take
-    1.4 GB, and 1.7 GiB for 10^8.
+    A part's points search their own part, and then those parts that their balls reach. In memory
+    are one part and, while points are bisected, some 15 bytes for each: 0.8 GiB for 10^7 points of
+    16 neighbours, whose files take 1.4 GB, and 1.7 GiB for 10^8.
 
     Args:
-        pos: Coordinates (N, d) of points, an array or the path of a .npy file, which is mapped and not loaded.
+        pos: Coordinates (N, d) of points, an array or the path of a .npy file, which is mapped and
+            not loaded.
         k: Sources of every target.
         folder: A new or empty folder.
-        parts: Number of parts, by recursive coordinate bisection; by default of some 100,000 points.
+        parts: Number of parts, by recursive coordinate bisection; by default of some 100,000
+            points.
 
     Raises:
         GraphError: If there are too few points, or a coordinate is not finite.
@@ -52,13 +54,21 @@ def knn_parts(pos: Any, k: int, folder: PathLike, *, parts: int | None = None) -
     if isinstance(pos, str | os.PathLike):
         points = map_array(pos)
     else:
-        points = coordinates(pos, "pos").cpu().numpy() if isinstance(pos, Tensor) else np.asarray(pos)
+        if isinstance(pos, Tensor):
+            points = coordinates(pos, "pos").cpu().numpy()
+        else:
+            points = np.asarray(pos)
     k = whole(k, "k", 1)
     if points.ndim != 2 or not points.shape[1] or points.dtype.kind != "f":
-        raise GraphError(f"pos must be floating point (N, d) with d >= 1, got {points.shape} of {points.dtype}")
+        raise GraphError(
+            f"pos must be floating point (N, d) with d >= 1, got {points.shape} of {points.dtype}"
+        )
     if len(points) <= k:
         raise GraphError(f"k={k} needs at least {k + 1} points, got {len(points)}; use a smaller k")
-    many = -(-len(points) // _USUAL) if parts is None else whole(parts, "parts", 1, below=10**5)
+    if parts is None:
+        many = -(-len(points) // _USUAL)
+    else:
+        many = whole(parts, "parts", 1, below=10**5)
     slices = (points[i : i + _USUAL].astype(np.float64) for i in range(0, len(points), _USUAL))
     refuse_extreme(map(torch.from_numpy, slices), "pos")
     path = empty_folder(folder)
@@ -71,12 +81,14 @@ class _Points:
     """Positions by part, in a file; and the box of each part."""
 
     def __init__(self, pos: np.ndarray, parts: int, file: Any) -> None:
-        self.file, self.axes = file, pos.shape[1]
+        self.file = file
+        self.axes = pos.shape[1]
         part = rcb(pos, parts).numpy()
         number = np.int32 if len(pos) < 2**31 else np.int64
         self.first = np.concatenate(([0], np.cumsum(np.bincount(part, minlength=parts))))
         self.order = np.argsort(part, kind="stable").astype(number)
-        self.boxes, self.dtype = np.empty((parts, 2, self.axes)), pos.dtype
+        self.boxes = np.empty((parts, 2, self.axes))
+        self.dtype = pos.dtype
         for p in range(parts):
             own = np.asarray(pos[self.ids(p)])
             self.boxes[p] = own.min(0), own.max(0)
@@ -100,15 +112,23 @@ class _Points:
             targets = torch.from_numpy(self.ids(part).astype(np.int64))
             found = self_first(self._nearest(part, targets, k + 1), targets)[:, 1:]
             source, order = torch.sort(found, 1)
-            own = offsets(torch.full((targets.numel(),), k)), source.flatten(), (targets[:, None] * k + order).flatten()
+            own = (
+                offsets(torch.full((targets.numel(),), k)),
+                source.flatten(),
+                (targets[:, None] * k + order).flatten(),
+            )
             yield targets, OwnEdges(*own)
 
     def _nearest(self, part: int, ids: Tensor, count: int) -> Tensor:
-        """The nearest of all points to a part's own, by (squared distance, number): int64 (n, count)."""
+        """The nearest of all points to a part's own, by (squared distance, number): int64 (n,
+        count).
+        """
         own = self.places(part)
         best = _Best(own, ids, count)
         best.search(slice(None), own, ids)
-        gap = np.maximum(self.boxes[:, 0] - self.boxes[part, 1], self.boxes[part, 0] - self.boxes[:, 1]).clip(0)
+        gap = np.maximum(
+            self.boxes[:, 0] - self.boxes[part, 1], self.boxes[part, 0] - self.boxes[:, 1]
+        ).clip(0)
         far = (gap**2).sum(1)
         for other in np.argsort(far, kind="stable"):  # near parts first, so that balls shrink
             if far[other] > float(best.squared[:, -1].max()) * (1 + 1e-9):
@@ -124,8 +144,10 @@ class _Points:
         """Search the points of another part that lie in the box of some balls."""
         reach = (best.squared[rows, -1:] * (1 + 1e-9)).sqrt()
         own = best.own[rows]
-        low, high = (own - reach).amin(0), (own + reach).amax(0)
-        there, ids = self.places(other), self.ids(other)
+        low = (own - reach).amin(0)
+        high = (own + reach).amax(0)
+        there = self.places(other)
+        ids = self.ids(other)
         inside = torch.nonzero(((there >= low) & (there <= high)).all(1)).flatten()
         if inside.numel():
             best.search(rows, there[inside], torch.from_numpy(ids[inside.numpy()].astype(np.int64)))
@@ -135,7 +157,8 @@ class _Best:
     """The nearest points so far of some targets, by (squared distance, number)."""
 
     def __init__(self, own: Tensor, ids: Tensor, count: int) -> None:
-        self.own, self.count = own, count
+        self.own = own
+        self.count = count
         self.squared = torch.full((len(own), count), torch.inf, dtype=torch.float64)
         self.ids = torch.full((len(own), count), torch.iinfo(torch.int64).max)
 

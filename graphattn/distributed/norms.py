@@ -12,11 +12,13 @@ from .exchange import Processes
 
 
 def sync_batch_norms(model: nn.Module, group: Any = None) -> nn.Module:
-    """Let the batch norms of a model take their statistics of the rows of all processes in training.
+    """Let the batch norms of a model take their statistics of the rows of all processes in
+    training.
 
-    Outputs, gradients and running statistics are those of one process that has all rows, to rounding. Every process
-    calls the model as often as the others; it may have no rows. ``torch.nn.SyncBatchNorm`` is for CUDA alone. A pickle
-    of the model has no group: where it is read, statistics are of all processes there, until another call.
+    Outputs, gradients and running statistics are those of one process that has all rows, to
+    rounding. Every process calls the model as often as the others; it may have no rows.
+    ``torch.nn.SyncBatchNorm`` is for CUDA alone. A pickle of the model has no group: where it is
+    read, statistics are of all processes there, until another call.
 
     Args:
         model: Any model. It is changed in place, and keeps its parameters, buffers and their names.
@@ -64,12 +66,18 @@ class SyncedNorm(_BatchNorm):
             return super().forward(x)
         self._check_input_dim(x)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        rows, dims = slice(None if self.counts else 0), [0, *range(2, x.dim())]
+        rows = slice(None if self.counts else 0)
+        dims = [0, *range(2, x.dim())]
         own = wide[rows].sum(dims)
-        total = _Total.apply(torch.cat((own, own.new_tensor([wide[rows].numel() // own.numel()]))), self.processes)
+        total = _Total.apply(
+            torch.cat((own, own.new_tensor([wide[rows].numel() // own.numel()]))), self.processes
+        )
         count = float(total[-1].detach())
         if count < 2:
-            raise ShapeError(f"batch norms in training need 2 rows in all processes, got {count:.0f}; use layer norms")
+            raise ShapeError(
+                f"batch norms in training need 2 rows in all processes, got {count:.0f}; use "
+                "layer norms"
+            )
         mean = total[:-1] / count
         centred = wide - _column(mean, x)
         variance = _Total.apply(centred[rows].square().sum(dims), self.processes) / count
@@ -80,10 +88,17 @@ class SyncedNorm(_BatchNorm):
         return (centred * _column(scale, x)).to(x.dtype)
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+        if (
+            self.running_mean is None
+            or self.running_var is None
+            or self.num_batches_tracked is None
+        ):
             return
         self.num_batches_tracked.add_(1)
-        share = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
+        if self.momentum is None:
+            share = 1 / int(self.num_batches_tracked)
+        else:
+            share = self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
         self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 

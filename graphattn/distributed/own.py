@@ -17,9 +17,9 @@ from ..plans.grouped import EdgeLayout, by_target, rows_in_order
 
 
 class OwnEdges(NamedTuple):
-    """The edges into own targets: ``ptr`` int64 (T_p + 1,); ``source`` and ``edge``, int64 (E_p,), numbers in the whole
-    graph, by target and then by source. Edges of a rule are counted here, until ``number`` asks for the degrees of all;
-    ``degrees`` are those of the whole graph.
+    """The edges into own targets: ``ptr`` int64 (T_p + 1,); ``source`` and ``edge``, int64 (E_p,),
+    numbers in the whole graph, by target and then by source. Edges of a rule are counted here,
+    until ``number`` asks for the degrees of all; ``degrees`` are those of the whole graph.
     """
 
     ptr: Tensor
@@ -30,7 +30,9 @@ class OwnEdges(NamedTuple):
 
     def numbered(self) -> "OwnEdges":
         """The same with numbers in the whole graph."""
-        return self if self.number is None else self._replace(edge=self.number(self.edge), number=None)
+        if self.number is None:
+            return self
+        return self._replace(edge=self.number(self.edge), number=None)
 
     def rows(self, order: Tensor) -> "OwnEdges":
         """The edges into these targets, in another order."""
@@ -48,7 +50,10 @@ def edges_into(graph: AttentionGraph, owned: Tensor) -> OwnEdges:
     ptr = offsets(torch.bincount(row, minlength=owned.numel()))
 
     def number(edge: Tensor) -> Tensor:  # in the whole graph's order, which is by target
-        return edge.cpu() + (offsets(graph.in_degree.cpu())[owned] - ptr[:-1])[rows_of(ptr)[edge.cpu()]]
+        return (
+            edge.cpu()
+            + (offsets(graph.in_degree.cpu())[owned] - ptr[:-1])[rows_of(ptr)[edge.cpu()]]
+        )
 
     return OwnEdges(ptr, source, torch.arange(source.numel()), number)
 
@@ -59,14 +64,19 @@ def remote(source: Tensor, owner: Tensor, process: int) -> Tensor:
     return away[torch.argsort(owner[away], stable=True)]
 
 
-def local_edges(own: OwnEdges, column: Tensor, columns: int, device: torch.device) -> tuple[Tensor, EdgeTensors]:
-    """The numbers of own edges, ascending, and the edges over so many columns, which sums of a target do not sort."""
+def local_edges(
+    own: OwnEdges, column: Tensor, columns: int, device: torch.device
+) -> tuple[Tensor, EdgeTensors]:
+    """The numbers of own edges, ascending, and the edges over so many columns, which sums of a
+    target do not sort.
+    """
     edges, order = torch.sort(own.edge)
     layout = EdgeLayout(own.ptr, column, torch.argsort(order), torch.arange(own.ptr.numel() - 1))
     local = EdgeTensors.of(layout, columns, device)
     if own.degrees is not None:
         part_of(own.degrees, local._by_target[0])
-    name, number = own.edge.to(device, local._by_target[2].dtype), own.number
+    name = own.edge.to(device, local._by_target[2].dtype)
+    number = own.number
     local._named = lambda: name if number is None else number(name)
     return edges, local
 
@@ -78,13 +88,20 @@ class Some(NamedTuple):
     place: Tensor
 
     @classmethod
-    def of(cls, own: OwnEdges, place: Tensor, columns: int, whole: EdgeTensors, edges: Tensor) -> "Some":
-        """Edges of ``whole``, whose numbers are ``edges`` (E_p,), ascending; a source is the column ``place`` (S,)."""
+    def of(
+        cls, own: OwnEdges, place: Tensor, columns: int, whole: EdgeTensors, edges: Tensor
+    ) -> "Some":
+        """Edges of ``whole``, whose numbers are ``edges`` (E_p,), ascending; a source is the column
+        ``place`` (S,).
+        """
         numbers, local = local_edges(own, place[own.source], columns, whole.device)
         local.agreed = whole.agreed
         return cls(local, torch.searchsorted(edges, numbers).to(whole.device))
 
     def given(self, inputs: Inputs, key: Tensor, value: Tensor) -> Inputs:
         """A call on these edges alone, with other rows of sources."""
-        bias, attr = (x if x is None else x.index_select(-2, self.place) for x in (inputs.score_bias, inputs.edge_attr))
+        bias, attr = (
+            x if x is None else x.index_select(-2, self.place)
+            for x in (inputs.score_bias, inputs.edge_attr)
+        )
         return replace(inputs, key=key, value=value, score_bias=bias, edge_attr=attr)

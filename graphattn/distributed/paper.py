@@ -1,4 +1,6 @@
-"""Plans on paper: what each of any number of processes would own, read and receive, counted without processes."""
+"""Plans on paper: what each of any number of processes would own, read and receive, counted without
+processes.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,28 +25,38 @@ IdsOf = Callable[[int], Tensor]
 
 
 class Times(NamedTuple):
-    """Milliseconds of a layer's forward at the process that takes most: exchange, and products of attention."""
+    """Milliseconds of a layer's forward at the process that takes most: exchange, and products of
+    attention.
+    """
 
     exchange: float
     compute: float
 
 
 def on_paper(
-    graph: AttentionGraph, processes: int, rows: Rows, *, partition: str = "contiguous", pos: Any = None
+    graph: AttentionGraph,
+    processes: int,
+    rows: Rows,
+    *,
+    partition: str = "contiguous",
+    pos: Any = None,
 ) -> Report:
     """The report that :func:`graphattn.distributed.shard` would give, of any number of processes.
 
-    Of graphs of more than 6.7e7 intervals of sources a sample of 6 processes is counted, and the others are taken to be
-    like the nearest; ``"rcb"`` of such a grid halves it in boxes.
+    Of graphs of more than 6.7e7 intervals of sources a sample of 6 processes is counted, and the
+    others are taken to be like the nearest; ``"rcb"`` of such a grid halves it in boxes.
 
     Raises:
-        GraphError: If the sources of one process, or the queries between all, are more than fit in memory.
+        GraphError: If the sources of one process, or the queries between all, are more than fit in
+            memory.
     """
     edges = graph.edges
     sampled = edges.num_runs > _ALL and processes > _SAMPLE
     asked = graph.num_targets < graph.num_sources and not sampled
     if asked:
-        refuse_over(8 * processes**2, f"the queries between {processes:,} processes", "take fewer processes")
+        refuse_over(
+            8 * processes**2, f"the queries between {processes:,} processes", "take fewer processes"
+        )
     owns: IdsOf
     if partition == "contiguous" or (sampled and len(edges.grid) < 2):
         partition = "contiguous"
@@ -54,10 +66,15 @@ def on_paper(
         sizes = torch.full((processes,), graph.num_targets // processes)
     else:
         part = partition_of(partition, graph.num_targets, processes, pos, grid=edges.grid)
-        order, sizes = torch.argsort(part, stable=True), torch.bincount(part.long(), minlength=processes)
+        order = torch.argsort(part, stable=True)
+        sizes = torch.bincount(part.long(), minlength=processes)
         first = torch.cumsum(sizes, 0) - sizes
         owns = lambda process: order[first[process] : first[process] + sizes[process]]  # noqa: E731
-    reads, held = (owns, sizes) if graph.is_square else _slices(graph.num_sources, processes)
+    if graph.is_square:
+        reads = owns
+        held = sizes
+    else:
+        reads, held = _slices(graph.num_sources, processes)
     chosen = torch.arange(processes)
     if sampled:
         chosen = torch.floor((torch.arange(_SAMPLE) + 0.4) * processes / _SAMPLE).long()
@@ -68,11 +85,15 @@ def on_paper(
         told += _asked(graph, owns, held)
     counts = Counts(sizes, held, *told)
     plan, refused = choose("auto", counts, rows)
-    return Report(plan, f"{partition}, a sample of {_SAMPLE}" if sampled else partition, counts, rows, refused)
+    return Report(
+        plan, f"{partition}, a sample of {_SAMPLE}" if sampled else partition, counts, rows, refused
+    )
 
 
 def times(report: Report, gigabytes: float, teraflops: float) -> Times:
-    """Times of a link of so many gigabytes, and a processor of so many tera-operations, a second."""
+    """Times of a link of so many gigabytes, and a processor of so many tera-operations, a
+    second.
+    """
     width = (report.rows.heads or 0) * report.rows.head_dim
     operations = 4 * width * int(report.edges.max())  # a product and a sum, of two operations each
     return Times(int(report.bytes_per_layer.max()) / gigabytes / 1e6, operations / teraflops / 1e9)
@@ -80,15 +101,22 @@ def times(report: Report, gigabytes: float, teraflops: float) -> Times:
 
 def _slices(nodes: int, processes: int) -> tuple[IdsOf, Tensor]:
     ranges = [contiguous_range(nodes, process, processes) for process in range(processes)]
-    return lambda process: torch.arange(*ranges[process]), torch.tensor([last - first for first, last in ranges])
+    return lambda process: torch.arange(*ranges[process]), torch.tensor(
+        [last - first for first, last in ranges]
+    )
 
 
 def _asked(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
-    """Queries sent, queries answered and edges computed by each process, whose sources are slices."""
-    S, P, sent = graph.num_sources, held.numel(), []
+    """Queries sent, queries answered and edges computed by each process, whose sources are
+    slices.
+    """
+    S = graph.num_sources
+    P = held.numel()
+    sent = []
     for process in range(P):
         row, lo, hi = _runs.nonempty(graph.edges.rows(owns(process)))
-        read = _runs.in_order(Runs(row, lo * P // S, (hi - 1) * P // S + 1), P)  # processes, of each target
+        # processes, of each target
+        read = _runs.in_order(Runs(row, lo * P // S, (hi - 1) * P // S + 1), P)
         ends = (torch.bincount(x, minlength=P + 1) for x in (read.lo, read.hi))
         sent.append((next(ends) - next(ends)).cumsum(0)[:P])
     queries = torch.stack(sent).fill_diagonal_(0)
@@ -97,15 +125,22 @@ def _asked(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
 
 
 def _count(edges: Edges, targets: Tensor, sources: Tensor) -> tuple[int, int, int]:
-    """The edges into some targets, their sources that are not among ``sources``, and the targets that read these."""
+    """The edges into some targets, their sources that are not among ``sources``, and the targets
+    that read these.
+    """
     if edges.num_runs * targets.numel() > _MOST * max(1, edges.num_targets):
         raise GraphError(
-            f"one process would own {targets.numel():,} targets, whose sources are counted in memory (limit {_MOST:,} "
+            f"one process would own {targets.numel():,} targets, whose sources are counted in "
+            f"memory (limit {_MOST:,} "
             "intervals); take more processes"
         )
     runs = edges.rows(targets)
-    length, inside = runs.hi - runs.lo, _within(sources, runs)
-    total = int(edges.degrees()[targets].sum()) if edges.has_repeats else int(length.sum())
+    length = runs.hi - runs.lo
+    inside = _within(sources, runs)
+    if edges.has_repeats:
+        total = int(edges.degrees()[targets].sum())
+    else:
+        total = int(length.sum())
     line = _runs.in_order(Runs(torch.zeros_like(runs.row), runs.lo, runs.hi), edges.num_sources)
     away = int((line.hi - line.lo - _within(sources, line)).sum())
     return total, away, torch.unique_consecutive(runs.row[inside < length]).numel()

@@ -1,4 +1,6 @@
-"""Partitions of nodes among processes: equal slices, recursive coordinate bisection, or the caller's ids."""
+"""Partitions of nodes among processes: equal slices, recursive coordinate bisection, or the
+caller's ids.
+"""
 
 from typing import Any
 
@@ -27,9 +29,14 @@ def partition_of(
     if not isinstance(partition, str):
         ids = integers(partition, name, f"({num_nodes},)")
         if ids.shape != (num_nodes,):
-            raise OptionError(f"{name} must have shape ({num_nodes},), an owner for each node, got {tuple(ids.shape)}")
+            raise OptionError(
+                f"{name} must have shape ({num_nodes},), an owner for each node, got "
+                f"{tuple(ids.shape)}"
+            )
         if bool(((ids < 0) | (ids >= processes)).any()):
-            raise OptionError(f"{name} must hold processes 0 .. {processes - 1}, got {outside(ids, processes)}")
+            raise OptionError(
+                f"{name} must hold processes 0 .. {processes - 1}, got {outside(ids, processes)}"
+            )
         return ids.cpu().to(torch.int32)
     one_of(partition, name, WORDS, hint=", or a process for each node")
     if partition == "contiguous":
@@ -42,7 +49,9 @@ def partition_of(
     if points.dim() != 2 or points.shape[0] != num_nodes:
         raise OptionError(f"pos must have shape ({num_nodes}, axes), got {tuple(points.shape)}")
     if not bool(points.isfinite().all()):
-        raise OptionError("pos must be finite, got infinite numbers or NaN; drop their points first")
+        raise OptionError(
+            "pos must be finite, got infinite numbers or NaN; drop their points first"
+        )
     return rcb(points.numpy(), processes)
 
 
@@ -62,15 +71,23 @@ def contiguous_range(num_nodes: int, process: int, processes: int) -> tuple[int,
 
 
 def box_of(grid: tuple[int, ...], process: int, processes: int) -> Tensor:
-    """The cells of one process, ascending, int64: a row-major grid is halved across its longest side into boxes."""
+    """The cells of one process, ascending, int64: a row-major grid is halved across its longest
+    side into boxes.
+    """
     sides = [(0, length) for length in grid]
     while processes > 1:
         axis = max(range(len(sides)), key=lambda a: sides[a][1] - sides[a][0])
         (lo, hi), left = sides[axis], processes // 2
         cut = lo + round((hi - lo) * left / processes)
         lower = process < left
-        sides[axis] = (lo, cut) if lower else (cut, hi)
-        process, processes = (process, left) if lower else (process - left, processes - left)
+        if lower:
+            sides[axis] = (lo, cut)
+            process = process
+            processes = left
+        else:
+            sides[axis] = (cut, hi)
+            process = process - left
+            processes = processes - left
     cells = torch.zeros(1, dtype=torch.int64)
     for length, (lo, hi) in zip(grid, sides, strict=True):
         cells = (cells[:, None] * length + torch.arange(lo, hi)).flatten()
@@ -78,29 +95,34 @@ def box_of(grid: tuple[int, ...], process: int, processes: int) -> Tensor:
 
 
 def rcb(pos: Any, processes: int) -> Tensor:
-    """Recursive coordinate bisection: points (N, d) are halved across the longest side of their box.
+    """Recursive coordinate bisection: points (N, d) are halved across the longest side of their
+    box.
 
-    Any number of processes; sizes differ by one for each halving at most. Points at the cut go to either side by their
-    numbers, so that every process computes the same partition. One axis of positions is in memory at a time, so that
-    ``pos`` may be a file's.
+    Any number of processes; sizes differ by one for each halving at most. Points at the cut go to
+    either side by their numbers, so that every process computes the same partition. One axis of
+    positions is in memory at a time, so that ``pos`` may be a file's.
 
-    Source: Berger and Bokhari 1987, "A Partitioning Strategy for Nonuniform Problems on Multiprocessors".
+    Source: Berger and Bokhari 1987, "A Partitioning Strategy for Nonuniform Problems on
+    Multiprocessors".
 
     Example:
         >>> rcb(np.array([[0.0], [3.0], [1.0], [2.0]]), 2).tolist()
         [0, 1, 0, 1]
     """
     number = np.int32 if len(pos) < 2**31 else np.int64
-    part, todo = np.zeros(len(pos), np.int32), [(np.arange(len(pos), dtype=number), 0, processes)]
+    part = np.zeros(len(pos), np.int32)
+    todo = [(np.arange(len(pos), dtype=number), 0, processes)]
     while todo:
         ids, first, many = todo.pop()
         if many == 1 or not len(ids):
             part[ids] = first
             continue
-        along, left = pos[ids, max(range(pos.shape[1]), key=lambda axis: np.ptp(pos[ids, axis]))], many // 2
+        along = pos[ids, max(range(pos.shape[1]), key=lambda axis: np.ptp(pos[ids, axis]))]
+        left = many // 2
         cut = len(ids) * left // many
         at = np.partition(along, cut)[cut]
-        low, ties = along < at, np.flatnonzero(along == at)
+        low = along < at
+        ties = np.flatnonzero(along == at)
         low[ties[: cut - int(low.sum())]] = True
         todo += [(ids[low], first, left), (ids[~low], first + left, many - left)]
     return torch.from_numpy(part)

@@ -12,8 +12,11 @@ from ..errors import OptionError
 from ..graph.limits import MAX_BYTES
 
 PLANS = ("halo", "heads", "gather", "stream", "queries")
-_COLLECTIVE = 0.8  # a gather's bytes against those of a halo: one collective of equal parts, and no rows are picked
-_MERGED = 2.0  # bytes of queries and outputs against those of rows: three messages, and outputs equal to rounding alone
+# a gather's bytes against those of a halo: one collective of equal parts, and no rows are picked
+_COLLECTIVE = 0.8
+# bytes of queries and outputs against those of rows: three messages, and outputs equal to rounding
+# alone
+_MERGED = 2.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Rows:
                 width(getattr(self, name), name)
         checked_dtype(self.dtype, floating=True)
         if self.kv_heads is not None and (self.heads is None or self.heads % self.kv_heads):
-            raise OptionError(f"kv_heads must divide heads, got kv_heads={self.kv_heads} and heads={self.heads}")
+            raise OptionError(
+                f"kv_heads must divide heads, got kv_heads={self.kv_heads} and heads={self.heads}"
+            )
 
     @property
     def of_kv(self) -> int:
@@ -59,7 +64,9 @@ class Rows:
     @property
     def bytes(self) -> int:
         """Bytes of a row of keys and values; 0 if no heads were given."""
-        return 2 * self.of_kv * self.head_dim * self.dtype.itemsize if self.heads else 0
+        if self.heads:
+            return 2 * self.of_kv * self.head_dim * self.dtype.itemsize
+        return 0
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,9 @@ class Counts:
         edges: Edges into own targets.
         remote: Sources of others that own targets read, each once.
         boundary: Own targets that read a remote source.
-        asked: Queries that it sends by the plan ``queries``, one for each other process whose sources a target reads;
-            ``answered``, those that it receives; ``outgoing``, edges of own sources. None where they are not counted.
+        asked: Queries that it sends by the plan ``queries``, one for each other process whose
+            sources a target reads; ``answered``, those that it receives; ``outgoing``, edges of own
+            sources. None where they are not counted.
     """
 
     targets: Tensor
@@ -91,11 +99,14 @@ class Counts:
         return self.targets.numel()
 
     def received(self, plan: str, rows: Rows) -> Tensor:
-        """What each process receives in a layer's forward, in rows of keys and values, float64 (P,).
+        """What each process receives in a layer's forward, in rows of keys and values, float64
+        (P,).
 
         A gather pads parts to the largest.
         """
-        P, T, S = self.processes, self.targets.double(), self.sources.double()
+        P = self.processes
+        T = self.targets.double()
+        S = self.sources.double()
         if plan == "halo":
             return self.remote.double()
         if plan == "stream":
@@ -105,7 +116,10 @@ class Counts:
         if plan == "queries":
             assert self.asked is not None
             assert self.answered is not None
-            return rows.group / 2 * (self.asked + self.answered).double() + rows.lse * self.asked.double()
+            return (
+                rows.group / 2 * (self.asked + self.answered).double()
+                + rows.lse * self.asked.double()
+            )
         return (S.sum() - S) / P + rows.group / 2 * (T.sum() - T + (P - 1) * T) / P
 
 
@@ -129,8 +143,8 @@ class Report:
 
     @property
     def bytes_per_layer(self) -> Tensor:
-        """Bytes that each process receives in a layer's forward, int64 (P,); the backward sends as many back; by the
-        plan ``stream`` it receives them once more, too.
+        """Bytes that each process receives in a layer's forward, int64 (P,); the backward sends as
+        many back; by the plan ``stream`` it receives them once more, too.
 
         Rows of keys and values, in the dtype given; 0 if no heads were given.
         """
@@ -139,8 +153,13 @@ class Report:
     @property
     def edges(self) -> Tensor:
         """Edges that each process computes, int64 (P,)."""
-        outgoing = self.counts.outgoing if self.plan == "queries" else None
-        return self.counts.edges if outgoing is None else outgoing
+        if self.plan == "queries":
+            outgoing = self.counts.outgoing
+        else:
+            outgoing = None
+        if outgoing is None:
+            return self.counts.edges
+        return outgoing
 
     @property
     def balance(self) -> float:
@@ -155,14 +174,25 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
         counts = {name: x.tolist() for name, x in vars(self.counts).items() if x is not None}
-        told = {"bytes_per_layer": self.bytes_per_layer.tolist(), "balance": self.balance, "interior": self.interior}
-        return {"plan": self.plan, "partition": self.partition, **counts, **told, "refused": dict(self.refused)}
+        told = {
+            "bytes_per_layer": self.bytes_per_layer.tolist(),
+            "balance": self.balance,
+            "interior": self.interior,
+        }
+        return {
+            "plan": self.plan,
+            "partition": self.partition,
+            **counts,
+            **told,
+            "refused": dict(self.refused),
+        }
 
     def __str__(self) -> str:
         c = self.counts
         lines = [
             f"plan: {self.plan}, of {c.processes} processes, partition {self.partition}",
-            f"  own targets {_span(c.targets)}, own sources {_span(c.sources)}, remote sources {_span(c.remote)}",
+            f"  own targets {_span(c.targets)}, own sources {_span(c.sources)}, remote sources "
+            f"{_span(c.remote)}",
             f"  edges {_span(self.edges)}, most over mean {self.balance:.2f}; "
             f"{self.interior:.0%} of targets read nothing remote",
         ]
@@ -170,40 +200,61 @@ class Report:
             lines.append(f"  queries sent {_span(c.asked)}, answered {_span(c.answered)}")
         if self.rows.heads:
             most = int(self.bytes_per_layer.max())
-            again = "twice as many" if self.plan == "stream" else "as many"
-            lines.append(f"  a layer's forward brings a process at most {most:,} bytes, and its backward takes {again}")
+            if self.plan == "stream":
+                again = "twice as many"
+            else:
+                again = "as many"
+            lines.append(
+                f"  a layer's forward brings a process at most {most:,} bytes, and its backward "
+                f"takes {again}"
+            )
         lines += [f"  {plan}: refused, because {reason}" for plan, reason in self.refused.items()]
         return "\n".join(lines)
 
 
-def choose(plan: str, counts: Counts, rows: Rows, against: dict[str, str] | None = None) -> tuple[str, dict[str, str]]:
+def choose(
+    plan: str, counts: Counts, rows: Rows, against: dict[str, str] | None = None
+) -> tuple[str, dict[str, str]]:
     """The plan that runs, and the reason against each other one, beside those given.
 
-    A halo unless its largest takes more bytes than heads: ``h_p > (P - 1) / P * (N / P) * (1 + H / H_kv)``.
+    A halo unless its largest takes more bytes than heads:
+    ``h_p > (P - 1) / P * (N / P) * (1 + H / H_kv)``.
 
     Raises:
         OptionError: If the plan named cannot run, or none can.
     """
     one_of(plan, "plan", ("auto", *PLANS))
-    against = {"heads": _against_heads(rows, counts.processes), "queries": _against_queries(counts)} | (against or {})
+    against = {
+        "heads": _against_heads(rows, counts.processes),
+        "queries": _against_queries(counts),
+    } | (against or {})
     total = int(counts.sources.sum())
     if total * rows.bytes > MAX_BYTES:
         against["gather"] = f"all rows are {total * rows.bytes:,} bytes (limit {MAX_BYTES:,})"
     else:
-        against["stream"] = against.get("stream") or "gather brings these rows at once, and they fit in memory"
+        against["stream"] = (
+            against.get("stream") or "gather brings these rows at once, and they fit in memory"
+        )
     if plan in ("stream", "queries"):
         against.pop(plan, None)
     if plan != "auto":
         if against.get(plan):
             raise OptionError(f'plan="{plan}" cannot run: {against[plan]}; try plan="halo"')
-        return plan, {other: against.get(other) or f"{plan} was asked for" for other in PLANS if other != plan}
-    costs = {name: float(counts.received(name, rows).max()) for name in PLANS if not against.get(name)}
+        return plan, {
+            other: against.get(other) or f"{plan} was asked for" for other in PLANS if other != plan
+        }
+    costs = {
+        name: float(counts.received(name, rows).max()) for name in PLANS if not against.get(name)
+    }
     for name, factor in (("gather", _COLLECTIVE), ("queries", _MERGED)):
         costs |= {name: factor * costs[name]} if name in costs else {}
     best = min(costs, key=lambda name: costs[name])
     for name in costs.keys() - {best}:
         here, there = (f"{float(counts.received(way, rows).max()):,.0f}" for way in (name, best))
-        against[name] = f"it brings a process {here} rows of keys and values, or as many bytes, and {best} {there}"
+        against[name] = (
+            f"it brings a process {here} rows of keys and values, or as many bytes, and {best} "
+            f"{there}"
+        )
         against[name] += ", and it merges outputs to rounding" if name == "queries" else ""
     return best, {name: against[name] for name in PLANS if name != best}
 
@@ -219,15 +270,25 @@ def _against_heads(rows: Rows, processes: int) -> str:
 def _against_queries(counts: Counts) -> str:
     if int(counts.targets.sum()) >= int(counts.sources.sum()):
         return "targets are not fewer than sources"
-    return "a sample of processes does not tell what the others ask" if counts.asked is None else ""
+    if counts.asked is None:
+        return "a sample of processes does not tell what the others ask"
+    return ""
 
 
 def _over_mean(x: Tensor) -> float:
-    mean = float(x.double().mean()) if x.numel() else 0.0
-    return int(x.max()) / mean if mean else 1.0
+    if x.numel():
+        mean = float(x.double().mean())
+    else:
+        mean = 0.0
+    if mean:
+        return int(x.max()) / mean
+    return 1.0
 
 
 def _span(x: Tensor) -> str:
     """The least and the largest of some counts."""
-    least, most = int(x.min()), int(x.max())
-    return f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    least = int(x.min())
+    most = int(x.max())
+    if least == most:
+        return f"{most:,}"
+    return f"{least:,} to {most:,}"

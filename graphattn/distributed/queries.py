@@ -1,4 +1,6 @@
-"""The plan ``queries``: a query goes to every owner of sources that it reads, and their outputs come back."""
+"""The plan ``queries``: a query goes to every owner of sources that it reads, and their outputs
+come back.
+"""
 
 from dataclasses import replace
 
@@ -17,8 +19,8 @@ from .stream import merged, parts_of, refuse_unmerged
 
 
 class Queries:
-    """Attention on own sources, of the queries of all processes that read them; a target's owner merges its outputs by
-    log-sum-exp.
+    """Attention on own sources, of the queries of all processes that read them; a target's owner
+    merges its outputs by log-sum-exp.
 
     Outputs are those of one process to rounding. Biases and edge features go with the queries.
 
@@ -30,12 +32,22 @@ class Queries:
     """
 
     def __init__(
-        self, halo: Halo, processes: Processes, own: OwnEdges, owner: Tensor, place: Tensor, sources: int
+        self,
+        halo: Halo,
+        processes: Processes,
+        own: OwnEdges,
+        owner: Tensor,
+        place: Tensor,
+        sources: int,
     ) -> None:
-        self.local, self.ends, device = halo.local, halo.ends, halo.local.device
-        targets, to = own.ptr.numel() - 1, owner[own.source].long()
+        self.local = halo.local
+        self.ends = halo.ends
+        device = halo.local.device
+        targets = own.ptr.numel() - 1
+        to = owner[own.source].long()
         target, many, query = _asked(own, to, processes.number)
-        edges, order = torch.bincount(to, minlength=processes.number).tolist(), torch.argsort(to, stable=True)
+        edges = torch.bincount(to, minlength=processes.number).tolist()
+        order = torch.argsort(to, stable=True)
         asked = torch.stack((query, place[own.source], own.numbered().edge), 1)[order]
         told, counts = processes.ids(asked.flatten(), [3 * count for count in edges])
         counts = [count // 3 for count in counts]
@@ -44,11 +56,14 @@ class Queries:
         bias = torch.searchsorted(halo.edges, own.edge)[order]
         self.ask_edges = Asked(processes, bias, edges, counts, own.edge.numel())
         query, column, name = told.view(-1, 3).unbind(1)
-        query = query + torch.repeat_interleave(offsets(torch.tensor(received))[:-1], torch.tensor(counts))
+        query = query + torch.repeat_interleave(
+            offsets(torch.tensor(received))[:-1], torch.tensor(counts)
+        )
         ptr = offsets(torch.bincount(query, minlength=sum(received)))
         layout = EdgeLayout(ptr, column, torch.arange(column.numel()), torch.arange(sum(received)))
         self.there = EdgeTensors.of(layout, sources, device)
-        self.there._named, self.there.agreed = lambda: name, processes.first
+        self.there._named = lambda: name
+        self.there.agreed = processes.first
         self.parts = parts_of(target, targets, device)
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
@@ -58,9 +73,14 @@ class Queries:
             BackendError: If outputs of parts of the sources cannot be merged.
         """
         refuse_unmerged("queries", "halo", inputs, weights)
-        bias, attr = (x if x is None else along(-2, self.ask_edges, x) for x in (inputs.score_bias, inputs.edge_attr))
+        bias, attr = (
+            x if x is None else along(-2, self.ask_edges, x)
+            for x in (inputs.score_bias, inputs.edge_attr)
+        )
         query = along(-3, self.ask, inputs.query)
-        found = run(self.there, replace(inputs, query=query, score_bias=bias, edge_attr=attr), False, True)
+        found = run(
+            self.there, replace(inputs, query=query, score_bias=bias, edge_attr=attr), False, True
+        )
         assert found.lse is not None
         parts = along(-3, self.ask.back, found.output), along(-2, self.ask.back, found.lse)
         output, sums = merged(run, self.parts, *parts)
@@ -68,7 +88,9 @@ class Queries:
 
 
 def _asked(own: OwnEdges, to: Tensor, processes: int) -> tuple[Tensor, list[int], Tensor]:
-    """The targets whose queries go to each process, by process; how many each; and each edge's number among these."""
+    """The targets whose queries go to each process, by process; how many each; and each edge's
+    number among these.
+    """
     targets = max(1, own.ptr.numel() - 1)
     pair, query = torch.unique(to * targets + rows_of(own.ptr), return_inverse=True)
     many = torch.bincount(pair // targets, minlength=processes)
@@ -76,8 +98,8 @@ def _asked(own: OwnEdges, to: Tensor, processes: int) -> tuple[Tensor, list[int]
 
 
 def asked_of(processes: Processes, own: OwnEdges, to: Tensor) -> list[Tensor]:
-    """For :class:`Counts`: queries sent, queries answered and edges computed by each process, if ``to`` (E_p,) owns the
-    sources of the edges into own targets.
+    """For :class:`Counts`: queries sent, queries answered and edges computed by each process, if
+    ``to`` (E_p,) owns the sources of the edges into own targets.
     """
     edges = torch.bincount(to, minlength=processes.number).tolist()
     told = torch.tensor(processes.told((_asked(own, to, processes.number)[1], edges)))  # (P, 2, P)

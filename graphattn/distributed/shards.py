@@ -1,4 +1,6 @@
-"""A process's share of a graph: its targets, the edges into them, and the exchange of the rows that they read."""
+"""A process's share of a graph: its targets, the edges into them, and the exchange of the rows that
+they read.
+"""
 
 from collections.abc import Callable
 from typing import Any, overload
@@ -31,10 +33,15 @@ from .stream import Stream
 
 @overload
 def shard(
-    graph: AttentionGraph | Pattern | PerHead | EdgeFiles, group: Any = ..., partition: Any = ..., **options: Any
+    graph: AttentionGraph | Pattern | PerHead | EdgeFiles,
+    group: Any = ...,
+    partition: Any = ...,
+    **options: Any,
 ) -> "Shard": ...
 @overload
-def shard(graph: Hierarchy | HierarchyRecipe, group: Any = ..., partition: Any = ..., **options: Any) -> Hierarchy: ...
+def shard(
+    graph: Hierarchy | HierarchyRecipe, group: Any = ..., partition: Any = ..., **options: Any
+) -> Hierarchy: ...
 def shard(  # type: ignore[misc]  # options have names
     graph: AttentionGraph | Pattern | PerHead | Hierarchy | HierarchyRecipe | EdgeFiles,
     group: Any = None,
@@ -49,41 +56,52 @@ def shard(  # type: ignore[misc]  # options have names
     dtype: torch.dtype = torch.float32,
     overlap: bool = False,
 ) -> Any:
-    """This process's share of a graph that every process of the group passes; all call it at the same time.
+    """This process's share of a graph that every process of the group passes; all call it at the
+    same time.
 
-    Each target belongs to one process, which computes its whole softmax: outputs are bit for bit those of one process
-    on backend ``edges``, given queries, keys and values.
+    Each target belongs to one process, which computes its whole softmax: outputs are bit for bit
+    those of one process on backend ``edges``, given queries, keys and values.
 
     Args:
-        graph: The graph, the same in every process: its edges and partition are compared. A :class:`graphattn.PerHead`
-            is shared graph by graph. Of :class:`EdgeFiles` each process reads consecutive parts, which it owns. Of a
-            :class:`graphattn.graphs.Hierarchy` a process owns some of the finest points, and a coarser point with the
-            finer one that it keeps, or with most of those that it reads. A recipe of either is called with ``pos``.
-        group: A device mesh of one axis, ``mesh["graph"]``, or a process group; all processes by default.
-        partition: "contiguous", slices of consecutive nodes; "rcb", recursive coordinate bisection of ``pos``; or the
-            process of each target, integers (T,).
-        pos: Coordinates (T, d) for "rcb"; by default those of its cells, on a grid, or of a hierarchy's points.
-        source_partition: The same for the sources (S,) of a graph whose sources are other nodes; "contiguous" by
-            default. Sources and targets of a square graph are the same nodes unless it is given.
-        plan: What moves. "halo": the rows of the sources that a process's targets read, once each. "heads": every
-            process computes all targets of some heads. "gather": all rows; "stream": those of one process after
-            another; "queries": each query, to the owners of sources that it reads, and their outputs, which are merged;
-            both for softmax alone, to rounding. "auto": the one of least bytes; stream where all rows do not fit,
-            queries where few targets read many sources.
+        graph: The graph, the same in every process: its edges and partition are compared. A
+            :class:`graphattn.PerHead` is shared graph by graph. Of :class:`EdgeFiles` each process
+            reads consecutive parts, which it owns. Of a :class:`graphattn.graphs.Hierarchy` a
+            process owns some of the finest points, and a coarser point with the finer one that it
+            keeps, or with most of those that it reads. A recipe of either is called with ``pos``.
+        group: A device mesh of one axis, ``mesh["graph"]``, or a process group; all processes by
+            default.
+        partition: "contiguous", slices of consecutive nodes; "rcb", recursive coordinate bisection
+            of ``pos``; or the process of each target, integers (T,).
+        pos: Coordinates (T, d) for "rcb"; by default those of its cells, on a grid, or of a
+            hierarchy's points.
+        source_partition: The same for the sources (S,) of a graph whose sources are other nodes;
+            "contiguous" by default. Sources and targets of a square graph are the same nodes unless
+            it is given.
+        plan: What moves. "halo": the rows of the sources that a process's targets read, once each.
+            "heads": every process computes all targets of some heads. "gather": all rows; "stream":
+            those of one process after another; "queries": each query, to the owners of sources that
+            it reads, and their outputs, which are merged; both for softmax alone, to rounding.
+            "auto": the one of least bytes; stream where all rows do not fit, queries where few
+            targets read many sources.
         heads: H of the layers, for the plan and its bytes; ``kv_heads`` H_kv, the same by default.
         head_dim: D of the layers.
         dtype: Dtype of the rows that move.
-        overlap: True to compute, by the plan "halo", the targets that read nothing remote while rows are on their way:
-            calls of plain softmax on keys and values, without dropout or weights. Where rows of x are sent, queries
-            are computed meanwhile. Gradients go back likewise; they have no second derivatives.
+        overlap: True to compute, by the plan "halo", the targets that read nothing remote while
+            rows are on their way: calls of plain softmax on keys and values, without dropout or
+            weights. Where rows of x are sent, queries are computed meanwhile. Gradients go back
+            likewise; they have no second derivatives.
 
     Returns:
-        A :class:`Shard`, which ``attention`` and layers take as their graph; ``print(shard)`` shows its report. Of a
-        hierarchy one of own points, which models of points take: its graphs are shards, those between levels by "halo".
-        ``shape.levels[0].graph`` scatters features and gathers outputs, ``shape.clouds`` those of clouds.
+        A :class:`Shard`, which ``attention`` and layers take as their graph; ``print(shard)`` shows
+        its report. Of a
+        hierarchy one of own points, which models of points take: its graphs are shards, those
+            between levels by "halo".
+        ``shape.levels[0].graph`` scatters features and gathers outputs, ``shape.clouds`` those of
+        clouds.
 
     Raises:
-        ProcessError: If processes hold different graphs, partitions, options or versions, or one does not answer.
+        ProcessError: If processes hold different graphs, partitions, options or versions, or one
+            does not answer.
         OptionError: If the partition does not fit the graph, or the plan cannot run.
         GraphError: If ``graph`` is something else.
 
@@ -95,36 +113,55 @@ def shard(  # type: ignore[misc]  # options have names
         >>> torch.equal(shard.gather(layer(shard.scatter(x), shard)), layer(x, ga.graphs.knn(pos, 4)))
         True
     """
-    processes, rows = Processes(group), Rows(heads, kv_heads, head_dim, dtype)
-    P, against = processes.number, None
+    processes = Processes(group)
+    rows = Rows(heads, kv_heads, head_dim, dtype)
+    P = processes.number
+    against = None
     sized: Any = {"head_dim": head_dim, "dtype": dtype, "overlap": overlap}
     if isinstance(graph, Pattern | HierarchyRecipe) and pos is not None:
         graph = graph(pos)
     if isinstance(graph, Hierarchy):
         if source_partition is not None:
-            raise OptionError("source_partition must be left out for a hierarchy: partition is that of all its points")
+            raise OptionError(
+                "source_partition must be left out for a hierarchy: partition is that of all its "
+                "points"
+            )
         sized |= {"heads": heads, "kv_heads": kv_heads}
 
         def share(each: AttentionGraph, to: Tensor, of: Tensor, plan: str = "halo") -> Shard:
-            return shard(each, group, to, source_partition=None if of is to else of, plan=plan, **sized)
+            return shard(
+                each, group, to, source_partition=None if of is to else of, plan=plan, **sized
+            )
 
         return shared(graph, processes, partition, pos, plan, share)
     if isinstance(graph, PerHead):
-        partition = partition_of(partition, graph.num_targets, P, pos, grid=graph.graphs[0].edges.grid)
+        partition = partition_of(
+            partition, graph.num_targets, P, pos, grid=graph.graphs[0].edges.grid
+        )
         shards = []
         for _, part, first, last in graph.groups(heads or len(graph.graphs)):
             if heads:
-                sized |= {"heads": last - first, "kv_heads": len(heads_read(first, last, heads, rows.of_kv))}
-            shards.append(shard(part, group, partition, source_partition=source_partition, plan=plan, **sized))
+                sized |= {
+                    "heads": last - first,
+                    "kv_heads": len(heads_read(first, last, heads, rows.of_kv)),
+                }
+            shards.append(
+                shard(part, group, partition, source_partition=source_partition, plan=plan, **sized)
+            )
         return HeadShards(graph, shards)
     if isinstance(graph, EdgeFiles):
         refuse_listed(graph, partition, pos, source_partition)
-        parts, partition = [graph.partition(P)] * 2, "files"
-        own, against = graph.into(processes.rank, P), {"heads": "every process would list all edges of the files"}
+        parts = [graph.partition(P)] * 2
+        partition = "files"
+        own = graph.into(processes.rank, P)
+        against = {"heads": "every process would list all edges of the files"}
     elif isinstance(graph, AttentionGraph):
         parts = [partition_of(partition, graph.num_targets, P, pos, grid=graph.edges.grid)] * 2
         if source_partition is not None or not graph.is_square:
-            given = "contiguous" if source_partition is None else source_partition
+            if source_partition is None:
+                given = "contiguous"
+            else:
+                given = source_partition
             parts[1] = partition_of(given, graph.num_sources, P, name="source_partition")
         own = edges_into(graph, torch.nonzero(parts[0] == processes.rank).flatten())
     else:
@@ -138,27 +175,37 @@ def shard(  # type: ignore[misc]  # options have names
     is_away = parts[1][own.source] != processes.rank
     targets, sources = (torch.bincount(part.long(), minlength=P) for part in parts)
     mine = own.source.numel(), away.numel(), torch.unique(rows_of(own.ptr)[is_away]).numel()
-    *told, rows_of_all, widest, few = torch.tensor(processes.told((*mine, *Degrees.of(own.ptr.diff())))).unbind(1)
+    *told, rows_of_all, widest, few = torch.tensor(
+        processes.told((*mine, *Degrees.of(own.ptr.diff())))
+    ).unbind(1)
     own = own._replace(degrees=Degrees(int(rows_of_all.sum()), int(widest.max()), int(few.sum())))
     if plan == "queries" or graph.num_targets < graph.num_sources:
         told += asked_of(processes, own, parts[1][own.source].long())
     counts = Counts(targets, sources, *told)
     chosen, refused = choose(plan, counts, rows, against)
-    name = partition if isinstance(partition, str) else "ids"
-    return Shard(graph, processes, parts, own, away, Report(chosen, name, counts, rows, refused), overlap)
+    if isinstance(partition, str):
+        name = partition
+    else:
+        name = "ids"
+    return Shard(
+        graph, processes, parts, own, away, Report(chosen, name, counts, rows, refused), overlap
+    )
 
 
 class Shard(EdgeTensors):
     """A process's own targets and sources, and the edges into these targets, made by :func:`shard`.
 
-    Its tensors are the rows of own nodes: query (..., T_p, H, D), key and value (..., S_p, H_kv, D), features
-    (..., T_p, C). Biases and edge features are those of its edges, ``bias[shard.edges]``. Dropout of weights drops the
-    edges that it drops in one process of the first process's seed, except by the plan ``heads`` and beside biases, edge
-    features, or weights that are returned.
+    Its tensors are the rows of own nodes: query (..., T_p, H, D), key and value (..., S_p, H_kv,
+    D), features (..., T_p, C). Biases and edge features are those of its edges,
+    ``bias[shard.edges]``. Dropout of weights drops the edges that it drops in one process of the
+    first process's seed, except by the plan ``heads`` and beside biases, edge features, or weights
+    that are returned.
 
     Attributes:
-        report: The plan, what each process owns and receives, and the reasons against the other plans.
-        owned: Own targets, int64 (T_p,), ascending; ``owned_sources`` (S_p,), the same on a square graph.
+        report: The plan, what each process owns and receives, and the reasons against the other
+            plans.
+        owned: Own targets, int64 (T_p,), ascending; ``owned_sources`` (S_p,), the same on a square
+            graph.
         processes: The processes that share the graph.
     """
 
@@ -174,25 +221,56 @@ class Shard(EdgeTensors):
         report: Report,
         overlap: bool = False,
     ) -> None:
-        self.processes, self.report, self._memo = processes, report, {}
-        self.owned, self.owned_sources = (torch.nonzero(part == processes.rank).flatten() for part in parts)
-        same, every = parts[1] is parts[0], Every(processes, parts[0])
+        self.processes = processes
+        self.report = report
+        self._memo = {}
+        self.owned, self.owned_sources = (
+            torch.nonzero(part == processes.rank).flatten() for part in parts
+        )
+        same = parts[1] is parts[0]
+        every = Every(processes, parts[0])
         self._every = [every, every if same else Every(processes, parts[1])]
         if report.plan == "heads" and isinstance(graph, AttentionGraph):
-            self._plan: Halo | Heads | Stream | Queries = Heads(EdgeTensors(graph), processes, *self._every)
-            self._edges, self._number = torch.arange(graph.num_edges), None
+            self._plan: Halo | Heads | Stream | Queries = Heads(
+                EdgeTensors(graph), processes, *self._every
+            )
+            self._edges = torch.arange(graph.num_edges)
+            self._number = None
         else:
-            device = graph.device if isinstance(graph, AttentionGraph) else torch.device("cpu")
-            read = None if report.plan in ("gather", "stream") else away
-            halo = Halo(processes, parts[1], own, read, self._every[1], device, overlap and report.plan == "halo")
-            self._edges, self._number, self._plan, self._sources = halo.edges, own.number, halo, halo.sources
+            if isinstance(graph, AttentionGraph):
+                device = graph.device
+            else:
+                device = torch.device("cpu")
+            if report.plan in ("gather", "stream"):
+                read = None
+            else:
+                read = away
+            halo = Halo(
+                processes,
+                parts[1],
+                own,
+                read,
+                self._every[1],
+                device,
+                overlap and report.plan == "halo",
+            )
+            self._edges = halo.edges
+            self._number = own.number
+            self._plan = halo
+            self._sources = halo.sources
             if report.plan == "stream":
-                self._plan = Stream(halo.local, processes, self._every[1], own, halo.edges, parts[1])
+                self._plan = Stream(
+                    halo.local, processes, self._every[1], own, halo.edges, parts[1]
+                )
             if report.plan == "queries":
                 place = self._every[1].place_in_part(parts[1])
                 self._plan = Queries(halo, processes, own, parts[1], place, self.num_sources)
-        self._by_target, self._by_source = self._plan.local._by_target, self._plan.local._by_source
-        self._grid = graph.edges.grid if isinstance(graph, AttentionGraph) else ()
+        self._by_target = self._plan.local._by_target
+        self._by_source = self._plan.local._by_source
+        if isinstance(graph, AttentionGraph):
+            self._grid = graph.edges.grid
+        else:
+            self._grid = ()
 
     @property
     def num_targets(self) -> int:
@@ -206,11 +284,14 @@ class Shard(EdgeTensors):
 
     @property
     def edges(self) -> Tensor:
-        """The numbers of its edges in the whole graph's order, int64 (E_p,), ascending; all of them by plan ``heads``.
+        """The numbers of its edges in the whole graph's order, int64 (E_p,), ascending; all of them
+        by plan ``heads``.
 
         A rule is asked for the degrees of all targets.
         """
-        return self._edges if self._number is None else self._number(self._edges)
+        if self._number is None:
+            return self._edges
+        return self._number(self._edges)
 
     @property
     def positions(self) -> tuple[Tensor, Tensor]:
@@ -219,12 +300,17 @@ class Shard(EdgeTensors):
 
     @property
     def of_whole(self) -> AttentionGraph:
-        """Its edges, in their order, between the nodes of the whole graph, as biases of numbers of nodes read them."""
+        """Its edges, in their order, between the nodes of the whole graph, as biases of numbers of
+        nodes read them.
+        """
         if "of_whole" not in self._memo:
-            local, sizes = self._plan.local, (every.by_owner.numel() for every in self._every)
-            target, source = local.target, local.source
+            local = self._plan.local
+            sizes = (every.by_owner.numel() for every in self._every)
+            target = local.target
+            source = local.source
             if not isinstance(self._plan, Heads):
-                target, source = self.owned.to(self.device)[target], self._sources.to(self.device)[source]
+                target = self.owned.to(self.device)[target]
+                source = self._sources.to(self.device)[source]
             edges = listed(target, source, *sizes)
             edges.grid = self._grid
             self._memo["of_whole"] = AttentionGraph(edges, "Shard", self.device)
@@ -235,12 +321,15 @@ class Shard(EdgeTensors):
         return self._plan.local
 
     def scatter(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The rows of own targets of a tensor that has a row for every target along ``dim``; nothing is sent."""
+        """The rows of own targets of a tensor that has a row for every target along ``dim``;
+        nothing is sent.
+        """
         self._check("x", x, dim, self._every[0].by_owner.numel(), "the whole graph's targets")
         return x.index_select(dim, self.owned.to(x.device))
 
     def gather(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The rows of all targets, in every process, of a tensor that has rows of own targets along ``dim``.
+        """The rows of all targets, in every process, of a tensor that has rows of own targets along
+        ``dim``.
 
         Differentiable: gradients of all processes are summed by the owner.
         """
@@ -251,14 +340,19 @@ class Shard(EdgeTensors):
         """The outputs of own targets; ``run`` computes attention on edges that are all here."""
         return self._plan.attend(run, inputs, weights, lse)
 
-    def gathered(self, *rows: Tensor, numbers: int) -> tuple[EdgeTensors, Callable[[], tuple[Tensor, ...]]]:
-        """Edges, and a function that waits for rows (..., C) to make keys and values of: those of all sources read, if
-        these are narrower.
+    def gathered(
+        self, *rows: Tensor, numbers: int
+    ) -> tuple[EdgeTensors, Callable[[], tuple[Tensor, ...]]]:
+        """Edges, and a function that waits for rows (..., C) to make keys and values of: those of
+        all sources read, if these are narrower.
 
         ``numbers``: of a row of keys and values.
         """
         distinct = {id(x): x for x in rows}
-        if not isinstance(self._plan, Halo) or sum(x.shape[-1] for x in distinct.values()) >= numbers:
+        if (
+            not isinstance(self._plan, Halo)
+            or sum(x.shape[-1] for x in distinct.values()) >= numbers
+        ):
             return self, lambda: rows
         coming = {key: self._plan.coming(x) for key, x in distinct.items()}
 
@@ -274,24 +368,30 @@ class Shard(EdgeTensors):
 
     def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
         """The rows of own targets among those that edges index."""
-        return x.index_select(dim, self.owned.to(x.device)) if isinstance(self._plan, Heads) else x
+        if isinstance(self._plan, Heads):
+            return x.index_select(dim, self.owned.to(x.device))
+        return x
 
     def _check(self, name: str, x: Tensor, dim: int, size: int, of: str) -> None:
         if x.dim() == 0 or not -x.dim() <= dim < x.dim() or x.shape[dim] != size:
-            raise ShapeError(f"{name} must have {size} rows along dim {dim}, {of}, got {tuple(x.shape)}")
+            raise ShapeError(
+                f"{name} must have {size} rows along dim {dim}, {of}, got {tuple(x.shape)}"
+            )
 
     def __str__(self) -> str:
         return f"{self!r}\n{self.report}"
 
     def __repr__(self) -> str:
         return (
-            f"Shard({self.processes.rank} of {self.processes.number}: {self.num_sources} sources -> {self.num_targets} "
+            f"Shard({self.processes.rank} of {self.processes.number}: {self.num_sources} sources "
+            f"-> {self.num_targets} "
             f"targets, {self.num_edges} edges, plan {self.report.plan})"
         )
 
 
 class HeadShards(Shard):
-    """A process's share of a :class:`graphattn.PerHead`: a shard of each graph, which exchanges rows of its own heads.
+    """A process's share of a :class:`graphattn.PerHead`: a shard of each graph, which exchanges
+    rows of its own heads.
 
     Attributes:
         shards: The shard of each graph; heads side by side that have one graph share it.
@@ -299,7 +399,9 @@ class HeadShards(Shard):
 
     def __init__(self, graph: PerHead, shards: list[Shard]) -> None:
         vars(self).update(vars(shards[0]))  # nodes, processes and device are those of all
-        self.graph, self.shards, self._memo = graph, shards, {}
+        self.graph = graph
+        self.shards = shards
+        self._memo = {}
 
     @property
     def num_edges(self) -> int:
@@ -310,11 +412,18 @@ class HeadShards(Shard):
         """The outputs of own targets.
 
         Raises:
-            BackendError: If the call has tensors of edges, or a score or normalisation of all heads.
+            BackendError: If the call has tensors of edges, or a score or normalisation of all
+                heads.
         """
         of_edges = weights or inputs.score_bias is not None or inputs.edge_attr is not None
         reasons = ["biases, edge features and weights are of one graph's edges"] * of_edges
-        refuse("a shard of PerHead", "a call of each graph's heads", inputs, reasons, "may read several heads")
+        refuse(
+            "a shard of PerHead",
+            "a call of each graph's heads",
+            inputs,
+            reasons,
+            "may read several heads",
+        )
         parts = zip(self.shards, split(self.graph, inputs), strict=True)
         outputs = [each.attend(run, part, False, lse) for each, (_, part) in parts]
         return join(self.graph, outputs, inputs.query.shape[-2])
@@ -336,7 +445,9 @@ class HeadShards(Shard):
         raise self._refused()
 
     def _refused(self) -> BackendError:
-        return BackendError("edges of a PerHead are of each graph; take those of one:", ["shard.shards[0]"])
+        return BackendError(
+            "edges of a PerHead are of each graph; take those of one:", ["shard.shards[0]"]
+        )
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.shards))

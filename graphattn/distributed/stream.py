@@ -1,4 +1,6 @@
-"""The plan ``stream``: the rows of one process after another, so that no process holds all of them."""
+"""The plan ``stream``: the rows of one process after another, so that no process holds all of
+them.
+"""
 
 import torch
 from torch import Tensor
@@ -16,8 +18,8 @@ from .own import OwnEdges, Some
 class Stream:
     """Attention on own targets and the sources of one process at a time, merged by log-sum-exp.
 
-    Outputs are those of one process to rounding. Rows are sent again for the backward, so that a process holds its own
-    rows and those of one other.
+    Outputs are those of one process to rounding. Rows are sent again for the backward, so that a
+    process holds its own rows and those of one other.
 
     Args:
         local: The edges; columns are own sources, then those of the others by owner.
@@ -27,11 +29,21 @@ class Stream:
     """
 
     def __init__(
-        self, local: EdgeTensors, processes: Processes, every: Every, own: OwnEdges, edges: Tensor, part: Tensor
+        self,
+        local: EdgeTensors,
+        processes: Processes,
+        every: Every,
+        own: OwnEdges,
+        edges: Tensor,
+        part: Tensor,
     ) -> None:
-        self.local, self.processes, self.every = local, processes, every
-        place, targets = every.place_in_part(part), own.ptr.numel() - 1
-        row, owner = rows_of(own.ptr), part[own.source]
+        self.local = local
+        self.processes = processes
+        self.every = every
+        place = every.place_in_part(part)
+        targets = own.ptr.numel() - 1
+        row = rows_of(own.ptr)
+        owner = part[own.source]
         self.steps: list[Some] = []
         for step in range(processes.number):
             there = (processes.rank + step) % processes.number
@@ -48,32 +60,47 @@ class Stream:
             BackendError: If outputs of parts of the sources cannot be merged.
         """
         refuse_unmerged("stream", "gather", inputs, weights)
-        shape, wide = (*inputs.query.shape[:-1], inputs.value.shape[-1]), inputs.request().statistics
+        shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
+        wide = inputs.request().statistics
         output = inputs.value.new_zeros(shape, dtype=wide)
         sums = output.new_full(shape[:-1], -torch.inf)
         for step in range(len(self.steps)):
-            output, sums = checkpoint(self._step, run, inputs, step, output, sums, use_reentrant=False)
+            output, sums = checkpoint(
+                self._step, run, inputs, step, output, sums, use_reentrant=False
+            )
         return Outputs(output.to(inputs.value.dtype), None, sums if lse else None)
 
-    def _step(self, run: Run, inputs: Inputs, step: int, output: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(
+        self, run: Run, inputs: Inputs, step: int, output: Tensor, sums: Tensor
+    ) -> tuple[Tensor, Tensor]:
         edges = self.steps[step]
         widths = [x.shape[-2] * x.shape[-1] for x in (inputs.key, inputs.value)]
         both = torch.cat((inputs.key.flatten(-2), inputs.value.flatten(-2)), -1)
         key, value = along(-2, lambda rows: self._rows(rows, step), both).split(widths, -1)
-        rows = (x.unflatten(-1, like.shape[-2:]) for x, like in ((key, inputs.key), (value, inputs.value)))
+        rows = (
+            x.unflatten(-1, like.shape[-2:])
+            for x, like in ((key, inputs.key), (value, inputs.value))
+        )
         found = run(edges.local, edges.given(inputs, *rows), False, True)
         assert found.lse is not None
-        parts = torch.cat((output, found.output.to(output.dtype)), -3), torch.cat((sums, found.lse), -2)
+        parts = (
+            torch.cat((output, found.output.to(output.dtype)), -3),
+            torch.cat((sums, found.lse), -2),
+        )
         return merged(run, self.two, *parts)
 
     def _rows(self, rows: Tensor, step: int) -> Tensor:
         """The rows (n, W) of the process ``step`` ranks further."""
-        P, rank = self.processes.number, self.processes.rank
+        P = self.processes.number
+        rank = self.processes.rank
         if step == 0:
             return rows
-        received, sent = [0] * P, [0] * P
-        there, to = (rank + step) % P, (rank - step) % P
-        received[there], sent[to] = self.every.sizes[there], rows.shape[0]
+        received = [0] * P
+        sent = [0] * P
+        there = (rank + step) % P
+        to = (rank - step) % P
+        received[there] = self.every.sizes[there]
+        sent[to] = rows.shape[0]
         return self.processes.rows(rows, received, sent)
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,12 +112,14 @@ def parts_of(target: Tensor, targets: int, device: torch.device) -> EdgeTensors:
     """Edges from parts of sources (n,) to the ``target`` of each."""
     order = torch.argsort(target, stable=True)
     ptr = offsets(torch.bincount(target, minlength=targets))
-    return EdgeTensors.of(EdgeLayout(ptr, order, order, torch.arange(targets)), target.numel(), device)
+    return EdgeTensors.of(
+        EdgeLayout(ptr, order, order, torch.arange(targets)), target.numel(), device
+    )
 
 
 def merged(run: Run, parts: EdgeTensors, output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (..., n, H, D) of parts of sources, and log-sum-exp (..., n, H), as those of targets: attention on parts,
-    whose scores are their log-sum-exp.
+    """Outputs (..., n, H, D) of parts of sources, and log-sum-exp (..., n, H), as those of targets:
+    attention on parts, whose scores are their log-sum-exp.
     """
     query = lse.new_zeros(*lse.shape[:-2], parts.num_targets, lse.shape[-1], 1)
     given = Inputs(query, lse.new_zeros(*lse.shape, 1), output.to(lse.dtype), 1.0, score_bias=lse)

@@ -6,21 +6,27 @@ Errors are largest absolute differences from the float64 twin, divided by a magn
 output     the largest absolute value of the twin's output
 lse        the same, but at least 1: a log-sum-exp near zero is a cancellation, not a small quantity
 weights    1, since they sum to 1
-gradients  the largest absolute gradient of any input (of any parameter, for parameters) in the same case: a gradient
-           that cancels to zero, such as a query's with one edge per target, is rounding noise of the others' size
-second     the same, of gradients and second derivatives together: where weights cannot change, as with copies of one
+gradients  the largest absolute gradient of any input (of any parameter, for parameters) in the same
+case: a gradient
+           that cancels to zero, such as a query's with one edge per target, is rounding noise of
+           the others' size
+second     the same, of gradients and second derivatives together: where weights cannot change, as
+with copies of one
            edge, every second derivative is 0 and what is computed is noise of the gradients' size
 ========== ===========================================================================================
 
 The bounds, for a backend's error ``e`` and the error ``d`` of plain dense torch in the same dtype:
 
-* float64: ``e <= 1e-12``. Both sides round at 1e-16; sums over 100,000 edges in another order stay below 1e-13.
-* narrower, outputs: ``e <= 2 d + floor``; gradients: ``e <= 3 d + floor``. A backend may round in other places than
-  dense torch, not more often (the rule of FlashAttention's own tests).
-* Where scores of both signs nearly cancel in a sum that they are divided by, rounding grows for any code. How much is
-  measured (:mod:`.stability`; 1 for softmax of products): ``floor`` is multiplied by it, and 1e-12 by a 64th of it.
-* ``floor`` is there because ``d`` may be small by luck: 4 eps in float32, where every intermediate is rounded; 1 eps in
-  float16 and bfloat16, whose statistics are wider, so that only inputs and results are rounded.
+* float64: ``e <= 1e-12``. Both sides round at 1e-16; sums over 100,000 edges in another order stay
+  below 1e-13.
+* narrower, outputs: ``e <= 2 d + floor``; gradients: ``e <= 3 d + floor``. A backend may round in
+  other places than dense torch, not more often (the rule of FlashAttention's own tests).
+* Where scores of both signs nearly cancel in a sum that they are divided by, rounding grows for any
+  code. How much is measured (:mod:`.stability`; 1 for softmax of products): ``floor`` is multiplied
+  by it, and 1e-12 by a 64th of it.
+* ``floor`` is there because ``d`` may be small by luck: 4 eps in float32, where every intermediate
+  is rounded; 1 eps in float16 and bfloat16, whose statistics are wider, so that only inputs and
+  results are rounded.
 """
 
 import torch
@@ -33,11 +39,14 @@ FLOOR = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}  # in unit
 GROWTH = 64.0  # of rounding in float64, for which there is room
 
 EXPLAINED = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
-"""Largest distance of a known mistake from a wrong output that it explains; mistakes differ by far more."""
+"""Largest distance of a known mistake from a wrong output that it explains; mistakes differ by far
+more.
+"""
 
 
 def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: float = 1.0) -> float:
-    """The largest error allowed, relative to the magnitude; ``growth`` is how much rounding of the scores grows.
+    """The largest error allowed, relative to the magnitude; ``growth`` is how much rounding of the
+    scores grows.
 
     Example:
         >>> bound(torch.float32, 1e-6, gradient=False)
@@ -45,40 +54,56 @@ def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: flo
     """
     if dtype == torch.float64:
         return EXACT * max(1.0, growth / GROWTH)
-    factor = GRADIENT_FACTOR if gradient else OUTPUT_FACTOR
+    if gradient:
+        factor = GRADIENT_FACTOR
+    else:
+        factor = OUTPUT_FACTOR
     return factor * dense_error + FLOOR[dtype] * torch.finfo(dtype).eps * growth
 
 
 def agreement(dtype: torch.dtype) -> float:
     """Largest difference of two exact results, relative to their size: sums taken in another order.
 
-    Float32 is given an error of 16 eps for a long sum; half precision one eps, as its sums are wider.
+    Float32 is given an error of 16 eps for a long sum; half precision one eps, as its sums are
+    wider.
 
     Example:
         >>> agreement(torch.float64)
         2e-12
     """
-    long_sum = 16 if dtype == torch.float32 else 1
+    if dtype == torch.float32:
+        long_sum = 16
+    else:
+        long_sum = 1
     return 2 * bound(dtype, long_sum * torch.finfo(dtype).eps, gradient=False)
 
 
 def size(x: Tensor) -> float:
     """The largest finite absolute value; 0.0 if there is none."""
-    return float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) if x.numel() else 0.0
+    if x.numel():
+        return float(x.abs().nan_to_num(0.0, 0.0, 0.0).max())
+    return 0.0
 
 
 def difference(x: Tensor, reference: Tensor) -> float:
-    """The largest absolute difference, in float64; equal infinities do not differ, and a NaN differs infinitely."""
+    """The largest absolute difference, in float64; equal infinities do not differ, and a NaN
+    differs infinitely.
+    """
     apart = _apart(x, reference)
-    return float(apart.max()) if apart.numel() else 0.0
+    if apart.numel():
+        return float(apart.max())
+    return 0.0
 
 
 def differences(x: Tensor, reference: Tensor, axis: int) -> Tensor:
     """The same for each place along an axis, float64 (n,)."""
     apart = _apart(x, reference).movedim(axis, 0).flatten(1)
-    return apart.amax(1) if apart.numel() else apart.sum(1)
+    if apart.numel():
+        return apart.amax(1)
+    return apart.sum(1)
 
 
 def _apart(x: Tensor, reference: Tensor) -> Tensor:
-    x, reference = x.double(), reference.double()
+    x = x.double()
+    reference = reference.double()
     return torch.where(x == reference, 0.0, (x - reference).abs()).nan_to_num(nan=float("inf"))

@@ -1,15 +1,19 @@
-"""``verify``: backends and layers, measured against dense twins and judged. The way of one call, file by file:
+"""``verify``: backends and layers, measured against dense twins and judged. The way of one call,
+file by file:
 
-* ``engine`` checks the arguments and makes a *subject* of what is to be verified: ``operator`` (attention on a graph,
-  or a caller's function) or ``layer`` (with ``layer_twin``, its formulas); ``subject`` is their interface. A subject
-  runs the code under test on the whole graph, and states the same as a dense ``Problem`` on a few targets.
-* ``pieces`` decides how much is compared: **everything**, in pieces of targets that a dense twin can hold, if that is
-  at most ``EVERYTHING`` pairs; else **a sample** of the targets, with all the sources that they read.
-* ``measure`` runs every backend in every case and dtype beside the dense twin of ``twins``, backwards too, and gives a
-  row for each error; ``bounds`` says how large it may be, ``stability`` which targets rounding may decide.
+* ``engine`` checks the arguments and makes a *subject* of what is to be verified: ``operator``
+  (attention on a graph, or a caller's function) or ``layer`` (with ``layer_twin``, its formulas);
+  ``subject`` is their interface. A subject runs the code under test on the whole graph, and states
+  the same as a dense ``Problem`` on a few targets.
+* ``pieces`` decides how much is compared: **everything**, in pieces of targets that a dense twin
+  can hold, if that is at most ``EVERYTHING`` pairs; else **a sample** of the targets, with all the
+  sources that they read.
+* ``measure`` runs every backend in every case and dtype beside the dense twin of ``twins``,
+  backwards too, and gives a row for each error; ``bounds`` says how large it may be, ``stability``
+  which targets rounding may decide.
 * ``invariants`` tries to contradict what holds whatever the numbers are, on a ``probe``.
-* ``diagnose`` looks for the known mistake that gives a wrong output (``wrong_scores``, and the mutants of
-  ``analyse``); ``report`` prints.
+* ``diagnose`` looks for the known mistake that gives a wrong output (``wrong_scores``, and the
+  mutants of ``analyse``); ``report`` prints.
 """
 
 import sys
@@ -31,7 +35,14 @@ from .diagnose import diagnose
 from .invariants import check_invariants
 from .layer import LayerSubject
 from .measure import Progress, measure
-from .operator import FORWARD_ONLY, CallableSubject, GraphSubject, function_subject, side_by_side, with_layout
+from .operator import (
+    FORWARD_ONLY,
+    CallableSubject,
+    GraphSubject,
+    function_subject,
+    side_by_side,
+    with_layout,
+)
 from .pieces import EVERYTHING, EXHAUSTIVE, all_pieces, sample
 from .probe import threads
 from .report import Check, Report
@@ -50,47 +61,56 @@ def verify(
     progress: Progress | None = None,
     **options: Any,
 ) -> Report:
-    """Measure how far every way to run a graph is from dense masked softmax attention, forward and backward.
+    """Measure how far every way to run a graph is from dense masked softmax attention, forward and
+    backward.
 
-    The judge is a dense twin in float64 that shares no code with the backends; the code under test always runs the
-    whole graph. What is compared depends on the pairs that the twin must compute, about the edges of a sparse graph or
-    T x S of a dense one:
+    The judge is a dense twin in float64 that shares no code with the backends; the code under test
+    always runs the whole graph. What is compared depends on the pairs that the twin must compute,
+    about the edges of a sparse graph or T x S of a dense one:
 
-    * up to 4 million (``causal(2000)``, a window of 17 on 30,000 tokens): everything at every target;
-    * beyond: a sample of the targets with all their sources, whatever the size of the graph. A mistake at the other
-      targets alone is not seen, and the report says so.
+    * up to 4 million (``causal(2000)``, a window of 17 on 30,000 tokens): everything at every
+      target;
+    * beyond: a sample of the targets with all their sources, whatever the size of the graph. A
+      mistake at the other targets alone is not seen, and the report says so.
 
-    Processor time measured, all backends, two dtypes: 5 s for a window of 9 on 200 tokens, 110 s for ``causal(2000)``;
-    name ``backends`` to take less (``message_passing`` was half of ``causal(2000)``). Graphs of up to 65,536 pairs are
-    run in one thread, except to see that two runs give the same bits.
+    Processor time measured, all backends, two dtypes: 5 s for a window of 9 on 200 tokens, 110 s
+    for ``causal(2000)``; name ``backends`` to take less (``message_passing`` was half of
+    ``causal(2000)``). Graphs of up to 65,536 pairs are run in one thread, except to see that two
+    runs give the same bits.
 
-    A layer's score and normalisation have twins of their own, formulas on all T x S pairs. Scores that are dot products
-    are verified on every backend, the others where they run; linear attention by running sums is ``running_sums``. A
-    score of the caller's own is called on every pair, a normalisation of the caller's own about one target at a time,
-    so that mixing edges shows; what it makes of them is taken as right. Where a score or normalisation has a tie or a
-    kink, or divides by a sum near 0, rounding decides: such targets are not compared, and the report says how many.
+    A layer's score and normalisation have twins of their own, formulas on all T x S pairs. Scores
+    that are dot products are verified on every backend, the others where they run; linear attention
+    by running sums is ``running_sums``. A score of the caller's own is called on every pair, a
+    normalisation of the caller's own about one target at a time, so that mixing edges shows; what
+    it makes of them is taken as right. Where a score or normalisation has a tie or a kink, or
+    divides by a sum near 0, rounding decides: such targets are not compared, and the report says
+    how many.
 
     Args:
-        subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each option away from its
-            default in turn. Or a graph chosen by content, ``top_k(..., 4)(64)``: the twin is dense on the edges that
-            these inputs choose. Or a :class:`PerHead`: the default call on graphs of heads. Or a
-            :class:`GraphAttention`: the layer with its own parameters, whose gradients are measured too, whatever its
-            score and normalisation (below). Or any function
-            ``f(query, key, value) -> output`` with query (T, H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output
-            (T, H, D_v): does it implement the graph?
-        graph: The graph that a layer or a function is to be verified on; a :class:`PerHead` for a layer, too. Or a
-            graph chosen by content: a layer's by what the twin's projections of these inputs, normed, turned, and
-            brought into the product that the score is, choose in each dtype; a target whose choice a rounding would
-            change is not compared.
-        dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same dtype.
+        subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each
+            option away from its default in turn. Or a graph chosen by content,
+            ``top_k(..., 4)(64)``: the twin is dense on the edges that these inputs choose. Or a
+            :class:`PerHead`: the default call on graphs of heads. Or a :class:`GraphAttention`: the
+            layer with its own parameters, whose gradients are measured too, whatever its score and
+            normalisation (below). Or any function ``f(query, key, value) -> output`` with query (T,
+            H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output (T, H, D_v): does it implement
+            the graph?
+        graph: The graph that a layer or a function is to be verified on; a :class:`PerHead` for a
+            layer, too. Or a graph chosen by content: a layer's by what the twin's projections of
+            these inputs, normed, turned, and brought into the product that the score is, choose in
+            each dtype; a target whose choice a rounding would change is not compared.
+        dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same
+            dtype.
         backends: Names of the backends to measure; by default all that half the free memory allows.
-        at_most: Targets in the sample where there are too many to compare all; None for all, whatever it takes.
+        at_most: Targets in the sample where there are too many to compare all; None for all,
+            whatever it takes.
         gradients: Whether gradients are measured; a function without them is verified with False.
         seed: Of the inputs and the sample.
         progress: Called with what is measured next, in words.
-        options: For a graph or a function: ``heads``, ``kv_heads``, ``head_dim``, ``value_dim`` as in
-            :func:`graphattn.explain`, ``scale``, ``softcap``. The default is 4 heads on 2; a function that does not
-            take grouped heads gets 3 on 3, and the report says that their grouping was not tested.
+        options: For a graph or a function: ``heads``, ``kv_heads``, ``head_dim``, ``value_dim`` as
+            in :func:`graphattn.explain`, ``scale``, ``softcap``. The default is 4 heads on 2; a
+            function that does not take grouped heads gets 3 on 3, and the report says that their
+            grouping was not tested.
 
     Returns:
         A :class:`Report`; print it.
@@ -111,16 +131,24 @@ def verify(
     dtypes = several(dtypes, "dtypes", "must be a list of dtypes")
     for dtype in dtypes:
         if not isinstance(dtype, torch.dtype) or dtype not in EXPLAINED:
-            raise OptionError(f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {shown(dtype)}")
+            raise OptionError(
+                f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {shown(dtype)}"
+            )
     judged = _subject(subject, graph, seed, options, dtypes)
-    chosen = judged.backends if backends is None else tuple(several(backends, "backends", "must be a list of names"))
+    if backends is None:
+        chosen = judged.backends
+    else:
+        chosen = tuple(several(backends, "backends", "must be a list of names"))
     for backend in chosen:
         if not isinstance(backend, str) or backend not in judged.backends:
-            raise OptionError(f"backends must be among {', '.join(judged.backends)}, got {shown(backend)}")
+            raise OptionError(
+                f"backends must be among {', '.join(judged.backends)}, got {shown(backend)}"
+            )
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
     most_bytes = None if backends is not None else lambda: free_bytes(judged.graph.device) // 2
-    limits, size = (most_bytes, progress or _silent), judged.floats_per_pair
+    limits = (most_bytes, progress or _silent)
+    size = judged.floats_per_pair
     part = sample(judged.graph, at_most or 256, seed, size)
     alone = threads(1 if part.complete else torch.get_num_threads())
     # the caller's random numbers stay as they were, and his modes do not decide what is exact
@@ -130,9 +158,14 @@ def verify(
         torch.enable_grad(),
         without_autocast(judged.graph.device.type),
     ):
-        most = EVERYTHING if at_most else sys.maxsize
+        if at_most:
+            most = EVERYTHING
+        else:
+            most = sys.maxsize
         pieces = (None if part.complete else all_pieces(judged.graph, most, size)) or [part]
-        rows, refusals, notes, compared = measure(judged, pieces, dtypes, chosen, gradients, *limits)
+        rows, refusals, notes, compared = measure(
+            judged, pieces, dtypes, chosen, gradients, *limits
+        )
         checks: list[Check] = []
         diagnosis = None
         if getattr(judged, "chosen", None) is None:
@@ -140,11 +173,15 @@ def verify(
             diagnosis = diagnose(judged, pieces, rows)
         if isinstance(judged, CallableSubject) and not rows and gradients and judged.runs(dtypes):
             diagnosis = FORWARD_ONLY
-        elif isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
+        elif isinstance(judged, CallableSubject) and (
+            not rows or any(row.is_output and not row.ok for row in rows)
+        ):
             diagnosis = with_layout(diagnosis, judged, pieces, dtypes, "heads" not in options)
     return Report(
         subject=judged.name,
-        graph=repr(getattr(judged, "chosen", None) or getattr(judged, "per_head", None) or judged.graph),
+        graph=repr(
+            getattr(judged, "chosen", None) or getattr(judged, "per_head", None) or judged.graph
+        ),
         measured=compared,
         total=judged.graph.num_targets,
         rows=tuple(rows),
@@ -160,10 +197,11 @@ def _silent(step: str) -> None:
 
 
 def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments: Any) -> Report:
-    """:func:`verify`, and an :class:`graphattn.errors.ExactnessError` with the report as its message if it fails.
+    """:func:`verify`, and an :class:`graphattn.errors.ExactnessError` with the report as its
+    message if it fails.
 
-    On a graph too large to compare whole it asserts what :func:`verify` says it compares, and no more; ``at_most=None``
-    compares all.
+    On a graph too large to compare whole it asserts what :func:`verify` says it compares, and no
+    more; ``at_most=None`` compares all.
 
     Example:
         >>> import graphattn as ga
@@ -176,10 +214,14 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
     return report
 
 
-def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]) -> Subject:
+def _subject(
+    subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
+) -> Subject:
     if isinstance(subject, AttentionGraph | PerHead | Pattern | Chosen):
         if graph is not None:
-            raise OptionError("verify(graph) takes one graph; a layer or a function comes before its graph")
+            raise OptionError(
+                "verify(graph) takes one graph; a layer or a function comes before its graph"
+            )
         graph = subject
     if isinstance(graph, Pattern):
         raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
@@ -189,7 +231,8 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
         subject, graph = side_by_side(subject)
     if isinstance(graph, PerHead) and not isinstance(subject, GraphAttention):
         raise GraphError(
-            "a function is verified on one AttentionGraph, got PerHead; verify(per_head) verifies attention on the "
+            "a function is verified on one AttentionGraph, got PerHead; verify(per_head) verifies "
+            "attention on the "
             "graphs of heads, and the function on each of per_head.graphs"
         )
     if isinstance(subject, nn.MultiheadAttention):
@@ -198,10 +241,14 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
             "graphattn.nn.GraphAttention.from_torch(mha)"
         )
     if isinstance(subject, type):
-        raise OptionError(f"subject must be a layer or a function, got the class {subject.__name__}: make one of it")
+        raise OptionError(
+            f"subject must be a layer or a function, got the class {subject.__name__}: make one "
+            "of it"
+        )
     if not isinstance(graph, AttentionGraph | PerHead):
         raise GraphError(
-            f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got {_instead(graph)}"
+            f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got "
+            f"{_instead(graph)}"
         )
     options = _check_options(subject, options)
     if isinstance(subject, GraphAttention):
@@ -210,7 +257,10 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
     if isinstance(subject, AttentionGraph):
         return GraphSubject(graph, seed=seed, **options)
     if callable(subject):
-        module = "; of a model verify the layers, verify(layer, graph)" if isinstance(subject, nn.Module) else ""
+        if isinstance(subject, nn.Module):
+            module = "; of a model verify the layers, verify(layer, graph)"
+        else:
+            module = ""
         function(subject, "subject", "query, key, value", hint=module)
         return function_subject(subject, graph, dtypes, {"seed": seed, **options})
     raise OptionError(
@@ -225,7 +275,8 @@ def _on_chosen(
     """Attention, a function or a layer, on the edges that the queries and keys choose."""
     if graph.num_targets * graph.num_sources > EXHAUSTIVE:
         raise GraphError(
-            f"a choice is verified whole, up to {EXHAUSTIVE:,} pairs, got {graph!r}; verify the same of a smaller size"
+            f"a choice is verified whole, up to {EXHAUSTIVE:,} pairs, got {graph!r}; verify the "
+            "same of a smaller size"
         )
     if isinstance(subject, GraphAttention):
         _check_options(subject, options)
@@ -235,7 +286,10 @@ def _on_chosen(
     else:
         judged = _subject(subject, graph.union(), seed, options, dtypes)
     judged.chosen = graph
-    judged.notes = (*judged.notes, "edges are chosen in every call: none was removed, shuffled or renamed")
+    judged.notes = (
+        *judged.notes,
+        "edges are chosen in every call: none was removed, shuffled or renamed",
+    )
     return judged
 
 
@@ -244,7 +298,10 @@ def _instead(graph: Any) -> str:
     if graph is None:
         return "nothing"
     if isinstance(graph, torch.Tensor) and graph.dim() == 2:
-        make = "from_mask(mask)" if graph.dtype == torch.bool or graph.shape[0] != 2 else "from_edge_index(edge_index)"
+        if graph.dtype == torch.bool or graph.shape[0] != 2:
+            make = "from_mask(mask)"
+        else:
+            make = "from_edge_index(edge_index)"
         return f"Tensor of shape {tuple(graph.shape)}; make it a graph: graphattn.{make}"
     return type(graph).__name__
 
@@ -252,12 +309,21 @@ def _instead(graph: Any) -> str:
 def _check_options(subject: Any, options: dict[str, Any]) -> dict[str, Any]:
     """The options in the words of the subjects: ``heads`` and ``widths`` as pairs."""
     pairs = {"heads": ("heads", "kv_heads"), "widths": ("head_dim", "value_dim")}
-    known = () if isinstance(subject, GraphAttention) else (*pairs["heads"], *pairs["widths"], "scale", "softcap")
+    known = (
+        ()
+        if isinstance(subject, GraphAttention)
+        else (*pairs["heads"], *pairs["widths"], "scale", "softcap")
+    )
     for option, value in options.items():
         if option not in known:
-            meant = f"takes {', '.join(known)}" if known else "of a layer has none: its sizes are its own"
+            if known:
+                meant = f"takes {', '.join(known)}"
+            else:
+                meant = "of a layer has none: its sizes are its own"
             raise OptionError(f"verify {meant}; got {option}={value!r}")
-    checked: dict[str, Any] = {name: options[name] for name in ("scale", "softcap") if name in options}
+    checked: dict[str, Any] = {
+        name: options[name] for name in ("scale", "softcap") if name in options
+    }
     for pair, (first, second) in pairs.items():
         if first in options:
             one = width(options[first], first)

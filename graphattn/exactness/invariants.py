@@ -1,6 +1,8 @@
-"""Invariants, whatever the numbers are: who is read, and that the order of edges and the names of nodes do not matter.
+"""Invariants, whatever the numbers are: who is read, and that the order of edges and the names of
+nodes do not matter.
 
-Each function tries to contradict one claim of the table at the end, and says how it did; ``None`` if it did not.
+Each function tries to contradict one claim of the table at the end, and says how it did; ``None``
+if it did not.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +26,9 @@ MOST_MOVED = 256  # sources that are moved one by one
 
 
 class Invariant(NamedTuple):
-    """A claim in words, whether it means anything for a probe, what contradicts it, and whether biases matter to it."""
+    """A claim in words, whether it means anything for a probe, what contradicts it, and whether
+    biases matter to it.
+    """
 
     claim: str
     applies: Callable[[Probe], bool]
@@ -34,18 +38,32 @@ class Invariant(NamedTuple):
 
 
 def check_invariants(
-    subject: Subject, piece: Piece, rows: Sequence[Row], gradients: bool, progress: Progress, num_threads: int
+    subject: Subject,
+    piece: Piece,
+    rows: Sequence[Row],
+    gradients: bool,
+    progress: Progress,
+    num_threads: int,
 ) -> list[Check]:
-    """Every invariant that has a meaning here, for every backend, in the first dtype that was measured.
+    """Every invariant that has a meaning here, for every backend, in the first dtype that was
+    measured.
 
     ``num_threads`` is how many the caller's torch takes.
     """
-    checks = [_rule_agrees(subject.graph, piece)] if subject.graph.is_rule else []
+    if subject.graph.is_rule:
+        checks = [_rule_agrees(subject.graph, piece)]
+    else:
+        checks = []
     for backend in dict.fromkeys(row.backend for row in rows):
-        plain, biased = _probes(subject, piece, [row for row in rows if row.backend == backend], gradients, num_threads)
+        plain, biased = _probes(
+            subject, piece, [row for row in rows if row.backend == backend], gradients, num_threads
+        )
         progress(f"{backend}, invariants")
         for claim, applies, test, with_bias, tried in INVARIANTS:
-            probe = biased if with_bias else plain
+            if with_bias:
+                probe = biased
+            else:
+                probe = plain
             if applies(probe):
                 wrong = _outcome(subject, test, probe)
                 checks.append(Check(backend, claim, wrong is None, wrong or "", tried(probe)))
@@ -59,17 +77,23 @@ def _outcome(subject: Subject, test: Callable[[Probe], Outcome], probe: Probe) -
     except Exception as error:
         if subject.own_code is None:
             raise
-        return f"{subject.own_code} raised {type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
+        return (
+            f"{subject.own_code} raised {type(error).__name__}: "
+            f"{(str(error) or '?').splitlines()[0]}"
+        )
 
 
 def _probes(
     subject: Subject, piece: Piece, rows: Sequence[Row], gradients: bool, num_threads: int
 ) -> tuple[Probe, Probe]:
-    """The first case that was measured without biases, and the first with them; the same if there is one kind only."""
+    """The first case that was measured without biases, and the first with them; the same if there
+    is one kind only.
+    """
     dtype = rows[0].dtype
     measured = {row.case for row in rows if row.dtype == dtype}
     cases = [replace(case, extras=False) for case in subject.cases if case.name in measured]
-    plain, biased = min(cases, key=lambda case: case.bias), max(cases, key=lambda case: case.bias)
+    plain = min(cases, key=lambda case: case.bias)
+    biased = max(cases, key=lambda case: case.bias)
     options = (getattr(torch, dtype), rows[0].backend, gradients, num_threads)
     probe = Probe(subject, piece, plain, *options)
     return probe, probe if plain == biased else Probe(subject, piece, biased, *options)
@@ -100,22 +124,35 @@ def _non_neighbours_unread(probe: Probe) -> Outcome:
     """Moves all sources that a target does not read, for one target after the other."""
     for row in _rows_with_non_neighbours(probe):
         moved = probe.non_neighbours(row)
-        before, after = probe.at(probe.output, [row]), probe.at(probe.run(probe.perturbed(moved)), [row])
+        before = probe.at(probe.output, [row])
+        after = probe.at(probe.run(probe.perturbed(moved)), [row])
         if not torch.equal(before, after):
-            count, apart = int(moved.sum()), difference(after, before)
-            return f"moving {count} sources without an edge into {probe.name(row)} changed the output by {apart:.3g}"
+            count = int(moved.sum())
+            apart = difference(after, before)
+            return (
+                f"moving {count} sources without an edge into {probe.name(row)} changed the "
+                f"output by {apart:.3g}"
+            )
     return None
 
 
 def _no_gradient(probe: Probe) -> Outcome:
-    """Sends a gradient back from a target alone. A missing one is an error of its own, and stands in the table."""
+    """Sends a gradient back from a target alone. A missing one is an error of its own, and stands
+    in the table.
+    """
     for row in _rows_with_non_neighbours(probe) if probe.gradients_sent else []:
         unread = probe.non_neighbours(row)
         for name, grad in probe.gradients_sent[row].items():
             leak = size(grad[unread])
             if leak > 0.0:
-                why = "; the mask is filled with a finite number, fill with -inf" if leak < _UNDERFLOW else ""
-                return f"{probe.name(row)} sent a gradient of {leak:.3g} to {name} of sources without an edge{why}"
+                if leak < _UNDERFLOW:
+                    why = "; the mask is filled with a finite number, fill with -inf"
+                else:
+                    why = ""
+                return (
+                    f"{probe.name(row)} sent a gradient of {leak:.3g} to {name} of sources "
+                    f"without an edge{why}"
+                )
     return None
 
 
@@ -129,27 +166,41 @@ def _neighbours_read(probe: Probe) -> Outcome:
         near = probe.weighted_sources(row)
         if probe.gradients and probe.gradients_sent:
             sent = [grad[near] != 0 for grad in probe.gradients_sent[row].values()]
-            left = near[~torch.stack(sent).any(0)] if sent else near
+            if sent:
+                left = near[~torch.stack(sent).any(0)]
+            else:
+                left = near
             probe.pairs_read += near.numel() - left.numel()
         else:
-            left = near if probe.piece.complete else near[row % near.numel()][None]
+            if probe.piece.complete:
+                left = near
+            else:
+                left = near[row % near.numel()][None]
         for source in left.tolist():
             without_gradient.setdefault(source, []).append(row)
     for source, rows in list(without_gradient.items())[:MOST_MOVED]:
         unmoved = _unmoved(probe, source, rows)
         if unmoved is not None:
-            return f"moving source {source} changed nothing at {probe.name(unmoved)}, which reads it"
+            return (
+                f"moving source {source} changed nothing at {probe.name(unmoved)}, which reads it"
+            )
         probe.pairs_read += len(rows)
     return None
 
 
 def _unmoved(probe: Probe, source: int, rows: list[int]) -> int | None:
     """A row whose output stays the same when the source is moved, however far."""
-    alone = torch.zeros(probe.graph.num_sources, dtype=torch.bool, device=probe.piece.targets.device)
+    alone = torch.zeros(
+        probe.graph.num_sources, dtype=torch.bool, device=probe.piece.targets.device
+    )
     alone[source] = True
     for by in (1.0, 16.0, 256.0):  # half precision may round a small weight away
         output = probe.run(probe.perturbed(alone, by * SHOVE))
-        rows = [row for row in rows if torch.equal(probe.at(output, [row]), probe.at(probe.output, [row]))]
+        rows = [
+            row
+            for row in rows
+            if torch.equal(probe.at(output, [row]), probe.at(probe.output, [row]))
+        ]
         if not rows:
             return None
     return rows[0]
@@ -158,18 +209,24 @@ def _unmoved(probe: Probe, source: int, rows: list[int]) -> int | None:
 def _non_neighbours_tried(probe: Probe) -> str:
     """On how many pairs without an edge it was tried."""
     tried = sum(int(probe.non_neighbours(row).sum()) for row in _rows_with_non_neighbours(probe))
-    return _tried(probe, tried, "pair without an edge" if tried == 1 else "pairs without an edge", True)
+    return _tried(
+        probe, tried, "pair without an edge" if tried == 1 else "pairs without an edge", True
+    )
 
 
 def _neighbours_tried(probe: Probe) -> str:
     """Number of edges that were tried; copies of one count once."""
     every = sum(probe.weighted_sources(row).numel() for row in probe.probed)
-    what = _edges(probe.pairs_read) + (" that weigh something" if bool((probe.edge_weight == 0).any()) else "")
+    what = _edges(probe.pairs_read) + (
+        " that weigh something" if bool((probe.edge_weight == 0).any()) else ""
+    )
     return _tried(probe, probe.pairs_read, what, probe.pairs_read == every)
 
 
 def _edges(count: int) -> str:
-    return "edge" if count == 1 else "edges"
+    if count == 1:
+        return "edge"
+    return "edges"
 
 
 def _of_edges(probe: Probe, count: int) -> str:
@@ -187,11 +244,15 @@ def _isolated(probe: Probe) -> Outcome:
     """Looks at the targets without an edge."""
     rows = torch.nonzero(probe.degree == 0).flatten().tolist()
     outputs = probe.at(probe.output, rows)
-    return None if bool((outputs == 0).all()) else f"one has {size(outputs):.3g}, or a NaN"
+    if bool((outputs == 0).all()):
+        return None
+    return f"one has {size(outputs):.3g}, or a NaN"
 
 
 def _same_bits(probe: Probe) -> Outcome:
-    """Runs twice, both ways, in the caller's threads. A NaN is an error of its own, and stands in the table."""
+    """Runs twice, both ways, in the caller's threads. A NaN is an error of its own, and stands in
+    the table.
+    """
     runs = []
     for _ in range(2):
         with threads(probe.threads):
@@ -203,8 +264,16 @@ def _same_bits(probe: Probe) -> Outcome:
         runs.append(values)
     for name, x in runs[0].items():
         y = runs[1][name]
-        if x is not None and y is not None and not torch.equal(x, y) and not bool(torch.isnan(x).any()):
-            what = "" if probe.repeats else "; so no claim about two runs was tried"
+        if (
+            x is not None
+            and y is not None
+            and not torch.equal(x, y)
+            and not bool(torch.isnan(x).any())
+        ):
+            if probe.repeats:
+                what = ""
+            else:
+                what = "; so no claim about two runs was tried"
             return f"{name} of two runs differs by {difference(x.detach(), y.detach()):.3g}{what}"
     return None
 
@@ -219,15 +288,23 @@ def _listable(probe: Probe) -> bool:
 
 def _telling(probe: Probe) -> list[list[int]]:
     """Targets, those with the fewest edges first, one of whose edges is dropped."""
-    rows = [row for row in probe.busy if probe.degree[row] == 1 or probe.neighbours(row).numel() > 1]
+    rows = [
+        row for row in probe.busy if probe.degree[row] == 1 or probe.neighbours(row).numel() > 1
+    ]
     return probe.groups(sorted(rows, key=lambda row: int(probe.degree[row])))
 
 
 def _removed_edge(probe: Probe) -> Outcome:
-    """Drops an edge, where it weighs most; not one whose copies carry the same weight without it."""
-    # Less is rounding, as edges are now summed in another order; half precision rounds too coarsely to tell.
+    """Drops an edge, where it weighs most; not one whose copies carry the same weight without
+    it.
+    """
+    # Less is rounding, as edges are now summed in another order; half precision rounds too coarsely
+    # to tell.
     coarse = probe.dtype in (torch.float16, torch.bfloat16)
-    least = 0.0 if coarse else agreement(probe.dtype) * size(probe.output)
+    if coarse:
+        least = 0.0
+    else:
+        least = agreement(probe.dtype) * size(probe.output)
     for group in _telling(probe):
         gone = {row: _dropped(probe, row) for row in group}
         output = probe.run(*probe.without(torch.tensor(list(gone.values()))))
@@ -240,7 +317,10 @@ def _removed_edge(probe: Probe) -> Outcome:
 def _dropped(probe: Probe, row: int) -> int:
     """Any edge of a row, or the one that weighs most where not all weigh something."""
     own = probe.piece.row == row
-    place = row % int(own.sum()) if bool((probe.edge_weight == 1).all()) else int(probe.edge_weight[own].argmax())
+    if bool((probe.edge_weight == 1).all()):
+        place = row % int(own.sum())
+    else:
+        place = int(probe.edge_weight[own].argmax())
     return int(probe.piece.edge[own][place])
 
 
@@ -248,7 +328,9 @@ def _masked(probe: Probe) -> Tensor:
     """All edges of one target, and one of each of two others."""
     whole, *others = probe.busy
     piece = probe.piece
-    return torch.cat([piece.edge[piece.row == whole]] + [piece.edge[piece.row == row][:1] for row in others[:2]])
+    return torch.cat(
+        [piece.edge[piece.row == whole]] + [piece.edge[piece.row == row][:1] for row in others[:2]]
+    )
 
 
 def _masked_edges(probe: Probe) -> Outcome:
@@ -275,23 +357,35 @@ def _masked_edges(probe: Probe) -> Outcome:
 
 def _agrees(probe: Probe, output: Tensor, other: Tensor) -> Outcome:
     """Compares two outputs, to the bound of two exact results."""
-    output, other = probe.where_stable(output), probe.where_stable(other)
-    apart, limit = difference(output, other) / (size(other) or 1.0), agreement(probe.dtype)
-    return None if apart <= limit else f"outputs differ by {apart:.3g} of their size (bound {limit:.3g})"
+    output = probe.where_stable(output)
+    other = probe.where_stable(other)
+    apart = difference(output, other) / (size(other) or 1.0)
+    limit = agreement(probe.dtype)
+    if apart <= limit:
+        return None
+    return f"outputs differ by {apart:.3g} of their size (bound {limit:.3g})"
 
 
 def _rule_agrees(graph: AttentionGraph, piece: Piece) -> Check:
     """``contains`` is called on every source of as many targets of the piece as that allows."""
     targets = piece.targets[: max(1, 16 * EXHAUSTIVE // max(1, graph.num_sources))]
     rows = targets.numel()
-    inside = graph.contains(targets[:, None], torch.arange(graph.num_sources, device=targets.device)[None, :])
+    inside = graph.contains(
+        targets[:, None], torch.arange(graph.num_sources, device=targets.device)[None, :]
+    )
     listed = torch.zeros_like(inside)
     near = piece.row < rows
     listed[piece.row[near], piece.columns[piece.column[near]]] = True
     words = ""
     for row, source in torch.nonzero(inside != listed)[:1].tolist():
-        words = f"contains({int(targets[row])}, {source}) is {bool(inside[row, source])}, and its runs say otherwise"
-    tried = "" if rows == graph.num_targets else f"{rows:,} of {graph.num_targets:,} rows"
+        words = (
+            f"contains({int(targets[row])}, {source}) is {bool(inside[row, source])}, and its "
+            "runs say otherwise"
+        )
+    if rows == graph.num_targets:
+        tried = ""
+    else:
+        tried = f"{rows:,} of {graph.num_targets:,} rows"
     return Check("graph", "the rule's closed form agrees with its edges", not words, words, tried)
 
 
@@ -308,7 +402,9 @@ INVARIANTS = (
         _no_gradient,
         tried=_non_neighbours_tried,
     ),
-    Invariant("every neighbour is read", _repeats(_has_edges), _neighbours_read, tried=_neighbours_tried),
+    Invariant(
+        "every neighbour is read", _repeats(_has_edges), _neighbours_read, tried=_neighbours_tried
+    ),
     Invariant(
         "a target without an edge gives exactly 0",
         lambda p: p.subject.gives_zero and bool((p.degree == 0).any()),

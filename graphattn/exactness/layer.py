@@ -39,15 +39,17 @@ def _takes(layer: GraphAttention, argument: str) -> bool:
 def _is_product(layer: GraphAttention) -> bool:
     """True if its score is a dot product of something, which every backend has."""
     one = layer.q_proj.weight.new_ones(1, layer.num_heads, layer.head_dim)
-    return layer.score is None or (isinstance(layer.score, Score) and layer.score.as_dot(one, one) is not None)
+    return layer.score is None or (
+        isinstance(layer.score, Score) and layer.score.as_dot(one, one) is not None
+    )
 
 
 class LayerSubject:
-    """A :class:`graphattn.nn.GraphAttention` on a graph, on graphs of heads, or on edges that its queries and
-    keys choose, without dropout.
+    """A :class:`graphattn.nn.GraphAttention` on a graph, on graphs of heads, or on edges that its
+    queries and keys choose, without dropout.
 
-    Self-attention where the graph is square and the layer's inputs have one width; else targets and context apart.
-    Nodes of a layer with a rotary have random positions, real numbers.
+    Self-attention where the graph is square and the layer's inputs have one width; else targets and
+    context apart. Nodes of a layer with a rotary have random positions, real numbers.
     """
 
     output_axis = -2
@@ -56,12 +58,16 @@ class LayerSubject:
     own_code: str | None = "the layer"
 
     def __init__(self, layer: GraphAttention, graph: Layout, *, seed: int = 0) -> None:
-        self.layer, self.seed = deepcopy(layer).eval().requires_grad_(False), seed
+        self.layer = deepcopy(layer).eval().requires_grad_(False)
+        self.seed = seed
         self.device = layer.q_proj.weight.device
         if not graph.is_rule and graph.device != self.device:
-            raise GraphError(f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)")
+            raise GraphError(
+                f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)"
+            )
         graph = graph.to(self.device)
-        self.given, self.relists = graph, isinstance(graph, AttentionGraph)
+        self.given = graph
+        self.relists = isinstance(graph, AttentionGraph)
         self.per_head: PerHead | None = None
         self.chosen: Chosen | None = None
         if isinstance(graph, AttentionGraph):
@@ -74,7 +80,8 @@ class LayerSubject:
             self.chosen = graph
         with torch.random.fork_rng(devices=[]):
             twin = LayerTwin(self.layer)
-        self.name, self.floats_per_pair = repr(layer), twin.floats_per_pair
+        self.name = repr(layer)
+        self.floats_per_pair = twin.floats_per_pair
         self.product = _is_product(layer)
         self.backends = (*BACKENDS, *[RUNNING_SUMS] * self._sums())
         self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()
@@ -116,12 +123,18 @@ class LayerSubject:
         if layer.rotary is not None and _takes(layer, "positions"):
             apart = {"target_positions": "targets", "source_positions": "sources"}
             num_axes = getattr(layer.rotary, "num_axes", 1)
-            inputs |= {name: (of, num_axes) for name, of in ({"positions": "nodes"} if shared else apart).items()}
+            inputs |= {
+                name: (of, num_axes)
+                for name, of in ({"positions": "nodes"} if shared else apart).items()
+            }
         return inputs | {"score_bias": ("edges", layer.num_heads)}
 
     def request(self, case: Case, dtype: torch.dtype) -> Request:
         layer = self.layer
-        product = self.product and layer.edge_dim is None if layer.score is not None else True
+        if layer.score is not None:
+            product = self.product and layer.edge_dim is None
+        else:
+            product = True
         has_sink = isinstance(layer.normalize, SinkSoftmax) and product
         return Request(
             layer.num_heads,
@@ -142,7 +155,9 @@ class LayerSubject:
         )
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
-        T, S, E = self.graph.num_targets, self.graph.num_sources, self.graph.num_edges
+        T = self.graph.num_targets
+        S = self.graph.num_sources
+        E = self.graph.num_edges
         sizes = {"targets": T, "nodes": T, "sources": S, "edges": E}
         leaves = {name: parameter.detach() for name, parameter in self.layer.named_parameters()}
         for name, place in self.places.items():
@@ -151,22 +166,33 @@ class LayerSubject:
                 lead = () if place.of == "edges" or placed else self.lead
                 shape = (*lead, sizes[place.of], self.widths[name])
                 leaves[name] = seeded(name, shape, self.seed) * (SPREAD if placed else 1.0)
-        return {name: x.to(self.device, dtype).clone().requires_grad_() for name, x in leaves.items()}
+        return {
+            name: x.to(self.device, dtype).clone().requires_grad_() for name, x in leaves.items()
+        }
 
     def _context(self, leaves: dict[str, Tensor]) -> Any:
         """The context of the layer: one tensor, one for keys and one for values, or None."""
-        return (leaves["key_input"], leaves["value_input"]) if "key_input" in leaves else leaves.get("context")
+        if "key_input" in leaves:
+            return (leaves["key_input"], leaves["value_input"])
+        return leaves.get("context")
 
     def _positions(self, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """Of targets and of sources, (N,) or (N, A) for several axes."""
-        names = ("positions",) * 2 if "positions" in leaves else ("target_positions", "source_positions")
+        if "positions" in leaves:
+            names = ("positions",) * 2
+        else:
+            names = ("target_positions", "source_positions")
         if names[0] not in leaves:
             return None
         targets, sources = (leaves[name] for name in names)
-        return (targets.squeeze(-1), sources.squeeze(-1)) if targets.shape[-1] == 1 else (targets, sources)
+        if targets.shape[-1] == 1:
+            return (targets.squeeze(-1), sources.squeeze(-1))
+        return (targets, sources)
 
     def undecided(self, dtype: torch.dtype) -> Tensor | None:
-        """True for targets whose edges a rounding may change, bool (..., T); None if there is none."""
+        """True for targets whose edges a rounding may change, bool (..., T); None if there is
+        none.
+        """
         if self.chosen is None:
             return None
         query, key = (x.double() for x in self._chooses_by(dtype))
@@ -201,7 +227,10 @@ class LayerSubject:
         """A private copy of the layer, or its twin, whose parameters are the leaves."""
         dtype = leaves["x"].dtype
         if (kind, dtype) not in self._modules:
-            made = LayerTwin(self.layer) if kind == "twin" else deepcopy(self.layer)
+            if kind == "twin":
+                made = LayerTwin(self.layer)
+            else:
+                made = deepcopy(self.layer)
             self._modules[kind, dtype] = made.to(dtype)
         module: nn.Module = self._modules[kind, dtype]
         for name, _ in self.layer.named_parameters():
@@ -209,14 +238,32 @@ class LayerSubject:
             module.get_submodule(path)._parameters[last] = leaves[name]  # type: ignore[assignment]
         return module
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
+    def run(
+        self,
+        leaves: dict[str, Tensor],
+        case: Case,
+        backend: str,
+        graph: AttentionGraph | None = None,
+    ) -> Result:
         layer = self._with_parameters("layer", leaves)
         if backend == RUNNING_SUMS and case.bias:
-            raise BackendError("running sums cannot run this call:", ["score_bias: a bias is a number of each edge"])
-        layer.backend = "auto" if backend == RUNNING_SUMS else backend
-        on = self.given if graph is None else graph
-        inputs: dict[str, Any] = {name: leaves[name] for name in ("edge_attr", "score_bias") if name in leaves}
-        context, positions = self._context(leaves), self._positions(leaves)
+            raise BackendError(
+                "running sums cannot run this call:",
+                ["score_bias: a bias is a number of each edge"],
+            )
+        if backend == RUNNING_SUMS:
+            layer.backend = "auto"
+        else:
+            layer.backend = backend
+        if graph is None:
+            on = self.given
+        else:
+            on = graph
+        inputs: dict[str, Any] = {
+            name: leaves[name] for name in ("edge_attr", "score_bias") if name in leaves
+        }
+        context = self._context(leaves)
+        positions = self._positions(leaves)
         if context is not None:
             inputs["context"] = context
         if positions is not None:
@@ -232,7 +279,10 @@ class LayerSubject:
             context = (leaves["x"] if context is None else context).index_select(-2, piece.columns)
         positions = self._positions(leaves)
         if positions is not None:
-            positions = positions[0].index_select(0, piece.targets), positions[1].index_select(0, piece.columns)
+            positions = (
+                positions[0].index_select(0, piece.targets),
+                positions[1].index_select(0, piece.columns),
+            )
         return self._with_parameters("twin", leaves).problem(
             piece,
             self.graph.num_targets,
@@ -247,17 +297,26 @@ class LayerSubject:
         """Biases (H or 1, R, U); -inf where a head does not have the edge."""
         given = leaves.get("score_bias")
         if self.per_head is not None:
-            groups, union = self.per_head.groups(self.layer.num_heads), self.graph
+            groups = self.per_head.groups(self.layer.num_heads)
+            union = self.graph
             has = torch.stack(
-                [g.graph.contains(union.target, union.source) for g in groups for _ in range(g.first, g.last)], -1
+                [
+                    g.graph.contains(union.target, union.source)
+                    for g in groups
+                    for _ in range(g.first, g.last)
+                ],
+                -1,
             )
-            given = leaves["x"].new_zeros(has.shape) if given is None else given
+            if given is None:
+                given = leaves["x"].new_zeros(has.shape)
             given = given.masked_fill(~has, -torch.inf)
         if self.chosen is not None:
             if given is None:
                 given = leaves["x"].new_zeros(())
             given = given.where(self._choice(self.chosen, _dtype_of(leaves["x"])), -torch.inf)
-        return None if given is None else piece.spread(given).movedim(-1, -3)
+        if given is None:
+            return None
+        return piece.spread(given).movedim(-1, -3)
 
 
 def _moved(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,6 @@
-"""The dense twin of any layer: which formula stands for which part; the layer's parameters, none of its code."""
+"""The dense twin of any layer: which formula stands for which part; the layer's parameters, none of
+its code.
+"""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -18,10 +20,12 @@ from .twins import DenseGraphAttention, turned
 
 
 class LayerTwin(DenseGraphAttention):
-    """Holds what a layer holds, by the same names, and computes it densely; its parts' ``forward`` is never called.
+    """Holds what a layer holds, by the same names, and computes it densely; its parts' ``forward``
+    is never called.
 
-    A score or normalisation that a caller wrote, a rotary of another class or with scaled frequencies, and a caller's
-    own feature map or activation are functions that the twin calls, too: :attr:`borrowed` names them.
+    A score or normalisation that a caller wrote, a rotary of another class or with scaled
+    frequencies, and a caller's own feature map or activation are functions that the twin calls,
+    too: :attr:`borrowed` names them.
     """
 
     score: Any
@@ -38,20 +42,21 @@ class LayerTwin(DenseGraphAttention):
             super().__init__(own, layer.num_heads)
         except (RuntimeError, KeyError) as error:
             raise OptionError(
-                f"the parameters of this {type(layer).__name__} are not those of a GraphAttention, whose dense twin "
-                f"verify has; a layer of your own is verified as a function f(query, key, value). {error}"
+                f"the parameters of this {type(layer).__name__} are not those of a "
+                "GraphAttention, whose dense twin "
+                "verify has; a layer of your own is verified as a function f(query, key, value). "
+                f"{error}"
             ) from error
         for name, part in parts.items():
             setattr(self, name, part)
         for name in ("q_proj", "v_proj"):
-            if getattr(layer, name) is layer.k_proj:  # one projection, whose gradient is of all that it makes
+            # one projection, whose gradient is of all that it makes
+            if getattr(layer, name) is layer.k_proj:
                 setattr(self, name, self.k_proj)
-        self.scale, self.softcap, self.cap_bias, self.edge_to = (
-            layer.scale,
-            layer.softcap,
-            layer.cap_bias,
-            layer.edge_to,
-        )
+        self.scale = layer.scale
+        self.softcap = layer.softcap
+        self.cap_bias = layer.cap_bias
+        self.edge_to = layer.edge_to
         self.score_reads_edges = layer.edge_dim is not None and layer.edge_to != "value"
 
     @property
@@ -59,10 +64,17 @@ class LayerTwin(DenseGraphAttention):
         """The parts that are no formula of the twin's own, in words."""
         notes = []
         if self.score is not None and not self._knows_score:
-            notes.append("the score is a function of your own: called on every pair of target and source")
+            notes.append(
+                "the score is a function of your own: called on every pair of target and source"
+            )
         if not self._knows_normalize:
-            notes.append("the normalisation is a function of your own: called on one target at a time")
-            notes.append("an edge whose score is -inf is a removed one: your normalisation must give it weight 0")
+            notes.append(
+                "the normalisation is a function of your own: called on one target at a time"
+            )
+            notes.append(
+                "an edge whose score is -inf is a removed one: your normalisation must give it "
+                "weight 0"
+            )
         if self.rotary is not None and not self._turns:
             notes.append("the rotary is not judged: the twin turns by the same")
         return notes
@@ -90,7 +102,10 @@ class LayerTwin(DenseGraphAttention):
     def floats_per_pair(self) -> int:
         """Numbers that it holds of a pair and a head."""
         product = self._knows_score and type(self.score).as_dot is not Score.as_dot
-        return max(1 if self.score is None or product else 2 * self.head_dim, 1 if self._knows_normalize else 8)
+        return max(
+            1 if self.score is None or product else 2 * self.head_dim,
+            1 if self._knows_normalize else 8,
+        )
 
     def problem(
         self,
@@ -102,15 +117,24 @@ class LayerTwin(DenseGraphAttention):
         bias: Tensor | None,
         positions: tuple[Tensor, Tensor] | None,
     ) -> Problem:
-        """The operands of a piece: x of its targets, context of its columns, edge features (..., R, U, F)."""
+        """The operands of a piece: x of its targets, context of its columns, edge features (..., R,
+        U, F).
+        """
         query, key, value, edge = self.project(x, context, edge_attr)
         if edge_attr is not None and getattr(self.score, "delta", None) is not None:
+            # (..., R, U, H * D)
             edge_attr = (self.score.dense_delta if self._knows_score else self.score.delta)(
                 edge_attr
-            )  # (..., R, U, H * D)
+            )
             edge = edge_attr.unflatten(-1, query.shape[-2:])
-        if edge_attr is not None and self.score is not None:  # the score's business, and the value's
-            edge, read = None if self.edge_to == "key" else edge, None if self.edge_to == "value" else edge_attr
+        # the score's business, and the value's
+        if edge_attr is not None and self.score is not None:
+            if self.edge_to == "key":
+                edge = None
+            if self.edge_to == "value":
+                read = None
+            else:
+                read = edge_attr
         else:
             read = None
         query, key = self._normed_and_turned(query, key, positions)
@@ -138,7 +162,9 @@ class LayerTwin(DenseGraphAttention):
         context: Tensor | tuple[Tensor, Tensor],
         positions: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, Tensor]:
-        """The queries and keys by which edges are chosen, as in the dot product where the score is one."""
+        """The queries and keys by which edges are chosen, as in the dot product where the score is
+        one.
+        """
         if isinstance(context, tuple):
             context = context[0]
         query = self.q_proj(x).unflatten(-1, (-1, self.head_dim))
@@ -154,13 +180,19 @@ class LayerTwin(DenseGraphAttention):
             return False
         entry = known(self.normalize)
         if self.normalize is normalizers.by_sum:
-            return self.score is not None and self.score.positive and without_bias and self.softcap is None
+            return (
+                self.score is not None
+                and self.score.positive
+                and without_bias
+                and self.softcap is None
+            )
         return self._is_softmax or (entry is not None and entry.smooth)
 
     def _normed_and_turned(
         self, query: Tensor, key: Tensor, positions: tuple[Tensor | None, Tensor | None] | None
     ) -> tuple[Tensor, Tensor]:
-        query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)
+        query = self._normed(query, self.q_norm)
+        key = self._normed(key, self.k_norm)
         if self.rotary is None:
             return query, key
         if positions is None:
@@ -168,41 +200,67 @@ class LayerTwin(DenseGraphAttention):
         return self._turned(query, positions[0]), self._turned(key, positions[1])
 
     def _normed(self, x: Tensor, norm: Any) -> Tensor:
-        return x if norm is None else x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt() * norm.weight
+        if norm is None:
+            return x
+        return x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt() * norm.weight
 
     def _turned(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if not self._turns or positions is None:
             return self.rotary(x, positions)
-        return turned(x, positions, self.rotary.base, self.rotary.rotary_dim, self.rotary.layout, self.rotary.num_axes)
+        return turned(
+            x,
+            positions,
+            self.rotary.base,
+            self.rotary.rotary_dim,
+            self.rotary.layout,
+            self.rotary.num_axes,
+        )
 
     def _score(self) -> DenseScore | None:
         if self.score is None:
             return None
-        return self.score.dense if self._knows_score else of_pairs(checked("score", self.score))
+        if self._knows_score:
+            return self.score.dense
+        return of_pairs(checked("score", self.score))
 
-    def _normalize(self, piece: Piece, num_targets: int, edge_attr: Tensor | None) -> DenseNormalizer | None:
+    def _normalize(
+        self, piece: Piece, num_targets: int, edge_attr: Tensor | None
+    ) -> DenseNormalizer | None:
         if self._is_softmax:
             return None
         entry = known(self.normalize)
         if entry is None:
-            asks, columns = (
-                asked_by(self.normalize),
-                piece.columns if piece.slots is None else piece.columns[piece.slots],
-            )
+            asks = asked_by(self.normalize)
+            if piece.slots is None:
+                columns = piece.columns
+            else:
+                columns = piece.columns[piece.slots]
 
             def asked(row: int, column: Tensor) -> dict[str, Tensor | None]:
-                own = columns if columns.dim() == 1 else columns[row]
+                if columns.dim() == 1:
+                    own = columns
+                else:
+                    own = columns[row]
                 column = column % own.numel()  # copies of the columns stand behind each other
-                features = None if edge_attr is None else edge_attr[..., row, column, :]
+                if edge_attr is None:
+                    features = None
+                else:
+                    features = edge_attr[..., row, column, :]
                 known = {"source": own[column], "edge_attr": features}
                 return {name: known[name] for name in asks}
 
-            return of_rows(checked("normalisation", self.normalize), piece.targets, num_targets, asked)
-        return partial(entry.dense, self.normalize) if isinstance(entry.of, type) else entry.dense
+            return of_rows(
+                checked("normalisation", self.normalize), piece.targets, num_targets, asked
+            )
+        if isinstance(entry.of, type):
+            return partial(entry.dense, self.normalize)
+        return entry.dense
 
 
 def _everywhere(edge_attr: Tensor, piece: Piece) -> Tensor:
-    """Edge features (..., R, U, F) where pairs without an edge have those of the first edge, which a score can bear."""
+    """Edge features (..., R, U, F) where pairs without an edge have those of the first edge, which
+    a score can bear.
+    """
     if piece.row.numel() == 0:
         return edge_attr
     first = edge_attr[..., piece.row[0], piece.column[0], :].detach()[..., None, None, :]
@@ -213,16 +271,20 @@ def _everywhere(edge_attr: Tensor, piece: Piece) -> Tensor:
 
 
 def of_pairs(function: DenseScore) -> DenseScore:
-    """A caller's own ``function(query, key, edge_attr)`` of edges, called on every pair as if all were edges.
+    """A caller's own ``function(query, key, edge_attr)`` of edges, called on every pair as if all
+    were edges.
 
-    So a score that mixes edges, or that holds numbers of the edges it was made for, does not agree with itself here.
+    So a score that mixes edges, or that holds numbers of the edges it was made for, does not agree
+    with itself here.
     """
 
     def score(query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        T, S = query.shape[-3], key.shape[-3]
+        T = query.shape[-3]
+        S = key.shape[-3]
         query = query.unsqueeze(-3).expand(*query.shape[:-2], S, *query.shape[-2:]).flatten(-4, -3)
         key = key.unsqueeze(-4).expand(*key.shape[:-3], T, *key.shape[-3:]).flatten(-4, -3)
-        result = function(query, key, None if edge_attr is None else edge_attr.flatten(-3, -2))  # (..., T * S, H)
+        # (..., T * S, H)
+        result = function(query, key, None if edge_attr is None else edge_attr.flatten(-3, -2))
         return result.unflatten(-2, (T, S)).movedim(-1, -3)
 
     return score
@@ -234,11 +296,12 @@ def of_rows(
     num_targets: int,
     asked: Callable[[int, Tensor], dict[str, Tensor | None]] = lambda row, column: {},
 ) -> DenseNormalizer:
-    """A caller's own ``function(score, target, num_targets)`` of edges, called on one target after the other.
+    """A caller's own ``function(score, target, num_targets)`` of edges, called on one target after
+    the other.
 
-    A call has the edges of that target alone, by source; where heads differ, a head that lacks one has -inf there. So a
-    function that mixes the edges of several targets, or whose answer depends on their order, does not agree with itself
-    here.
+    A call has the edges of that target alone, by source; where heads differ, a head that lacks one
+    has -inf there. So a function that mixes the edges of several targets, or whose answer depends
+    on their order, does not agree with itself here.
 
     Args:
         function: Gives weights (..., e, H) of scores (..., e, H) and int64 targets (e,).
@@ -256,17 +319,24 @@ def of_rows(
             blank = torch.zeros_like(score[..., row, :])
             if column.numel():
                 weight = function(
-                    own.transpose(-2, -1), torch.full_like(column, target), num_targets, **asked(row, column)
+                    own.transpose(-2, -1),
+                    torch.full_like(column, target),
+                    num_targets,
+                    **asked(row, column),
                 )
                 blank = blank.index_copy(-1, column, weight.to(score.dtype).transpose(-2, -1))
             rows.append(blank)
-        return torch.stack(rows, -2) if rows else torch.zeros_like(score)
+        if rows:
+            return torch.stack(rows, -2)
+        return torch.zeros_like(score)
 
     return weights
 
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A caller's own function; what it raises, or gives in another shape than it should, is reported as its own."""
+    """A caller's own function; what it raises, or gives in another shape than it should, is
+    reported as its own.
+    """
     called = "dense twin called it with edges of its own choice: any number of them, float64"
 
     def answer(*operands: Any, **named: Any) -> Tensor:
@@ -277,13 +347,15 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
         except Exception as error:
             words = (str(error) or "?").splitlines()[0]
             raise OptionError(
-                f"the layer's {name} raised {type(error).__name__}: {words}. The {called}; what belongs to edges "
+                f"the layer's {name} raised {type(error).__name__}: {words}. The {called}; what "
+                "belongs to edges "
                 "goes in edge_attr, and what is learned in an nn.Module"
             ) from error
         if not isinstance(result, Tensor) or tuple(result.shape) != expected:
             came = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise OptionError(
-                f"the layer's {name} must return (..., edges, heads) = {expected}, got {came}; the {called}"
+                f"the layer's {name} must return (..., edges, heads) = {expected}, got {came}; "
+                f"the {called}"
             )
         return result
 

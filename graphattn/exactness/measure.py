@@ -16,14 +16,19 @@ from .stability import Stability, only_stable, stability
 from .subject import Case, Result, Subject, detached, seeded
 
 Progress = Callable[[str], None]
-Values = dict[str, Tensor]  # by name: "output", "lse", "weights", "grad query", ..., "second query", ...
+# by name: "output", "lse", "weights", "grad query", ..., "second query", ...
+Values = dict[str, Tensor]
 NUDGES = 2  # of dense torch in half precision
-PASSES_HELD = 2  # a backward pass beside a forward one, in bytes of the forward one: 1.2 to 1.7 measured
-LISTED = 96  # bytes for each edge of a rule that is listed and grouped by target and by source, at the peak
+# a backward pass beside a forward one, in bytes of the forward one: 1.2 to 1.7 measured
+PASSES_HELD = 2
+# bytes for each edge of a rule that is listed and grouped by target and by source, at the peak
+LISTED = 96
 
 
 class Measures(NamedTuple):
-    """Errors, backends that did not run, what the reader should know, and targets that were compared in every case."""
+    """Errors, backends that did not run, what the reader should know, and targets that were
+    compared in every case.
+    """
 
     rows: list[Row]
     refusals: list[Refusal]
@@ -42,8 +47,8 @@ def measure(
 ) -> Measures:
     """Every backend x case x dtype against the twin in float64, beside the twin in the same dtype.
 
-    On the targets of the pieces: several are all targets, one is a sample or all of them. A backend that would hold
-    more than ``most_bytes()`` is not run; None lifts the limit.
+    On the targets of the pieces: several are all targets, one is a sample or all of them. A backend
+    that would hold more than ``most_bytes()`` is not run; None lifts the limit.
     """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
@@ -60,13 +65,22 @@ def measure(
             stable = stability(subject, case, dtype, pieces)
             compared = only_stable(subject, stable)
             kinks += [] if stable is None else [(dtype, stable)]
-            left_out &= unseen.new_zeros(()) if stable is None else ~stable.stable.reshape(-1, len(unseen)).any(0)
+            left_out &= (
+                unseen.new_zeros(())
+                if stable is None
+                else ~stable.stable.reshape(-1, len(unseen)).any(0)
+            )
             if stable is not None and not stable.some:
-                reason = f"in {dtype} nothing can be compared: every target is at a tie or kink of the score or "
+                reason = (
+                    f"in {dtype} nothing can be compared: every target is at a tie or kink "
+                    "of the score or "
+                )
                 reasons = (f"{reason}normalisation",)
                 refusals |= {Refusal(backend, case.name, reasons): None for backend in backends}
                 continue
-            truth, dense = twins(compared, case, dtype, pieces, order, 0 if stable is None else NUDGES)
+            truth, dense = twins(
+                compared, case, dtype, pieces, order, 0 if stable is None else NUDGES
+            )
             for backend in backends:
                 refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
                 if not refused:
@@ -84,14 +98,19 @@ def _left_out(kinks: list[tuple[torch.dtype, Stability]], targets: int) -> list[
     notes = []
     for dtype in dict.fromkeys(dtype for dtype, _ in kinks):
         here = [stable for of, stable in kinks if of == dtype]
-        left, growth = max(stable.left_out for stable in here), max(stable.growth for stable in here)
+        left = max(stable.left_out for stable in here)
+        growth = max(stable.growth for stable in here)
         total = here[0].stable[..., :1].numel() * targets
         if left:
             notes.append(
-                f"up to {left:,} of {total:,} answers in {_label(dtype)} not compared: at a tie, a kink or a sum near 0"
+                f"up to {left:,} of {total:,} answers in {_label(dtype)} not compared: at a tie, "
+                "a kink or a sum near 0"
             )
         if growth > GROWTH:
-            notes.append(f"in {_label(dtype)} rounding of scores grows up to {growth:.0f} times; so do the limits")
+            notes.append(
+                f"in {_label(dtype)} rounding of scores grows up to {growth:.0f} times; so do the "
+                "limits"
+            )
     return notes
 
 
@@ -100,7 +119,12 @@ def _label(dtype: torch.dtype) -> str:
 
 
 def _attempt(
-    subject: Subject, case: Case, dtype: torch.dtype, backend: str, pieces: Sequence[Piece], order: int
+    subject: Subject,
+    case: Case,
+    dtype: torch.dtype,
+    backend: str,
+    pieces: Sequence[Piece],
+    order: int,
 ) -> tuple[Values | None, list[Refusal]]:
     """The backend's values with as many derivatives as it has, and what it refused."""
     refused: list[Refusal] = []
@@ -110,13 +134,21 @@ def _attempt(
         except Exception as error:
             reasons, fault = _reasons(subject, error, dtype, case)
         refused.append(
-            Refusal(backend, ("second derivatives of " if derivatives == 2 else "") + case.name, reasons, fault)
+            Refusal(
+                backend,
+                ("second derivatives of " if derivatives == 2 else "") + case.name,
+                reasons,
+                fault,
+            )
         )
     return None, refused[-1:]
 
 
-def _reasons(subject: Subject, error: Exception, dtype: torch.dtype, case: Case) -> tuple[tuple[str, ...], bool]:
-    """The reasons of a refusal, and whether it is a fault; the library's own errors are raised again.
+def _reasons(
+    subject: Subject, error: Exception, dtype: torch.dtype, case: Case
+) -> tuple[tuple[str, ...], bool]:
+    """The reasons of a refusal, and whether it is a fault; the library's own errors are raised
+    again.
 
     A caller's function may fail in some dtypes; that a layer raises is a fault.
     """
@@ -128,17 +160,25 @@ def _reasons(subject: Subject, error: Exception, dtype: torch.dtype, case: Case)
     if subject.own_code is None or (not subject.owns_graph and isinstance(error, ShapeError)):
         raise error
     if subject.owns_graph:
-        return (f"{subject.own_code} raised {type(error).__name__} in case {case.name}: {words}",), True
+        return (
+            f"{subject.own_code} raised {type(error).__name__} in case {case.name}: {words}",
+        ), True
     return (f"in {dtype} it raised {type(error).__name__}: {words}",), False
 
 
 def twins(
-    subject: Subject, case: Case, dtype: torch.dtype, pieces: Sequence[Piece], order: int = 1, nudges: int = 0
+    subject: Subject,
+    case: Case,
+    dtype: torch.dtype,
+    pieces: Sequence[Piece],
+    order: int = 1,
+    nudges: int = 0,
 ) -> tuple[Values, list[Values]]:
-    """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if that is narrower.
+    """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if
+    that is narrower.
 
-    In half precision dense torch runs again with its inputs nudged by a rounding, ``nudges`` times: where there are
-    kinks, on which side it ends is luck.
+    In half precision dense torch runs again with its inputs nudged by a rounding, ``nudges`` times:
+    where there are kinks, on which side it ends is luck.
     """
     leaves = subject.leaves(case, dtype)
 
@@ -146,18 +186,33 @@ def twins(
         if several:
             return _summed(subject, case, leaves, pieces, order, dtype)
         return _differentiated(
-            lambda x: subject.problem(x, case, pieces[0]).solve(pieces[0]), leaves, case, order, dtype
+            lambda x: subject.problem(x, case, pieces[0]).solve(pieces[0]),
+            leaves,
+            case,
+            order,
+            dtype,
         )
 
     several = len(pieces) > 1
-    truth = values({name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}, pieces)
+    truth = values(
+        {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}, pieces
+    )
     if dtype == torch.float64:
         return truth, []
-    T, S = subject.graph.num_targets, subject.graph.num_sources
-    if several and T * S * subject.floats_per_pair <= EVERYTHING and any(piece.slots is None for piece in pieces):
-        # In one product, as dense torch has it: sums of pieces round less, and would hold backends to more.
+    T = subject.graph.num_targets
+    S = subject.graph.num_sources
+    if (
+        several
+        and T * S * subject.floats_per_pair <= EVERYTHING
+        and any(piece.slots is None for piece in pieces)
+    ):
+        # In one product, as dense torch has it: sums of pieces round less, and would hold backends
+        # to more.
         pieces = [piece_of(subject.graph, torch.arange(T))]
-    nudged = [_nudged(leaves, turn) for turn in range(nudges if dtype in FLOOR and dtype != torch.float32 else 0)]
+    nudged = [
+        _nudged(leaves, turn)
+        for turn in range(nudges if dtype in FLOOR and dtype != torch.float32 else 0)
+    ]
     return truth, [values(inputs, pieces) for inputs in (leaves, *nudged)]
 
 
@@ -165,22 +220,34 @@ def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
     """The leaves, moved by about one rounding of their dtype."""
     moved = {}
     for name, leaf in leaves.items():
-        step = 1.0 + torch.finfo(leaf.dtype).eps * seeded(f"nudge {name} {turn}", tuple(leaf.shape), 4).to(leaf.device)
-        moved[name] = (leaf.detach().double() * step).to(leaf.dtype).requires_grad_(leaf.requires_grad)
+        step = 1.0 + torch.finfo(leaf.dtype).eps * seeded(
+            f"nudge {name} {turn}", tuple(leaf.shape), 4
+        ).to(leaf.device)
+        moved[name] = (
+            (leaf.detach().double() * step).to(leaf.dtype).requires_grad_(leaf.requires_grad)
+        )
     return moved
 
 
 def measure_backend(
-    subject: Subject, case: Case, dtype: torch.dtype, backend: str, pieces: Sequence[Piece] = (), order: int = 1
+    subject: Subject,
+    case: Case,
+    dtype: torch.dtype,
+    backend: str,
+    pieces: Sequence[Piece] = (),
+    order: int = 1,
 ) -> Values:
     """Values of the code under test, on the targets of the one piece or on all."""
 
     def run(leaves: dict[str, Tensor]) -> Result:
         result = subject.run(leaves, case, backend)
-        return result if len(pieces) != 1 else _on_piece(subject, result, pieces[0])
+        if len(pieces) != 1:
+            return result
+        return _on_piece(subject, result, pieces[0])
 
     leaves = subject.leaves(case, dtype)
-    with torch.set_grad_enabled(order > 0):  # some code refuses inputs that require gradients even so
+    # some code refuses inputs that require gradients even so
+    with torch.set_grad_enabled(order > 0):
         return _differentiated(run, leaves if order else detached(leaves), case, order)
 
 
@@ -200,19 +267,26 @@ def _differentiated(
     order: int = 1,
     rounded_to: torch.dtype | None = None,
 ) -> Values:
-    """Outputs, the gradients of a seeded random combination of them, and the same again of the gradients.
+    """Outputs, the gradients of a seeded random combination of them, and the same again of the
+    gradients.
 
     Args:
         run: The forward pass.
-        leaves: Its inputs and parameters; every one gets a gradient, zero where autograd finds no path.
+        leaves: Its inputs and parameters; every one gets a gradient, zero where autograd finds no
+            path.
         case: Says whether lse and weights are outputs.
         order: How often to differentiate: 0, 1 or 2 times.
-        rounded_to: The dtype whose rounding the random combination has; the outputs' own by default.
+        rounded_to: The dtype whose rounding the random combination has; the outputs' own by
+            default.
     """
     result = run(leaves)
     layer = {"output": result.output}
     if case.extras:
-        layer |= {name: x for name, x in (("lse", result.lse), ("weights", result.weights)) if x is not None}
+        layer |= {
+            name: x
+            for name, x in (("lse", result.lse), ("weights", result.weights))
+            if x is not None
+        }
     values = dict(layer)
     for prefix, left in (("grad", order - 1), ("second", order - 2))[:order]:
         grads = _gradients(layer, leaves, left > 0, rounded_to)
@@ -222,14 +296,21 @@ def _differentiated(
 
 
 def _gradients(
-    outputs: Mapping[str, Tensor], leaves: Mapping[str, Tensor], create_graph: bool, rounded_to: torch.dtype | None
+    outputs: Mapping[str, Tensor],
+    leaves: Mapping[str, Tensor],
+    create_graph: bool,
+    rounded_to: torch.dtype | None,
 ) -> dict[str, Tensor]:
     carrying = {name: x for name, x in outputs.items() if x.requires_grad}
     if not carrying:
         return {name: torch.zeros_like(x) for name, x in leaves.items()}
     mix = [_mix(name, tuple(x.shape), rounded_to or x.dtype, x) for name, x in carrying.items()]
     grads = torch.autograd.grad(
-        list(carrying.values()), list(leaves.values()), mix, create_graph=create_graph, allow_unused=True
+        list(carrying.values()),
+        list(leaves.values()),
+        mix,
+        create_graph=create_graph,
+        allow_unused=True,
     )
     return {
         name: torch.zeros_like(leaf) if grad is None else grad
@@ -250,7 +331,8 @@ def _summed(
     order: int,
     rounded_to: torch.dtype,
 ) -> Values:
-    """The twin of all targets, piece by piece: what :func:`_differentiated` gives of a single dense problem.
+    """The twin of all targets, piece by piece: what :func:`_differentiated` gives of a single dense
+    problem.
 
     Gradients are summed over the pieces in the dtype of the leaves, float32 at least.
     """
@@ -261,7 +343,8 @@ def _summed(
         name: torch.zeros_like(leaf, dtype=torch.promote_types(leaf.dtype, torch.float32))
         for name, leaf in leaves.items()
     }
-    T, E = subject.graph.num_targets, subject.graph.num_edges
+    T = subject.graph.num_targets
+    E = subject.graph.num_edges
     for piece in pieces:
         with torch.set_grad_enabled(order > 0):
             result = subject.problem(leaves, case, piece).solve(piece)
@@ -269,7 +352,10 @@ def _summed(
         if case.extras:
             assert result.lse is not None
             assert result.weights is not None
-            parts |= {"lse": (result.lse, -2, piece.targets, T), "weights": (result.weights, -2, piece.edge, E)}
+            parts |= {
+                "lse": (result.lse, -2, piece.targets, T),
+                "weights": (result.weights, -2, piece.edge, E),
+            }
         for name, (part, axis, place, total) in parts.items():
             if name not in values:
                 shape = list(part.shape)
@@ -287,7 +373,9 @@ def _summed(
             for name, grad in zip(leaves, sent, strict=True):
                 if grad is not None:
                     grads[name] += grad
-    return values | {f"grad {name}": grad.to(leaves[name].dtype) for name, grad in grads.items() if order}
+    return values | {
+        f"grad {name}": grad.to(leaves[name].dtype) for name, grad in grads.items() if order
+    }
 
 
 def _compare(
@@ -304,10 +392,15 @@ def _compare(
         if name.startswith("second") and name not in measured:
             continue  # refused, and reported as such
         scale = _magnitude(name, sizes)
-        error = difference(measured[name], reference) / scale if name in measured else float("inf")
+        if name in measured:
+            error = difference(measured[name], reference) / scale
+        else:
+            error = float("inf")
         plain = max((difference(values[name], reference) / scale for values in dense), default=0.0)
         gradient = name.startswith(("grad", "second"))
-        limit = bound(dtype, plain, gradient=gradient, growth=1.0 if stable is None else stable.growth)
+        limit = bound(
+            dtype, plain, gradient=gradient, growth=1.0 if stable is None else stable.growth
+        )
         yield Row(backend, _label(dtype), case.name, name, error, limit)
 
 
@@ -333,16 +426,26 @@ def too_large(
     gradients: bool = True,
     most_bytes: Callable[[], int] | None = None,
 ) -> list[Refusal]:
-    """The refusal of a backend that would hold more than ``most_bytes()``; none if it fits or nothing limits it."""
-    request, graph = subject.request(case, dtype), subject.graph
+    """The refusal of a backend that would hold more than ``most_bytes()``; none if it fits or
+    nothing limits it.
+    """
+    request = subject.request(case, dtype)
+    graph = subject.graph
     if request is None or most_bytes is None or backend not in BACKENDS:
         return []
     way = BACKENDS[backend]
     if way.reasons_against(graph, request):
         return []
-    listing = LISTED * graph.num_edges if graph.is_rule and way.lists_edges else 0
-    needed, allowed = (PASSES_HELD if gradients else 1) * way.bytes_needed(graph, request) + listing, most_bytes()
+    if graph.is_rule and way.lists_edges:
+        listing = LISTED * graph.num_edges
+    else:
+        listing = 0
+    needed = (PASSES_HELD if gradients else 1) * way.bytes_needed(graph, request) + listing
+    allowed = most_bytes()
     if needed <= allowed:
         return []
-    reason = f"measuring it takes about {needed:,} bytes, {allowed:,} may be taken; name it in backends= to insist"
+    reason = (
+        f"measuring it takes about {needed:,} bytes, {allowed:,} may be taken; name it in "
+        "backends= to insist"
+    )
     return [Refusal(backend, case.name, (reason,))]

@@ -1,4 +1,6 @@
-"""Attention without parameters: the library's own, on a graph or on graphs of heads, and a caller's function."""
+"""Attention without parameters: the library's own, on a graph or on graphs of heads, and a caller's
+function.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,9 +30,12 @@ HEADS_FIRST = (
 )
 UNGROUPED = (
     "with 3 heads on 3 it is exact: head h must read key head h // (H / H_kv), as after "
-    "k.repeat_interleave(H // H_kv, 1); for a function that is not meant for grouped heads say heads=3"
+    "k.repeat_interleave(H // H_kv, 1); for a function that is not meant for grouped heads say "
+    "heads=3"
 )
-FORWARD_ONLY = "it runs where no gradient is required; verify its outputs alone with gradients=False"
+FORWARD_ONLY = (
+    "it runs where no gradient is required; verify its outputs alone with gradients=False"
+)
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -54,13 +59,23 @@ class _Operands:
         scale: float,
         seed: int,
     ) -> None:
-        self.graph, self.lead, self.heads, self.widths, self.scale, self.seed = graph, lead, heads, widths, scale, seed
+        self.graph = graph
+        self.lead = lead
+        self.heads = heads
+        self.widths = widths
+        self.scale = scale
+        self.seed = seed
         self.sizes = f"{heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
         self._made: dict[tuple[str, tuple[int, ...]], Tensor] = {}  # random numbers, in float64
-        self.places = {"query": Leaf("targets", -3), "key": Leaf("sources", -3), "value": Leaf("sources", -3)}
+        self.places = {
+            "query": Leaf("targets", -3),
+            "key": Leaf("sources", -3),
+            "value": Leaf("sources", -3),
+        }
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
-        T, S = self.graph.num_targets, self.graph.num_sources
+        T = self.graph.num_targets
+        S = self.graph.num_sources
         shapes = {
             "query": (*self.lead, T, self.heads[0], self.widths[0]),
             "key": (*self.lead, S, self.heads[1], self.widths[0]),
@@ -70,15 +85,22 @@ class _Operands:
             shapes["score_bias"] = (self.graph.num_edges, self.heads[0])
         for name, shape in shapes.items() - self._made.keys():
             self._made[name, shape] = seeded(name, shape, self.seed).to(self.graph.device)
-        return {name: self._made[name, shape].to(dtype, copy=True).requires_grad_() for name, shape in shapes.items()}
+        return {
+            name: self._made[name, shape].to(dtype, copy=True).requires_grad_()
+            for name, shape in shapes.items()
+        }
 
     def value_width(self, case: Case) -> int:
         """D_v."""
-        return self.widths[0] if case.alike else self.widths[1]
+        if case.alike:
+            return self.widths[0]
+        return self.widths[1]
 
     def scale_in(self, case: Case) -> float:
         """The factor of the product in a case."""
-        return self.scale if case.scale is None else case.scale
+        if case.scale is None:
+            return self.scale
+        return case.scale
 
     def undecided(self, dtype: torch.dtype) -> None:
         return None
@@ -100,19 +122,28 @@ class _Operands:
         if self.chosen is not None:
             query, key = (_as_given(leaves[name].detach()) for name in ("query", "key"))
             is_chosen = chosen_edges(self.chosen, query, key)
-            bias = query.new_zeros((), dtype=leaves["query"].dtype) if bias is None else bias
+            if bias is None:
+                bias = query.new_zeros((), dtype=leaves["query"].dtype)
             bias = bias.where(is_chosen, -torch.inf)
-        return None if bias is None else piece.spread(bias).movedim(-1, -3)
+        if bias is None:
+            return None
+        return piece.spread(bias).movedim(-1, -3)
 
 
 def _as_given(x: Tensor) -> Tensor:
-    """Numbers in the dtype that a choice is computed in: float32 where they came from it or a narrower one."""
+    """Numbers in the dtype that a choice is computed in: float32 where they came from it or a
+    narrower one.
+    """
     narrow = x.float()
-    return narrow if torch.equal(narrow.double(), x.double()) else x
+    if torch.equal(narrow.double(), x.double()):
+        return narrow
+    return x
 
 
 def chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
-    """True for the edges of ``graph.union()`` that are in ``graph.edges(query, key)``, bool (..., E, H)."""
+    """True for the edges of ``graph.union()`` that are in ``graph.edges(query, key)``, bool (...,
+    E, H).
+    """
     *lead, T, H, _ = query.shape
     S = graph.num_sources
     union = graph.union()
@@ -120,7 +151,8 @@ def chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
     source, target = graph.edges(*one_batch).edge_index.cpu()
     is_chosen = torch.zeros(math.prod(lead) * H, T * S, dtype=torch.bool)
     is_chosen[target // max(1, T), target % max(1, T) * S + source % max(1, S)] = True
-    of_edges = is_chosen[:, union.target.cpu() * S + union.source.cpu()]  # (heads of all examples, E)
+    # (heads of all examples, E)
+    of_edges = is_chosen[:, union.target.cpu() * S + union.source.cpu()]
     return of_edges.reshape(*lead, H, union.num_edges).transpose(-1, -2).to(query.device)
 
 
@@ -142,25 +174,34 @@ class GraphSubject(_Operands):
     ) -> None:
         small = graph.num_targets * graph.num_sources <= EXHAUSTIVE
         plain = Case("plain", alike=widths is None)
-        widths = (5, 3) if widths is None else widths
-        super().__init__(graph, (2,) if small else (), heads, widths, SCALE if scale is None else scale, seed)
+        if widths is None:
+            widths = (5, 3)
+        super().__init__(
+            graph, (2,) if small else (), heads, widths, SCALE if scale is None else scale, seed
+        )
         self.places["score_bias"] = Leaf("edges", -2)
         self.name = f"graphattn.attention, {self.sizes}"
         self.backends = tuple(BACKENDS)
-        softcap = SOFTCAP if softcap is None else softcap
+        if softcap is None:
+            softcap = SOFTCAP
         self.cases: tuple[Case, ...] = (
             plain,
             Case("score_bias", bias=True),
             Case("all options", bias=True, softcap=softcap, extras=True),
             *(
-                (Case("scale 0", alike=True, scale=0.0), Case("scale below 0", alike=True, scale=-SCALE))
+                (
+                    Case("scale 0", alike=True, scale=0.0),
+                    Case("scale below 0", alike=True, scale=-SCALE),
+                )
                 * (scale is None)
             ),
         )
         self.notes: tuple[str, ...] = ()
         if graph.num_edges > MOST_EDGES:
             self.cases = (plain, Case("softcap", softcap=softcap))
-            self.notes = (f"no score_bias, lse or weights: {graph.num_edges:,} edges (limit {MOST_EDGES:,})",)
+            self.notes = (
+                f"no score_bias, lse or weights: {graph.num_edges:,} edges (limit {MOST_EDGES:,})",
+            )
 
     def request(self, case: Case, dtype: torch.dtype) -> Request:
         return Request(
@@ -176,8 +217,16 @@ class GraphSubject(_Operands):
             lse=case.extras,
         )
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
-        options: dict[str, Any] = {"return_weights": True, "return_lse": True} if case.extras else {}
+    def run(
+        self,
+        leaves: dict[str, Tensor],
+        case: Case,
+        backend: str,
+        graph: AttentionGraph | None = None,
+    ) -> Result:
+        options: dict[str, Any] = (
+            {"return_weights": True, "return_lse": True} if case.extras else {}
+        )
         result = attention(
             leaves["query"],
             leaves["key"],
@@ -190,7 +239,9 @@ class GraphSubject(_Operands):
             **options,
         )
         if isinstance(result, AttentionOutput):
-            return Result(result.output, result.lse, None if result.weights is None else result.weights.alpha)
+            return Result(
+                result.output, result.lse, None if result.weights is None else result.weights.alpha
+            )
         return Result(result)
 
 
@@ -212,26 +263,44 @@ class CallableSubject(_Operands):
         softcap: float | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(graph, (), heads, widths, widths[0] ** -0.5 if scale is None else scale, seed)
-        self.function, self.softcap = function, softcap
+        super().__init__(
+            graph, (), heads, widths, widths[0] ** -0.5 if scale is None else scale, seed
+        )
+        self.function = function
+        self.softcap = softcap
         self.cases: tuple[Case, ...] = (Case("plain", softcap=softcap),)
         self.called = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
         self.name = f"{self.called}, {self.sizes}"
         ungrouped = heads[0] == heads[1] > 1
-        self.notes: tuple[str, ...] = (f"heads {heads[0]} on {heads[1]}: grouping of heads not tested",) * ungrouped
+        self.notes: tuple[str, ...] = (
+            f"heads {heads[0]} on {heads[1]}: grouping of heads not tested",
+        ) * ungrouped
 
     def request(self, case: Case, dtype: torch.dtype) -> None:
         return None
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
-        query, key, value = leaves["query"], leaves["key"], leaves["value"]
+    def run(
+        self,
+        leaves: dict[str, Tensor],
+        case: Case,
+        backend: str,
+        graph: AttentionGraph | None = None,
+    ) -> Result:
+        query = leaves["query"]
+        key = leaves["key"]
+        value = leaves["value"]
         output = self.function(query, key, value)
         expected = (*query.shape[:-1], value.shape[-1])
         if not isinstance(output, Tensor) or tuple(output.shape) != expected:
-            came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            if isinstance(output, Tensor):
+                came = tuple(output.shape)
+            else:
+                came = type(output).__name__
             raise ShapeError(
-                f"{self.called} must return a tensor {expected} = (targets, heads, width of value) for query "
-                f"{tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}; got {came}. "
+                f"{self.called} must return a tensor {expected} = (targets, heads, width of "
+                "value) for query "
+                f"{tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}; "
+                f"got {came}. "
                 "Wrap a function that wants heads first: "
                 "lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
             )
@@ -250,13 +319,20 @@ class CallableSubject(_Operands):
 
 
 def function_subject(
-    function: Function, graph: AttentionGraph, dtypes: Sequence[torch.dtype], options: dict[str, Any]
+    function: Function,
+    graph: AttentionGraph,
+    dtypes: Sequence[torch.dtype],
+    options: dict[str, Any],
 ) -> CallableSubject:
-    """The function as a subject, with grouped heads if it takes them and no others are requested."""
+    """The function as a subject, with grouped heads if it takes them and no others are
+    requested.
+    """
     if "heads" in options:
         return CallableSubject(function, graph, **options)
     grouped = CallableSubject(function, graph, heads=GROUPED, **options)
-    return grouped if grouped.runs(dtypes) else CallableSubject(function, graph, heads=EQUAL, **options)
+    if grouped.runs(dtypes):
+        return grouped
+    return CallableSubject(function, graph, heads=EQUAL, **options)
 
 
 def with_layout(
@@ -266,29 +342,43 @@ def with_layout(
     dtypes: Sequence[torch.dtype],
     any_heads: bool,
 ) -> str | None:
-    """A diagnosis, and the layout in which the wrong function is right; in other heads too if ``any_heads``."""
+    """A diagnosis, and the layout in which the wrong function is right; in other heads too if
+    ``any_heads``.
+    """
 
     def heads_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return subject.function(*(x.transpose(0, 1) for x in (query, key, value))).transpose(0, 1)
 
     def is_exact(function: Function, heads: tuple[int, int]) -> bool:
         """True if its outputs are right, wherever others are wrong."""
-        options: dict[str, Any] = {name: getattr(subject, name) for name in ("widths", "scale", "softcap", "seed")}
+        options: dict[str, Any] = {
+            name: getattr(subject, name) for name in ("widths", "scale", "softcap", "seed")
+        }
         other = CallableSubject(function, subject.graph, heads=heads, **options)
-        rows = measure(other, pieces, dtypes, (CALLABLE,), gradients=False).rows if other.runs(dtypes) else []
+        if other.runs(dtypes):
+            rows = measure(other, pieces, dtypes, (CALLABLE,), gradients=False).rows
+        else:
+            rows = []
         return bool(rows) and all(row.ok for row in rows)
 
-    if any(is_exact(heads_first, heads) for heads in ((GROUPED, EQUAL) if any_heads else (subject.heads,))):
+    if any(
+        is_exact(heads_first, heads)
+        for heads in ((GROUPED, EQUAL) if any_heads else (subject.heads,))
+    ):
         return HEADS_FIRST  # what else differs is a consequence
     if any_heads and subject.heads == GROUPED and is_exact(subject.function, EQUAL):
-        return UNGROUPED if diagnosis is None else f"{diagnosis}; {UNGROUPED}"
+        if diagnosis is None:
+            return UNGROUPED
+        return f"{diagnosis}; {UNGROUPED}"
     return diagnosis
 
 
 def side_by_side(graph: PerHead) -> tuple[Function, AttentionGraph]:
-    """Attention on n graphs of heads as a function on their disjoint union, where each has its own nodes.
+    """Attention on n graphs of heads as a function on their disjoint union, where each has its own
+    nodes.
 
-    Head ``h`` of copy ``i`` is head ``i * H + h`` of the call, so what the function must compute is plain attention.
+    Head ``h`` of copy ``i`` is head ``i * H + h`` of the call, so what the function must compute is
+    plain attention.
     """
     n = len(graph.graphs)
 
@@ -296,7 +386,9 @@ def side_by_side(graph: PerHead) -> tuple[Function, AttentionGraph]:
         return x.unflatten(0, (n, -1)).transpose(0, 1).flatten(1, 2)
 
     def attention_per_head(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        output = attention(heads_in_groups(query), heads_in_groups(key), heads_in_groups(value), graph)
+        output = attention(
+            heads_in_groups(query), heads_in_groups(key), heads_in_groups(value), graph
+        )
         assert isinstance(output, Tensor)
         return output.unflatten(1, (n, -1)).transpose(0, 1).flatten(0, 1)
 

@@ -1,4 +1,6 @@
-"""Pieces of a graph that a dense twin can hold: all targets in several of them, or one of a sample of the targets."""
+"""Pieces of a graph that a dense twin can hold: all targets in several of them, or one of a sample
+of the targets.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,8 +23,8 @@ GATHERED = 8  # each of which costs as much as so many pairs of a product
 class Piece:
     """A dense piece of a graph: R targets, and U columns for the sources they read.
 
-    A repeated edge is given a column for each copy, so that copies may differ in bias and features: the twin then needs
-    no notion of a multigraph.
+    A repeated edge is given a column for each copy, so that copies may differ in bias and features:
+    the twin then needs no notion of a multigraph.
 
     Args:
         targets: int64 (R,), ascending.
@@ -31,7 +33,8 @@ class Piece:
         row: int64 (e,), the row of each such edge.
         column: int64 (e,), its column.
         complete: Whether this one piece has all targets, in their order.
-        slots: int64 (R, W), where every row has W columns of its own: for each, its place in ``columns``.
+        slots: int64 (R, W), where every row has W columns of its own: for each, its place in
+            ``columns``.
     """
 
     targets: Tensor
@@ -45,7 +48,9 @@ class Piece:
     @property
     def width(self) -> int:
         """Columns of a row: U, or W where every row has its own."""
-        return self.columns.numel() if self.slots is None else self.slots.shape[1]
+        if self.slots is None:
+            return self.columns.numel()
+        return self.slots.shape[1]
 
     @property
     def cost(self) -> int:
@@ -55,7 +60,9 @@ class Piece:
     @property
     def mask(self) -> Tensor:
         """bool (R, U)."""
-        mask = torch.zeros(self.targets.numel(), self.width, dtype=torch.bool, device=self.targets.device)
+        mask = torch.zeros(
+            self.targets.numel(), self.width, dtype=torch.bool, device=self.targets.device
+        )
         mask[self.row, self.column] = True
         return mask
 
@@ -66,7 +73,9 @@ class Piece:
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of all edges (..., E, F) laid out as (..., R, U, F); 0 where there is no edge."""
-        dense = values.new_zeros(*values.shape[:-2], self.targets.numel(), self.width, values.shape[-1])
+        dense = values.new_zeros(
+            *values.shape[:-2], self.targets.numel(), self.width, values.shape[-1]
+        )
         dense[..., self.row, self.column, :] = values.index_select(-2, self.edge)
         return dense
 
@@ -75,8 +84,11 @@ class Piece:
         return dense[..., self.row, self.column]
 
 
-def sample(graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_pair: int = 1) -> Piece:
-    """All targets of a small graph; else a seeded choice with the first, the last, the busiest and the idlest one.
+def sample(
+    graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_pair: int = 1
+) -> Piece:
+    """All targets of a small graph; else a seeded choice with the first, the last, the busiest and
+    the idlest one.
 
     Args:
         graph: The graph.
@@ -84,12 +96,15 @@ def sample(graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_
         seed: Of the choice.
         floats_per_pair: What the twin holds of a pair; the budget is as many times smaller.
     """
-    T, budget = graph.num_targets, BUDGET // floats_per_pair
+    T = graph.num_targets
+    budget = BUDGET // floats_per_pair
     if T * graph.num_sources <= min(EXHAUSTIVE, budget):
         return piece_of(graph, torch.arange(T), complete=True)
     shuffled = torch.randperm(T, generator=torch.Generator().manual_seed(seed))
     degree = graph.in_degree.cpu()
-    telling = torch.unique(torch.stack((torch.tensor(0), torch.tensor(T - 1), degree.argmax(), degree.argmin())))
+    telling = torch.unique(
+        torch.stack((torch.tensor(0), torch.tensor(T - 1), degree.argmax(), degree.argmin()))
+    )
     order = torch.cat((telling, shuffled[~torch.isin(shuffled, telling)]))
     count = min(at_most, T)
     while True:
@@ -99,12 +114,17 @@ def sample(graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_
         count //= 2
 
 
-def all_pieces(graph: AttentionGraph, most_pairs: int = EVERYTHING, floats_per_pair: int = 1) -> list[Piece] | None:
-    """All targets, each once; ``None`` if the twin would compute more than ``most_pairs`` pairs of one number each."""
+def all_pieces(
+    graph: AttentionGraph, most_pairs: int = EVERYTHING, floats_per_pair: int = 1
+) -> list[Piece] | None:
+    """All targets, each once; ``None`` if the twin would compute more than ``most_pairs`` pairs of
+    one number each.
+    """
     most_pairs //= floats_per_pair
     if graph.num_edges + graph.num_targets > most_pairs:
         return None
-    result, cost = [], 0
+    result = []
+    cost = 0
     for piece in _one_by_one(graph, AT_ONCE // floats_per_pair):
         cost += piece.cost
         if cost > most_pairs:
@@ -118,14 +138,16 @@ def _one_by_one(graph: AttentionGraph, at_once: int) -> Iterator[Piece]:
     rows = _Rows(graph)
     ordered, order = torch.sort(rows.degree, stable=True)
     narrow = int((ordered <= ROW_BY_ROW).sum())
-    first, slots = 0, at_once // GATHERED // 2
+    first = 0
+    slots = at_once // GATHERED // 2
     while first < narrow:
         count = min(slots // max(1, int(ordered[first])), narrow - first)
         count = max(1, min(count, slots // max(1, int(ordered[first + count - 1]))))
         yield rows.gathered(order[first : first + count].sort().values)
         first += count
     wide = torch.nonzero(rows.degree > ROW_BY_ROW).flatten()
-    first, count = 0, 256
+    first = 0
+    count = 256
     while first < wide.numel():
         piece = rows.joint(wide[first : first + count])
         if piece.targets.numel() > 1 and piece.cost > at_once:
@@ -145,7 +167,8 @@ class _Rows:
     """The edges into any targets, on the CPU; those of a listed graph are sorted once."""
 
     def __init__(self, graph: AttentionGraph) -> None:
-        self.graph, self.degree = graph, graph.in_degree.cpu()
+        self.graph = graph
+        self.degree = graph.in_degree.cpu()
         self.first = self.degree.cumsum(0) - self.degree
         if graph.edges.is_listed:
             self.order = torch.argsort(graph.target.cpu(), stable=True)
@@ -166,16 +189,23 @@ class _Rows:
         row, source, edge = self.into(targets)
         sources, place = torch.unique(source, return_inverse=True)
         copy = _copies(row * max(1, sources.numel()) + place)
-        copies = int(copy.max()) + 1 if copy.numel() else 1
+        if copy.numel():
+            copies = int(copy.max()) + 1
+        else:
+            copies = 1
         column = copy * sources.numel() + place
-        return Piece(targets, sources.repeat(copies), edge, row, column, complete).to(self.graph.device)
+        return Piece(targets, sources.repeat(copies), edge, row, column, complete).to(
+            self.graph.device
+        )
 
     def gathered(self, targets: Tensor) -> Piece:
         """Every row with its own columns: slot after slot, one for each edge."""
         row, source, edge = self.into(targets)
         sources, place = torch.unique(source, return_inverse=True)
         _, slot = _runs.spread(self.degree[targets])
-        slots = torch.zeros(targets.numel(), int(slot.max()) + 1 if slot.numel() else 0, dtype=torch.int64)
+        slots = torch.zeros(
+            targets.numel(), int(slot.max()) + 1 if slot.numel() else 0, dtype=torch.int64
+        )
         slots[row, slot] = place
         return Piece(targets, sources, edge, row, slot, slots=slots).to(self.graph.device)
 

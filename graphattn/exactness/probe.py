@@ -26,7 +26,8 @@ LEAST = 16.0  # in eps of the largest weight: what is less may be none
 def threads(count: int) -> Iterator[int]:
     """So many threads of torch inside; yields how many there were, and brings them back.
 
-    Thousands of runs on tensors of a few kilobytes take a tenth of the processor time with one: a second only waits.
+    Thousands of runs on tensors of a few kilobytes take a tenth of the processor time with one: a
+    second only waits.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -37,8 +38,14 @@ def threads(count: int) -> Iterator[int]:
 
 
 def sent(output: Tensor, leaves: dict[str, Tensor], places: dict[str, Leaf]) -> dict[str, Tensor]:
-    """The largest gradient (S,) that the sum of an output sends to each input of the sources, if it sends one."""
-    names = [name for name, place in places.items() if name in leaves and place.of in ("sources", "nodes")]
+    """The largest gradient (S,) that the sum of an output sends to each input of the sources, if it
+    sends one.
+    """
+    names = [
+        name
+        for name, place in places.items()
+        if name in leaves and place.of in ("sources", "nodes")
+    ]
     inputs = [leaves[name] for name in names]
     grads = torch.autograd.grad(output.sum(), inputs, retain_graph=True, allow_unused=True)
     return {
@@ -71,8 +78,14 @@ class Probe:
         gradients: bool,
         threads: int,
     ) -> None:
-        self.subject, self.piece, self.case, self.dtype, self.backend = subject, piece, case, dtype, backend
-        self.graph, self.axis, self.gradients = subject.graph, subject.output_axis, gradients
+        self.subject = subject
+        self.piece = piece
+        self.case = case
+        self.dtype = dtype
+        self.backend = backend
+        self.graph = subject.graph
+        self.axis = subject.output_axis
+        self.gradients = gradients
         self.threads = threads
         self.leaves = detached(subject.leaves(case, dtype))
         self.places = {name: place for name, place in subject.places.items() if name in self.leaves}
@@ -80,16 +93,29 @@ class Probe:
         self.output = self.run(self.leaves)
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
         where = stability(subject, case, dtype, [piece])
-        self.stable = None if where is None else where.stable  # (..., T)
+        # (..., T)
+        if where is None:
+            self.stable = None
+        else:
+            self.stable = where.stable
         self.edge_weight = self._edge_weight()
-        shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
-        reads = torch.bincount(piece.row[self.edge_weight > 0], minlength=piece.targets.numel()).tolist()
+        shuffle = torch.randperm(
+            piece.targets.numel(), generator=torch.Generator().manual_seed(0)
+        ).tolist()
+        reads = torch.bincount(
+            piece.row[self.edge_weight > 0], minlength=piece.targets.numel()
+        ).tolist()
         every = [row for row in shuffle if reads[row]]
         self.busy = every[:TRIES]
-        self.probed = every[:ALL] if piece.complete else every[:PROBES]
+        if piece.complete:
+            self.probed = every[:ALL]
+        else:
+            self.probed = every[:PROBES]
         self.pairs_read = 0
         self._unread: dict[int, Tensor] = {}  # several invariants look at the same rows
-        self.listable = subject.owns_graph and subject.relists and self.graph.num_edges <= MOST_LISTED
+        self.listable = (
+            subject.owns_graph and subject.relists and self.graph.num_edges <= MOST_LISTED
+        )
 
     def _edge_weight(self) -> Tensor:
         """Weight of each edge (e,); 0 where the twin gives it no weight, or nothing stable.
@@ -100,16 +126,25 @@ class Probe:
         if self.stable is None or piece.edge.numel() == 0:
             return torch.ones(piece.edge.numel(), device=piece.targets.device)
         with torch.no_grad():
-            weights = self.subject.problem(detached(self.leaves, torch.float64), self.case, piece).solve(piece).weights
+            weights = (
+                self.subject.problem(detached(self.leaves, torch.float64), self.case, piece)
+                .solve(piece)
+                .weights
+            )
         assert weights is not None
-        weight = weights.abs().amax(-1).masked_fill(~self.stable[..., piece.targets[piece.row]], 0.0)  # (..., e)
+        # (..., e)
+        weight = (
+            weights.abs().amax(-1).masked_fill(~self.stable[..., piece.targets[piece.row]], 0.0)
+        )
         weight = weight.reshape(-1, piece.edge.numel()).amax(0)
         least = LEAST * torch.finfo(self.dtype).eps * float(weight.nan_to_num(0.0).max())
         return torch.where(weight > least, weight, 0.0)
 
     def where_stable(self, output: Tensor) -> Tensor:
         """An output of all targets, 0 where it is not stable."""
-        return output if self.stable is None else torch.where(self.stable.unsqueeze(-1), output, 0.0)
+        if self.stable is None:
+            return output
+        return torch.where(self.stable.unsqueeze(-1), output, 0.0)
 
     def run(self, leaves: dict[str, Tensor], graph: AttentionGraph | None = None) -> Tensor:
         """The output, without gradients."""
@@ -118,17 +153,22 @@ class Probe:
 
     def run_with_gradients(self) -> tuple[dict[str, Tensor], Tensor]:
         """Fresh leaves that require gradients, and the output."""
-        leaves = {name: leaf.clone().requires_grad_(self.gradients) for name, leaf in self.leaves.items()}
+        leaves = {
+            name: leaf.clone().requires_grad_(self.gradients) for name, leaf in self.leaves.items()
+        }
         return leaves, self.subject.run(leaves, self.case, self.backend).output
 
     @cached_property
     def repeats(self) -> bool:
-        """True if another run on the same inputs gives the same bits; else moving an input proves nothing."""
+        """True if another run on the same inputs gives the same bits; else moving an input proves
+        nothing.
+        """
         return torch.equal(self.run(self.leaves).nan_to_num(), self.output.nan_to_num())
 
     @cached_property
     def gradients_sent(self) -> dict[int, dict[str, Tensor]]:
-        """For each probed row and each input of the sources: the largest gradient (S,) that the row's target sends.
+        """For each probed row and each input of the sources: the largest gradient (S,) that the
+        row's target sends.
 
         Empty where there is no gradient.
         """
@@ -140,7 +180,9 @@ class Probe:
     def groups(self, rows: list[int]) -> list[list[int]]:
         """Rows to probe in one run: one at a time on a small graph, all together on a large one."""
         rows = rows[:PROBES]
-        return [[row] for row in rows] if self.piece.complete else [rows] * bool(rows)
+        if self.piece.complete:
+            return [[row] for row in rows]
+        return [rows] * bool(rows)
 
     def at(self, output: Tensor, rows: list[int]) -> Tensor:
         """The outputs of the rows' targets."""
@@ -156,12 +198,16 @@ class Probe:
 
     def weighted_sources(self, row: int) -> Tensor:
         """Those of them whose edge has a weight."""
-        return torch.unique(self.piece.columns[self.piece.column[(self.piece.row == row) & (self.edge_weight > 0)]])
+        return torch.unique(
+            self.piece.columns[self.piece.column[(self.piece.row == row) & (self.edge_weight > 0)]]
+        )
 
     def non_neighbours(self, row: int) -> Tensor:
         """bool (S,): sources that the row's target may not read, as a source or as itself."""
         if row not in self._unread:
-            unread = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
+            unread = torch.ones(
+                self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device
+            )
             unread[self.neighbours(row)] = False
             if self.shares_nodes:
                 unread[self.piece.targets[row]] = False
@@ -179,7 +225,9 @@ class Probe:
         return moved
 
     def without(self, gone: Tensor) -> tuple[dict[str, Tensor], AttentionGraph]:
-        """The inputs that go with the edges that are left without some, int64, and the graph of these."""
+        """The inputs that go with the edges that are left without some, int64, and the graph of
+        these.
+        """
         keep = torch.ones(self.graph.num_edges, dtype=torch.bool, device=self.piece.targets.device)
         keep[gone] = False
         return self._with_edges(torch.nonzero(keep).flatten())
@@ -196,7 +244,10 @@ class Probe:
 
     def relabelled(self) -> Tensor:
         """The output on the same graph with every node renamed, brought back to the old names."""
-        new = {"targets": self._shuffle(self.graph.num_targets), "sources": self._shuffle(self.graph.num_sources)}
+        new = {
+            "targets": self._shuffle(self.graph.num_targets),
+            "sources": self._shuffle(self.graph.num_sources),
+        }
         if self.shares_nodes:
             new["sources"] = new["nodes"] = new["targets"]
         leaves = dict(self.leaves)
@@ -211,4 +262,6 @@ class Probe:
         return self.run(*self._with_edges(self._shuffle(self.graph.num_edges)))
 
     def _shuffle(self, count: int) -> Tensor:
-        return torch.randperm(count, generator=torch.Generator().manual_seed(count)).to(self.piece.targets.device)
+        return torch.randperm(count, generator=torch.Generator().manual_seed(count)).to(
+            self.piece.targets.device
+        )

@@ -26,7 +26,9 @@ class Row:
     @property
     def ratio(self) -> float:
         """Error in units of the bound; inf for NaN."""
-        return self.error / self.bound if self.error == self.error else math.inf
+        if self.error == self.error:
+            return self.error / self.bound
+        return math.inf
 
     @property
     def is_output(self) -> bool:
@@ -36,7 +38,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Check:
-    """One invariant of one backend: it holds, or ``detail`` says how not; ``tried`` says on what it was tried."""
+    """One invariant of one backend: it holds, or ``detail`` says how not; ``tried`` says on what it
+    was tried.
+    """
 
     backend: str
     claim: str
@@ -47,7 +51,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A backend that does not run a case, in its own words; a ``fault`` is an error that should not have been."""
+    """A backend that does not run a case, in its own words; a ``fault`` is an error that should not
+    have been.
+    """
 
     backend: str
     case: str
@@ -62,7 +68,8 @@ class Report:
     Args:
         subject: What was verified, in words.
         graph: The graph's ``repr``.
-        measured: Targets at which everything was compared with the dense twin; ``total`` is all of them.
+        measured: Targets at which everything was compared with the dense twin; ``total`` is all of
+            them.
         rows: The errors.
         checks: The invariants.
         refusals: Backends that did not run, and why.
@@ -115,7 +122,9 @@ class Report:
                 for row in self.rows
             ],
             "checks": [dict(check.__dict__) for check in self.checks],
-            "refusals": [{**refusal.__dict__, "reasons": list(refusal.reasons)} for refusal in self.refusals],
+            "refusals": [
+                {**refusal.__dict__, "reasons": list(refusal.reasons)} for refusal in self.refusals
+            ],
             "notes": list(self.notes),
             "diagnosis": self.diagnosis,
         }
@@ -130,7 +139,11 @@ class Report:
         ]
         lines += [*self._table(), *self._check_lines(), *self._refusal_lines(), ""]
         lines += [f"note: {note}" for note in self.notes]
-        lines += [] if self.diagnosis is None else ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
+        lines += (
+            []
+            if self.diagnosis is None
+            else ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
+        )
         return "\n".join([*lines, self._verdict()])
 
     def _table(self) -> list[str]:
@@ -138,23 +151,36 @@ class Report:
         if not self.rows:
             return []
         width = max(len("backend"), *(len(row.backend) for row in self.rows))
-        blank, pair = f"{'':<{width + 18}}", f"{'error':>7} {'limit':>7}"
+        blank = f"{'':<{width + 18}}"
+        pair = f"{'error':>7} {'limit':>7}"
         lines = [
             f"{blank}{'output':<18}worst of gradients, weights, lse",
             f"{'backend':<{width}}  {'dtype':<14}  {pair}   {pair}",
         ]
         for backend, dtype in dict.fromkeys((row.backend, row.dtype) for row in self.rows):
             here = [row for row in self.rows if (row.backend, row.dtype) == (backend, dtype)]
-            output, beside = (_worst(row for row in here if row.is_output is is_output) for is_output in (True, False))
-            verdict = "ok" if all(row.ok for row in here) else "WRONG"
-            named = "" if beside is None else f"{_in_words(beside.quantity)} ({beside.case})"
+            output, beside = (
+                _worst(row for row in here if row.is_output is is_output)
+                for is_output in (True, False)
+            )
+            if all(row.ok for row in here):
+                verdict = "ok"
+            else:
+                verdict = "WRONG"
+            if beside is None:
+                named = ""
+            else:
+                named = f"{_in_words(beside.quantity)} ({beside.case})"
             line = f"{backend:<{width}}  {dtype:<8}  {verdict:<5} {_cell(output)}   {_cell(beside)}  {named}"
             lines.append(line.rstrip())
         dtypes = {row.dtype for row in self.rows}  # the rule of graphattn.exactness.bounds
         lines.append("error: the largest difference from the twin, over the largest value")
         lines += ["limit: 1e-12 in float64"] * ("float64" in dtypes)
         if dtypes - {"float64"}:
-            lines.append("limit: twice (gradients: 3 times) the error of dense torch in the same dtype, plus a floor")
+            lines.append(
+                "limit: twice (gradients: 3 times) the error of dense torch in the same dtype, "
+                "plus a floor"
+            )
         return lines
 
     def _check_lines(self) -> list[str]:
@@ -163,28 +189,41 @@ class Report:
             here = [check for check in self.checks if check.claim == claim]
             failed = [check for check in here if not check.ok]
             tried = ", ".join(dict.fromkeys(check.tried for check in here if check.tried))
-            verdict = f"BROKEN ({', '.join(check.backend for check in failed)})" if failed else "ok"
+            if failed:
+                verdict = f"BROKEN ({', '.join(check.backend for check in failed)})"
+            else:
+                verdict = "ok"
             lines.append(f"{claim:<48} {verdict:<6}  {tried}".rstrip())
             lines += [f"    {check.backend}: {check.detail}" for check in failed]
-        return ["", *lines] if lines else []
+        if lines:
+            return ["", *lines]
+        return []
 
     def _refusal_lines(self) -> list[str]:
         lines = []
         alike: dict[tuple[str, str], list[Refusal]] = {}
         for reasons in dict.fromkeys(refusal.reasons for refusal in self.refusals if refusal.fault):
-            backends = dict.fromkeys(r.backend for r in self.refusals if r.fault and r.reasons == reasons)
+            backends = dict.fromkeys(
+                r.backend for r in self.refusals if r.fault and r.reasons == reasons
+            )
             lines += [*reasons, f"    with {', '.join(backends)}"]
         refused = [refusal for refusal in self.refusals if not refusal.fault]
         for refusal in refused:  # reasons that differ in their numbers alone are shown once
-            alike.setdefault((refusal.backend, re.sub(r"[\d,.]+", "#", str(refusal.reasons))), []).append(refusal)
+            alike.setdefault(
+                (refusal.backend, re.sub(r"[\d,.]+", "#", str(refusal.reasons))), []
+            ).append(refusal)
         together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for group in alike.values():
             cases = ", ".join(dict.fromkeys(refusal.case for refusal in group))
             together.setdefault((cases, group[0].reasons), []).append(group[0].backend)
         for (named, reasons), those in together.items():
-            lines.append(f"{', '.join(those)} {'do' if len(those) > 1 else 'does'} not run {named}:")
+            lines.append(
+                f"{', '.join(those)} {'do' if len(those) > 1 else 'does'} not run {named}:"
+            )
             lines += [f"    {reason}" for reason in reasons]
-        return ["", *lines] if lines else []
+        if lines:
+            return ["", *lines]
+        return []
 
     def _verdict(self) -> str:
         if not self.rows:
@@ -194,7 +233,9 @@ class Report:
             return f"NOT EXACT: {self._failed} of {total} checks fail"
         if self.measured == self.total:
             return f"EXACT: all {total} checks hold"
-        share = f"EXACT on {self.measured:,} of {self.total:,} targets, the others were not looked at"
+        share = (
+            f"EXACT on {self.measured:,} of {self.total:,} targets, the others were not looked at"
+        )
         return f"{share}: all {total} checks hold"
 
 
@@ -203,13 +244,19 @@ def _worst(rows: Iterable[Row]) -> Row | None:
 
 
 def _cell(row: Row | None) -> str:
-    return f"{'-':>7} {'-':>7}" if row is None else f"{row.error:7.1e} {row.bound:7.1e}"
+    if row is None:
+        return f"{'-':>7} {'-':>7}"
+    return f"{row.error:7.1e} {row.bound:7.1e}"
 
 
 def _in_words(quantity: str) -> str:
     kind, _, name = quantity.partition(" ")
-    return f"2nd grad {name}" if kind == "second" else quantity
+    if kind == "second":
+        return f"2nd grad {name}"
+    return quantity
 
 
 def _json(number: float) -> float | str:
-    return number if math.isfinite(number) else str(number)
+    if math.isfinite(number):
+        return number
+    return str(number)

@@ -1,11 +1,12 @@
 """Stability of an output under rounding: ties, kinks and sums near 0 make two right answers differ.
 
-Softmax of products is smooth. A normalisation that picks the largest score jumps where two are equal, sparsemax and a
-score with a ReLU have kinks, and scores of both signs may sum to nearly 0. Near such places two right answers in
-floating point may differ by any amount, so a target there proves nothing and is left out. None of these places is
-known here: the float64 twin runs at five steps along a line through its queries, keys and scores. A smooth answer
-has a fourth difference of (step)^4; a jump or a kink between the steps has one that is far larger. A layer on edges
-that its queries and keys choose says itself which targets' edges a rounding would change.
+Softmax of products is smooth. A normalisation that picks the largest score jumps where two are
+equal, sparsemax and a score with a ReLU have kinks, and scores of both signs may sum to nearly 0.
+Near such places two right answers in floating point may differ by any amount, so a target there
+proves nothing and is left out. None of these places is known here: the float64 twin runs at five
+steps along a line through its queries, keys and scores. A smooth answer has a fourth difference of
+(step)^4; a jump or a kink between the steps has one that is far larger. A layer on edges that its
+queries and keys choose says itself which targets' edges a rounding would change.
 """
 
 from collections.abc import Iterable
@@ -20,15 +21,20 @@ from .pieces import Piece
 from .subject import Case, Problem, Result, Subject, detached, seeded
 
 STEP = {torch.float64: 1e-7, torch.float32: 4e-6}  # relative, above the rounding of the dtype;
-BEND = 1e-12  # and the fourth difference from which on it is a kink: what matters in float32, above what rounding makes
+# and the fourth difference from which on it is a kink: what matters in float32, above what rounding
+# makes
+BEND = 1e-12
 HALF_STEP = 4.0  # in eps of float16 and bfloat16,
-HALF_BEND = 0.3  # where jumps alone are distinguished from curves; kinks are many, and dense torch has them as well
+# where jumps alone are distinguished from curves; kinks are many, and dense torch has them as well
+HALF_BEND = 0.3
 LINES = 2
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
 
 
 class Stability(NamedTuple):
-    """Stable outputs, bool (..., T), and the growth of a relative change of the scores in them, >= 1."""
+    """Stable outputs, bool (..., T), and the growth of a relative change of the scores in them, >=
+    1.
+    """
 
     stable: Tensor
     growth: float
@@ -41,14 +47,25 @@ class Stability(NamedTuple):
         return int((~self.stable).sum())
 
 
-def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Piece]) -> Stability | None:
-    """The stability of the targets of some pieces, the others counted stable; ``None`` if all is smooth."""
+def stability(
+    subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Piece]
+) -> Stability | None:
+    """The stability of the targets of some pieces, the others counted stable; ``None`` if all is
+    smooth.
+    """
     leaves = detached(subject.leaves(case, dtype), torch.float64)
-    T, stable, growth = subject.graph.num_targets, None, 1.0
+    T = subject.graph.num_targets
+    stable = None
+    growth = 1.0
     undecided = subject.undecided(dtype)
     reading = any_stable = False
     half = dtype in (torch.float16, torch.bfloat16)
-    step, bend = (HALF_STEP * torch.finfo(dtype).eps, HALF_BEND) if half else (STEP[dtype], BEND)
+    if half:
+        step = HALF_STEP * torch.finfo(dtype).eps
+        bend = HALF_BEND
+    else:
+        step = STEP[dtype]
+        bend = BEND
     with torch.no_grad():
         for piece in pieces:
             problem = subject.problem(leaves, case, piece)
@@ -56,36 +73,62 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
                 return None
             right = problem.attend(piece)
             if stable is None:
-                stable = torch.ones(*right.output.shape[:-3], T, dtype=torch.bool, device=piece.targets.device)
+                stable = torch.ones(
+                    *right.output.shape[:-3], T, dtype=torch.bool, device=piece.targets.device
+                )
                 if undecided is not None:
                     stable &= ~undecided
             for line in range(LINES * (not problem.smooth)):
-                here, grown = _along(problem, piece, line, step, bend, right.output, size(right.lse))
+                here, grown = _along(
+                    problem, piece, line, step, bend, right.output, size(right.lse)
+                )
                 stable[..., piece.targets] &= here
                 growth = max(growth, grown)
             busy = problem.mask.any(-1)
             reading |= bool(busy.any())
             any_stable |= bool((stable[..., piece.targets] & busy).any())
-    return None if stable is None else Stability(stable, growth, any_stable or not reading)
+    if stable is None:
+        return None
+    return Stability(stable, growth, any_stable or not reading)
 
 
 def _along(
-    problem: Problem, piece: Piece, line: int, step: float, bend: float, right: Tensor, scores: float
+    problem: Problem,
+    piece: Piece,
+    line: int,
+    step: float,
+    bend: float,
+    right: Tensor,
+    scores: float,
 ) -> tuple[Tensor, float]:
     """Rows (..., R) that are stable along a line, and the growth of a step in them."""
-    query, key = (_noise(f"{name} {line}", x, size(x)) for name, x in (("query", problem.query), ("key", problem.key)))
+    query, key = (
+        _noise(f"{name} {line}", x, size(x))
+        for name, x in (("query", problem.query), ("key", problem.key))
+    )
     blank = right.new_zeros(right.shape[-2], *problem.mask.shape)  # (H, R, U)
-    bias = blank if problem.bias is None else problem.bias
+    if problem.bias is None:
+        bias = blank
+    else:
+        bias = problem.bias
     score = _noise(f"score {line}", blank, max(1.0, scores))
     outputs = []
     for times in (-2, -1, 0, 1, 2):
         by = times * step
-        moved = replace(problem, query=problem.query + by * query, key=problem.key + by * key, bias=bias + by * score)
+        moved = replace(
+            problem,
+            query=problem.query + by * query,
+            key=problem.key + by * key,
+            bias=bias + by * score,
+        )
         outputs.append(moved.attend(piece).output if times else right)
     whole = size(right) or 1.0
     bent = torch.stack([weight * x for weight, x in zip(_FOURTH, outputs, strict=True)]).sum(0)
     stable = (bent.abs() <= bend * whole).flatten(-2).all(-1)  # a NaN is not
-    moved_by = (outputs[3] - outputs[1]).abs().flatten(-2).amax(-1) if right.numel() else stable.double()
+    if right.numel():
+        moved_by = (outputs[3] - outputs[1]).abs().flatten(-2).amax(-1)
+    else:
+        moved_by = stable.double()
     return stable, size(moved_by[stable]) / (2 * step * whole)
 
 
@@ -94,10 +137,13 @@ def _noise(name: str, like: Tensor, large: float) -> Tensor:
 
 
 class StableTargets:
-    """A subject whose answers that are not stable are 0, in the code under test and in the twin alike."""
+    """A subject whose answers that are not stable are 0, in the code under test and in the twin
+    alike.
+    """
 
     def __init__(self, subject: Subject, stable: Tensor) -> None:
-        self.subject, self.stable = subject, stable.unsqueeze(-1)
+        self.subject = subject
+        self.stable = stable.unsqueeze(-1)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.subject, name)
@@ -109,7 +155,9 @@ class StableTargets:
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
         problem = self.subject.problem(leaves, case, piece)
         stable = self.stable.index_select(-2, piece.targets)
-        return replace(problem, finish=lambda heads: torch.where(stable, problem.finish(heads), 0.0))
+        return replace(
+            problem, finish=lambda heads: torch.where(stable, problem.finish(heads), 0.0)
+        )
 
 
 def only_stable(subject: Subject, where: Stability | None) -> Subject:

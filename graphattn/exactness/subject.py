@@ -15,11 +15,15 @@ from .pieces import Piece
 from .twins import DenseResult, dense_attention
 
 DenseScore = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""Scores (..., H, T, S) of query (..., T, H, D), key (..., S, H, D) and, if any, edge features (..., T, S, F)."""
+"""Scores (..., H, T, S) of query (..., T, H, D), key (..., S, H, D) and, if any, edge features
+(..., T, S, F).
+"""
 
 
 class Result(NamedTuple):
-    """Output (..., T or R, ...), lse (..., T or R, H) and weights (..., E or e, H); ``None`` where not requested."""
+    """Output (..., T or R, ...), lse (..., T or R, H) and weights (..., E or e, H); ``None`` where
+    not requested.
+    """
 
     output: Tensor
     lse: Tensor | None = None
@@ -28,7 +32,9 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One combination of options; backends take other routes under other options, so each is measured."""
+    """One combination of options; backends take other routes under other options, so each is
+    measured.
+    """
 
     name: str
     bias: bool = False
@@ -39,7 +45,9 @@ class Case:
 
 
 class Leaf(NamedTuple):
-    """Where an input's nodes or edges stand: ``of`` is "targets", "sources", "nodes" (both) or "edges"."""
+    """Where an input's nodes or edges stand: ``of`` is "targets", "sources", "nodes" (both) or
+    "edges".
+    """
 
     of: str
     axis: int
@@ -62,7 +70,8 @@ class Problem:
     normalize: DenseNormalizer | None = None
     edge_to: str = "both"
     cap_bias: bool = False
-    smooth: bool = True  # whether rounding is known to stay small: no kink, no jump, no sum of both signs
+    # whether rounding is known to stay small: no kink, no jump, no sum of both signs
+    smooth: bool = True
     finish: Callable[[Tensor], Tensor] = field(default=lambda heads: heads)
 
     def solve(self, piece: Piece) -> Result:
@@ -90,28 +99,68 @@ class Problem:
         return dense_attention(self.query, self.key, self.value, self.mask, *options)
 
     def _row_by_row(self, slots: Tensor) -> DenseResult:
-        """The same where every row has sources of its own: one dense problem with a single target for each row."""
-        key, value = (x.index_select(-3, slots.flatten()).unflatten(-3, slots.shape) for x in (self.key, self.value))
-        bias = None if self.bias is None else self.bias.movedim(-2, -3).unsqueeze(-2)  # (..., R, H, 1, W)
-        edge = None if self.edge is None else self.edge.unsqueeze(-4)  # (..., R, 1, W, H_kv, D)
-        query, mask = self.query.unsqueeze(-3), self.mask[:, None, None]  # (..., R, 1, H, D), (R, 1, 1, W)
-        edge_attr = None if self.edge_attr is None else self.edge_attr.unsqueeze(-3)  # (..., R, 1, W, F)
+        """The same where every row has sources of its own: one dense problem with a single target
+        for each row.
+        """
+        key, value = (
+            x.index_select(-3, slots.flatten()).unflatten(-3, slots.shape)
+            for x in (self.key, self.value)
+        )
+        # (..., R, H, 1, W)
+        if self.bias is None:
+            bias = None
+        else:
+            bias = self.bias.movedim(-2, -3).unsqueeze(-2)
+        # (..., R, 1, W, H_kv, D)
+        if self.edge is None:
+            edge = None
+        else:
+            edge = self.edge.unsqueeze(-4)
+        # (..., R, 1, H, D), (R, 1, 1, W)
+        query = self.query.unsqueeze(-3)
+        mask = self.mask[:, None, None]
+        # (..., R, 1, W, F)
+        if self.edge_attr is None:
+            edge_attr = None
+        else:
+            edge_attr = self.edge_attr.unsqueeze(-3)
         score = _of_edges(self.score, edge_attr)
-        normalize = None if self.normalize is None else partial(_of_single_rows, self.normalize)
-        options = (bias, self.scale, self.softcap, None, edge, score, normalize, self.edge_to, self.cap_bias)
+        if self.normalize is None:
+            normalize = None
+        else:
+            normalize = partial(_of_single_rows, self.normalize)
+        options = (
+            bias,
+            self.scale,
+            self.softcap,
+            None,
+            edge,
+            score,
+            normalize,
+            self.edge_to,
+            self.cap_bias,
+        )
         result = dense_attention(query, key, value, mask, *options)
         return DenseResult(
-            result.output.squeeze(-3), result.weights.squeeze(-2).movedim(-2, -3), result.lse.squeeze(-2)
+            result.output.squeeze(-3),
+            result.weights.squeeze(-2).movedim(-2, -3),
+            result.lse.squeeze(-2),
         )
 
 
-def _of_edges(score: DenseScore | None, edge_attr: Tensor | None) -> Callable[[Tensor, Tensor], Tensor] | None:
+def _of_edges(
+    score: DenseScore | None, edge_attr: Tensor | None
+) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The score with its edge features in place."""
-    return None if score is None else lambda query, key: score(query, key, edge_attr)
+    if score is None:
+        return None
+    return lambda query, key: score(query, key, edge_attr)
 
 
 def _of_single_rows(normalize: DenseNormalizer, score: Tensor, there: Tensor) -> Tensor:
-    """Weights (..., R, H, 1, W) of rows that are problems of their own, by what takes (..., H, R, W)."""
+    """Weights (..., R, H, 1, W) of rows that are problems of their own, by what takes (..., H, R,
+    W).
+    """
     together = normalize(*(x.squeeze(-2).movedim(-2, -3) for x in (score, there)))
     return together.movedim(-3, -2).unsqueeze(-2)
 
@@ -130,28 +179,42 @@ class Subject(Protocol):
     owns_graph: bool
     """True if it can be run on another graph; a caller's own function cannot."""
     relists: bool
-    """Whether, being run on other graphs, it can be run on the edges of its own in another order."""
+    """Whether, being run on other graphs, it can be run on the edges of its own in another
+    order.
+    """
     own_code: str | None
-    """The caller's code in a word: its errors are reported, not raised; ``None`` for the library itself."""
+    """The caller's code in a word: its errors are reported, not raised; ``None`` for the library
+    itself.
+    """
     notes: tuple[str, ...]
     places: dict[str, Leaf]
     """The inputs that belong to nodes or edges; the other leaves are parameters."""
     floats_per_pair: int
-    """Numbers that the twin holds of a pair and a head: 1 for a product, D where a score is made of D of them."""
+    """Numbers that the twin holds of a pair and a head: 1 for a product, D where a score is made of
+    D of them.
+    """
 
     def request(self, case: Case, dtype: torch.dtype) -> Request | None:
         """The request to a backend; ``None`` if no backend of the library runs."""
         ...
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Seeded inputs and parameters by name; the same numbers for every call, rounded to the dtype."""
+        """Seeded inputs and parameters by name; the same numbers for every call, rounded to the
+        dtype.
+        """
         ...
 
     def undecided(self, dtype: torch.dtype) -> Tensor | None:
         """True for targets whose edges a rounding may change, bool (..., T); ``None`` if none."""
         ...
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
+    def run(
+        self,
+        leaves: dict[str, Tensor],
+        case: Case,
+        backend: str,
+        graph: AttentionGraph | None = None,
+    ) -> Result:
         """All targets, by the code under test; ``graph`` in place of the subject's own."""
         ...
 

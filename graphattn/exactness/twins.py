@@ -1,8 +1,9 @@
 """Dense twins: what a graph must reproduce, written down with torch and nothing else.
 
-They share no code with the backends they judge, and import only torch and the standard library (a test reads the
-imports). Everything is computed in the dtype of the inputs: in float64 a twin is the judge, and in a narrower dtype
-it is "plain dense torch in the same dtype", whose error the backends are held to.
+They share no code with the backends they judge, and import only torch and the standard library (a
+test reads the imports). Everything is computed in the dtype of the inputs: in float64 a twin is the
+judge, and in a narrower dtype it is "plain dense torch in the same dtype", whose error the backends
+are held to.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,12 +36,15 @@ def dense_attention(
     edge_to: str = "both",
     cap_bias: bool = False,
 ) -> DenseResult:
-    r"""Masked attention over all T x S pairs: softmax of the scaled product, or another score and normalisation.
+    r"""Masked attention over all T x S pairs: softmax of the scaled product, or another score and
+    normalisation.
 
     .. math:: \mathrm{out}_t = \sum_{s : \mathrm{mask}_{ts}} \mathrm{softmax}_s\big(
-        c \tanh(\mathrm{scale} \, q_t \cdot (k_s + e_{ts}) / c) + b_{ts} + \log m_{ts} \big) (v_s + e_{ts})
+        c \tanh(\mathrm{scale} \, q_t \cdot (k_s + e_{ts}) / c) + b_{ts} + \log m_{ts} \big) (v_s +
+        e_{ts})
 
-    A row without an edge, or whose scores are all -inf, gives output 0, lse -inf and gradients of exactly 0.
+    A row without an edge, or whose scores are all -inf, gives output 0, lse -inf and gradients of
+    exactly 0.
 
     Args:
         query: (..., T, H, D).
@@ -50,12 +54,14 @@ def dense_attention(
         score_bias: (T, S), (H or 1, T, S) or (..., H or 1, T, S), added to the score.
         scale: Factor of the product; D ** -0.5 if None.
         softcap: The c above; no tanh if None.
-        multiplicity: (T, S), how often each edge is listed, whole numbers beside ``normalize``; 0 removes it.
-            All 1 if None.
-        edge: (..., T, S, H_kv or H, D), edge features added to key and value (so D = D_v); to the value alone given a
-            score.
-        score: In place of the scaled product: scores (..., H, T, S) of query (..., T, H, D) and key (..., S, H, D).
-        normalize: In place of softmax: weights (..., H, T, S) of scores and of the pairs that are there, bool.
+        multiplicity: (T, S), how often each edge is listed, whole numbers beside ``normalize``; 0
+            removes it. All 1 if None.
+        edge: (..., T, S, H_kv or H, D), edge features added to key and value (so D = D_v); to the
+            value alone given a score.
+        score: In place of the scaled product: scores (..., H, T, S) of query (..., T, H, D) and key
+            (..., S, H, D).
+        normalize: In place of softmax: weights (..., H, T, S) of scores and of the pairs that are
+            there, bool.
         edge_to: "key" or "value" where edge features are added to key or value alone.
         cap_bias: Whether c bounds the sum of score and bias.
 
@@ -67,18 +73,29 @@ def dense_attention(
         >>> dense_attention(x, x, x, torch.tensor([[True, True], [False, False]])).output.flatten()
         tensor([1., 0.])
     """
-    group = query.shape[-2] // key.shape[-2] if key.shape[-2] else 1
+    if key.shape[-2]:
+        group = query.shape[-2] // key.shape[-2]
+    else:
+        group = 1
     key, value = (x.repeat_interleave(group, -2) for x in (key, value))
-    edge = None if edge is None else edge.repeat_interleave(query.shape[-2] // max(1, edge.shape[-2]), -2)
+    if edge is not None:
+        edge = edge.repeat_interleave(query.shape[-2] // max(1, edge.shape[-2]), -2)
     if score is None:
         z = _product(
-            query, key, None if edge_to == "value" else edge, query.shape[-1] ** -0.5 if scale is None else scale
+            query,
+            key,
+            None if edge_to == "value" else edge,
+            query.shape[-1] ** -0.5 if scale is None else scale,
         )
     else:
         z = score(query, key)
-    there = mask if score_bias is None else mask & (score_bias != -torch.inf)
+    if score_bias is None:
+        there = mask
+    else:
+        there = mask & (score_bias != -torch.inf)
     if score_bias is not None and cap_bias:
-        z, score_bias = z + score_bias.masked_fill(~there, 0.0), None
+        z = z + score_bias.masked_fill(~there, 0.0)
+        score_bias = None
     if softcap is not None:
         z = softcap * torch.tanh(z / softcap)
     if score_bias is not None:
@@ -87,15 +104,21 @@ def dense_attention(
         z = z + multiplicity.to(z.dtype).log()
     z = z.masked_fill(~there, -torch.inf)
     silent = (z == -torch.inf).all(-1, keepdim=True)
-    plain = z.masked_fill(silent, 0.0)  # so that neither softmax nor its gradient meets a row of -inf
+    # so that neither softmax nor its gradient meets a row of -inf
+    plain = z.masked_fill(silent, 0.0)
     lse = torch.logsumexp(plain, -1).masked_fill(silent.squeeze(-1), -torch.inf)
     if normalize is None:
         weights = torch.softmax(plain, -1).masked_fill(silent, 0.0)
     elif multiplicity is None:
         weights = normalize(z, z != -torch.inf)
     else:  # every copy is a pair of its own, whose weights add up
-        copies = max(1, int(multiplicity.max())) if multiplicity.numel() else 1
-        apart = torch.cat([z.masked_fill(multiplicity <= copy, -torch.inf) for copy in range(copies)], -1)
+        if multiplicity.numel():
+            copies = max(1, int(multiplicity.max()))
+        else:
+            copies = 1
+        apart = torch.cat(
+            [z.masked_fill(multiplicity <= copy, -torch.inf) for copy in range(copies)], -1
+        )
         weights = normalize(apart, apart != -torch.inf).unflatten(-1, (copies, z.shape[-1])).sum(-2)
     output = weights @ value.transpose(-3, -2)
     if edge is not None and edge_to != "key":
@@ -104,39 +127,66 @@ def dense_attention(
 
 
 def _product(query: Tensor, key: Tensor, edge: Tensor | None, scale: float) -> Tensor:
-    """Scaled products (..., H, T, S) of queries with keys, and with the edge features that are added to these."""
+    """Scaled products (..., H, T, S) of queries with keys, and with the edge features that are
+    added to these.
+    """
     q = query.transpose(-3, -2) * scale  # first, so that float16 does not overflow
     product = q @ key.transpose(-3, -2).transpose(-2, -1)
-    return product if edge is None else product + torch.einsum("...htd,...tshd->...hts", q, edge)
+    if edge is None:
+        return product
+    return product + torch.einsum("...htd,...tshd->...hts", q, edge)
 
 
-def turned(x: Tensor, positions: Tensor, base: float, rotary_dim: int, layout: str, num_axes: int) -> Tensor:
-    """Queries or keys (..., N, H, D) with pairs of channels turned by ``n base^(-2 i / d)`` (Su et al. 2021, eq. 34).
+def turned(
+    x: Tensor, positions: Tensor, base: float, rotary_dim: int, layout: str, num_axes: int
+) -> Tensor:
+    """Queries or keys (..., N, H, D) with pairs of channels turned by ``n base^(-2 i / d)`` (Su et
+    al. 2021, eq. 34).
 
-    Pairs are complex numbers here. ``positions`` (..., N), or (..., N, A): each axis turns a share of the pairs.
+    Pairs are complex numbers here. ``positions`` (..., N), or (..., N, A): each axis turns a share
+    of the pairs.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
-    position = positions.to(wide)[..., None] if num_axes == 1 else positions.to(wide)  # (..., N, A)
+    # (..., N, A)
+    if num_axes == 1:
+        position = positions.to(wide)[..., None]
+    else:
+        position = positions.to(wide)
     channels = rotary_dim // num_axes
-    speed = torch.tensor([base ** (-2 * i / channels) for i in range(channels // 2)], dtype=wide, device=x.device)
-    angle = (position.unsqueeze(-1) * speed).flatten(-2).unsqueeze(-2)  # (..., N, 1, rotary_dim / 2)
-    moved, rest = x[..., :rotary_dim].to(wide), x[..., rotary_dim:]
-    pairs = moved.unflatten(-1, (2, -1)).transpose(-2, -1) if layout == "half" else moved.unflatten(-1, (-1, 2))
+    speed = torch.tensor(
+        [base ** (-2 * i / channels) for i in range(channels // 2)], dtype=wide, device=x.device
+    )
+    # (..., N, 1, rotary_dim / 2)
+    angle = (position.unsqueeze(-1) * speed).flatten(-2).unsqueeze(-2)
+    moved = x[..., :rotary_dim].to(wide)
+    rest = x[..., rotary_dim:]
+    if layout == "half":
+        pairs = moved.unflatten(-1, (2, -1)).transpose(-2, -1)
+    else:
+        pairs = moved.unflatten(-1, (-1, 2))
     complex_spun = torch.complex(*pairs.unbind(-1)) * torch.polar(torch.ones_like(angle), angle)
     spun = torch.stack((complex_spun.real, complex_spun.imag), -1)
-    spun = spun.transpose(-2, -1).flatten(-2) if layout == "half" else spun.flatten(-2)
+    if layout == "half":
+        spun = spun.transpose(-2, -1).flatten(-2)
+    else:
+        spun = spun.flatten(-2)
     return torch.cat((spun.to(x.dtype), rest), -1)
 
 
 class DenseRootWeight(nn.Module):
-    """The twin of what a layer adds after attention: ``out + W x``, or a learned gate between the two."""
+    """The twin of what a layer adds after attention: ``out + W x``, or a learned gate between the
+    two.
+    """
 
     def __init__(self, root: nn.Linear, gate: nn.Linear | None) -> None:
         super().__init__()
-        self.root, self.gate = root, gate
+        self.root = root
+        self.gate = gate
 
     def forward(self, out: Tensor, x: Tensor) -> Tensor:
-        """(..., T, C) from the attention's output (..., T, C) and the targets' features (..., T, C_in)."""
+        """(..., T, C) from the attention's output (..., T, C) and the targets' features (..., T,
+        C_in).
+        """
         own = self.root(x)
         if self.gate is None:
             return out + own
@@ -157,10 +207,12 @@ class DenseOutputBias(nn.Module):
 
 
 class DenseGraphAttention(nn.Module):
-    """The dense twin of ``graphattn.nn.GraphAttention``: the same parameters, a mask in place of the graph.
+    """The dense twin of ``graphattn.nn.GraphAttention``: the same parameters, a mask in place of
+    the graph.
 
     Args:
-        state: The layer's ``state_dict()``; which parts the layer has is read off its names and shapes.
+        state: The layer's ``state_dict()``; which parts the layer has is read off its names and
+            shapes.
         num_heads: H, the one number that shapes do not tell.
 
     Example:
@@ -181,7 +233,10 @@ class DenseGraphAttention(nn.Module):
         if "skip.bias" in state:
             self.skip = DenseOutputBias(state["skip.bias"])
         if "skip.root.weight" in state:
-            gate = _linear(state, "skip.gate") if "skip.gate.weight" in state else None
+            if "skip.gate.weight" in state:
+                gate = _linear(state, "skip.gate")
+            else:
+                gate = None
             self.skip = DenseRootWeight(_linear(state, "skip.root"), gate)
         self.load_state_dict(state)  # also complains of parameters that have no place here
 
@@ -191,21 +246,39 @@ class DenseGraphAttention(nn.Module):
         return self.q_proj.out_features // self.num_heads
 
     def project(
-        self, x: Tensor, context: Tensor | tuple[Tensor, Tensor] | None = None, edge_attr: Tensor | None = None
+        self,
+        x: Tensor,
+        context: Tensor | tuple[Tensor, Tensor] | None = None,
+        edge_attr: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Query (..., T, H, D), key and value (..., S, H_kv, D), and edge (..., T, S, H_kv, D) or None."""
-        context = x if context is None else context
-        key_input, value_input = context if isinstance(context, tuple) else (context, context)
-        query, key, value = self.q_proj(x), self.k_proj(key_input), self.v_proj(value_input)
-        edge = None if self.edge_proj is None else self.edge_proj(edge_attr).unflatten(-1, (-1, self.head_dim))
+        """Query (..., T, H, D), key and value (..., S, H_kv, D), and edge (..., T, S, H_kv, D) or
+        None.
+        """
+        if context is None:
+            context = x
+        if isinstance(context, tuple):
+            key_input, value_input = context
+        else:
+            key_input = context
+            value_input = context
+        query = self.q_proj(x)
+        key = self.k_proj(key_input)
+        value = self.v_proj(value_input)
+        if self.edge_proj is None:
+            edge = None
+        else:
+            edge = self.edge_proj(edge_attr).unflatten(-1, (-1, self.head_dim))
         query, key = (part.unflatten(-1, (-1, self.head_dim)) for part in (query, key))
         return query, key, value.unflatten(-1, (key.shape[-2], -1)), edge
 
     def finish(self, heads: Tensor, x: Tensor) -> Tensor:
         """The layer's output (..., T, C) from what the heads gathered (..., T, H, D)."""
         out = heads.flatten(-2)
-        out = out if self.out_proj is None else self.out_proj(out)
-        return out if self.skip is None else self.skip(out, x)
+        if self.out_proj is not None:
+            out = self.out_proj(out)
+        if self.skip is None:
+            return out
+        return self.skip(out, x)
 
     def forward(
         self,
@@ -227,11 +300,15 @@ class DenseGraphAttention(nn.Module):
             multiplicity: As in :func:`dense_attention`.
         """
         query, key, value, edge = self.project(x, context, edge_attr)
-        heads = dense_attention(query, key, value, mask, score_bias, multiplicity=multiplicity, edge=edge)
+        heads = dense_attention(
+            query, key, value, mask, score_bias, multiplicity=multiplicity, edge=edge
+        )
         return self.finish(heads.output, x)
 
 
 def _linear(state: Mapping[str, Tensor], name: str) -> nn.Linear:
     weight = state[f"{name}.weight"]
     out_dim, in_dim = weight.shape
-    return nn.Linear(in_dim, out_dim, f"{name}.bias" in state, device=weight.device, dtype=weight.dtype)
+    return nn.Linear(
+        in_dim, out_dim, f"{name}.bias" in state, device=weight.device, dtype=weight.dtype
+    )

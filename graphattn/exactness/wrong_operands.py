@@ -1,4 +1,6 @@
-"""Known mistakes about which queries, keys and values meet: heads, tokens, rotary positions; as in ``wrong_scores``."""
+"""Known mistakes about which queries, keys and values meet: heads, tokens, rotary positions; as in
+``wrong_scores``.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,7 +26,10 @@ def _products(scene: Scene) -> bool:
 def _per_head(p: Problem) -> dict[str, Tensor]:
     """The operands, keys and values repeated for every head of the queries."""
     group = p.query.shape[-2] // p.key.shape[-2]
-    return {"query": p.query, **{name: getattr(p, name).repeat_interleave(group, -2) for name in ("key", "value")}}
+    return {
+        "query": p.query,
+        **{name: getattr(p, name).repeat_interleave(group, -2) for name in ("key", "value")},
+    }
 
 
 # --- heads
@@ -32,7 +37,8 @@ def _per_head(p: Problem) -> dict[str, Tensor]:
 
 def _tiled_heads(scene: Scene) -> Answer | None:
     p = scene.problem
-    heads, kv_heads = p.query.shape[-2], p.key.shape[-2]
+    heads = p.query.shape[-2]
+    kv_heads = p.key.shape[-2]
     if kv_heads in (0, 1, heads):
         return None
     wrong = torch.arange(heads, device=p.key.device) % kv_heads
@@ -42,7 +48,9 @@ def _tiled_heads(scene: Scene) -> Answer | None:
 
 
 def _other_heads(*names: str) -> Make:
-    """Operands whose heads are in any order: for each head of the output, the one that is nearest to it."""
+    """Operands whose heads are in any order: for each head of the output, the one that is nearest
+    to it.
+    """
 
     def make(scene: Scene) -> Answer | None:
         heads = scene.problem.query.shape[-2]
@@ -51,7 +59,9 @@ def _other_heads(*names: str) -> Make:
         own = _per_head(scene.problem)
 
         def solved(order: Tensor) -> Answer | None:
-            return scene.solve(scene.copies, **own | {name: own[name].index_select(-2, order) for name in names})
+            return scene.solve(
+                scene.copies, **own | {name: own[name].index_select(-2, order) for name in names}
+            )
 
         apart = []
         for head in torch.arange(heads, device=scene.targets.device):
@@ -59,7 +69,11 @@ def _other_heads(*names: str) -> Make:
             if answer is None or answer.output.shape != scene.output.shape:
                 return None  # of a layer, which mixes its heads
             apart.append(
-                (answer.output - scene.output)[..., answer.has_edges, :, :].abs().movedim(-2, 0).flatten(1).sum(1)
+                (answer.output - scene.output)[..., answer.has_edges, :, :]
+                .abs()
+                .movedim(-2, 0)
+                .flatten(1)
+                .sum(1)
             )
         return solved(torch.stack(apart).argmin(0))
 
@@ -83,12 +97,16 @@ def _outermost(x: Tensor) -> Tensor:
 
 
 def _moved(names: tuple[str, ...], change: Change, finish: Change = lambda output: output) -> Make:
-    """Operands, and then the output, with tokens or numbers in other places; of all targets together."""
+    """Operands, and then the output, with tokens or numbers in other places; of all targets
+    together.
+    """
 
     def make(scene: Scene) -> Answer | None:
         if not scene.piece.complete or not _products(scene):
             return None
-        answer = scene.solve(scene.copies, **{name: change(getattr(scene.problem, name)) for name in names})
+        answer = scene.solve(
+            scene.copies, **{name: change(getattr(scene.problem, name)) for name in names}
+        )
         return answer and answer._replace(output=finish(answer.output))
 
     return make
@@ -110,9 +128,15 @@ def _a_token_off() -> Iterator[Mistake]:
         for round_the_end in (True, False):
             late = partial(_late, by, round_the_end)
             yield f"a token off: target t has the query of t {other}", _moved(("query",), late)
-            yield f"a token off: the weight of source s is that of the key of s {other}", _moved(("key",), late)
+            yield (
+                f"a token off: the weight of source s is that of the key of s {other}",
+                _moved(("key",), late),
+            )
             yield f"a token off: source s has the value of s {other}", _moved(("value",), late)
-            yield f"a token off: source s has key and value of s {other}", _moved(("key", "value"), late)
+            yield (
+                f"a token off: source s has key and value of s {other}",
+                _moved(("key", "value"), late),
+            )
             yield f"a token off: target t has the output of t {other}", _moved((), late, late)
 
 
@@ -124,7 +148,9 @@ def _in_place_of(right: str, wrong: str) -> Make:
             return None
         own = _per_head(scene.problem)
         fits = own[right].shape == own[wrong].shape
-        return scene.solve(scene.copies, **own | {right: own[wrong]}) if fits else None
+        if fits:
+            return scene.solve(scene.copies, **own | {right: own[wrong]})
+        return None
 
     return make
 
@@ -137,7 +163,9 @@ def _swapped(one: str, other: str) -> Make:
             return None
         own = _per_head(scene.problem)
         fits = own[one].shape == own[other].shape
-        return scene.solve(scene.copies, **own | {one: own[other], other: own[one]}) if fits else None
+        if fits:
+            return scene.solve(scene.copies, **own | {one: own[other], other: own[one]})
+        return None
 
     return make
 
@@ -153,14 +181,21 @@ def _rotated(layout: str, *names: str) -> Make:
         width = p.query.shape[-1]
         if scene.rotation is not None or not _products(scene) or width % 2 or not width:
             return None
-        places = {"query": scene.targets, "key": torch.arange(scene.graph.num_sources, device=scene.targets.device)}
+        places = {
+            "query": scene.targets,
+            "key": torch.arange(scene.graph.num_sources, device=scene.targets.device),
+        }
         turn = (10_000.0, width, layout, 1)
-        return scene.solve(scene.copies, **{name: turned(getattr(p, name), places[name], *turn) for name in names})
+        return scene.solve(
+            scene.copies, **{name: turned(getattr(p, name), places[name], *turn) for name in names}
+        )
 
     return make
 
 
-def _rotated_by(change: Callable[[Rotation], Rotation], names: tuple[str, ...] = ("query", "key")) -> Make:
+def _rotated_by(
+    change: Callable[[Rotation], Rotation], names: tuple[str, ...] = ("query", "key")
+) -> Make:
     """Queries or keys of a layer rotated in another way, the others not at all."""
 
     def make(scene: Scene) -> Answer | None:
@@ -202,18 +237,28 @@ WRONG_OPERANDS: tuple[Mistake, ...] = (
     ("rotary of keys alone: queries are not rotated", _rotated_by(lambda r: r, ("key",))),
     ("rotary applied twice", _rotated_by(_positions(lambda at: 2 * at))),
     ("rotary by places 0, 1, 2, ... in place of the positions", _rotated_by(_positions(_places))),
-    ("rotary by positions one too large at the queries", _rotated_by(_of_queries(lambda at: at + 1))),
-    ("rotary by positions one too small at the queries", _rotated_by(_of_queries(lambda at: at - 1))),
+    (
+        "rotary by positions one too large at the queries",
+        _rotated_by(_of_queries(lambda at: at + 1)),
+    ),
+    (
+        "rotary by positions one too small at the queries",
+        _rotated_by(_of_queries(lambda at: at - 1)),
+    ),
     ("rotary with the opposite sign at the queries", _rotated_by(_of_queries(lambda at: -at))),
     (
         "rotary in the other layout: pairs of halves for interleaved ones, or the other way round",
         _rotated_by(lambda r: r._replace(layout="interleaved" if r.layout == "half" else "half")),
     ),
     *(
-        (f"queries and keys rotated by their places (rotary, {x}){OUTSIDE}", _rotated(x, "query", "key"))
+        (
+            f"queries and keys rotated by their places (rotary, {x}){OUTSIDE}",
+            _rotated(x, "query", "key"),
+        )
         for x in ("half", "interleaved")
     ),
 )
+# not named where a simpler mistake explains as well
 RARE_OPERANDS: tuple[Mistake, ...] = (
     *_a_token_off(),
     ("query and key swapped", _swapped("query", "key")),
@@ -226,8 +271,14 @@ RARE_OPERANDS: tuple[Mistake, ...] = (
     (SPLIT, _moved(_OPERANDS, _split)),
     (f"{SPLIT}, and joined likewise", _moved(_OPERANDS, _split, _joined)),
     ("heads innermost: (N, H, D) read as (N, D, H)", _moved(_OPERANDS, _innermost)),
-    ("heads innermost: (N, H, D) read as (N, D, H), and joined likewise", _moved(_OPERANDS, _innermost, _outermost)),
-    ("heads of value mixed up: weights of one head gather values of another", _other_heads("value")),
+    (
+        "heads innermost: (N, H, D) read as (N, D, H), and joined likewise",
+        _moved(_OPERANDS, _innermost, _outermost),
+    ),
+    (
+        "heads of value mixed up: weights of one head gather values of another",
+        _other_heads("value"),
+    ),
     ("heads of key mixed up: queries of one head meet keys of another", _other_heads("key")),
     (
         "heads of key and value mixed up: head h must read key and value head h // (H / H_kv)",
@@ -239,4 +290,4 @@ RARE_OPERANDS: tuple[Mistake, ...] = (
         (f"queries alone rotated by their places (rotary, {x}){OUTSIDE}", _rotated(x, "query"))
         for x in ("half", "interleaved")
     ),
-)  # not named where a simpler mistake explains as well
+)

@@ -1,4 +1,5 @@
-"""Known mistakes about scores, biases, copies of edges and the softmax, as the answer each would give; ``None``: none.
+"""Known mistakes about scores, biases, copies of edges and the softmax, as the answer each would
+give; ``None``: none.
 
 The tables at the end say in words what each function gets wrong.
 """
@@ -18,7 +19,9 @@ from .subject import Problem
 
 
 class Rotation(NamedTuple):
-    """Queries and keys before they are rotated, the positions of targets and sources, and the arguments of a rotary."""
+    """Queries and keys before they are rotated, the positions of targets and sources, and the
+    arguments of a rotary.
+    """
 
     query: Tensor
     key: Tensor
@@ -44,7 +47,9 @@ class Scene:
     graph: AttentionGraph
     piece: Piece
     copies: Tensor  # int64 (R, S), how often each edge is listed
-    output: Tensor  # the wrong one, of these targets: (..., R, H, D_v), or what a layer makes of that
+    output: (
+        Tensor  # the wrong one, of these targets: (..., R, H, D_v), or what a layer makes of that
+    )
     rotation: Rotation | None = None  # of a layer that rotates
 
     @property
@@ -63,12 +68,17 @@ class Scene:
         return Answer(problem.attend(self.piece, copies).output, problem.mask.any(1))
 
     def weigh(self, weights: Callable[[Tensor, Tensor], Tensor], **changes: Any) -> Answer | None:
-        """The twin whose weights (..., H, R, S) are another function of all scores and of the mask than softmax."""
+        """The twin whose weights (..., H, R, S) are another function of all scores and of the mask
+        than softmax.
+        """
         if self.problem.normalize is not None or bool((self.copies > 1).any()):
             return None
         every = torch.ones_like(self.mask)
         normalized = replace(
-            self.problem, mask=every, normalize=lambda score, there: weights(score, there & self.mask), **changes
+            self.problem,
+            mask=every,
+            normalize=lambda score, there: weights(score, there & self.mask),
+            **changes,
         )
         return Answer(normalized.attend(self.piece).output, self.mask.any(1))
 
@@ -81,7 +91,9 @@ Mistake = tuple[str, Make]
 def with_mask(mask: Tensor, scene: Scene) -> Answer | None:
     """The answer of another mask (R, S), each edge counted once."""
     counted = bool((scene.copies > 1).any())
-    return None if torch.equal(mask, scene.mask) and not counted else scene.solve(None, mask=mask)
+    if torch.equal(mask, scene.mask) and not counted:
+        return None
+    return scene.solve(None, mask=mask)
 
 
 def _scaled(by: Callable[[float, int, int], float]) -> Make:
@@ -90,7 +102,9 @@ def _scaled(by: Callable[[float, int, int], float]) -> Make:
     def make(scene: Scene) -> Answer | None:
         p = scene.problem
         heads, width = p.query.shape[-2:]
-        return None if p.score is not None or not width else scene.solve(scene.copies, scale=by(p.scale, width, heads))
+        if p.score is not None or not width:
+            return None
+        return scene.solve(scene.copies, scale=by(p.scale, width, heads))
 
     return make
 
@@ -109,7 +123,9 @@ def _over_targets(scene: Scene) -> Answer | None:
     def weights(score: Tensor, mask: Tensor) -> Tensor:
         return _inside(score.mT, mask.mT).mT
 
-    return scene.weigh(weights) if scene.piece.complete else None
+    if scene.piece.complete:
+        return scene.weigh(weights)
+    return None
 
 
 def rounded_weights(dtype: torch.dtype) -> dict[str, Make]:
@@ -119,7 +135,9 @@ def rounded_weights(dtype: torch.dtype) -> dict[str, Make]:
         f"weights rounded to {name}, as by a softmax in {name}": _weighted(
             lambda z, mask: _inside(z.to(dtype), mask).to(z)
         ),
-        f"weights rounded to {name} after the softmax": _weighted(lambda z, mask: _inside(z, mask).to(dtype).to(z)),
+        f"weights rounded to {name} after the softmax": _weighted(
+            lambda z, mask: _inside(z, mask).to(dtype).to(z)
+        ),
     }
 
 
@@ -129,12 +147,15 @@ def _with_sink(score: Tensor, mask: Tensor) -> Tensor:
 
 def _bias_sorted(scene: Scene) -> Answer | None:
     """The biases dealt out by target and then by source, to edges that came in another order."""
-    p, graph, piece = scene.problem, scene.graph, scene.piece
+    p = scene.problem
+    graph = scene.graph
+    piece = scene.piece
     if p.bias is None or graph.is_rule or not piece.complete or graph.has_repeated_edges:
         return None
     order = torch.argsort(graph.target * graph.num_sources + graph.source)
     bias = p.bias.clone()
-    bias[..., graph.target[order], graph.source[order]] = p.bias[..., graph.target, graph.source]  # the caller's order
+    # the caller's order
+    bias[..., graph.target[order], graph.source[order]] = p.bias[..., graph.target, graph.source]
     return scene.solve(scene.copies, bias=bias)
 
 
@@ -143,7 +164,9 @@ def _biased(change: Callable[[Tensor, float], Tensor]) -> Make:
 
     def make(scene: Scene) -> Answer | None:
         p = scene.problem
-        return None if p.bias is None else scene.solve(scene.copies, bias=change(p.bias, p.scale))
+        if p.bias is None:
+            return None
+        return scene.solve(scene.copies, bias=change(p.bias, p.scale))
 
     return make
 
@@ -152,7 +175,9 @@ def _bias_late(scene: Scene) -> Answer | None:
     bias = scene.problem.bias
     if bias is None:
         return None
-    return scene.weigh(lambda score, mask: _inside(score, mask) + torch.where(mask, bias, 0.0), bias=None)
+    return scene.weigh(
+        lambda score, mask: _inside(score, mask) + torch.where(mask, bias, 0.0), bias=None
+    )
 
 
 def _capped(capped: Callable[[Tensor, float, float], Tensor]) -> Make:
@@ -174,7 +199,9 @@ def _capped(capped: Callable[[Tensor, float, float], Tensor]) -> Make:
 
 def _bias_capped(scene: Scene) -> Answer | None:
     p = scene.problem
-    return None if p.softcap is None or p.bias is None else scene.solve(scene.copies, cap_bias=not p.cap_bias)
+    if p.softcap is None or p.bias is None:
+        return None
+    return scene.solve(scene.copies, cap_bias=not p.cap_bias)
 
 
 def _cosines(scene: Scene) -> Answer | None:
@@ -185,11 +212,15 @@ def _cosines(scene: Scene) -> Answer | None:
 
 
 def _without(part: str) -> Make:
-    return lambda scene: None if getattr(scene.problem, part) is None else scene.solve(scene.copies, **{part: None})
+    return lambda scene: (
+        None if getattr(scene.problem, part) is None else scene.solve(scene.copies, **{part: None})
+    )
 
 
 def _repeats_merged(scene: Scene) -> Answer | None:
-    return scene.solve(None) if bool((scene.copies > 1).any()) else None
+    if bool((scene.copies > 1).any()):
+        return scene.solve(None)
+    return None
 
 
 def _copies_as_bias(scene: Scene) -> Answer | None:
@@ -213,53 +244,96 @@ def _symmetric_counted(scene: Scene) -> Answer | None:
     every = torch.arange(scene.graph.num_targets, device=scene.targets.device)
     copies = scene.copies + scene.graph.contains(every[None, :], scene.targets[:, None])
     uniform = torch.equal(copies > 0, scene.mask) and bool((copies == 2 * scene.copies).all())
-    return None if uniform else scene.solve(copies, mask=copies > 0)
+    if uniform:
+        return None
+    return scene.solve(copies, mask=copies > 0)
 
 
 WRONG_SCORES: tuple[Mistake, ...] = (
     ("repeated edges merged: copies of an edge counted once", _repeats_merged),
-    ("copies of an edge as log(count) on its score, which is right for softmax alone", _copies_as_bias),
+    (
+        "copies of an edge as log(count) on its score, which is right for softmax alone",
+        _copies_as_bias,
+    ),
     ("self-loops counted twice: added to a graph that has them", _loops_counted_twice),
     ("scale 1.0: the product is not scaled", _scaled(lambda scale, width, heads: 1.0)),
     ("scale 1 / D, not 1 / sqrt(D)", _scaled(lambda scale, width, heads: 1 / width)),
-    ("scale sqrt(D): multiplied by it, not divided", _scaled(lambda scale, width, heads: width**0.5)),
+    (
+        "scale sqrt(D): multiplied by it, not divided",
+        _scaled(lambda scale, width, heads: width**0.5),
+    ),
     ("scale applied twice", _scaled(lambda scale, width, heads: scale**2)),
-    ("scale of all heads together: (H * D) ** -0.5", _scaled(lambda scale, width, heads: scale * heads**-0.5)),
-    ("default scale D ** -0.5 in place of the given one", _scaled(lambda scale, width, heads: width**-0.5)),
-    ("exp2 in place of exp: the scores lack a factor of log2(e)", _scaled(lambda scale, width, heads: scale * log(2))),
+    (
+        "scale of all heads together: (H * D) ** -0.5",
+        _scaled(lambda scale, width, heads: scale * heads**-0.5),
+    ),
+    (
+        "default scale D ** -0.5 in place of the given one",
+        _scaled(lambda scale, width, heads: width**-0.5),
+    ),
+    (
+        "exp2 in place of exp: the scores lack a factor of log2(e)",
+        _scaled(lambda scale, width, heads: scale * log(2)),
+    ),
     ("cosines in place of products: queries and keys divided by their norms", _cosines),
     ("softmax over the wrong axis: over targets, not over sources", _over_targets),
-    ("softmax over the wrong axis: over heads, not over sources", _weighted(lambda z, mask: z.softmax(-3) * mask)),
+    (
+        "softmax over the wrong axis: over heads, not over sources",
+        _weighted(lambda z, mask: z.softmax(-3) * mask),
+    ),
     (
         "masked after the softmax: weights of missing edges dropped without renormalising",
         _weighted(lambda z, mask: z.softmax(-1) * mask),
     ),
-    ("mask added as 0 and 1 to the scores, not as -inf", _weighted(lambda z, mask: (z + mask.to(z)).softmax(-1))),
+    (
+        "mask added as 0 and 1 to the scores, not as -inf",
+        _weighted(lambda z, mask: (z + mask.to(z)).softmax(-1)),
+    ),
     ("no softmax: the scores are the weights", _weighted(lambda z, mask: z * mask)),
     ("exp of the scores, not divided by their sum", _weighted(lambda z, mask: z.exp() * mask)),
     ("1 added to the sum of the softmax", _weighted(_with_sink)),
     ("sigmoid in place of softmax", _weighted(lambda z, mask: z.sigmoid() * mask)),
     ("softmax twice", _weighted(lambda z, mask: _inside(_inside(z, mask), mask))),
-    ("log_softmax in place of softmax", _weighted(lambda z, mask: _inside(z, mask).log().masked_fill(~mask, 0.0))),
-    ("the scores ignored: the mean of the sources", _weighted(lambda z, mask: _inside(0.0 * z, mask))),
-    ("weights averaged over heads", _weighted(lambda z, mask: _inside(z, mask).mean(-3, keepdim=True).expand_as(z))),
+    (
+        "log_softmax in place of softmax",
+        _weighted(lambda z, mask: _inside(z, mask).log().masked_fill(~mask, 0.0)),
+    ),
+    (
+        "the scores ignored: the mean of the sources",
+        _weighted(lambda z, mask: _inside(0.0 * z, mask)),
+    ),
+    (
+        "weights averaged over heads",
+        _weighted(lambda z, mask: _inside(z, mask).mean(-3, keepdim=True).expand_as(z)),
+    ),
     ("score_bias ignored", _without("bias")),
     ("score_bias taken in sorted order, not in the caller's edge order", _bias_sorted),
-    ("score_bias scaled with the product; it is added after", _biased(lambda bias, scale: bias * scale)),
+    (
+        "score_bias scaled with the product; it is added after",
+        _biased(lambda bias, scale: bias * scale),
+    ),
     ("score_bias subtracted, not added", _biased(lambda bias, scale: -bias)),
     ("score_bias added twice", _biased(lambda bias, scale: 2 * bias)),
     ("score_bias added after the softmax, to the weights", _bias_late),
     ("softcap ignored", _without("softcap")),
-    ("softcap of the score with its bias where that of the score alone is meant, or the other way round", _bias_capped),
+    (
+        "softcap of the score with its bias where that of the score alone is meant, or the other "
+        "way round",
+        _bias_capped,
+    ),
     ("softcap before the scale", _capped(lambda x, scale, cap: cap * torch.tanh(x / cap) * scale)),
-    ("softcap without its factor: tanh(score / softcap)", _capped(lambda x, scale, cap: torch.tanh(x * scale / cap))),
+    (
+        "softcap without its factor: tanh(score / softcap)",
+        _capped(lambda x, scale, cap: torch.tanh(x * scale / cap)),
+    ),
     ("softcap as a clamp, not a tanh", _capped(lambda x, scale, cap: (x * scale).clamp(-cap, cap))),
     ("the score ignored: scaled dot product in its place", _without("score")),
     ("the normalisation ignored: softmax in its place", _without("normalize")),
 )
+# not named where a simpler mistake explains as well
 RARE_SCORES: tuple[Mistake, ...] = (
     ("reversed edges added and counted beside those that were there", _symmetric_counted),
-)  # not named where a simpler mistake explains as well
+)
 
 
 def _filled(number: float) -> Make:
@@ -280,7 +354,9 @@ def _added_to_the_sum(of: Callable[[Tensor, Tensor], Tensor]) -> Callable[[float
     def made(number: float) -> Make:
         def weights(z: Tensor, mask: Tensor) -> Tensor:
             weight = of(z, mask) * mask
-            return weight / (weight.sum(-1, keepdim=True) + number).masked_fill(~mask.any(-1, keepdim=True), 1.0)
+            return weight / (weight.sum(-1, keepdim=True) + number).masked_fill(
+                ~mask.any(-1, keepdim=True), 1.0
+            )
 
         return _weighted(weights)
 
@@ -294,16 +370,25 @@ def _below_the_largest(z: Tensor, mask: Tensor) -> Tensor:
 _FILLS = tuple(range(-36, 37, 3))
 _SMALL = (0.0, 1e-9, 1e-7, 1e-5, 1e-3, 0.1, 10.0)
 _EPSILON = "{} added to the sum that the weights are divided by"
+# mistakes with a number in them, which is found between these
 NUMBERS: tuple[tuple[str, Callable[[float], Make], Sequence[float]], ...] = (
     ("missing edges filled with {} before the softmax, not with -inf", _filled, _FILLS),
     ("{} added to the scores of missing edges, not -inf", _added, _FILLS),
-    ("missing edges filled with {} before the softmax, and dropped after it", _filled_and_dropped, _FILLS),
+    (
+        "missing edges filled with {} before the softmax, and dropped after it",
+        _filled_and_dropped,
+        _FILLS,
+    ),
     (_EPSILON, _added_to_the_sum(_below_the_largest), _SMALL),
     (_EPSILON, _added_to_the_sum(lambda z, mask: z.exp()), _SMALL),
-    (f"{_EPSILON}, after a softmax over all sources", _added_to_the_sum(lambda z, mask: z.softmax(-1)), _SMALL),
+    (
+        f"{_EPSILON}, after a softmax over all sources",
+        _added_to_the_sum(lambda z, mask: z.softmax(-1)),
+        _SMALL,
+    ),
     (
         "{} times the right scale",
         lambda by: _scaled(lambda scale, width, heads: scale * by),
         tuple(2.0 ** (i / 2) for i in range(-10, 11)),
     ),
-)  # mistakes with a number in them, which is found between these
+)

@@ -11,7 +11,10 @@ from ..errors import GraphError
 
 _WAYS = {  # by the module that a type, or one that it inherits from, is defined in
     "torch_geometric.data": "pass graphattn.from_pyg(data), or to a layer data.edge_index",
-    "torch_sparse": "pass graphattn.from_edge_index(torch.stack((col, row)), ...), where row, col, _ = adj_t.coo()",
+    "torch_sparse": (
+        "pass graphattn.from_edge_index(torch.stack((col, row)), ...), where row, "
+        "col, _ = adj_t.coo()"
+    ),
     "networkx": "pass graphattn.from_networkx(graph)",
     "torch.nn.attention.flex_attention": "pass graphattn.convert.from_block_mask(block_mask)",
     "scipy.sparse": "pass graphattn.from_scipy(matrix), with a row per target",
@@ -20,17 +23,25 @@ _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with grapha
 
 
 _OF_MANY = (
-    "pass one of them, graphs[i]; heads with graphs of their own are a PerHead(graphs), models of graphattn.models "
-    "take a list, a graph for each layer, and graphs of the examples of a batch (B, N, C) are one graph of all nodes: "
+    "pass one of them, graphs[i]; heads with graphs of their own are a PerHead(graphs), models of "
+    "graphattn.models "
+    "take a list, a graph for each layer, and graphs of the examples of a batch (B, N, C) are one "
+    "graph of all nodes: "
     "layer(x.flatten(0, 1), graphattn.disjoint_union(graphs)).unflatten(0, x.shape[:2])"
 )
 _OURS = {  # classes of this package that hold graphs but are not graphs
-    "Pattern": "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, pattern(pos, batch) of points",
+    "Pattern": (
+        "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, "
+        "pattern(pos, batch) of points"
+    ),
     "Chosen": "pass its .union(), every edge that may be chosen",
     "PerHead": "pass one of its .graphs, or .union(), the edges of any head",
-    "Relations": "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation",
+    "Relations": (
+        "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation"
+    ),
     "EdgeTensors": "pass the graph that they are of, and what comes of it to layers beside them",
-    "Shard": "pass the whole graph, and take the process's own rows of the result: x[..., shard.edges, :] of edges, "
+    "Shard": "pass the whole graph, and take the process's own rows of the result: x[..., "
+    "shard.edges, :] of edges, "
     "shard.scatter(x) of nodes",
     "Hierarchy": "pass the graph of a level, such as shape.levels[0].graph",
     "HierarchyRecipe": "call it with positions, recipe(pos, batch), and pass the graph of a level",
@@ -39,7 +50,8 @@ _OURS = {  # classes of this package that hold graphs but are not graphs
 
 
 def advice(graph: Any) -> str | None:
-    """Advice on how to make an :class:`AttentionGraph` of an object; ``None`` if it may be an ``edge_index``.
+    """Advice on how to make an :class:`AttentionGraph` of an object; ``None`` if it may be an
+    ``edge_index``.
 
     Example:
         >>> advice(torch.ones(3, 3).tril().bool())
@@ -47,28 +59,37 @@ def advice(graph: Any) -> str | None:
     """
     if type(graph).__module__.startswith("graphattn.") and type(graph).__name__ in _OURS:
         return _OURS[type(graph).__name__]
-    if isinstance(graph, list | tuple) and any(type(one).__module__.startswith("graphattn.graph.") for one in graph):
+    if isinstance(graph, list | tuple) and any(
+        type(one).__module__.startswith("graphattn.graph.") for one in graph
+    ):
         return _OF_MANY
     modules = [kind.__module__ for kind in type(graph).__mro__]
     for home, way in _WAYS.items():
         if any(f"{module}.".startswith(f"{home}.") for module in modules):
             return way
     if isinstance(graph, np.ndarray):
-        return _of_table(graph.dtype == bool, graph.dtype.kind == "f", graph.shape, "edge_index.astype(int)")
+        return _of_table(
+            graph.dtype == bool, graph.dtype.kind == "f", graph.shape, "edge_index.astype(int)"
+        )
     if not isinstance(graph, Tensor):
         return None
     if graph.layout != torch.strided:
         return (
-            "pass adj.to_sparse_coo().coalesce().indices().flip(0) as edge_index if it has a row per target (PyG's "
+            "pass adj.to_sparse_coo().coalesce().indices().flip(0) as edge_index if it has a row "
+            "per target (PyG's "
             "adj_t), and without the flip if it has a row per source"
         )
-    is_bool, is_float = graph.dtype == torch.bool, graph.is_floating_point()
+    is_bool = graph.dtype == torch.bool
+    is_float = graph.is_floating_point()
     return _of_table(is_bool, is_float, tuple(graph.shape), "edge_index.long()")
 
 
 def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) -> str | None:
     if is_bool:
-        return "a bool mask (T, S), True where there is an edge: wrap it with graphattn.from_mask(mask)"
+        return (
+            "a bool mask (T, S), True where there is an edge: wrap it with "
+            "graphattn.from_mask(mask)"
+        )
     if not is_float or len(shape) < 2:
         return None
     mask = "graphattn.from_mask(mask != 0) makes a graph if 0 means no edge"
@@ -83,17 +104,26 @@ def of_other_size(graph: Any, size: int) -> str:
     if call is None or call.function != "documents" or call.options.get("lengths") is not None:
         return ""
     ids = torch.as_tensor(call.args[0] if call.args else call.options["ids"])
-    return f"; if its ids are lengths, {size} in total, use documents(lengths=...)" if int(ids.sum()) == size else ""
+    if int(ids.sum()) == size:
+        return f"; if its ids are lengths, {size} in total, use documents(lengths=...)"
+    return ""
 
 
 def no_positions(given: Any, argument: str) -> str:
-    """The message for invalid positions; for a shape, such as PyG's ``Data``, it names the shape's own."""
-    hint = f"; for a shape pass {argument}=shape.pos and batch=shape.batch" if hasattr(given, "pos") else ""
+    """The message for invalid positions; for a shape, such as PyG's ``Data``, it names the shape's
+    own.
+    """
+    if hasattr(given, "pos"):
+        hint = f"; for a shape pass {argument}=shape.pos and batch=shape.batch"
+    else:
+        hint = ""
     return f"{argument} must be a Tensor or array (N, d) of coordinates, got {shown(given)}{hint}"
 
 
 def no_graph(given: Any, argument: str) -> GraphError:
-    """The error for something that is not an :class:`AttentionGraph`, with the way to make one of it."""
+    """The error for something that is not an :class:`AttentionGraph`, with the way to make one of
+    it.
+    """
     way = advice(given)
     shape: tuple[int, ...] = getattr(given, "shape", ())
     if way is None and isinstance(given, Tensor | np.ndarray) and len(shape) == 2:

@@ -1,4 +1,6 @@
-"""Set algebra on edges. Rules give rules; listed edges give listed edges where a list is smaller."""
+"""Set algebra on edges. Rules give rules; listed edges give listed edges where a list is
+smaller.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +43,9 @@ def intersection(a: Edges, b: Edges) -> Edges:
 
 def complement(a: Edges) -> Edges:
     """The pairs that are not edges."""
-    T, S, test = a.num_targets, a.num_sources, a.test
+    T = a.num_targets
+    S = a.num_sources
+    test = a.test
     return Edges(
         T,
         S,
@@ -59,7 +63,10 @@ def difference(a: Edges, b: Edges) -> Edges:
 
 
 def _joined(
-    a: Edges, b: Edges, of_runs: Callable[[Runs, Runs, int], Runs], of_tests: Callable[[Tensor, Tensor], Tensor]
+    a: Edges,
+    b: Edges,
+    of_runs: Callable[[Runs, Runs, int], Runs],
+    of_tests: Callable[[Tensor, Tensor], Tensor],
 ) -> Edges:
     def both(x: PairTest, y: PairTest) -> PairTest:
         return lambda target, source: of_tests(x(target, source), y(target, source))
@@ -79,12 +86,15 @@ def _joined(
 
 
 def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
-    """A subgraph or relabelling: node ``i`` is the (distinct) node ``targets[i]`` or ``sources[i]`` of another rule."""
+    """A subgraph or relabelling: node ``i`` is the (distinct) node ``targets[i]`` or ``sources[i]``
+    of another rule.
+    """
     S = sources.numel()
 
     def rows(target: Tensor) -> Runs:
         row, lo, hi = base.rows(targets[target])
-        order = torch.argsort(sources)  # an interval of the old indices is a stretch of the new ones in this order
+        # an interval of the old indices is a stretch of the new ones in this order
+        order = torch.argsort(sources)
         lo, hi = (torch.searchsorted(sources[order], end) for end in (lo, hi))
         owner, within = _runs.spread(hi - lo)
         return _runs.from_unsorted(row[owner], order[lo[owner] + within], S)
@@ -98,8 +108,12 @@ def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
     )
 
 
-def union_of_blocks(cells: list[tuple[Edges, int, int]], num_targets: int, num_sources: int) -> Edges:
-    """Sets of edges, each with its first target and its first source; those that share rows by ascending source."""
+def union_of_blocks(
+    cells: list[tuple[Edges, int, int]], num_targets: int, num_sources: int
+) -> Edges:
+    """Sets of edges, each with its first target and its first source; those that share rows by
+    ascending source.
+    """
 
     def rows(target: Tensor) -> Runs:
         parts = [_runs.empty()]
@@ -122,9 +136,13 @@ def union_of_blocks(cells: list[tuple[Edges, int, int]], num_targets: int, num_s
 
 def behind_tokens(base: Edges, number: int) -> Edges:
     """A set of edges preceded by ``number`` tokens that read all nodes and are read by all."""
-    T, S = base.num_targets + number, base.num_sources + number
+    T = base.num_targets + number
+    S = base.num_sources + number
     inner = union_of_blocks([(base, number, number)], T, S)
-    return union(rectangle(T, S, ((0, number),), ((0, S),)), union(rectangle(T, S, ((0, T),), ((0, number),)), inner))
+    return union(
+        rectangle(T, S, ((0, number),), ((0, S),)),
+        union(rectangle(T, S, ((0, T),), ((0, number),)), inner),
+    )
 
 
 # --- composition
@@ -138,10 +156,17 @@ def compose(a: Edges, b: Edges, limit: int | None = MAX_BYTES) -> Edges:
             return product([compose(x, y) for x, y in sides])
     if isinstance(a, Listed) and isinstance(b, Listed):
         return _product_of_lists(a, b, limit)
-    long = 1 if _intervals(b) is not None else a.mean_degree * b.runs_per_row
+    if _intervals(b) is not None:
+        long = 1
+    else:
+        long = a.mean_degree * b.runs_per_row
 
     def rows(target: Tensor) -> Runs:
-        a.stored(), b.stored()  # else a product of products computes the inner ones again for every row
+        # else a product of products computes the inner ones again for every row
+        (
+            a.stored(),
+            b.stored(),
+        )
         return pulled(a.rows(target), target.numel(), b)
 
     return Edges(
@@ -158,23 +183,32 @@ def power(edges: Edges, k: int) -> Edges:
         return edges
     half = power(edges, k // 2)
     even = compose(half, half)
-    return even if k % 2 == 0 else compose(even, edges)
+    if k % 2 == 0:
+        return even
+    return compose(even, edges)
 
 
 def join_cost(a: Edges, b: Edges) -> int:
-    """The approximate number of rows of sources that :func:`compose` joins, from a sample of the targets."""
+    """The approximate number of rows of sources that :func:`compose` joins, from a sample of the
+    targets.
+    """
     if a.axes and len(a.axes) == len(b.axes):
         return sum(join_cost(x, y) for x, y in zip(a.axes, b.axes, strict=True))
     if isinstance(a, Listed) and isinstance(b, Listed):
         return int((b.degrees() * torch.bincount(a.source.cpu(), minlength=a.num_sources)).sum())
     spent: list[int] = []
-    some = torch.linspace(0, a.num_targets - 1, min(_SAMPLED, a.num_targets), dtype=torch.float64).long()
+    some = torch.linspace(
+        0, a.num_targets - 1, min(_SAMPLED, a.num_targets), dtype=torch.float64
+    ).long()
     pulled(a.rows(some), some.numel(), b, spent.append)
     return sum(spent) * a.num_targets // max(1, some.numel())
 
 
-def pulled(reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], None] = lambda joined: None) -> Runs:
-    """The sources that each row reads through ``edges``, from the targets in its row of ``reached``.
+def pulled(
+    reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], None] = lambda joined: None
+) -> Runs:
+    """The sources that each row reads through ``edges``, from the targets in its row of
+    ``reached``.
 
     Before rows of sources are joined, ``spend`` is called with their number.
     """
@@ -194,7 +228,9 @@ def pulled(reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], No
         joined = _through_intervals(reached, *ends)
         spend(joined.row.numel())
     found = _runs.in_order(joined, edges.num_sources)
-    return _runs.chosen(found, alike) if repeated else found
+    if repeated:
+        return _runs.chosen(found, alike)
+    return found
 
 
 def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:
@@ -204,27 +240,35 @@ def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:
         return None
     lo, hi = (torch.zeros(edges.num_targets, dtype=torch.int64) for _ in range(2))
     there = stored.ptr.diff() == 1
-    lo[there], hi[there] = stored.lo.long(), stored.hi.long()
+    lo[there] = stored.lo.long()
+    hi[there] = stored.hi.long()
     return lo, hi
 
 
 def _through_intervals(reached: Runs, lo: Tensor, hi: Tensor) -> Runs:
-    """The runs of a stretch of targets whose intervals touch in turn: from the least source to the last."""
+    """The runs of a stretch of targets whose intervals touch in turn: from the least source to the
+    last.
+    """
     apart = torch.ones_like(lo, dtype=torch.bool)
     apart[1:] = (lo[1:] > hi[:-1]) | (hi[1:] < lo[:-1])
     stretch = torch.cumsum(apart, 0) - 1
     begin = torch.nonzero(apart).flatten()
     end = torch.cat((begin[1:], torch.tensor([lo.numel()])))[: begin.numel()]
-    first, last = stretch[reached.lo], stretch[reached.hi - 1]
+    first = stretch[reached.lo]
+    last = stretch[reached.hi - 1]
     owner, within = _runs.spread(last - first + 1)
     which = first[owner] + within
-    start, stop = torch.maximum(reached.lo[owner], begin[which]), torch.minimum(reached.hi[owner], end[which])
+    start = torch.maximum(reached.lo[owner], begin[which])
+    stop = torch.minimum(reached.hi[owner], end[which])
     return Runs(reached.row[owner], -_most(-lo, start, stop), _most(hi, start, stop))
 
 
 def _most(value: Tensor, start: Tensor, stop: Tensor) -> Tensor:
-    """The largest value of each stretch ``[start, stop)``, covered by two stretches of the next lower power of two."""
-    result, level = torch.zeros_like(start), torch.log2((stop - start).double()).floor().long()
+    """The largest value of each stretch ``[start, stop)``, covered by two stretches of the next
+    lower power of two.
+    """
+    result = torch.zeros_like(start)
+    level = torch.log2((stop - start).double()).floor().long()
     for step in range(int(level.max()) + 1 if level.numel() else 0):
         here = level == step
         result[here] = torch.maximum(value[start[here]], value[stop[here] - (1 << step)])
@@ -239,7 +283,10 @@ def _through_rows(reached: Runs, edges: Edges) -> Runs:
     parts = [_runs.empty()]
     first = 0
     while first < reached.row.numel():
-        before = int(lengths[first - 1]) if first else 0
+        if first:
+            before = int(lengths[first - 1])
+        else:
+            before = 0
         last = max(first + 1, int(torch.searchsorted(lengths, before + _JOINED_AT_ONCE)))
         row, target = _runs.expand(Runs(*(part[first:last] for part in reached)))
         distinct, place = torch.unique(target, return_inverse=True)
@@ -250,10 +297,17 @@ def _through_rows(reached: Runs, edges: Edges) -> Runs:
 
 
 def _product_of_lists(a: Listed, b: Listed, limit: int | None) -> Edges:
-    T, S = a.num_targets, b.num_sources
+    T = a.num_targets
+    S = b.num_sources
     pairs = min(join_cost(a, b), T * S)
-    refuse_over(_JOINED_BYTES * pairs, f"@ of up to {pairs:,} pairs", "compose a part of it, a subgraph()", limit)
-    x, y = _adjacency(a), _adjacency(b)
+    refuse_over(
+        _JOINED_BYTES * pairs,
+        f"@ of up to {pairs:,} pairs",
+        "compose a part of it, a subgraph()",
+        limit,
+    )
+    x = _adjacency(a)
+    y = _adjacency(b)
     reach = x.astype(np.int64) @ y.astype(np.int64)
     reach.sort_indices()
     target = np.repeat(np.arange(T), np.diff(reach.indptr))
@@ -263,7 +317,8 @@ def _product_of_lists(a: Listed, b: Listed, limit: int | None) -> Edges:
 def _adjacency(edges: Listed) -> Any:
     from scipy.sparse import csr_matrix  # slow to import
 
-    target, source = edges.target.cpu().numpy(), edges.source.cpu().numpy()
+    target = edges.target.cpu().numpy()
+    source = edges.source.cpu().numpy()
     ones = np.ones(len(target), dtype=bool)
     return csr_matrix((ones, (target, source)), shape=(edges.num_targets, edges.num_sources))
 
@@ -273,6 +328,9 @@ def as_list(edges: Edges, limit: int | None = MAX_BYTES) -> Listed:
     if isinstance(edges, Listed):
         return edges
     count = edges.count()
-    instead = "keep it a rule, use contains(), block_counts() or mask(), or ask for materialise(max_bytes=None)"
+    instead = (
+        "keep it a rule, use contains(), block_counts() or mask(), or ask for "
+        "materialise(max_bytes=None)"
+    )
     refuse_over(16 * count, f"edge_index of {count:,} edges", instead, limit)
     return listed(*edges.pairs(), edges.num_targets, edges.num_sources, has_repeats=False)

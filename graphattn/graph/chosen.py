@@ -1,4 +1,6 @@
-"""Graphs whose edges depend on content: chosen by the queries and keys of each call of attention."""
+"""Graphs whose edges depend on content: chosen by the queries and keys of each call of
+attention.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,7 +28,8 @@ _KEPT_METHODS = ("reverse", "k_hop", "with_self_loops", "without_self_loops")
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a builder chooses by: the queries and keys of a call, or none, to give every edge that it may choose.
+    """What a builder chooses by: the queries and keys of a call, or none, to give every edge that
+    it may choose.
 
     Args:
         num_targets: T.
@@ -45,18 +48,21 @@ class Content:
     @property
     def copies(self) -> int:
         """B * H, the graphs that stand side by side."""
-        return 1 if self.query is None else self.query.shape[0] * self.query.shape[2]
+        if self.query is None:
+            return 1
+        return self.query.shape[0] * self.query.shape[2]
 
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class Chosen(Immutable):
-    """A graph whose edges are chosen by the queries and keys of each call, for every example and head.
+    """A graph whose edges are chosen by the queries and keys of each call, for every example and
+    head.
 
-    A pattern that waits for content, such as ``top_k(..., 8, within=causal(...))``, gives it at a size. Tensors of
-    edges (score biases, edge features, weights) are in the edge order of :meth:`union`, all edges that may be chosen;
-    the weight of an edge that is not chosen is 0. The choice has no gradient: queries and keys get theirs through the
-    scores of the chosen edges.
+    A pattern that waits for content, such as ``top_k(..., 8, within=causal(...))``, gives it at a
+    size. Tensors of edges (score biases, edge features, weights) are in the edge order of
+    :meth:`union`, all edges that may be chosen; the weight of an edge that is not chosen is 0. The
+    choice has no gradient: queries and keys get theirs through the scores of the chosen edges.
 
     Args:
         expression: The calls of builders, with ``...`` for what they choose by.
@@ -95,7 +101,9 @@ class Chosen(Immutable):
     @property
     def targets(self) -> range:
         """The targets among those of the whole graph."""
-        return range(self.size[0]) if self.rows is None else self.rows
+        if self.rows is None:
+            return range(self.size[0])
+        return self.rows
 
     @property
     def num_targets(self) -> int:
@@ -142,19 +150,27 @@ class Chosen(Immutable):
         return self
 
     def part(self, targets: range, num_sources: int) -> "Chosen":
-        """Some targets, with the sources up to ``num_sources``; of a sequence these are all of its tokens so far."""
+        """Some targets, with the sources up to ``num_sources``; of a sequence these are all of its
+        tokens so far.
+        """
         if targets == self.targets and num_sources == self.num_sources:
             return self
-        rows = num_sources if self.size[0] == self.size[1] else self.size[0]
-        return replace(self, size=(rows, num_sources), rows=None if targets == range(rows) else targets)
+        if self.size[0] == self.size[1]:
+            rows = num_sources
+        else:
+            rows = self.size[0]
+        return replace(
+            self, size=(rows, num_sources), rows=None if targets == range(rows) else targets
+        )
 
     def union(self) -> AttentionGraph:
         """Every edge that may be chosen: what reach, leaks and ceilings are computed of."""
         return self.remembered("union", lambda: self._filled(self.expression, self._content()))
 
     def edges(self, query: Tensor, key: Tensor) -> AttentionGraph:
-        """The edges of a call, the graphs of all heads of all examples side by side: node ``(b H + h) T + t`` is target
-        ``t`` of head ``h`` in example ``b``, and the sources are numbered alike.
+        """The edges of a call, the graphs of all heads of all examples side by side: node
+        ``(b H + h) T + t`` is target ``t`` of head ``h`` in example ``b``, and the sources are
+        numbered alike.
 
         Args:
             query: (B, T, H, D).
@@ -165,7 +181,10 @@ class Chosen(Immutable):
 
     def _content(self, *given: Tensor) -> Content:
         query, key = given or (None, None)
-        device = torch.device("cpu") if query is None else query.device
+        if query is None:
+            device = torch.device("cpu")
+        else:
+            device = query.device
         return Content(self.num_targets, self.num_sources, query, key, device)
 
     def remembered(self, key: Any, make: Callable[[], AttentionGraph]) -> AttentionGraph:
@@ -181,7 +200,9 @@ class Chosen(Immutable):
         if not isinstance(part, Expression) or not leaves_open(part, CONTENT):
             return self._side_by_side(part, content)
         if part.args[0] is not ...:
-            return function_of(part.function)(*(self._filled(arg, content) for arg in part.args), **part.options)
+            return function_of(part.function)(
+                *(self._filled(arg, content) for arg in part.args), **part.options
+            )
         given = [self._fixed(value, content) for value in part.args[1:]]
         options = {name: self._fixed(value, content) for name, value in part.options.items()}
         made: AttentionGraph = function_of(part.function)(content, *given, **options)
@@ -204,30 +225,37 @@ class Chosen(Immutable):
         if content.copies == 1 or not isinstance(one, AttentionGraph):
             return one
         return self.remembered(
-            (id(part), content.device, content.copies), lambda: disjoint_union([one] * content.copies)
+            (id(part), content.device, content.copies),
+            lambda: disjoint_union([one] * content.copies),
         )
 
     def __repr__(self) -> str:
         return f"Chosen({self.name}: {self.num_sources} sources -> {self.num_targets} targets)"
 
     def _repr_html_(self) -> str:
-        """The view in a notebook: the line of ``repr`` and a picture of every edge that may be chosen."""
+        """The view in a notebook: the line of ``repr`` and a picture of every edge that may be
+        chosen.
+        """
         return mask_page(f"{self!r}, edges that may be chosen", self.union().edges)
 
     def __getattr__(self, name: str) -> Any:
         raise lacks(
             "Chosen",
             name,
-            f", as its edges differ from call to call; use .union().{name}, of every edge that may be chosen, or "
+            f", as its edges differ from call to call; use .union().{name}, of every edge that "
+            "may be chosen, or "
             f".edges(query, key).{name}, of a call",
         )
 
     def _refuse_algebra(self, *_: object) -> NoReturn:
         raise GraphError(
-            f"{self!r} joins no graph; join patterns, then give a size: (top_k(..., 8) | causal(...))(size)"
+            f"{self!r} joins no graph; join patterns, then give a size: (top_k(..., 8) | "
+            "causal(...))(size)"
         )
 
-    __or__ = __ror__ = __and__ = __rand__ = __sub__ = __rsub__ = __matmul__ = __rmatmul__ = _refuse_algebra
+    __or__ = __ror__ = __and__ = __rand__ = __sub__ = __rsub__ = __matmul__ = __rmatmul__ = (
+        _refuse_algebra
+    )
     __invert__ = _refuse_algebra
 
 
@@ -240,12 +268,16 @@ def lacks(owner: str, name: str, remedy: str) -> AttributeError:
 
 def with_sources_moved(graph: AttentionGraph, by: Tensor, num_sources: int) -> AttentionGraph:
     """The graph whose target ``t`` reads the source ``s + by[t]`` in place of ``s``."""
-    T, name = graph.num_targets, graph.name
+    T = graph.num_targets
+    name = graph.name
     if not graph.is_rule:
         source, target = graph.edge_index
-        edges: Edges = listed(target, source + by[target], T, num_sources, has_repeats=graph.has_repeated_edges)
+        edges: Edges = listed(
+            target, source + by[target], T, num_sources, has_repeats=graph.has_repeated_edges
+        )
         return AttentionGraph(edges, name, graph.device)
-    rows, by = graph.edges.rows(torch.arange(T)), by.cpu()
+    rows = graph.edges.rows(torch.arange(T))
+    by = by.cpu()
     moved = _runs.Runs(rows.row, rows.lo + by[rows.row], rows.hi + by[rows.row])
     edges = Edges(T, num_sources, lambda target: _runs.chosen(moved, target))
     return AttentionGraph(edges, name, graph.device)
@@ -262,7 +294,8 @@ def _check_joins(call: Expression) -> None:
     removes = call.function == "~" or (call.function == "-" and _waits(call.args[1]))
     if removes or (call.function in METHODS and call.function not in _KEPT_METHODS):
         raise GraphError(
-            f"{call} has no edges that may be chosen; join a choice by |, &, @, or subtract a graph from it"
+            f"{call} has no edges that may be chosen; join a choice by |, &, @, or subtract a "
+            "graph from it"
         )
     for part in call.args:
         if isinstance(part, Expression):

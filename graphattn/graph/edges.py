@@ -1,4 +1,6 @@
-"""A set of edges: two sizes, and the sources of any targets as intervals; everything else is derived from these."""
+"""A set of edges: two sizes, and the sources of any targets as intervals; everything else is
+derived from these.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -17,14 +19,20 @@ ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
 COUNTED_AT_ONCE = 1 << 24  # limit of the runs walked over only to print or to plan: about a second
 MOST_STORED = 1 << 24  # limit of the runs stored after a walk: 128 MiB in int32
 MOST_TRANSPOSED = 1 << 27  # limit of the runs held in memory to transpose edges
-MOST_RUNS, MOST_OF_ONE = 1 << 32, 1 << 27  # limits of a walk, minutes: runs of all rows; rows, or runs of one row
+# limits of a walk, minutes: runs of all rows; rows, or runs of one row
+MOST_RUNS, MOST_OF_ONE = (
+    1 << 32,
+    1 << 27,
+)
 
 Rows = Callable[[Tensor], Runs]
 PairTest = Callable[[Tensor, Tensor], Tensor]  # (target, source) -> bool
 
 
 class Stored(NamedTuple):
-    """The runs of all rows: ``ptr`` int64 (T + 1,), ``lo`` and ``hi`` (R,), int32 where that is enough."""
+    """The runs of all rows: ``ptr`` int64 (T + 1,), ``lo`` and ``hi`` (R,), int32 where that is
+    enough.
+    """
 
     ptr: Tensor
     lo: Tensor
@@ -50,12 +58,12 @@ class Edges:
     Args:
         num_targets: T.
         num_sources: S.
-        rows: Targets (n,), int64 on the CPU, -> the runs of their sources, where ``row`` counts within the targets:
-            sorted, disjoint; some may be empty, and some may touch.
-        runs_per_row: Approximate number of runs of a row, or of pairs tested to find them; it sets the chunks of a walk
-            and the point from which counting is costly.
-        contains: True where ``source -> target`` is an edge, for int64 tensors that broadcast, on their device;
-            derived from ``rows`` by default.
+        rows: Targets (n,), int64 on the CPU, -> the runs of their sources, where ``row`` counts
+            within the targets: sorted, disjoint; some may be empty, and some may touch.
+        runs_per_row: Approximate number of runs of a row, or of pairs tested to find them; it sets
+            the chunks of a walk and the point from which counting is costly.
+        contains: True where ``source -> target`` is an edge, for int64 tensors that broadcast, on
+            their device; derived from ``rows`` by default.
         test: The same by element-wise operations alone, which FlexAttention can trace and compile.
         axes: The factors of a product: one set of edges for each axis of a row-major grid.
         count: Number of edges, if a closed form gives it.
@@ -89,22 +97,30 @@ class Edges:
         count: int | None = None,
         lengths: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.num_targets, self.num_sources = num_targets, num_sources
+        self.num_targets = num_targets
+        self.num_sources = num_sources
         self.runs_per_row = max(1, runs_per_row)
-        self.test, self.axes = test, axes
+        self.test = test
+        self.axes = axes
         self.grid = grid or tuple(axis.num_targets for axis in axes)
-        self._rows, self._contains, self._lengths = rows, contains or test, lengths
+        self._rows = rows
+        self._contains = contains or test
+        self._lengths = lengths
         self._count = count
         self._reverse: Edges | None = None
         self._stored: Stored | None = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return super().__reduce_ex__(protocol) if self.remade is None else self.remade
+        if self.remade is None:
+            return super().__reduce_ex__(protocol)
+        return self.remade
 
     # --- rows
 
     def rows(self, target: Tensor) -> Runs:
-        """The sources of each of the targets (n,), int64 on the CPU; ``row`` counts within ``target``."""
+        """The sources of each of the targets (n,), int64 on the CPU; ``row`` counts within
+        ``target``.
+        """
         if self._stored is not None:
             return self._stored.rows(target)
         assert self._rows is not None
@@ -113,21 +129,30 @@ class Edges:
     @property
     def num_runs(self) -> int:
         """Number of runs of all rows: exact if they are stored, else an estimate."""
-        return self.runs_per_row * self.num_targets if self._stored is None else self._stored.lo.numel()
+        if self._stored is None:
+            return self.runs_per_row * self.num_targets
+        return self._stored.lo.numel()
 
     def refuse_long_walk(self, most: int = MOST_RUNS) -> None:
         """Raise a GraphError if a walk over all rows would take more than minutes."""
-        if self.num_runs > most or max(self.num_runs // max(1, self.num_targets), self.num_targets) > MOST_OF_ONE:
+        if (
+            self.num_runs > most
+            or max(self.num_runs // max(1, self.num_targets), self.num_targets) > MOST_OF_ONE
+        ):
             raise GraphError(
-                f"this would walk over about {self.num_runs:,} intervals of sources of {self.num_targets:,} targets "
-                f"(limits {most:,} and {MOST_OF_ONE:,}); ask contains() for the pairs you need, or a smaller size"
+                f"this would walk over about {self.num_runs:,} intervals of sources of "
+                f"{self.num_targets:,} targets "
+                f"(limits {most:,} and {MOST_OF_ONE:,}); ask contains() for the pairs you need, "
+                "or a smaller size"
             )
 
     def chunks(self, multiple: int = 1) -> Iterator[tuple[int, int, Runs]]:
-        """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of ``multiple``.
+        """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of
+        ``multiple``.
 
         Raises:
-            GraphError: If a walk over the rows and their intervals of sources would take more than minutes.
+            GraphError: If a walk over the rows and their intervals of sources would take more than
+                minutes.
         """
         self.refuse_long_walk()
         stored = self.stored()
@@ -135,7 +160,13 @@ class Edges:
         rows = max(multiple, rows // multiple * multiple)
         for first in range(0, self.num_targets, rows):
             last = min(first + rows, self.num_targets)
-            yield first, last, self.rows(torch.arange(first, last)) if stored is None else stored.slice(first, last)
+            yield (
+                first,
+                last,
+                self.rows(torch.arange(first, last))
+                if stored is None
+                else stored.slice(first, last),
+            )
 
     def stored(self) -> Stored | None:
         """The runs of all rows, none empty or touching, cached; None beyond ``MOST_STORED``."""
@@ -145,26 +176,38 @@ class Edges:
         return self._stored
 
     def _all_rows(self) -> Stored:
-        parts, step = [], max(1, ROWS_BUDGET // self.runs_per_row)
+        parts = []
+        step = max(1, ROWS_BUDGET // self.runs_per_row)
         for first in range(0, self.num_targets, step):
-            row, lo, hi = _runs.canonical(self.rows(torch.arange(first, min(first + step, self.num_targets))))
+            row, lo, hi = _runs.canonical(
+                self.rows(torch.arange(first, min(first + step, self.num_targets)))
+            )
             parts.append(Runs(row + first, lo, hi))
-        runs = Runs(*map(torch.cat, zip(*parts, strict=True))) if parts else _runs.empty()
+        if parts:
+            runs = Runs(*map(torch.cat, zip(*parts, strict=True)))
+        else:
+            runs = _runs.empty()
         return _stored(runs, self.num_targets, self.num_sources)
 
     def all_runs(self) -> Runs:
         """The runs of all rows, none empty or touching, in memory at once."""
         parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in self.chunks()]
-        return _runs.canonical(Runs(*map(torch.cat, zip(*parts, strict=True)))) if parts else _runs.empty()
+        if parts:
+            return _runs.canonical(Runs(*map(torch.cat, zip(*parts, strict=True))))
+        return _runs.empty()
 
     # --- questions
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        """True where ``source -> target`` is an edge; int64 tensors that broadcast give bool on their device."""
+        """True where ``source -> target`` is an edge; int64 tensors that broadcast give bool on
+        their device.
+        """
         if self._contains is not None:
             return self._contains(target, source)
         distinct, row = torch.unique(target.cpu(), return_inverse=True)
-        return _runs.contains(self.rows(distinct), distinct.numel(), row, source.cpu()).to(target.device)
+        return _runs.contains(self.rows(distinct), distinct.numel(), row, source.cpu()).to(
+            target.device
+        )
 
     @property
     def count_cost(self) -> int:
@@ -173,14 +216,20 @@ class Edges:
             return sum(axis.count_cost for axis in self.axes)
         if self._count is not None:
             return 0
-        return self.num_runs if self._lengths is None else self.num_targets
+        if self._lengths is None:
+            return self.num_runs
+        return self.num_targets
 
     @property
     def mean_degree(self) -> int:
-        """Mean number of sources of a target, rounded up, from a few rows; S where these are long."""
+        """Mean number of sources of a target, rounded up, from a few rows; S where these are
+        long.
+        """
         if self.runs_per_row > ROWS_BUDGET >> 4 or self.num_targets == 0:
             return self.num_sources
-        few = torch.linspace(0, self.num_targets - 1, min(16, self.num_targets), dtype=torch.float64).long()
+        few = torch.linspace(
+            0, self.num_targets - 1, min(16, self.num_targets), dtype=torch.float64
+        ).long()
         return -(-int(_runs.row_lengths(self.rows(few), few.numel()).sum()) // few.numel())
 
     def count(self) -> int:
@@ -201,13 +250,17 @@ class Edges:
         return target, source
 
     def degrees(self) -> Tensor:
-        """Number of sources of every target, int64 (T,) on the CPU; copies of a repeated edge count."""
+        """Number of sources of every target, int64 (T,) on the CPU; copies of a repeated edge
+        count.
+        """
         return torch.cat([torch.empty(0, dtype=torch.int64), *self._degrees()])
 
     def _degrees(self) -> Iterator[Tensor]:
         """The degrees of all rows, chunk by chunk."""
         if self._lengths is None or self._stored is not None or self.num_targets > MOST_OF_ONE:
-            yield from (_runs.row_lengths(chunk, last - first) for first, last, chunk in self.chunks())
+            yield from (
+                _runs.row_lengths(chunk, last - first) for first, last, chunk in self.chunks()
+            )
             return
         for first in range(0, self.num_targets, ROWS_BUDGET):
             yield self._lengths(torch.arange(first, min(first + ROWS_BUDGET, self.num_targets)))
@@ -219,12 +272,16 @@ class Edges:
             for first, last, chunk in self.chunks(multiple=height)
         ]
         columns = -(-self.num_sources // width)
-        return torch.cat(parts) if parts else torch.empty(0, columns, dtype=torch.int64)
+        if parts:
+            return torch.cat(parts)
+        return torch.empty(0, columns, dtype=torch.int64)
 
     def block_areas(self, height: int, width: int) -> Tensor:
         """The same of all pairs, edges or not."""
         sides = (self.num_targets, height), (self.num_sources, width)
-        rows, columns = ((size - torch.arange(-(-size // side)) * side).clamp(max=side) for size, side in sides)
+        rows, columns = (
+            (size - torch.arange(-(-size // side)) * side).clamp(max=side) for size, side in sides
+        )
         return rows[:, None] * columns
 
     def flip(self) -> "Edges":
@@ -242,7 +299,8 @@ class Edges:
             axes=tuple(axis.flip() for axis in self.axes),
             count=self._count,
         )
-        back._reverse = self  # one way only: a cycle of references would keep large graphs until Python looks for it
+        # one way only: a cycle of references would keep large graphs until Python looks for it
+        back._reverse = self
         if self.diagonals:
             back.diagonals = range(-self.diagonals[-1], 1 - self.diagonals[0], self.diagonals.step)
         return back
@@ -266,7 +324,10 @@ class Edges:
 def _stored(runs: Runs, num_rows: int, num_sources: int) -> Stored:
     """The storage form of the canonical runs of all rows."""
     ptr = offsets(torch.bincount(runs.row, minlength=num_rows))
-    small = torch.int32 if num_sources < 2**31 else torch.int64
+    if num_sources < 2**31:
+        small = torch.int32
+    else:
+        small = torch.int64
     return Stored(ptr, runs.lo.to(small), runs.hi.to(small))
 
 

@@ -1,4 +1,6 @@
-"""Expressions: the calls of builders, methods and operators that made a graph, to be saved and audited."""
+"""Expressions: the calls of builders, methods and operators that made a graph, to be saved and
+audited.
+"""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -37,8 +39,13 @@ METHODS = (
     "relabel",
 )
 _BUILDERS: dict[str, Callable[..., Any]] = {}
-_MOST_BYTES = 1 << 28  # limit of the tensors of an expression; beyond it a graph keeps its edges alone,
-_FEW_BYTES, _BYTES_PER_EDGE = 1 << 16, 64  # as does a graph whose tensors are larger than its listed edges
+# limit of the tensors of an expression; beyond it a graph keeps its edges alone,
+_MOST_BYTES = 1 << 28
+# as does a graph whose tensors are larger than its listed edges
+_FEW_BYTES, _BYTES_PER_EDGE = (
+    1 << 16,
+    64,
+)
 MOST_CALLS = 256  # limit of the calls of an expression; beyond it a graph keeps its edges alone
 _PLAIN = bool | int | float | str | EllipsisType | None
 
@@ -52,9 +59,10 @@ class Expression:
     """A call that makes a graph, or a pattern where ``...`` stands for a size.
 
     Args:
-        function: A builder, a method of :class:`AttentionGraph`, or one of the operators ``| & - @ ~``.
-        args: Numbers, strings, tensors, arrays, tuples of these, and its operands: an Expression each, or an
-            AttentionGraph where only the edges are known.
+        function: A builder, a method of :class:`AttentionGraph`, or one of the operators
+            ``| & - @ ~``.
+        args: Numbers, strings, tensors, arrays, tuples of these, and its operands: an Expression
+            each, or an AttentionGraph where only the edges are known.
         options: Keyword arguments, alike.
         is_listed: True if the graph of this expression lists its edges.
 
@@ -75,7 +83,9 @@ class Expression:
     def build(self) -> "AttentionGraph":
         """A new graph from the calls."""
         function = function_of(self.function, self.args)
-        return function(*map(built, self.args), **{name: built(value) for name, value in self.options.items()})
+        return function(
+            *map(built, self.args), **{name: built(value) for name, value in self.options.items()}
+        )
 
     def children(self) -> "Iterator[Expression | AttentionGraph]":
         """The operands that are graphs."""
@@ -92,12 +102,16 @@ class Expression:
     def has_functions(self) -> bool:
         """True if an argument is a function, which no file holds."""
         children = (child for child in self.children() if isinstance(child, Expression))
-        return any(map(callable, (*self.args, *self.options.values()))) or any(x.has_functions for x in children)
+        return any(map(callable, (*self.args, *self.options.values()))) or any(
+            x.has_functions for x in children
+        )
 
     @property
     def num_calls(self) -> int:
         """The number of calls, this one and those inside it."""
-        return 1 + sum(child.num_calls for child in self.children() if isinstance(child, Expression))
+        return 1 + sum(
+            child.num_calls for child in self.children() if isinstance(child, Expression)
+        )
 
     @property
     def num_bytes(self) -> int:
@@ -111,8 +125,8 @@ class Expression:
         """The calls as source text.
 
         Args:
-            held: A list that takes the tensors, arrays and listed graphs; the text names them ``_0``, ``_1``, ... By
-                default the text shows their shapes and names.
+            held: A list that takes the tensors, arrays and listed graphs; the text names them
+                ``_0``, ``_1``, ... By default the text shows their shapes and names.
         """
         if self.function == "~":
             return f"~{_wrapped(self.args[0], '~', held)}"
@@ -123,7 +137,8 @@ class Expression:
         args = self.args
         owner = ""
         if self.function in METHODS:
-            owner, args = f"{_wrapped(args[0], '.', held)}.", args[1:]
+            owner = f"{_wrapped(args[0], '.', held)}."
+            args = args[1:]
         inside = [shown(value, held) for value in args]
         inside += [f"{name}={shown(value, held)}" for name, value in self.options.items()]
         return f"{owner}{self.function}({', '.join(inside)})"
@@ -135,7 +150,11 @@ def function_of(name: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
         return SIGNS[name]
     if name in METHODS:
         return lambda graph, *args, **options: getattr(graph, name)(*args, **options)
-    for room in ("graphattn.graphs", "graphattn.models"):  # the name came from a file, before any builder was used
+    # the name came from a file, before any builder was used
+    for room in (
+        "graphattn.graphs",
+        "graphattn.models",
+    ):
         if name not in _BUILDERS:
             import_module(room)  # let those of the room register, then all
     return _BUILDERS[name]
@@ -152,10 +171,12 @@ def expression_of(graph: "AttentionGraph") -> "Expression | AttentionGraph":
 
 
 def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expression | None:
-    """The expression of a call, with copies of its tensors; None if an argument is large or not plain data.
+    """The expression of a call, with copies of its tensors; None if an argument is large or not
+    plain data.
 
     Args:
-        edges: The result of the call. If it is listed, arguments that list edges or are larger are not kept.
+        edges: The result of the call. If it is listed, arguments that list edges or are larger are
+            not kept.
     """
     try:
         options = {name: frozen(value) for name, value in options.items()}
@@ -164,8 +185,13 @@ def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expressi
         return None
     if edges.is_listed and any(not isinstance(child, Expression) for child in made.children()):
         return None
-    limit = _MOST_BYTES if not edges.is_listed else min(_MOST_BYTES, _FEW_BYTES + _BYTES_PER_EDGE * edges.count())
-    return made if made.num_calls <= MOST_CALLS and made.num_bytes <= limit else None
+    if not edges.is_listed:
+        limit = _MOST_BYTES
+    else:
+        limit = min(_MOST_BYTES, _FEW_BYTES + _BYTES_PER_EDGE * edges.count())
+    if made.num_calls <= MOST_CALLS and made.num_bytes <= limit:
+        return made
+    return None
 
 
 def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]":
@@ -174,7 +200,8 @@ def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]
 
     @wraps(make)
     def build(*args: P.args, **options: P.kwargs) -> "AttentionGraph":
-        args, options = tuple(map(copied, args)), {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
+        args = tuple(map(copied, args))  # type: ignore[assignment]
+        options = {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
         if any(isinstance(value, Tensor) for value in (*args, *options.values())):
             graph = make(*args, **options)
         else:  # a rule of numbers is on the CPU, and real, whatever the mode that it is made in
@@ -191,19 +218,26 @@ def copied(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, np.ndarray) and value.dtype != object:
         return np.array(value)
-    if type(value) in (list, tuple) and any(isinstance(item, Tensor | np.ndarray) for item in value):
+    if type(value) in (list, tuple) and any(
+        isinstance(item, Tensor | np.ndarray) for item in value
+    ):
         return type(value)(map(copied, value))
     return value
 
 
 def frozen(value: Any) -> Any:
-    """A value as plain data for an expression: tensors as copies, lists as tuples, graphs as calls."""
+    """A value as plain data for an expression: tensors as copies, lists as tuples, graphs as
+    calls.
+    """
     if isinstance(value, _PLAIN | Expression):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Tensor | np.ndarray):
-        stored = _is_stored(value) if isinstance(value, Tensor) else value.dtype != object
+        if isinstance(value, Tensor):
+            stored = _is_stored(value)
+        else:
+            stored = value.dtype != object
         if not stored or value.nbytes > _MOST_BYTES:
             raise NotPlain
         return copied(value)
@@ -219,7 +253,9 @@ def _bytes(value: Any) -> int:
         return value.nbytes
     if isinstance(value, Expression):
         return value.num_bytes
-    return sum(map(_bytes, value)) if isinstance(value, tuple) else 0
+    if isinstance(value, tuple):
+        return sum(map(_bytes, value))
+    return 0
 
 
 def _is_stored(x: Tensor) -> bool:
@@ -231,7 +267,9 @@ def built(value: Any) -> Any:
     """An argument with its expressions built."""
     if isinstance(value, Expression):
         return value.build()
-    return tuple(map(built, value)) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return tuple(map(built, value))
+    return value
 
 
 def _graphs_in(value: Any) -> "Iterator[Expression | AttentionGraph]":
@@ -251,25 +289,35 @@ def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False)
         return text
     fits = value.function == sign and (first or sign in "|&@")
     tight = value.function == "~" and sign in SIGNS
-    return text if fits or tight else f"({text})"
+    if fits or tight:
+        return text
+    return f"({text})"
 
 
 def shown(value: Any, held: list[Any] | None = None) -> str:
     """The text of an argument of a call; see :meth:`Expression.text`."""
     if isinstance(value, tuple):
         inside = ", ".join(shown(item, held) for item in value)
-        return f"({inside},)" if len(value) == 1 else f"({inside})"
+        if len(value) == 1:
+            return f"({inside},)"
+        return f"({inside})"
     if held is not None and isinstance(value, Expression) and value.is_listed and not value.is_open:
         value = value.build()  # another machine may find other neighbours
     if isinstance(value, Expression):
         return value.text(held)
-    if held is not None and (isinstance(value, Tensor | np.ndarray) or hasattr(value, "expression")):
+    if held is not None and (
+        isinstance(value, Tensor | np.ndarray) or hasattr(value, "expression")
+    ):
         held.append(value)
         return f"_{len(held) - 1}"
     if isinstance(value, Tensor | np.ndarray):
-        return f"<{tuple(value.shape)}>" if value.ndim != 1 or len(value) > 8 else repr(value.tolist())
+        if value.ndim != 1 or len(value) > 8:
+            return f"<{tuple(value.shape)}>"
+        return repr(value.tolist())
     if hasattr(value, "expression"):
         return str(value.name)
     if callable(value):
         return str(getattr(value, "__name__", type(value).__name__))
-    return "..." if value is ... else repr(value)
+    if value is ...:
+        return "..."
+    return repr(value)

@@ -12,10 +12,16 @@ def is_full(graph: AttentionGraph) -> bool:
 
 
 def is_lower_triangle(graph: AttentionGraph) -> bool:
-    """True if the edges are exactly the pairs with ``s <= t``: SDPA's ``is_causal``, aligned upper left."""
-    T, S = graph.num_targets, graph.num_sources
+    """True if the edges are exactly the pairs with ``s <= t``: SDPA's ``is_causal``, aligned upper
+    left.
+    """
+    T = graph.num_targets
+    S = graph.num_sources
     square = min(T, S)
-    if graph.has_repeated_edges or graph.num_edges != square * (square + 1) // 2 + max(0, T - S) * S:
+    if (
+        graph.has_repeated_edges
+        or graph.num_edges != square * (square + 1) // 2 + max(0, T - S) * S
+    ):
         return False
     return graph._remember("is_lower_triangle", lambda: no_source_after_target(graph))
 
@@ -27,7 +33,8 @@ def is_symmetric(graph: AttentionGraph) -> bool:
     if graph.is_rule:
         return graph.equals(graph.reverse())
     edges = graph._listed()
-    here, back = edges.sorted, edges.flip().sorted
+    here = edges.sorted
+    back = edges.flip().sorted
     return torch.equal(here.ptr, back.ptr) and torch.equal(here.column, back.column)
 
 

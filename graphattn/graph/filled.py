@@ -20,7 +20,9 @@ def leaves_open(call: Expression, names: tuple[str, ...]) -> bool:
     """True if ``...`` stands for one of these arguments, here or in an operand."""
     if call.args and call.args[0] is ...:
         return any(name in names for name in blanks_of(call))
-    return any(leaves_open(child, names) for child in call.children() if isinstance(child, Expression))
+    return any(
+        leaves_open(child, names) for child in call.children() if isinstance(child, Expression)
+    )
 
 
 def blanks_of(call: Expression) -> list[str]:
@@ -33,13 +35,17 @@ class OfSize:
     """Evaluation of a pattern at a size."""
 
     def __init__(self, size: Any, num_sources: Any) -> None:
-        self.size, self.num_sources = size, num_sources
+        self.size = size
+        self.num_sources = num_sources
 
     def build(self, call: Expression) -> AttentionGraph:
-        size, num_sources = self.size, self.num_sources
+        size = self.size
+        num_sources = self.num_sources
         blanks = blanks_of(call)
-        rest, options = map(built, call.args[len(blanks) :]), _options(call)
-        on_grid, build = "size" in blanks, function_of(call.function)
+        rest = map(built, call.args[len(blanks) :])
+        options = _options(call)
+        on_grid = "size" in blanks
+        build = function_of(call.function)
         if not set(blanks).isdisjoint(PLACES):
             raise GraphError(
                 f"{call} needs {' and '.join(blanks)}, and got a size; make the graph first: "
@@ -47,29 +53,40 @@ class OfSize:
             )
         if on_grid and isinstance(size, int):
             raise GraphError(
-                f"{call} needs the axes of a grid, and got {size} nodes; call the pattern with its axes first: "
+                f"{call} needs the axes of a grid, and got {size} nodes; call the pattern with "
+                "its axes first: "
                 "pattern((height, width))"
             )
         if isinstance(size, tuple) and not size:
-            raise GraphError(f"{call}: size must name at least one axis, such as (height, width), got ()")
+            raise GraphError(
+                f"{call}: size must name at least one axis, such as (height, width), got ()"
+            )
         if not on_grid and isinstance(size, tuple):
             size = math.prod(whole(length, "size", 0, GraphError) for length in size)
         if len(blanks) == 2:
             return build(size, size if num_sources is None else num_sources, *rest, **options)
         made: AttentionGraph = build(size, *rest, **options)
         if num_sources not in (None, made.num_sources):
-            raise GraphError(f"{call} of {size} targets has {made.num_sources} sources, expected {num_sources}")
+            raise GraphError(
+                f"{call} of {size} targets has {made.num_sources} sources, expected {num_sources}"
+            )
         return made
 
     def with_tokens(self, call: Expression) -> "OfSize":
         """Evaluation of the operand of ``with_global_tokens``: a size counts the new nodes, too."""
-        size, num_sources = self.size, self.num_sources
-        number = call.args[1] if len(call.args) > 1 else call.options.get("number", 1)
+        size = self.size
+        num_sources = self.num_sources
+        if len(call.args) > 1:
+            number = call.args[1]
+        else:
+            number = call.options.get("number", 1)
         if not isinstance(size, int):
             return self
         if size < number or num_sources not in (None, size):
             sides = size if num_sources is None else (size, num_sources)
-            raise GraphError(f"{call} needs a size of at least {number}, its global tokens, got {sides}")
+            raise GraphError(
+                f"{call} needs a size of at least {number}, its global tokens, got {sides}"
+            )
         return OfSize(size - number, None)
 
     def complement(self, graph: AttentionGraph) -> AttentionGraph:
@@ -91,51 +108,87 @@ class OfPlaces:
         for name, x in (("pos", pos), ("queries", queries)):
             if x is not None and (not isinstance(x, Tensor | np.ndarray) or x.ndim != 2):
                 raise GraphError(no_positions(x, name))
-        self.pos, self.batch, self.queries, self.queries_batch, self.faces = pos, batch, queries, queries_batch, faces
+        self.pos = pos
+        self.batch = batch
+        self.queries = queries
+        self.queries_batch = queries_batch
+        self.faces = faces
 
     def build(self, call: Expression) -> AttentionGraph:
-        blanks, function = blanks_of(call), function_of(call.function)
+        blanks = blanks_of(call)
+        function = function_of(call.function)
         if set(blanks).isdisjoint(PLACES):
             return self.joined(lambda targets, sources: OfSize(targets, sources).build(call))
         for name in blanks:
             if getattr(self, name) is None:
-                given = "recipe(pos, batch, faces=faces)" if name == "faces" else "recipe(pos, batch)"
+                if name == "faces":
+                    given = "recipe(pos, batch, faces=faces)"
+                else:
+                    given = "recipe(pos, batch)"
                 raise GraphError(f"{call} needs {name}, got none; pass {given}")
         takes = inspect.signature(function).parameters
         more = {"queries": self.queries, "batch": self.batch, "queries_batch": self.queries_batch}
-        options = _options(call) | {name: value for name, value in more.items() if value is not None and name in takes}
+        options = _options(call) | {
+            name: value for name, value in more.items() if value is not None and name in takes
+        }
         if self.queries is not None and "queries" not in takes:
             raise GraphError(f"{call} has one set of nodes, and takes no queries; leave them out")
         args = [*(getattr(self, name) for name in blanks), *map(built, call.args[len(blanks) :])]
-        if "num_vertices" in takes and self.pos is not None and "num_vertices" not in options and len(args) == 1:
+        if (
+            "num_vertices" in takes
+            and self.pos is not None
+            and "num_vertices" not in options
+            and len(args) == 1
+        ):
             options["num_vertices"] = len(self.pos)
         made: AttentionGraph = function(*args, **options)
         return made
 
     def with_tokens(self, call: Expression) -> "OfPlaces":
         if self.batch is not None:
-            raise GraphError(f"{call} would join the clouds of a batch; disjoint_union joins graphs of one cloud each")
+            raise GraphError(
+                f"{call} would join the clouds of a batch; disjoint_union joins graphs of one "
+                "cloud each"
+            )
         return self
 
     def complement(self, graph: AttentionGraph) -> AttentionGraph:
         """The complement within each cloud."""
-        return ~graph if self.batch is None else ~graph & self.joined(function_of("cross"))
+        if self.batch is None:
+            return ~graph
+        return ~graph & self.joined(function_of("cross"))
 
     def joined(self, make: Callable[[int, int], AttentionGraph]) -> AttentionGraph:
-        """The graphs ``make(targets, sources)`` of all clouds, side by side, on the device of the points."""
+        """The graphs ``make(targets, sources)`` of all clouds, side by side, on the device of the
+        points.
+        """
         if self.pos is None:
-            raise GraphError("the number of nodes is open without positions; pass recipe(pos, faces=faces)")
-        targets = self.pos if self.queries is None else self.queries
-        of_targets = self.batch if self.queries is None else self.queries_batch
+            raise GraphError(
+                "the number of nodes is open without positions; pass recipe(pos, faces=faces)"
+            )
+        if self.queries is None:
+            targets = self.pos
+            of_targets = self.batch
+        else:
+            targets = self.queries
+            of_targets = self.queries_batch
         if (self.batch is None) != (of_targets is None):
-            raise GraphError("with queries, give both batch and queries_batch, or neither: a query reads its own cloud")
+            raise GraphError(
+                "with queries, give both batch and queries_batch, or neither: a query reads its "
+                "own cloud"
+            )
         if self.batch is None:
             graph = make(len(targets), len(self.pos))
         else:
-            rows, columns = counts(of_targets, len(targets)), counts(self.batch, len(self.pos))
-            pairs = [(rows.get(cloud, 0), columns.get(cloud, 0)) for cloud in sorted(rows | columns)]
+            rows = counts(of_targets, len(targets))
+            columns = counts(self.batch, len(self.pos))
+            pairs = [
+                (rows.get(cloud, 0), columns.get(cloud, 0)) for cloud in sorted(rows | columns)
+            ]
             graph = disjoint_union([make(*pair) for pair in pairs])
-        return graph.to(self.pos.device) if isinstance(self.pos, Tensor) else graph
+        if isinstance(self.pos, Tensor):
+            return graph.to(self.pos.device)
+        return graph
 
 
 def filled(part: Any, at: OfSize | OfPlaces) -> Any:
@@ -147,7 +200,9 @@ def filled(part: Any, at: OfSize | OfPlaces) -> Any:
     if part.function == "with_global_tokens":
         at = at.with_tokens(part)
     args = [filled(arg, at) for arg in part.args]
-    return at.complement(args[0]) if part.function == "~" else function_of(part.function)(*args, **_options(part))
+    if part.function == "~":
+        return at.complement(args[0])
+    return function_of(part.function)(*args, **_options(part))
 
 
 def _options(call: Expression) -> dict[str, Any]:

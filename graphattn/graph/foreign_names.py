@@ -13,10 +13,12 @@ R = TypeVar("R")
 
 _UNION = "graphattn.disjoint_union of a graph for each example joins examples without their padding"
 _LAYER = "an argument of the constructor of the layer or model"
-#: Names -> advice by an argument that it needs; the first advice whose argument the function takes is given.
+#: Names -> advice by an argument that it needs; the first advice whose argument the function takes
+#: is given.
 _WAYS: dict[str, dict[str, str]] = {
     "attn_mask mask src_mask tgt_mask memory_mask source_mask target_mask": {
-        "": 'a mask is a graph: graphattn.from_mask(mask) where True is an edge, kind="mha" where True hides one '
+        "": 'a mask is a graph: graphattn.from_mask(mask) where True is an edge, kind="mha" where '
+        "True hides one "
         '(nn.MultiheadAttention), kind="additive" where 0 is an edge and -inf none'
     },
     "attention_mask key_padding_mask src_key_padding_mask memory_key_padding_mask padding_mask": {
@@ -27,19 +29,32 @@ _WAYS: dict[str, dict[str, str]] = {
         "tokens": _UNION + ", or pass them one by one",
         "": _UNION,
     },
-    "is_causal causal": {"": "causality is a graph: graphattn.graphs.causal(num_nodes), or causal(...) of any size"},
+    "is_causal causal": {
+        "": "causality is a graph: graphattn.graphs.causal(num_nodes), or causal(...) of any size"
+    },
     "window_size sliding_window local_window_size window": {
-        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window), which counts the token itself: "
+        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window), which "
+        "counts the token itself: "
         "FlashAttention's (w, 0) is window=w + 1, its (w, w) is window=2 * w + 1 with causal=False"
     },
     "cu_seqlens cu_seqlens_q cu_seqlens_k max_seqlen max_seqlen_q max_seqlen_k": {
-        "": "packed examples are a graph: graphattn.graphs.documents(ids) with the number of each token's example, "
-        "torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); & graphattn.graphs.causal(N) for a decoder"
+        "": "packed examples are a graph: graphattn.graphs.documents(ids) with the number of each "
+        "token's example, "
+        "torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); & "
+        "graphattn.graphs.causal(N) for a decoder"
     },
     "block_mask": {"": "a BlockMask is a graph: graphattn.convert.from_block_mask(block_mask)"},
-    "mask_mod": {"": "a mask_mod is a graph: graphattn.convert.from_mask_mod(mask_mod, num_targets, num_sources)"},
+    "mask_mod": {
+        "": (
+            "a mask_mod is a graph: graphattn.convert.from_mask_mod(mask_mod, num_targets, "
+            "num_sources)"
+        )
+    },
     "score_mod": {
-        "score_bias": "score_bias adds a term to the score of each edge; other functions are GraphAttention(score=...)",
+        "score_bias": (
+            "score_bias adds a term to the score of each edge; other functions are "
+            "GraphAttention(score=...)"
+        ),
         "": "other scores are " + _LAYER,
     },
     "attn_bias attention_bias position_bias bias edge_weight": {
@@ -52,10 +67,15 @@ _WAYS: dict[str, dict[str, str]] = {
         "score_bias": "ALiBi is score_bias=graphattn.nn.ALiBi(num_heads)(graph)",
         "": "ALiBi is " + _LAYER,
     },
-    "enable_gqa": {"": "it needs no flag: fewer heads of key and value are shared by groups of query heads"},
+    "enable_gqa": {
+        "": "it needs no flag: fewer heads of key and value are shared by groups of query heads"
+    },
     "softmax_scale sm_scale": {"scale": "it is called scale", "": "scale is " + _LAYER},
     "scale softcap": {"": _LAYER},
-    "logit_cap logits_soft_cap soft_cap": {"softcap": "it is called softcap", "": "softcap is " + _LAYER},
+    "logit_cap logits_soft_cap soft_cap": {
+        "softcap": "it is called softcap",
+        "": "softcap is " + _LAYER,
+    },
     "dropout dropout_p attn_dropout attention_dropout": {
         "dropout_p": "it is called dropout_p",
         "": f"dropout is {_LAYER}; .train() and .eval() turn it on and off",
@@ -65,27 +85,40 @@ _WAYS: dict[str, dict[str, str]] = {
         "": "graphattn.nn.record_weights(model) records the weights of every layer",
     },
     "past_key_values past_key_value layer_past kv_cache use_cache": {
-        "caches": "keys of earlier tokens are kept in caches=model.begin(batch, length) of a model, or a "
+        "caches": "keys of earlier tokens are kept in caches=model.begin(batch, length) of a "
+        "model, or a "
         "graphattn.nn.KeyValueCache() for each layer",
         "cache": "keys of earlier tokens are kept in cache=graphattn.nn.KeyValueCache()",
         "": "graphattn.models.generate keeps the keys of earlier tokens",
     },
     "query q": {"x": "the input of the queries is x"},
     "key value k v encoder_hidden_states kv": {
-        "context": "the input of keys and values is context=, or a pair, one for keys and one for values",
+        "context": (
+            "the input of keys and values is context=, or a pair, one for keys and one for values"
+        ),
         "memory": "the output of another stack is memory",
     },
     "hidden_states src inputs_embeds": {"x": "it is called x", "source": "it is called source"},
     "tgt decoder_input_ids": {"target": "it is called target"},
     "input_ids": {"tokens": "it is called tokens", "source": "it is called source"},
     "input_features": {"sound": "it is called sound"},
-    "pixel_values": {"pixels": "it is called pixels", "images": "it is called images", "videos": "it is called videos"},
+    "pixel_values": {
+        "pixels": "it is called pixels",
+        "images": "it is called images",
+        "videos": "it is called videos",
+    },
     "position_ids": {"positions": "it is called positions", "": "nodes count from 0"},
     "token_type_ids": {"types": "it is called types"},
-    "edge_index adj adj_t": {"graph": "pass graph=graphattn.from_edge_index(edge_index, num_nodes=N)"},
-    "labels": {"": "compute the loss from the result, torch.nn.functional.cross_entropy(logits, labels)"},
+    "edge_index adj adj_t": {
+        "graph": "pass graph=graphattn.from_edge_index(edge_index, num_nodes=N)"
+    },
+    "labels": {
+        "": "compute the loss from the result, torch.nn.functional.cross_entropy(logits, labels)"
+    },
     "eos_token_id": {"eos": "it is called eos"},
-    "device dtype": {"embed_dim": "call .to(device, dtype) on the module, or make it under torch.device(device)"},
+    "device dtype": {
+        "embed_dim": "call .to(device, dtype) on the module, or make it under torch.device(device)"
+    },
     "batch_first": {"embed_dim": "it needs no flag: tensors are (batch, nodes, width)"},
     "do_sample": {"strategy": 'it is strategy="sample"'},
     "max_length": {"max_new_tokens": "give max_new_tokens, without the prompt"},
@@ -94,7 +127,8 @@ _BY_NAME = {name: ways for names, ways in _WAYS.items() for name in names.split(
 
 
 def names_checked(made: Callable[P, R]) -> Callable[P, R]:
-    """A decorator: a function or ``forward`` answers an unknown argument with the name or call to use instead.
+    """A decorator: a function or ``forward`` answers an unknown argument with the name or call to
+    use instead.
 
     Example:
         >>> @names_checked
@@ -102,10 +136,13 @@ def names_checked(made: Callable[P, R]) -> Callable[P, R]:
         ...     return query
         >>> attend(1, 2, is_causal=True)
         Traceback (most recent call last):
-        graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is a graph: \
+        graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is a
+            graph: \
 graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, graph
     """
-    known = tuple(name for name in inspect.signature(made).parameters if name not in ("self", "unnamed"))
+    known = tuple(
+        name for name in inspect.signature(made).parameters if name not in ("self", "unnamed")
+    )
     taken = frozenset(known)
 
     @wraps(made)
@@ -113,7 +150,11 @@ graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, 
         if not taken.issuperset(options):
             name = next(name for name in options if name not in taken)
             raise ArgumentNameError(
-                _answer(made.__qualname__.removesuffix(".forward").removesuffix(".__init__"), name, known)
+                _answer(
+                    made.__qualname__.removesuffix(".forward").removesuffix(".__init__"),
+                    name,
+                    known,
+                )
             )
         return made(*args, **options)
 

@@ -1,4 +1,6 @@
-"""Sets of edges that several builders share: bands, rectangles, partitions, products of axes, functions and masks."""
+"""Sets of edges that several builders share: bands, rectangles, partitions, products of axes,
+functions and masks.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,11 +18,16 @@ FAR = 1 << 62  # a band without a border
 _PAIRS_AT_ONCE = 1 << 26  # pairs per call of a function
 _LONGEST_ROW = 1 << 28  # limit of the sources per target in such a call
 
-Ends = Callable[[Tensor], tuple[Tensor, Tensor]]  # targets (n,) -> first source, and last source + 1
+# targets (n,) -> first source, and last source + 1
+Ends = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def one_run(
-    num_targets: int, num_sources: int, ends: Ends, test: PairTest | None = None, count: int | None = None
+    num_targets: int,
+    num_sources: int,
+    ends: Ends,
+    test: PairTest | None = None,
+    count: int | None = None,
 ) -> Edges:
     """Every target reads one interval of sources, clamped to ``[0, S)``."""
 
@@ -32,40 +39,66 @@ def one_run(
     return Edges(num_targets, num_sources, rows, test=test, count=count)
 
 
-def band(num_targets: int, num_sources: int, lo: int = -FAR, hi: int = FAR, step: int = 1, offset: int = 0) -> Edges:
-    """``lo <= t - s + offset <= hi``, and a multiple of ``step``: full, causal, windows, dilated windows."""
+def band(
+    num_targets: int,
+    num_sources: int,
+    lo: int = -FAR,
+    hi: int = FAR,
+    step: int = 1,
+    offset: int = 0,
+) -> Edges:
+    """``lo <= t - s + offset <= hi``, and a multiple of ``step``: full, causal, windows, dilated
+    windows.
+    """
     lo = -(-max(lo, offset - (num_sources - 1)) // step) * step
     hi = min(hi, offset + num_targets - 1) // step * step
 
     def test(target: Tensor, source: Tensor) -> Tensor:
         distance = target - source + offset
         inside = (distance >= lo) & (distance <= hi)
-        return inside if step == 1 else inside & (distance % step == 0)
+        if step == 1:
+            return inside
+        return inside & (distance % step == 0)
 
     count = _count_of_band(num_targets, num_sources, lo - offset, hi - offset, step)
 
     def rows(target: Tensor) -> Runs:
         # s = t + offset - k * step, for each k with 0 <= s < S and lo <= k * step <= hi
         most = torch.div(target + offset, step, rounding_mode="floor").clamp(max=hi // step)
-        least = (-torch.div(num_sources - 1 - target - offset, step, rounding_mode="floor")).clamp(min=lo // step)
+        least = (-torch.div(num_sources - 1 - target - offset, step, rounding_mode="floor")).clamp(
+            min=lo // step
+        )
         row, within = _runs.spread((most - least + 1).clamp(min=0))
         source = target[row] + offset - (most[row] - within) * step
         return Runs(row, source, source + 1)
 
     if step == 1:
-        edges = one_run(num_targets, num_sources, lambda t: (t + (offset - hi), t + (offset - lo + 1)), test, count)
+        edges = one_run(
+            num_targets,
+            num_sources,
+            lambda t: (t + (offset - hi), t + (offset - lo + 1)),
+            test,
+            count,
+        )
     else:
         runs_per_row = (hi - lo) // step + 1
-        edges = Edges(num_targets, num_sources, rows, runs_per_row=runs_per_row, test=test, count=count)
+        edges = Edges(
+            num_targets, num_sources, rows, runs_per_row=runs_per_row, test=test, count=count
+        )
     edges.diagonals = range(lo - offset, hi - offset + 1, step)
     return edges
 
 
 def _count_of_band(num_targets: int, num_sources: int, lo: int, hi: int, step: int) -> int:
-    """Pairs with ``t - s`` in ``range(lo, hi + 1, step)``: a rising, a level and a falling piece."""
+    """Pairs with ``t - s`` in ``range(lo, hi + 1, step)``: a rising, a level and a falling
+    piece.
+    """
 
     def total(first: int, last: int, pairs: Callable[[int], int]) -> int:
-        first = lo if first <= lo else lo + -(-(first - lo) // step) * step
+        if first <= lo:
+            first = lo
+        else:
+            first = lo + -(-(first - lo) // step) * step
         if last < first:
             return 0
         number = (last - first) // step + 1
@@ -95,7 +128,8 @@ def distances(num_targets: int, num_sources: int, ascending: Sequence[int]) -> E
 
 
 def stretch_of_order(lo: Tensor, hi: Tensor, order: Tensor) -> Edges:
-    """Target ``t`` reads ``order[lo[t]], ..., order[hi[t] - 1]``: patches along a curve, or all nodes of lower rank.
+    """Target ``t`` reads ``order[lo[t]], ..., order[hi[t] - 1]``: patches along a curve, or all
+    nodes of lower rank.
 
     Args:
         lo, hi: int64 (T,) on the CPU, ``0 <= lo <= hi <= S``.
@@ -116,7 +150,14 @@ def stretch_of_order(lo: Tensor, hi: Tensor, order: Tensor) -> Edges:
 
     per_row = -(-int((hi - lo).sum()) // max(1, lo.numel()))
     length = hi - lo
-    return Edges(lo.numel(), S, rows, runs_per_row=per_row, contains=contains, lengths=lambda target: length[target])
+    return Edges(
+        lo.numel(),
+        S,
+        rows,
+        runs_per_row=per_row,
+        contains=contains,
+        lengths=lambda target: length[target],
+    )
 
 
 def of_runs(runs: Runs, num_targets: int, num_sources: int) -> Edges:
@@ -131,13 +172,19 @@ def first_of_block(number: Tensor, block: int, size: int) -> Tensor:
     return torch.where(number > size // block, size, number.clamp(max=size // block) * block)
 
 
-def rectangle(num_targets: int, num_sources: int, targets: Sequence[tuple], sources: Sequence[tuple]) -> Edges:
-    """Every target of one list of intervals reads every source of another: prefixes, global tokens."""
+def rectangle(
+    num_targets: int, num_sources: int, targets: Sequence[tuple], sources: Sequence[tuple]
+) -> Edges:
+    """Every target of one list of intervals reads every source of another: prefixes, global
+    tokens.
+    """
     lo, hi = torch.tensor(list(sources), dtype=torch.int64).reshape(-1, 2).unbind(1)
 
     def rows(target: Tensor) -> Runs:
         row = torch.nonzero(_inside(target, targets)).flatten()
-        return Runs(row.repeat_interleave(lo.numel()), lo.repeat(row.numel()), hi.repeat(row.numel()))
+        return Runs(
+            row.repeat_interleave(lo.numel()), lo.repeat(row.numel()), hi.repeat(row.numel())
+        )
 
     def test(target: Tensor, source: Tensor) -> Tensor:
         return _inside(target, targets) & _inside(source, sources)
@@ -170,10 +217,13 @@ def partition(target_labels: Tensor, source_labels: Tensor | None = None) -> Edg
         target_labels: int64 (T,).
         source_labels: int64 (S,); the targets' own by default.
     """
-    source_labels = target_labels if source_labels is None else source_labels
+    if source_labels is None:
+        source_labels = target_labels
     _, joint = torch.unique(torch.cat((target_labels, source_labels)), return_inverse=True)
-    of_target, of_source = joint[: target_labels.numel()], joint[target_labels.numel() :]
-    segments = _runs.from_pairs(of_source, torch.arange(of_source.numel()))  # by position: a label may recur
+    of_target = joint[: target_labels.numel()]
+    of_source = joint[target_labels.numel() :]
+    # by position: a label may recur
+    segments = _runs.from_pairs(of_source, torch.arange(of_source.numel()))
     by_label = torch.argsort(segments.row, stable=True)
     segments = Runs(*(part[by_label] for part in segments))
     per_label = torch.bincount(segments.row, minlength=1)
@@ -187,17 +237,22 @@ def partition(target_labels: Tensor, source_labels: Tensor | None = None) -> Edg
 
 
 def product(axes: Sequence[Edges]) -> Edges:
-    """An edge on every axis of a grid (the Kronecker product of the masks); the grid is row-major."""
+    """An edge on every axis of a grid (the Kronecker product of the masks); the grid is
+    row-major.
+    """
     axes = tuple(axes)
     if len(axes) == 1:
         return axes[0]
-    T, S = (math.prod(getattr(axis, side) for axis in axes) for side in ("num_targets", "num_sources"))
+    T, S = (
+        math.prod(getattr(axis, side) for axis in axes) for side in ("num_targets", "num_sources")
+    )
 
     def contains(target: Tensor, source: Tensor) -> Tensor:
         inside = torch.ones((), dtype=torch.bool, device=target.device)
         for axis in reversed(axes):
             inside = inside & axis.contains(target % axis.num_targets, source % axis.num_sources)
-            target, source = target // axis.num_targets, source // axis.num_sources
+            target = target // axis.num_targets
+            source = source // axis.num_sources
         return inside
 
     def rows(target: Tensor) -> Runs:
@@ -207,24 +262,39 @@ def product(axes: Sequence[Edges]) -> Edges:
             target = target // axis.num_targets
         result = axes[0].rows(coordinates[0])
         for axis, place in zip(axes[1:], coordinates[1:], strict=True):
-            row, outer = _runs.expand(result)  # each outer position repeats the inner runs of its row
+            # each outer position repeats the inner runs of its row
+            row, outer = _runs.expand(result)
             inner = _runs.chosen(axis.rows(place), row)
             base = outer[inner.row] * axis.num_sources
             result = Runs(row[inner.row], base + inner.lo, base + inner.hi)
         return result
 
-    outer = math.prod(axis.mean_degree for axis in axes[:-1]) if T else 1
-    return Edges(T, S, rows, runs_per_row=outer * axes[-1].runs_per_row, contains=contains, axes=axes)
+    if T:
+        outer = math.prod(axis.mean_degree for axis in axes[:-1])
+    else:
+        outer = 1
+    return Edges(
+        T, S, rows, runs_per_row=outer * axes[-1].runs_per_row, contains=contains, axes=axes
+    )
 
 
 def of_mask(mask: Tensor) -> Edges:
     """The pairs where a bool mask (T, S) on the CPU is True."""
     T, S = mask.shape
-    return Edges(T, S, lambda target: _runs.from_dense(mask[target]), runs_per_row=S, contains=lambda t, s: mask[t, s])
+    return Edges(
+        T,
+        S,
+        lambda target: _runs.from_dense(mask[target]),
+        runs_per_row=S,
+        contains=lambda t, s: mask[t, s],
+    )
 
 
-def of_function(num_targets: int, num_sources: int, function: PairTest, given: PairTest | None = None) -> Edges:
-    """The pairs for which a function of (target, source) is True; it is called with int64 tensors that broadcast.
+def of_function(
+    num_targets: int, num_sources: int, function: PairTest, given: PairTest | None = None
+) -> Edges:
+    """The pairs for which a function of (target, source) is True; it is called with int64 tensors
+    that broadcast.
 
     Args:
         num_targets: T.
@@ -232,15 +302,18 @@ def of_function(num_targets: int, num_sources: int, function: PairTest, given: P
         function: Called on whole rows, a chunk at a time.
         given: The caller's own function, if ``function`` moves its pairs to another device.
     """
-    given = function if given is None else given
+    if given is None:
+        given = function
 
     def rows(target: Tensor) -> Runs:
         if num_sources > _LONGEST_ROW:
             raise GraphError(
-                f"the rule would be called on {num_sources:,} sources for each target (limit {_LONGEST_ROW:,}); ask "
+                f"the rule would be called on {num_sources:,} sources for each target (limit "
+                f"{_LONGEST_ROW:,}); ask "
                 "contains() for the pairs you need, or a smaller size"
             )
-        parts, step = [_runs.empty()], max(1, _PAIRS_AT_ONCE // max(1, num_sources))
+        parts = [_runs.empty()]
+        step = max(1, _PAIRS_AT_ONCE // max(1, num_sources))
         for first in range(0, target.numel(), step):
             some = target[first : first + step]
             inside = checked_answer(function, some[:, None], torch.arange(num_sources)[None, :])
@@ -254,9 +327,12 @@ def of_function(num_targets: int, num_sources: int, function: PairTest, given: P
         rows,
         runs_per_row=num_sources,
         contains=lambda target, source: checked_answer(function, target, source),
-        test=lambda target, source: (target >= 0) & given(target, source),  # a tensor, even if ``given`` is constant
+        test=lambda target, source: (
+            (target >= 0) & given(target, source)
+        ),  # a tensor, even if ``given`` is constant
     )
-    edges.function, edges.remade = given, (of_function, (num_targets, num_sources, function, given))
+    edges.function = given
+    edges.remade = (of_function, (num_targets, num_sources, function, given))
     return edges
 
 
@@ -266,20 +342,29 @@ def checked_answer(function: PairTest, target: Tensor, source: Tensor) -> Tensor
     Raises:
         GraphError: If it fails, or its answer is of another type or shape.
     """
-    shape = torch.broadcast_tensors(target, source)[0].shape  # broadcast_shapes imports sympy: seconds
+    shape = torch.broadcast_tensors(target, source)[
+        0
+    ].shape  # broadcast_shapes imports sympy: seconds
     try:
         inside = function(target, source)
     except Exception as error:
         raise GraphError(
-            f"the rule failed on int64 tensors of shapes {tuple(target.shape)} and {tuple(source.shape)}: {error}. "
-            "It must work on whole tensors of targets and sources: write & | ~ and torch.where, not and/or/not/if"
+            f"the rule failed on int64 tensors of shapes {tuple(target.shape)} and "
+            f"{tuple(source.shape)}: {error}. "
+            "It must work on whole tensors of targets and sources: write & | ~ and torch.where, "
+            "not and/or/not/if"
         ) from error
     if isinstance(inside, bool):
         inside = torch.tensor(inside, device=target.device)
     if not isinstance(inside, Tensor) or inside.dtype != torch.bool:
-        kind = inside.dtype if isinstance(inside, Tensor) else type(inside).__name__
+        if isinstance(inside, Tensor):
+            kind = inside.dtype
+        else:
+            kind = type(inside).__name__
         raise GraphError(f"the rule must return a bool tensor, got {kind}")
     try:
         return inside.expand(shape)
     except RuntimeError:
-        raise GraphError(f"the rule must return the shape {tuple(shape)}, got {tuple(inside.shape)}") from None
+        raise GraphError(
+            f"the rule must return the shape {tuple(shape)}, got {tuple(inside.shape)}"
+        ) from None

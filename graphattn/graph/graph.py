@@ -33,10 +33,11 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionGraph(Immutable):
-    """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source ``s``.
+    """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source
+    ``s``.
 
-    Immutable. Made by the builders in :mod:`graphattn.graphs`, by the ``from_*`` functions, and by algebra on graphs.
-    A *rule* has its edges in closed form; only a *listed* graph stores them.
+    Immutable. Made by the builders in :mod:`graphattn.graphs`, by the ``from_*`` functions, and by
+    algebra on graphs. A *rule* has its edges in closed form; only a *listed* graph stores them.
 
     Args:
         edges: The edges, with the sizes of the graph.
@@ -92,7 +93,9 @@ class AttentionGraph(Immutable):
     def density(self) -> float:
         """Edges per pair, E / (T * S); 0.0 without pairs."""
         pairs = self.num_targets * self.num_sources
-        return self.num_edges / pairs if pairs else 0.0
+        if pairs:
+            return self.num_edges / pairs
+        return 0.0
 
     @property
     def is_rule(self) -> bool:
@@ -108,10 +111,12 @@ class AttentionGraph(Immutable):
 
     @property
     def edge_index(self) -> Tensor:
-        """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target and source. A copy.
+        """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target and
+        source. A copy.
 
         Raises:
-            GraphError: If a rule's edges would take more than 4 GiB; :meth:`materialise` has no such limit.
+            GraphError: If a rule's edges would take more than 4 GiB; :meth:`materialise` has no
+                such limit.
         """
         return self._listed().ends.to(torch.int64, copy=True)
 
@@ -137,13 +142,16 @@ class AttentionGraph(Immutable):
         """int64 (T,): number of sources of every target; a copy.
 
         Raises:
-            GraphError: If the graph is a rule of too many intervals of sources to walk over in minutes.
+            GraphError: If the graph is a rule of too many intervals of sources to walk over in
+                minutes.
         """
         return self._remember("in_degree", lambda: self.edges.degrees().to(self.device)).clone()
 
     @property
     def out_degree(self) -> Tensor:
-        """int64 (S,): number of targets of every source; a copy. Raises as :attr:`in_degree` does."""
+        """int64 (S,): number of targets of every source; a copy. Raises as :attr:`in_degree`
+        does.
+        """
         return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
 
     def _out_degree(self) -> Tensor:
@@ -156,25 +164,29 @@ class AttentionGraph(Immutable):
         return total.cumsum(0)
 
     def contains(self, target: Tensor | int, source: Tensor | int) -> Tensor:
-        """True where ``source -> target`` is an edge, for tensors that broadcast; bool, in their common shape.
+        """True where ``source -> target`` is an edge, for tensors that broadcast; bool, in their
+        common shape.
 
         Raises:
             GraphIndexError: If a node is outside its range.
         """
-        target, source = (
-            self._index(target, self.num_targets, "target"),
-            self._index(source, self.num_sources, "source"),
-        )
+        target = self._index(target, self.num_targets, "target")
+        source = self._index(source, self.num_sources, "source")
         if target.device != source.device:
-            raise ShapeError(f"target is on {target.device} and source on {source.device}; move one of them")
+            raise ShapeError(
+                f"target is on {target.device} and source on {source.device}; move one of them"
+            )
         return self.edges.contains(target, source)
 
     @staticmethod
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
-        index, one = integers(index, side, "of nodes", GraphError), side.removesuffix("s")
+        index = integers(index, side, "of nodes", GraphError)
+        one = side.removesuffix("s")
         if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
             bad = index[(index < 0) | (index >= size)][0]
-            raise GraphIndexError(f"{one} {int(bad)} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)")
+            raise GraphIndexError(
+                f"{one} {int(bad)} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)"
+            )
         return index
 
     def mask(self) -> Tensor:
@@ -183,19 +195,28 @@ class AttentionGraph(Immutable):
         Raises:
             GraphError: If it would take more than 4 GiB.
         """
-        T, S = self.num_targets, self.num_sources
-        refuse_over(T * S, f"mask() of {T:,} x {S:,}", "ask contains() for the pairs you need, or block_counts()")
+        T = self.num_targets
+        S = self.num_sources
+        refuse_over(
+            T * S,
+            f"mask() of {T:,} x {S:,}",
+            "ask contains() for the pairs you need, or block_counts()",
+        )
         if self.edges.is_listed:
             mask = torch.zeros(T, S, dtype=torch.bool, device=self.device)
             mask[self.target, self.source] = True
             return mask
-        parts = [_runs.to_dense(chunk, last - first, S) for first, last, chunk in self.edges.chunks()]
+        parts = [
+            _runs.to_dense(chunk, last - first, S) for first, last, chunk in self.edges.chunks()
+        ]
         return (torch.cat(parts) if parts else torch.zeros(T, S, dtype=torch.bool)).to(self.device)
 
     def block_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
-        """Edges in every tile of (targets, sources): int64 (ceil(T / tile[0]), ceil(S / tile[1])), on the CPU.
+        """Edges in every tile of (targets, sources): int64 (ceil(T / tile[0]), ceil(S / tile[1])),
+        on the CPU.
 
-        Exact, from the runs of each row: T x S is never built. Copies of a repeated edge count once.
+        Exact, from the runs of each row: T x S is never built. Copies of a repeated edge count
+        once.
 
         Raises:
             GraphError: If a tile side is below 1, or the table itself would take more than 4 GiB.
@@ -206,17 +227,23 @@ class AttentionGraph(Immutable):
         return self.edges.block_counts(height, width)
 
     def block_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
-        """The class of each tile: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`block_counts`."""
+        """The class of each tile: int8, EMPTY (0), PARTIAL (1) or FULL (2); see
+        :meth:`block_counts`.
+        """
         height, width = pair(tile, "tile", "(targets, sources)", GraphError)
-        counts, areas = self.block_counts((height, width)), self.edges.block_areas(height, width)
-        return torch.where(counts == 0, EMPTY, torch.where(counts == areas, FULL, PARTIAL)).to(torch.int8)
+        counts = self.block_counts((height, width))
+        areas = self.edges.block_areas(height, width)
+        return torch.where(counts == 0, EMPTY, torch.where(counts == areas, FULL, PARTIAL)).to(
+            torch.int8
+        )
 
     def equals(self, other: "AttentionGraph") -> bool:
-        """True if both have the same sizes and the same edges, in any storage and order; copies count.
+        """True if both have the same sizes and the same edges, in any storage and order; copies
+        count.
 
         Raises:
-            GraphError: If ``other`` is not a graph; the message says how to make one. If the graphs are rules of
-                too many intervals of sources to walk over in minutes.
+            GraphError: If ``other`` is not a graph; the message says how to make one. If the graphs
+                are rules of too many intervals of sources to walk over in minutes.
         """
         if not isinstance(other, AttentionGraph):
             raise no_graph(other, "equals compares two AttentionGraphs")
@@ -232,7 +259,8 @@ class AttentionGraph(Immutable):
             return self.num_edges == 0 or self.edges.diagonals == other.edges.diagonals
         if not self.is_rule and not other.is_rule:
             return (self - other).num_edges == 0
-        own_runs, other_runs = self.edges.stored(), other.edges.stored()
+        own_runs = self.edges.stored()
+        other_runs = other.edges.stored()
         if own_runs is not None and other_runs is not None:
             return all(torch.equal(a, b) for a, b in zip(own_runs, other_runs, strict=True))
         return (self - other).num_edges == 0
@@ -254,36 +282,52 @@ class AttentionGraph(Immutable):
     def _need_same_nodes(self, other: object, sign: str) -> "AttentionGraph":
         if not isinstance(other, AttentionGraph):
             raise no_graph(other, f"{sign} joins two AttentionGraphs")
-        own_size, other_size = (self.num_targets, self.num_sources), (other.num_targets, other.num_sources)
+        own_size = (self.num_targets, self.num_sources)
+        other_size = (other.num_targets, other.num_sources)
         if sign != "@" and own_size != other_size:
             raise GraphError(
-                f"{sign} needs the same nodes on both sides, got (targets, sources) {own_size} and {other_size}"
+                f"{sign} needs the same nodes on both sides, got (targets, sources) {own_size} "
+                f"and {other_size}"
                 f"{of_other_size(self, other_size[0])}{of_other_size(other, own_size[0])}"
             )
         if not self.is_rule and not other.is_rule and self.device != other.device:
-            raise GraphError(f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)")
+            raise GraphError(
+                f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)"
+            )
         return other
 
     def written_as(self, expression: Expression | None) -> "AttentionGraph":
         """The same graph with another expression."""
         return replace(self, expression=expression)
 
-    def _made(self, edges: Edges, name: str, function: str, *args: Any, **options: Any) -> "AttentionGraph":
+    def _made(
+        self, edges: Edges, name: str, function: str, *args: Any, **options: Any
+    ) -> "AttentionGraph":
         """A graph derived from this one, on the device of the parent that lists its edges."""
-        other = args[0] if function in JOINS else None
-        device = other.device if other is not None and self.is_rule and not other.is_rule else self.device
+        if function in JOINS:
+            other = args[0]
+        else:
+            other = None
+        if other is not None and self.is_rule and not other.is_rule:
+            device = other.device
+        else:
+            device = self.device
         edges = edges.to(device)
         expression = written(edges, function, self, *args, **options)
         return AttentionGraph(edges, clipped(name, _LONGEST_NAME), device, expression)
 
-    def _join(self, other: object, sign: str, make: Callable[[Edges, Edges], Edges]) -> "AttentionGraph":
+    def _join(
+        self, other: object, sign: str, make: Callable[[Edges, Edges], Edges]
+    ) -> "AttentionGraph":
         from .pattern import Chosen, Pattern  # it imports this file
 
         if isinstance(other, Pattern | Chosen):  # the one joins later, the other says how to join
             return NotImplemented
         other = self._need_same_nodes(other, sign)
         edges = make(self.edges, other.edges)
-        return self._made(edges, f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}", sign, other)
+        return self._made(
+            edges, f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}", sign, other
+        )
 
     def __or__(self, other: object) -> "AttentionGraph":
         """Edges in either graph; a repeated edge never appears."""
@@ -302,7 +346,8 @@ class AttentionGraph(Immutable):
         return self._made(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
-        """Reach in two layers: ``s -> t`` where ``other`` has ``s -> m`` and then this graph has ``m -> t``.
+        """Reach in two layers: ``s -> t`` where ``other`` has ``s -> m`` and then this graph has
+        ``m -> t``.
 
         The mask is the boolean matrix product of the masks, so ``last_layer @ first_layer``.
         """
@@ -320,8 +365,8 @@ class AttentionGraph(Immutable):
     def k_hop(self, k: int) -> "AttentionGraph":
         """``s -> t`` if ``t`` can be reached from ``s`` along at most ``k`` edges.
 
-        Self-loops stay as they are: a walk to a neighbour and back adds none. A large ``k`` costs no more than the
-        steps that reach new nodes.
+        Self-loops stay as they are: a walk to a neighbour and back adds none. A large ``k`` costs
+        no more than the steps that reach new nodes.
 
         Raises:
             GraphError: If ``k < 1`` or the graph is not square.
@@ -329,11 +374,18 @@ class AttentionGraph(Immutable):
         self._need_square("k_hop")
         whole(k, "k", 1, GraphError)
         if not self.is_rule:
-            return self._made(_listed_hops(self._listed().distinct(), k), f"{k}-hop({self.name})", "k_hop", k)
+            return self._made(
+                _listed_hops(self._listed().distinct(), k), f"{k}-hop({self.name})", "k_hop", k
+            )
         edges, loops = self.edges, self._loops().edges
-        reach = edges if k == 1 else algebra.compose(edges, algebra.power(algebra.union(edges, loops), k - 1))
+        if k == 1:
+            reach = edges
+        else:
+            reach = algebra.compose(edges, algebra.power(algebra.union(edges, loops), k - 1))
         if k > 1 and self._num_loops() < self.num_nodes:
-            reach = algebra.union(algebra.difference(reach, loops), algebra.intersection(edges, loops))
+            reach = algebra.union(
+                algebra.difference(reach, loops), algebra.intersection(edges, loops)
+            )
         return self._made(reach, f"{k}-hop({self.name})", "k_hop", k)
 
     def _loops(self) -> "AttentionGraph":
@@ -345,15 +397,22 @@ class AttentionGraph(Immutable):
         return int(self.edges.contains(node, node).sum())
 
     def with_self_loops(self) -> "AttentionGraph":
-        """The missing self-loops added; listed edges keep their order and copies, the new ones come last."""
+        """The missing self-loops added; listed edges keep their order and copies, the new ones come
+        last.
+        """
         self._need_square("with_self_loops")
         name = f"{wrapped(self, '|')} | self-loops"
         if self.is_rule:
-            return self._made(algebra.union(self.edges, self._loops().edges), name, "with_self_loops")
+            return self._made(
+                algebra.union(self.edges, self._loops().edges), name, "with_self_loops"
+            )
         node = torch.arange(self.num_nodes, device=self.device)
         node = node[~self.edges.contains(node, node)]
         edges = listed(
-            torch.cat((self.target, node)), torch.cat((self.source, node)), self.num_targets, self.num_sources
+            torch.cat((self.target, node)),
+            torch.cat((self.source, node)),
+            self.num_targets,
+            self.num_sources,
         )
         return self._made(edges, name, "with_self_loops")
 
@@ -362,17 +421,24 @@ class AttentionGraph(Immutable):
         self._need_square("without_self_loops")
         name = f"{wrapped(self, '-')} - self-loops"
         if not self.is_rule:
-            return self._made(self._listed().keep(self.target != self.source), name, "without_self_loops")
-        return self._made(algebra.difference(self.edges, self._loops().edges), name, "without_self_loops")
+            return self._made(
+                self._listed().keep(self.target != self.source), name, "without_self_loops"
+            )
+        return self._made(
+            algebra.difference(self.edges, self._loops().edges), name, "without_self_loops"
+        )
 
     def with_global_tokens(self, number: int = 1) -> "AttentionGraph":
-        """The graph after ``number`` new nodes that read all and are read by all: a class token, registers, a hub.
+        """The graph after ``number`` new nodes that read all and are read by all: a class token,
+        registers, a hub.
 
-        The new nodes come first, node ``i`` becomes ``i + number``; listed edges keep their order and copies, the new
-        ones come last. :func:`~graphattn.graphs.global_tokens` makes existing tokens global.
+        The new nodes come first, node ``i`` becomes ``i + number``; listed edges keep their order
+        and copies, the new ones come last. :func:`~graphattn.graphs.global_tokens` makes existing
+        tokens global.
         """
         self._need_square("with_global_tokens")
-        k, n = whole(number, "number", 0, GraphError), self.num_targets
+        k = whole(number, "number", 0, GraphError)
+        n = self.num_targets
         whole(n + k, "num_nodes + number", 0, GraphError)
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
         if self.is_rule:
@@ -381,7 +447,9 @@ class AttentionGraph(Immutable):
         source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
         return self._made(listed(target, source, n + k, n + k), name, "with_global_tokens", k)
 
-    def subgraph(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
+    def subgraph(
+        self, nodes: Any = None, *, targets: Any = None, sources: Any = None
+    ) -> "AttentionGraph":
         """The edges between chosen nodes, renumbered in the order given.
 
         Args:
@@ -392,24 +460,36 @@ class AttentionGraph(Immutable):
         targets, sources = self._both_sides("subgraph", nodes, targets, sources)
         return self._pulled_back(targets, sources, "subgraph", targets=targets, sources=sources)
 
-    def relabel(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
-        """Node ``i`` becomes node ``nodes[i]``; the arguments are permutations. Listed edges keep their order."""
+    def relabel(
+        self, nodes: Any = None, *, targets: Any = None, sources: Any = None
+    ) -> "AttentionGraph":
+        """Node ``i`` becomes node ``nodes[i]``; the arguments are permutations. Listed edges keep
+        their order.
+        """
         sides = self._both_sides("relabel", nodes, targets, sources)
-        for side, new, size in zip(("targets", "sources"), sides, (self.num_targets, self.num_sources), strict=True):
+        for side, new, size in zip(
+            ("targets", "sources"), sides, (self.num_targets, self.num_sources), strict=True
+        ):
             if new.numel() != size:
-                raise GraphError(f"relabel needs a permutation of all {size} {side}, got {new.numel()} numbers")
+                raise GraphError(
+                    f"relabel needs a permutation of all {size} {side}, got {new.numel()} numbers"
+                )
         old = torch.argsort(sides[0]), torch.argsort(sides[1])
         return self._pulled_back(*old, "relabel", targets=sides[0], sources=sides[1])
 
     def relabelled(self) -> tuple["AttentionGraph", Tensor]:
-        """The same graph with its nodes reordered so that neighbours are near in memory, and the order.
+        """The same graph with its nodes reordered so that neighbours are near in memory, and the
+        order.
 
-        For meshes and point clouds whose nodes come in a bad order: rows then read sources that are still in the CPU's
-        caches (``explain`` reports where that pays). The order is the reverse Cuthill-McKee order (1969).
+        For meshes and point clouds whose nodes come in a bad order: rows then read sources that are
+        still in the CPU's caches (``explain`` reports where that pays). The order is the reverse
+        Cuthill-McKee order (1969).
 
         Returns:
-            The graph, whose listed edges keep their order, and ``order``, int64 (N,): node ``order[i]`` is now node
-            ``i``. Tensors of nodes go there as ``x[order]``, and results come back as ``result[order.argsort()]``.
+            The graph, whose listed edges keep their order, and ``order``, int64 (N,): node
+                ``order[i]`` is now node
+            ``i``. Tensors of nodes go there as ``x[order]``, and results come back as
+            ``result[order.argsort()]``.
 
         Raises:
             GraphError: If sources and targets are not the same nodes.
@@ -430,10 +510,14 @@ class AttentionGraph(Immutable):
     def _pulled_back(
         self, new_targets: Tensor, new_sources: Tensor, function: str, **given: Tensor
     ) -> "AttentionGraph":
-        """Node ``i`` of the result is node ``new_targets[i]`` or ``new_sources[i]`` of this graph."""
+        """Node ``i`` of the result is node ``new_targets[i]`` or ``new_sources[i]`` of this
+        graph.
+        """
         name = f"{function}({self.name})"
         if self.is_rule:
-            return self._made(algebra.pulled_back(self.edges, new_targets, new_sources), name, function, **given)
+            return self._made(
+                algebra.pulled_back(self.edges, new_targets, new_sources), name, function, **given
+            )
         new = []
         for chosen, old, size in (
             (new_targets, self.target, self.num_targets),
@@ -443,14 +527,22 @@ class AttentionGraph(Immutable):
             number[chosen.to(self.device)] = torch.arange(chosen.numel(), device=self.device)
             new.append(number[old])
         keep = (new[0] >= 0) & (new[1] >= 0)
-        sizes, repeats = (new_targets.numel(), new_sources.numel()), None if self.has_repeated_edges else False
+        sizes = (new_targets.numel(), new_sources.numel())
+        if self.has_repeated_edges:
+            repeats = None
+        else:
+            repeats = False
         edges = listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats)
         return self._made(edges, name, function, **given)
 
-    def _both_sides(self, what: str, nodes: Any, targets: Any, sources: Any) -> tuple[Tensor, Tensor]:
+    def _both_sides(
+        self, what: str, nodes: Any, targets: Any, sources: Any
+    ) -> tuple[Tensor, Tensor]:
         if nodes is not None:
             if targets is not None or sources is not None:
-                raise GraphError(f"{what} takes nodes for both sides, or targets= and sources=, not both forms")
+                raise GraphError(
+                    f"{what} takes nodes for both sides, or targets= and sources=, not both forms"
+                )
             self._need_square(f"{what}(nodes)")
             targets = sources = nodes
         return (
@@ -464,7 +556,9 @@ class AttentionGraph(Immutable):
         chosen = table(chosen, what, "node numbers (n,) or a bool mask (N,)", GraphError).cpu()
         if chosen.dtype == torch.bool:
             if chosen.shape != (size,):
-                raise GraphError(f"{what} as a bool mask must have shape ({size},), got {tuple(chosen.shape)}")
+                raise GraphError(
+                    f"{what} as a bool mask must have shape ({size},), got {tuple(chosen.shape)}"
+                )
             return torch.nonzero(chosen).flatten()
         if chosen.numel() == 0:
             chosen = chosen.to(torch.int64)
@@ -476,16 +570,27 @@ class AttentionGraph(Immutable):
     # --- looking at it
 
     def __repr__(self) -> str:
-        nodes = (
-            f"{self.num_targets} nodes"
-            if self.is_square
-            else f"{self.num_sources} sources -> {self.num_targets} targets"
-        )
+        if self.is_square:
+            nodes = f"{self.num_targets} nodes"
+        else:
+            nodes = f"{self.num_sources} sources -> {self.num_targets} targets"
         costly = self.edges.count_cost > COUNTED_AT_ONCE and "num_edges" not in self._memo
-        edges = "edges not counted" if costly else f"{self.num_edges} edges, density {self.density:.3g}"
-        extra = ", repeated edges" if self.has_repeated_edges else ""
-        where = "" if self.device.type == "cpu" else f", {self.device}"
-        kind = "rule" if self.is_rule else "listed"
+        if costly:
+            edges = "edges not counted"
+        else:
+            edges = f"{self.num_edges} edges, density {self.density:.3g}"
+        if self.has_repeated_edges:
+            extra = ", repeated edges"
+        else:
+            extra = ""
+        if self.device.type == "cpu":
+            where = ""
+        else:
+            where = f", {self.device}"
+        if self.is_rule:
+            kind = "rule"
+        else:
+            kind = "listed"
         return f"AttentionGraph({self.name}: {nodes}, {edges}, {kind}{extra}{where})"
 
     def __str__(self) -> str:
@@ -502,9 +607,13 @@ def _count(graph: AttentionGraph) -> int:
 
 
 def wrapped(graph: Any, sign: str) -> str:
-    """The name of a graph or pattern as an operand of ``sign``, in parentheses where precedence needs them."""
+    """The name of a graph or pattern as an operand of ``sign``, in parentheses where precedence
+    needs them.
+    """
     loose = any(f" {other} " in graph.name for other in JOINS if other != sign or sign == "-")
-    return f"({graph.name})" if loose else graph.name
+    if loose:
+        return f"({graph.name})"
+    return graph.name
 
 
 def need_graph(graph: Any, what: str) -> None:
@@ -514,7 +623,9 @@ def need_graph(graph: Any, what: str) -> None:
 
 
 def _listed_hops(edges: Listed, k: int) -> Listed:
-    """Listed edges joined along up to ``k`` of them, until nothing new is reached; self-loops stay as they are."""
+    """Listed edges joined along up to ``k`` of them, until nothing new is reached; self-loops stay
+    as they are.
+    """
     reach = edges
     for _ in range(k - 1):
         wider = algebra.union(reach, algebra.compose(reach, edges))
@@ -527,7 +638,8 @@ def _listed_hops(edges: Listed, k: int) -> Listed:
 
 @builder
 def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
-    """Several graphs side by side as one, without edges between them, so that different graphs share a batch.
+    """Several graphs side by side as one, without edges between them, so that different graphs
+    share a batch.
 
     Nodes and listed edges keep their order, graph after graph. A rule only if every part is one.
 
@@ -542,9 +654,18 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
             raise no_graph(graph, "disjoint_union joins AttentionGraphs")
     devices = {graph.device for graph in graphs if not graph.is_rule}
     if len(devices) > 1:
-        raise GraphError(f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)")
-    name = " + ".join(graph.name for graph in graphs[:3]) + (f" + {len(graphs) - 3} more" if len(graphs) > 3 else "")
-    device = devices.pop() if devices else (graphs[0].device if graphs else torch.device("cpu"))
+        raise GraphError(
+            f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)"
+        )
+    name = " + ".join(graph.name for graph in graphs[:3]) + (
+        f" + {len(graphs) - 3} more" if len(graphs) > 3 else ""
+    )
+    if devices:
+        device = devices.pop()
+    elif graphs:
+        device = graphs[0].device
+    else:
+        device = torch.device("cpu")
     target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
     source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]
     T = whole(target_starts[-1], "the number of targets of all parts", 0, GraphError)
@@ -553,7 +674,14 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     if graphs and all(graph.is_rule for graph in graphs):
         cells = [(graph.edges, t, s) for graph, t, s in placed]
         return AttentionGraph(algebra.union_of_blocks(cells, T, S), name, device)
-    moved = [graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device) for graph, t, s in placed]
-    source, target = torch.cat([*moved, torch.empty(2, 0, dtype=torch.int64, device=device)], 1).unbind(0)
-    edges = listed(target, source, T, S, has_repeats=any(graph.has_repeated_edges for graph in graphs))
+    moved = [
+        graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device)
+        for graph, t, s in placed
+    ]
+    source, target = torch.cat(
+        [*moved, torch.empty(2, 0, dtype=torch.int64, device=device)], 1
+    ).unbind(0)
+    edges = listed(
+        target, source, T, S, has_repeats=any(graph.has_repeated_edges for graph in graphs)
+    )
     return AttentionGraph(edges, name or "empty", device)

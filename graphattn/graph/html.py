@@ -1,4 +1,6 @@
-"""A mask as a small picture for notebooks: PNG by hand, so that a graph can be shown without a plotting library."""
+"""A mask as a small picture for notebooks: PNG by hand, so that a graph can be shown without a
+plotting library.
+"""
 
 import base64
 import struct
@@ -13,16 +15,26 @@ from .edges import Edges
 
 MOST_CELLS = 128
 _PIXELS = 192  # on the page, along the longer side
-_SHADES = ((255, 255, 255), (157, 187, 226), (60, 106, 168), (11, 28, 51))  # none; some, weak to strong
+# none; some, weak to strong
+_SHADES = (
+    (255, 255, 255),
+    (157, 187, 226),
+    (60, 106, 168),
+    (11, 28, 51),
+)
 
 
 def mask_page(title: str, edges: Edges) -> str:
-    """One line of text and, below it, the mask; a cell of a large one is darker with the share of its pairs."""
+    """One line of text and, below it, the mask; a cell of a large one is darker with the share of
+    its pairs.
+    """
     return page(title, mask_shares(edges) if drawable(edges) else None)
 
 
 def mask_shares(edges: Edges) -> Tensor:
-    """Edges per pair in each cell, float64 (at most 128, at most 128); a cell of a small mask is one pair."""
+    """Edges per pair in each cell, float64 (at most 128, at most 128); a cell of a small mask is
+    one pair.
+    """
     side = max(1, -(-max(edges.num_targets, edges.num_sources) // MOST_CELLS))
     return block_shares(edges, side, side)
 
@@ -51,22 +63,31 @@ def image(picture: bytes, alt: str = "", **attributes: object) -> str:
         >>> image(b"", "mask", width=96)
         '<img alt="mask" width="96" src="data:image/png;base64,">'
     """
-    named = "".join(f'{name.rstrip("_")}="{escape(str(value))}" ' for name, value in attributes.items())
-    return f'<img alt="{escape(alt)}" {named}src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+    named = "".join(
+        f'{name.rstrip("_")}="{escape(str(value))}" ' for name, value in attributes.items()
+    )
+    return (
+        f'<img alt="{escape(alt)}" '
+        f'{named}src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+    )
 
 
 def png(shares: Tensor) -> bytes:
     """Cells in [0, 1] as a PNG of one pixel each: white is 0, then darker with the square root.
 
-    Source: W3C, "Portable Network Graphics (PNG) Specification (Second Edition)", sections 5 and 11.
+    Source: W3C, "Portable Network Graphics (PNG) Specification (Second Edition)", sections 5 and
+    11.
 
     Example:
         >>> png(torch.tensor([[0.0, 1.0]]))[:4]
         b'\\x89PNG'
     """
     height, width = shares.shape
-    levels = torch.where(shares > 0, (shares.clamp(0, 1).sqrt() * 255).round().clamp(min=1), 0).to(torch.uint8)
-    rows = torch.cat((torch.zeros(height, 1, dtype=torch.uint8), levels.cpu()), 1)  # each row starts with its filter: 0
+    levels = torch.where(shares > 0, (shares.clamp(0, 1).sqrt() * 255).round().clamp(min=1), 0).to(
+        torch.uint8
+    )
+    # each row starts with its filter: 0
+    rows = torch.cat((torch.zeros(height, 1, dtype=torch.uint8), levels.cpu()), 1)
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits that index a palette
     parts = (
         (b"IHDR", head),

@@ -23,16 +23,20 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     """The graph of each layer, from one graph for all of them or from a list.
 
     Raises:
-        GraphError: If the list is empty or holds anything but graphs, if the number of targets of a layer differs from
-            the number of sources of the next, or if there are not ``num_layers``.
+        GraphError: If the list is empty or holds anything but graphs, if the number of targets of a
+            layer differs from the number of sources of the next, or if there are not
+            ``num_layers``.
     """
-    num_layers = None if num_layers is None else whole(num_layers, "num_layers", 1, GraphError)
+    if num_layers is not None:
+        num_layers = whole(num_layers, "num_layers", 1, GraphError)
     if num_layers is not None and num_layers > _MOST_LAYERS:
         raise GraphError(f"num_layers must be at most {_MOST_LAYERS:,}, got {num_layers}")
     if isinstance(layers, Layer):
         return (layers,) * (num_layers or 1)
     expected = "layers must be a graph or a list of graphs, first layer first"
-    if not isinstance(layers, list | tuple) and (isinstance(layers, Tensor) or advice(layers) is not None):
+    if not isinstance(layers, list | tuple) and (
+        isinstance(layers, Tensor) or advice(layers) is not None
+    ):
         raise no_graph(layers, expected)
     given = tuple(several(layers, "layers", expected.removeprefix("layers "), GraphError))
     if not given:
@@ -40,7 +44,10 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     for number, layer in enumerate(given):
         if not isinstance(layer, Layer):
             raise no_graph(layer, f"layer {number} must be an AttentionGraph, PerHead or Pattern")
-        before = given[number - 1] if number else layer
+        if number:
+            before = given[number - 1]
+        else:
+            before = layer
         if isinstance(layer, Pattern) or isinstance(before, Pattern) or not number:
             continue
         if layer.num_sources != before.num_targets:
@@ -49,13 +56,17 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
                 f"{before.num_targets} targets; the targets of a layer are the sources of the next"
             )
     if num_layers is not None and len(given) != num_layers:
-        raise GraphError(f"{num_layers} layers need as many graphs, got {len(given)}; [a, b] * 3 repeats a list")
+        raise GraphError(
+            f"{num_layers} layers need as many graphs, got {len(given)}; [a, b] * 3 repeats a list"
+        )
     return given
 
 
 def sized_layers(layers: Layers, size: int | tuple[int, ...]) -> tuple[Layer, ...]:
     """The layers with their patterns at that size; graphs stay as they are."""
-    return layers_of([layer(size) if isinstance(layer, Pattern) else layer for layer in layers_of(layers)])
+    return layers_of(
+        [layer(size) if isinstance(layer, Pattern) else layer for layer in layers_of(layers)]
+    )
 
 
 def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
@@ -67,22 +78,27 @@ def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
     graphs = []
     for number, layer in enumerate(layers_of(layers)):
         if isinstance(layer, Pattern):
-            raise GraphError(f"layer {number} is {layer!r}: give it a size, pattern(num_nodes), first")
+            raise GraphError(
+                f"layer {number} is {layer!r}: give it a size, pattern(num_nodes), first"
+            )
         graphs.append(layer.union() if isinstance(layer, PerHead | Chosen) else layer)
     return tuple(graphs)
 
 
 def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> AttentionGraph:
-    """The sources of the first layer on which each target of the last depends: the composition of the layers.
+    """The sources of the first layer on which each target of the last depends: the composition of
+    the layers.
 
     Args:
-        layers: One graph, or a list of graphs, first layer first. Layers may change the number of nodes (pooling).
-        residual: True if every target of a square layer also keeps its own value (a residual connection).
+        layers: One graph, or a list of graphs, first layer first. Layers may change the number of
+            nodes (pooling).
+        residual: True if every target of a square layer also keeps its own value (a residual
+            connection).
         budget: Limit of the rows of sources joined in all layers together; estimated beforehand.
 
     Raises:
-        GraphError: If the sizes of two layers do not match, a layer is a pattern without a size, or the estimated cost
-            exceeds ``budget``.
+        GraphError: If the sizes of two layers do not match, a layer is a pattern without a size, or
+            the estimated cost exceeds ``budget``.
 
     Example:
         >>> from graphattn.graphs import window_partition
@@ -102,7 +118,8 @@ def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> A
         joined += join_cost(layer.edges, before.edges)
         if joined > budget:
             raise GraphError(
-                f"reach would join about {joined:,} rows of sources or more (limit {budget:,}); compose a part of it, "
+                f"reach would join about {joined:,} rows of sources or more (limit {budget:,}); "
+                "compose a part of it, "
                 f"a subgraph(), or try budget={8 * joined}"
             )
         before = layer @ before

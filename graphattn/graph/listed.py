@@ -1,4 +1,6 @@
-"""Edges as a list in the caller's order, and the checks of a caller's edge_index when a graph is built."""
+"""Edges as a list in the caller's order, and the checks of a caller's edge_index when a graph is
+built.
+"""
 
 from functools import cached_property
 
@@ -17,17 +19,22 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Listed(Edges):
-    """Edges one by one, sources and targets, in the caller's order and with copies; :func:`listed` makes them.
+    """Edges one by one, sources and targets, in the caller's order and with copies; :func:`listed`
+    makes them.
 
     Attributes:
-        ends: The list (2, E), int64, or int32 of :data:`MANY` edges or more; public properties copy it.
+        ends: The list (2, E), int64, or int32 of :data:`MANY` edges or more; public properties copy
+            it.
     """
 
     is_listed = True
 
     def __init__(self, num_targets: int, num_sources: int, ends: Tensor) -> None:
-        super().__init__(num_targets, num_sources, runs_per_row=1 + ends.shape[1] // max(1, num_targets))
-        self.ends, self._count = ends, ends.shape[1]
+        super().__init__(
+            num_targets, num_sources, runs_per_row=1 + ends.shape[1] // max(1, num_targets)
+        )
+        self.ends = ends
+        self._count = ends.shape[1]
 
     def stored(self) -> None:
         """No intervals: the list is the form of these edges."""
@@ -47,7 +54,13 @@ class Listed(Edges):
         return torch.bincount(self.target, minlength=self.num_targets).cpu()
 
     def flip(self) -> "Listed":
-        return listed(self.source, self.target, self.num_sources, self.num_targets, has_repeats=self.has_repeats)
+        return listed(
+            self.source,
+            self.target,
+            self.num_sources,
+            self.num_targets,
+            has_repeats=self.has_repeats,
+        )
 
     @property
     def edge_index(self) -> Tensor:
@@ -78,13 +91,16 @@ class Listed(Edges):
     @cached_property
     def sorted(self) -> Sorted:
         """The listed edges by target, then by source; int32 where they are many."""
-        row, column, sizes = self.target, self.source, (self.num_targets, self.num_sources)
+        row = self.target
+        column = self.source
+        sizes = (self.num_targets, self.num_sources)
         with torch.inference_mode(False):
             if not self._many:
                 return placed(self._place, row, column, self.num_targets)
             if bool((row[1:] < row[:-1]).any()):
                 return counted(row, column, *sizes)
-            place = ascending(torch.add(column, row, alpha=self.num_sources))  # quick, as they are nearly sorted
+            # quick, as they are nearly sorted
+            place = ascending(torch.add(column, row, alpha=self.num_sources))
             made = placed(place, row, column, self.num_targets)
             return Sorted(made.ptr, made.column.int(), made.place.int())
 
@@ -97,11 +113,16 @@ class Listed(Edges):
     @property
     def order(self) -> Tensor:
         """int64 (E,): the indices of the listed edges by target, then by source."""
-        return self.sorted.place.long() if self._many else self._place
+        if self._many:
+            return self.sorted.place.long()
+        return self._place
 
     def is_copy(self) -> Tensor:
         """bool (E,), in :attr:`order`: True for an edge equal to the one before it."""
-        which = self.sorted.column if self._many else self.key
+        if self._many:
+            which = self.sorted.column
+        else:
+            which = self.key
         same = torch.zeros_like(which, dtype=torch.bool)
         torch.eq(which[1:], which[:-1], out=same[1:])
         if self._many:  # an equal source may belong to another target
@@ -110,11 +131,15 @@ class Listed(Edges):
         return same
 
     def rows(self, target: Tensor) -> Runs:
-        if self._many and not self.has_repeats:  # without a key of every edge, which takes as much as one of its ends
+        # without a key of every edge, which takes as much as one of its ends
+        if self._many and not self.has_repeats:
             ptr, column, _ = self.sorted
             row, within = _runs.spread(ptr[target + 1] - ptr[target])
             return _runs.from_pairs(row, column[ptr[target][row] + within].long())
-        key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
+        if self.has_repeats:
+            key = torch.unique_consecutive(self.key).cpu()
+        else:
+            key = self.key.cpu()
         first = torch.searchsorted(key, target * self.num_sources)
         last = torch.searchsorted(key, (target + 1) * self.num_sources)
         row, within = _runs.spread(last - first)
@@ -122,7 +147,10 @@ class Listed(Edges):
 
     def keep(self, mask: Tensor) -> "Listed":
         """The edges where ``mask`` (E,) is True, in the same order."""
-        repeats = None if self.has_repeats else False
+        if self.has_repeats:
+            repeats = None
+        else:
+            repeats = False
         sizes = self.num_targets, self.num_sources
         return listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
 
@@ -143,7 +171,12 @@ class Listed(Edges):
 
 
 def listed(
-    target: Tensor, source: Tensor, num_targets: int, num_sources: int, *, has_repeats: bool | None = None
+    target: Tensor,
+    source: Tensor,
+    num_targets: int,
+    num_sources: int,
+    *,
+    has_repeats: bool | None = None,
 ) -> Listed:
     """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
     check_pairs(num_targets, num_sources)
@@ -151,7 +184,10 @@ def listed(
         many = source.numel() >= MANY and max(num_targets, num_sources) <= 2**31
         ends = torch.stack([x.int() if many else x for x in (source, target)])
     edges = Listed(num_targets, num_sources, ends)
-    edges.has_repeats = bool(edges.is_copy().any()) if has_repeats is None else has_repeats
+    if has_repeats is None:
+        edges.has_repeats = bool(edges.is_copy().any())
+    else:
+        edges.has_repeats = has_repeats
     return edges
 
 
@@ -159,7 +195,8 @@ def check_pairs(num_targets: int, num_sources: int) -> None:
     """Refuse sizes whose pairs int64 cannot number."""
     if num_targets * num_sources >= 2**63:
         raise GraphError(
-            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
+            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, "
+            "and listed edges are "
             f"limited to fewer than 2**63; split the graph and join the results"
         )
 
@@ -170,14 +207,21 @@ def _check_layout(edge_index: object) -> Tensor:
             edge_index = torch.as_tensor(edge_index)
         except (TypeError, ValueError, RuntimeError) as error:
             kind = type(edge_index).__name__
-            raise GraphError(f"edge_index must be an integer tensor (2, E), got a {kind}: {error}") from error
+            raise GraphError(
+                f"edge_index must be an integer tensor (2, E), got a {kind}: {error}"
+            ) from error
     if edge_index.device.type == "meta":
-        raise GraphError("edge_index is on meta, whose tensors hold no numbers; build it on another device")
+        raise GraphError(
+            "edge_index is on meta, whose tensors hold no numbers; build it on another device"
+        )
     shape = tuple(edge_index.shape)
     if edge_index.numel() == 0 and (len(shape) != 2 or shape == (0, 2) or shape == (2, 0)):
         return torch.empty(2, 0, dtype=torch.int64, device=edge_index.device)
     if len(shape) != 2 or shape[0] != 2:
-        hint = "; pass edge_index.t()" if len(shape) == 2 and shape[1] == 2 else ""
+        if len(shape) == 2 and shape[1] == 2:
+            hint = "; pass edge_index.t()"
+        else:
+            hint = ""
         raise GraphError(
             f"edge_index must have shape (2, E), row 0 sources and row 1 targets: "
             f"expected [2, E], got {list(shape)}{hint}"
@@ -185,7 +229,8 @@ def _check_layout(edge_index: object) -> Tensor:
     if edge_index.dtype not in INTEGERS:
         kind = str(edge_index.dtype).removeprefix("torch.")
         raise GraphError(
-            f"edge_index must be integers (int64), got {kind}; pass edge_index.long() if these are indices"
+            f"edge_index must be integers (int64), got {kind}; pass edge_index.long() if these "
+            "are indices"
         )
     return edge_index
 
@@ -196,22 +241,30 @@ def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor)
     if lowest >= 0 and highest < size:
         return
     bad = torch.nonzero((index < 0) | (index >= size)).flatten()
-    edge, worst = int(bad[0]), int(index[bad[0]])
+    edge = int(bad[0])
+    worst = int(index[bad[0]])
     swapped = highest < other and int(others.max()) < size and lowest >= 0
-    hint = "Rows swapped? Then use edge_index.flip(0)." if swapped else f"Are there more {side}s than {size}?"
+    if swapped:
+        hint = "Rows swapped? Then use edge_index.flip(0)."
+    else:
+        hint = f"Are there more {side}s than {size}?"
     if worst < 0:
         hint = "Indices count from 0; negative ones are not wrapped."
     raise GraphIndexError(
-        f"edge {edge}: {side} {worst} is outside [0, {size}) ({size} {side}s); row {row} of edge_index holds the "
+        f"edge {edge}: {side} {worst} is outside [0, {size}) ({size} {side}s); row {row} of "
+        "edge_index holds the "
         f"{side}s, and {bad.numel()} of {index.numel()} edges are outside. {hint}"
     )
 
 
-def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error") -> Listed:
+def checked(
+    edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error"
+) -> Listed:
     """Listed edges from a caller's tensor, copied and validated, on the tensor's device.
 
     Raises:
-        GraphError: If the tensor is not an integer (2, E), or an edge is repeated and ``duplicates="error"``.
+        GraphError: If the tensor is not an integer (2, E), or an edge is repeated and
+            ``duplicates="error"``.
         GraphIndexError: If an index lies outside its range.
     """
     one_of(duplicates, "duplicates", ("error", "keep", "merge"), GraphError)
@@ -228,6 +281,8 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
     where = int(torch.nonzero(edges.is_copy())[0])
     first, second = sorted(edges.order[where - 1 : where + 1].tolist())
     raise GraphError(
-        f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: repeated edges. "
-        'ga.from_edge_index(edge_index, duplicates="merge") drops copies, "keep" counts each one (a multigraph)'
+        f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: "
+        "repeated edges. "
+        'ga.from_edge_index(edge_index, duplicates="merge") drops copies, "keep" counts each one '
+        "(a multigraph)"
     )

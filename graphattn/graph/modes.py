@@ -1,7 +1,8 @@
-"""Code outside torch's modes: functions that torch.compile does not trace, and objects that outlive a mode.
+"""Code outside torch's modes: functions that torch.compile does not trace, and objects that outlive
+a mode.
 
-``torch.compiler.disable`` and ``torch.compiler.assume_constant_result`` import torch's compiler, which takes seconds;
-the two functions here do the same, and import it only during a compilation.
+``torch.compiler.disable`` and ``torch.compiler.assume_constant_result`` import torch's compiler,
+which takes seconds; the two functions here do the same, and import it only during a compilation.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
 
-_WHY = "a graph is a constant of a compiled program: make it outside and pass it in, or compile without fullgraph"
+_WHY = (
+    "a graph is a constant of a compiled program: make it outside and pass it in, or compile "
+    "without fullgraph"
+)
 
 
 def marked(function: Callable[P, T]) -> Callable[P, T]:
@@ -29,15 +33,18 @@ def marked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def constant_result(function: Callable[P, T]) -> Callable[P, T]:
-    """A decorator: the result of the function, which may take graphs, is a constant of a compiled program.
+    """A decorator: the result of the function, which may take graphs, is a constant of a compiled
+    program.
 
-    Not every version of torch passes objects to a marked function: it receives the address of the graph instead, and
-    the program is guarded by it.
+    Not every version of torch passes objects to a marked function: it receives the address of the
+    graph instead, and the program is guarded by it.
     """
 
     @marked
     def found(graphs: tuple[int, ...], *args: Any, **options: Any) -> T:
-        given = [cast(at, py_object).value if at else arg for at, arg in zip(graphs, args, strict=True)]
+        given = [
+            cast(at, py_object).value if at else arg for at, arg in zip(graphs, args, strict=True)
+        ]
         return function(*given, **options)
 
     @wraps(function)
@@ -45,13 +52,17 @@ def constant_result(function: Callable[P, T]) -> Callable[P, T]:
         if not torch.compiler.is_compiling():
             return function(*args, **options)
         graphs = tuple([id(x) if isinstance(x, Immutable) else 0 for x in args])
-        return found(graphs, *[None if at else x for at, x in zip(graphs, args, strict=True)], **options)
+        return found(
+            graphs, *[None if at else x for at, x in zip(graphs, args, strict=True)], **options
+        )
 
     return call
 
 
 class _Disabled:
-    """Functions wrapped by ``torch.compiler.disable``; as attributes, so that torch.compile notices a new one."""
+    """Functions wrapped by ``torch.compiler.disable``; as attributes, so that torch.compile notices
+    a new one.
+    """
 
 
 @marked
@@ -61,7 +72,9 @@ def _disable(name: str, function: Callable[..., Any], reason: str | None) -> Non
 
 
 def not_followed(function: Callable[P, T], reason: str | None = None) -> Callable[P, T]:
-    """A decorator: torch.compile breaks the graph at a call of the function, as with ``torch.compiler.disable``."""
+    """A decorator: torch.compile breaks the graph at a call of the function, as with
+    ``torch.compiler.disable``.
+    """
     name = f"{function.__module__}.{function.__qualname__}".replace(".", "_")
 
     @wraps(function)
@@ -76,13 +89,17 @@ def not_followed(function: Callable[P, T], reason: str | None = None) -> Callabl
 
 
 def not_compiled(made: Class) -> Class:
-    """A class decorator: torch.compile breaks the graph where an object of the class is constructed."""
+    """A class decorator: torch.compile breaks the graph where an object of the class is
+    constructed.
+    """
     made.__init__ = not_followed(made.__init__, _WHY)  # type: ignore[misc]
     return made
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """A context without autocast, entered only if it is on, since entering costs as much as a small product."""
+    """A context without autocast, entered only if it is on, since entering costs as much as a small
+    product.
+    """
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
@@ -90,7 +107,9 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 @partial(not_followed, reason=_WHY)
 def without_modes(make: Callable[[], T]) -> T:
-    """``make()`` outside torch.compile, inference mode, torch.func, default devices and fake tensors."""
+    """``make()`` outside torch.compile, inference mode, torch.func, default devices and fake
+    tensors.
+    """
     with (
         torch.inference_mode(False),
         torch._C._DisableFuncTorch(),

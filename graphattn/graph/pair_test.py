@@ -1,6 +1,7 @@
 """Any set of edges as a test of pairs, made of element-wise operations and look-ups only.
 
-FlexAttention can run such a test under ``vmap``, trace and compile it; ``contains`` of a rule may use other operations.
+FlexAttention can run such a test under ``vmap``, trace and compile it; ``contains`` of a rule may
+use other operations.
 """
 
 import math
@@ -15,18 +16,23 @@ from .graph import FULL, PARTIAL, AttentionGraph
 from .limits import MAX_BYTES, refuse_over
 from .listed import Listed
 
-_MOST_INTERVALS = 16  # of a row, for which they are looked up: measured, 17 take 1.2 times as long as a closed form
+# of a row, for which they are looked up: measured, 17 take 1.2 times as long as a closed form
+_MOST_INTERVALS = 16
 _SIDES = (32, 128, 512)
 _ASKED_AT_ONCE = 1 << 22
 
 
 def pair_test(edges: Edges, device: torch.device) -> PairTest:
-    """The closed form if there is one, else look-ups: of intervals where no row has many, as fast, or in tiles."""
+    """The closed form if there is one, else look-ups: of intervals where no row has many, as fast,
+    or in tiles.
+    """
     return edges.test or _of_intervals(edges, device) or _tiled(edges, device)
 
 
 def _of_intervals(edges: Edges, device: torch.device) -> PairTest | None:
-    """Both ends of each interval of a target, looked up; ``None`` where a row has many intervals."""
+    """Both ends of each interval of a target, looked up; ``None`` where a row has many
+    intervals.
+    """
     stored = edges.stored()
     if stored is None or edges.num_targets == 0:
         return None
@@ -36,9 +42,13 @@ def _of_intervals(edges: Edges, device: torch.device) -> PairTest | None:
         return None
     row = torch.repeat_interleave(number)
     place = torch.arange(row.numel()) - stored.ptr[row]
-    lo, hi = (torch.zeros(most, edges.num_targets, dtype=ends.dtype) for ends in (stored.lo, stored.hi))
-    lo[place, row], hi[place, row] = stored.lo, stored.hi
-    lo, hi = lo.to(device), hi.to(device)
+    lo, hi = (
+        torch.zeros(most, edges.num_targets, dtype=ends.dtype) for ends in (stored.lo, stored.hi)
+    )
+    lo[place, row] = stored.lo
+    hi[place, row] = stored.hi
+    lo = lo.to(device)
+    hi = hi.to(device)
 
     def test(t: Tensor, s: Tensor) -> Tensor:
         return reduce(or_, [(s >= lo[i, t]) & (s < hi[i, t]) for i in range(most)])
@@ -51,8 +61,14 @@ def _tiled(edges: Edges, device: torch.device) -> PairTest:
 
     (Compilers inline a mask_mod, and inlining a binary search grows with a power of its steps.)
     """
-    num_bytes, side, classes = min((_bytes(edges, side) for side in _SIDES), key=lambda found: found[0])
-    refuse_over(int(num_bytes), "a mask_mod of these edges", "reorder the nodes with relabelled(), or use fewer")
+    num_bytes, side, classes = min(
+        (_bytes(edges, side) for side in _SIDES), key=lambda found: found[0]
+    )
+    refuse_over(
+        int(num_bytes),
+        "a mask_mod of these edges",
+        "reorder the nodes with relabelled(), or use fewer",
+    )
     table, bits = (x.to(device) for x in bitmaps(edges, classes, side))
 
     def test(t: Tensor, s: Tensor) -> Tensor:
@@ -63,9 +79,11 @@ def _tiled(edges: Edges, device: torch.device) -> PairTest:
 
 
 def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """The bitmap of each square tile, int32, by its number; and the bitmaps (n, side, side / 8), a bit for each pair.
+    """The bitmap of each square tile, int32, by its number; and the bitmaps (n, side, side / 8), a
+    bit for each pair.
 
-    Bitmap 0 has no bit set, bitmap 1 has all, and the partial tiles have the others, in the order of the rows.
+    Bitmap 0 has no bit set, bitmap 1 has all, and the partial tiles have the others, in the order
+    of the rows.
     """
     partial = torch.nonzero(classes == PARTIAL)
     table = classes.to(torch.int32) // FULL
@@ -80,7 +98,9 @@ def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 
 def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
-    """Bytes of a table and bitmaps with tiles of this side; infinity if the table alone is too large."""
+    """Bytes of a table and bitmaps with tiles of this side; infinity if the table alone is too
+    large.
+    """
     tiles = -(-edges.num_targets // side) * -(-edges.num_sources // side)
     if 8 * tiles > MAX_BYTES and side != _SIDES[-1]:
         return math.inf, side, torch.empty(0)
@@ -91,7 +111,8 @@ def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
 
 def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
     """Set the bit of every edge in a partial tile; edges are distinct, so that adding sets bits."""
-    t, s = edges.target.cpu(), edges.source.cpu()
+    t = edges.target.cpu()
+    s = edges.source.cpu()
     slot = table[t // side, s // side].long()
     t, s, slot = (x[slot > 1] for x in (t, s, slot))
     byte = (slot * side + t % side) * (side // 8) + s % side // 8
@@ -99,8 +120,11 @@ def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
 
 
 def _ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
-    """Test every pair of the partial tiles, in chunks of tiles; pairs beyond the border repeat the last row."""
-    place, power = torch.arange(side), 2 ** torch.arange(8)
+    """Test every pair of the partial tiles, in chunks of tiles; pairs beyond the border repeat the
+    last row.
+    """
+    place = torch.arange(side)
+    power = 2 ** torch.arange(8)
     step = max(1, _ASKED_AT_ONCE // side**2)
     for first in range(0, len(partial), step):
         tile = partial[first : first + step]

@@ -35,7 +35,9 @@ def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
 
     @wraps(getattr(AttentionGraph, _DUNDERS.get(function, function)))
     def call(self: "Pattern", *args: Any, **options: Any) -> "Pattern":
-        if function in SIGNS and not all(isinstance(other, Pattern | AttentionGraph) for other in args):
+        if function in SIGNS and not all(
+            isinstance(other, Pattern | AttentionGraph) for other in args
+        ):
             return NotImplemented
         return _called(function, *((*args, self) if swapped else (self, *args)), **options)
 
@@ -45,15 +47,17 @@ def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class Pattern(Immutable):
-    """A graph whose number of nodes is left open: call it with a size, or use it where a graph is expected.
+    """A graph whose number of nodes is left open: call it with a size, or use it where a graph is
+    expected.
 
     Made by a builder with ``...`` for its size, and by the algebra of graphs on patterns:
-    ``sliding_window(..., 257, causal=False) | global_tokens(..., (0,))``. A pattern caches the last graphs that it
-    made, with their plans.
+    ``sliding_window(..., 257, causal=False) | global_tokens(..., (0,))``. A pattern caches the last
+    graphs that it made, with their plans.
 
-    A builder of points or meshes with ``...`` for ``pos`` or ``faces`` gives a recipe, ``knn(..., k=16)``: a pattern
-    that is called with them, ``recipe(pos, batch)``. Any pattern may be called so; the clouds of a batch stay apart:
-    ``full(...)(pos, batch)`` has all pairs within each cloud.
+    A builder of points or meshes with ``...`` for ``pos`` or ``faces`` gives a recipe,
+    ``knn(..., k=16)``: a pattern that is called with them, ``recipe(pos, batch)``. Any pattern may
+    be called so; the clouds of a batch stay apart: ``full(...)(pos, batch)`` has all pairs within
+    each cloud.
 
     Args:
         expression: The calls that make the graph, with ``...`` for the sizes.
@@ -89,8 +93,14 @@ class Pattern(Immutable):
 
     def __post_init__(self) -> None:
         if not isinstance(self.expression, Expression) or not self.expression.is_open:
-            got = f"{self.expression}" if isinstance(self.expression, Expression) else type(self.expression).__name__
-            raise GraphError(f"a pattern is made by a builder with ... for its size, such as causal(...), got {got}")
+            if isinstance(self.expression, Expression):
+                got = f"{self.expression}"
+            else:
+                got = type(self.expression).__name__
+            raise GraphError(
+                "a pattern is made by a builder with ... for its size, such as causal(...), got "
+                f"{got}"
+            )
         object.__setattr__(self, "on_grid", leaves_open(self.expression, ("size",)))
 
     @property
@@ -100,12 +110,16 @@ class Pattern(Immutable):
 
     @property
     def on_points(self) -> bool:
-        """True for a recipe: a builder in it needs positions or faces, and a size does not suffice."""
+        """True for a recipe: a builder in it needs positions or faces, and a size does not
+        suffice.
+        """
         return leaves_open(self.expression, PLACES)
 
     @property
     def on_content(self) -> bool:
-        """True if a builder in it chooses edges by queries and keys: at a size it is a :class:`Chosen`."""
+        """True if a builder in it chooses edges by queries and keys: at a size it is a
+        :class:`Chosen`.
+        """
         return leaves_open(self.expression, CONTENT)
 
     def __call__(
@@ -121,8 +135,8 @@ class Pattern(Immutable):
         """The graph of that size, or of these positions: ``pattern(64)``, ``recipe(pos, batch)``.
 
         Args:
-            size: Number of nodes or of targets; for a grid its axes, (height, width). Or positions (N, d), whose graph
-                is not cached.
+            size: Number of nodes or of targets; for a grid its axes, (height, width). Or positions
+                (N, d), whose graph is not cached.
             num_sources: Number of sources, if it differs; with positions, ``batch``.
             batch: int64 (N,), the cloud of each position, sorted. No edge joins two clouds.
             queries: Positions (M, d) of the targets, if these are other points.
@@ -130,18 +144,27 @@ class Pattern(Immutable):
             faces: Faces (F, n) of a mesh, whose vertices have these positions, if any.
 
         Raises:
-            GraphError: If the pattern has no graph of this size, or needs positions or faces that are not given.
+            GraphError: If the pattern has no graph of this size, or needs positions or faces that
+                are not given.
         """
-        by_place = {"batch": batch, "queries": queries, "queries_batch": queries_batch, "faces": faces}
+        by_place = {
+            "batch": batch,
+            "queries": queries,
+            "queries_batch": queries_batch,
+            "faces": faces,
+        }
         if (isinstance(size, Tensor | np.ndarray) and size.ndim) or faces is not None:
             return self._of_places(size, num_sources, by_place)
         no_places(by_place)
         if size is None or (isinstance(num_sources, Tensor) and num_sources.ndim):
             raise GraphError(f"{self} takes a size, pattern(64), or positions, pattern(pos, batch)")
-        if isinstance(size, str) or isinstance(num_sources, str):  # a text and its number have one cache key
+        # a text and its number have one cache key
+        if isinstance(size, str) or isinstance(num_sources, str):
             raise GraphError(f"{self} takes a size, pattern(64), got a text")
         if hasattr(size, "pos"):
-            raise GraphError(f"{self} takes positions, not a shape: pattern(shape.pos, shape.batch)")
+            raise GraphError(
+                f"{self} takes positions, not a shape: pattern(shape.pos, shape.batch)"
+            )
         shape: Any = tuple(size) if isinstance(size, list | tuple) else size
         sources: Any = num_sources
         key = cache_key(shape, sources)
@@ -159,9 +182,13 @@ class Pattern(Immutable):
     def _of_size(self, shape: Any, sources: Any) -> Any:
         if not self.on_content:
             return filled(self.expression, OfSize(shape, sources))
-        size = math.prod(shape) if isinstance(shape, tuple) else whole(shape, "size", 0, GraphError)
+        if isinstance(shape, tuple):
+            size = math.prod(shape)
+        else:
+            size = whole(shape, "size", 0, GraphError)
         return Chosen(
-            self.expression, (size, size if sources is None else whole(sources, "num_sources", 0, GraphError))
+            self.expression,
+            (size, size if sources is None else whole(sources, "num_sources", 0, GraphError)),
         )
 
     def _of_places(self, pos: Any, batch: Any, by_place: dict[str, Any]) -> AttentionGraph:
@@ -169,9 +196,11 @@ class Pattern(Immutable):
             raise GraphError("batch was given twice, after pos and by keyword; pass it once")
         if self.on_content:
             raise GraphError(
-                f"{self} waits for queries and keys, which positions are not; pass it to a layer, or a size"
+                f"{self} waits for queries and keys, which positions are not; pass it to a layer, "
+                "or a size"
             )
-        by_place["batch"] = by_place["batch"] if batch is None else batch
+        if batch is not None:
+            by_place["batch"] = batch
         graph: AttentionGraph = filled(self.expression, OfPlaces(pos, **by_place))
         return graph
 
@@ -183,13 +212,17 @@ class Pattern(Immutable):
     __sub__, __rsub__ = _forward("-"), _forward("-", swapped=True)
     __matmul__, __rmatmul__ = _forward("@"), _forward("@", swapped=True)
     __invert__, reverse, k_hop = _forward("~"), _forward("reverse"), _forward("k_hop")
-    with_self_loops, without_self_loops = _forward("with_self_loops"), _forward("without_self_loops")
+    with_self_loops, without_self_loops = (
+        _forward("with_self_loops"),
+        _forward("without_self_loops"),
+    )
 
     def with_global_tokens(self, number: int = 1) -> "Pattern":
-        """The pattern preceded by ``number`` new nodes that read all and are read by all; see :class:`AttentionGraph`.
+        """The pattern preceded by ``number`` new nodes that read all and are read by all; see
+        :class:`AttentionGraph`.
 
-        A size counts the new nodes: ``pattern(65)`` is one before 64. The axes of a grid do not: ``pattern((8, 8))``
-        has 65 nodes, too.
+        A size counts the new nodes: ``pattern(65)`` is one before 64. The axes of a grid do not:
+        ``pattern((8, 8))`` has 65 nodes, too.
         """
         return _called("with_global_tokens", self, whole(number, "number", 0, GraphError))
 
@@ -201,7 +234,9 @@ class Pattern(Immutable):
 
 
 class Shelf:
-    """Graphs as attributes: torch.compile sees one that is added during tracing; a dict would be stale."""
+    """Graphs as attributes: torch.compile sees one that is added during tracing; a dict would be
+    stale.
+    """
 
 
 def cache_key(size: Size, num_sources: int | None) -> str:
@@ -210,8 +245,14 @@ def cache_key(size: Size, num_sources: int | None) -> str:
 
 
 def _called(function: str, *args: Any, **options: Any) -> Pattern:
-    """The pattern of a call; listed graphs among the arguments stay as they are, on their device."""
-    return Pattern(Expression(function, tuple(map(_held, args)), {name: _held(x) for name, x in options.items()}))
+    """The pattern of a call; listed graphs among the arguments stay as they are, on their
+    device.
+    """
+    return Pattern(
+        Expression(
+            function, tuple(map(_held, args)), {name: _held(x) for name, x in options.items()}
+        )
+    )
 
 
 def _held(value: Any) -> Any:
@@ -235,18 +276,30 @@ def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
         return graph
     for name, x in (("query", query), ("key", key)):
         if not isinstance(x, Tensor) or x.dim() < 3:
-            raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
-    T, S = query.shape[-3], key.shape[-3] + past
+            raise ShapeError(
+                f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}"
+            )
+    T = query.shape[-3]
+    S = key.shape[-3] + past
     if past and graph.on_content:
         whole_graph: Any = of_size(graph, S)
         return whole_graph.part(range(past, S), S)
     return of_size(graph, T, S)
 
 
-def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
-    """``pattern(size, num_sources)``, also for callers under torch.compile; a grid's size is a tuple."""
-    size = tuple(map(index, size)) if isinstance(size, tuple) else index(size)  # a dynamic size becomes a constant
-    num_sources = None if num_sources is None else index(num_sources)
+def of_size(
+    pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None
+) -> AttentionGraph:
+    """``pattern(size, num_sources)``, also for callers under torch.compile; a grid's size is a
+    tuple.
+    """
+    # a dynamic size becomes a constant
+    if isinstance(size, tuple):
+        size = tuple(map(index, size))
+    else:
+        size = index(size)
+    if num_sources is not None:
+        num_sources = index(num_sources)
     _make(pattern, size, num_sources)
     return getattr(pattern.made, cache_key(size, num_sources))
 
@@ -257,7 +310,9 @@ def _make(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None
 
 
 def _shape_of(x: Any) -> str:
-    return str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__
+    if isinstance(x, Tensor):
+        return str(tuple(x.shape))
+    return type(x).__name__
 
 
 # --- builders
@@ -275,23 +330,32 @@ class Sizable(Protocol[P]):
 
 
 def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
-    """A decorator: the builder returns a :class:`Pattern` if ``...`` stands for its size, or for its positions."""
+    """A decorator: the builder returns a :class:`Pattern` if ``...`` stands for its size, or for
+    its positions.
+    """
     signature = inspect.signature(builder)
     sizes = [name for name in signature.parameters if name in (*SIZES, *PLACES, *CONTENT)]
-    kind = next((name[:-1] for name in sizes if name in CONTENT), "size" if set(sizes).isdisjoint(PLACES) else "place")
+    kind = next(
+        (name[:-1] for name in sizes if name in CONTENT),
+        "size" if set(sizes).isdisjoint(PLACES) else "place",
+    )
 
     @wraps(builder)
     def build(*args: Any, **options: Any) -> AttentionGraph | Pattern:
         blanks = next((i for i, arg in enumerate(args) if arg is not ...), len(args))
         if ... in [x for x in (*args[blanks:], *options.values()) if isinstance(x, EllipsisType)]:
             raise GraphError(
-                f"{builder.__name__}: ... stands for the {kind}s, which come first ({', '.join(sizes)}); "
+                f"{builder.__name__}: ... stands for the {kind}s, which come first "
+                f"({', '.join(sizes)}); "
                 "give values to the other arguments"
             )
         if blanks == 0:
             return builder(*args, **options)
         if blanks > len(sizes):
-            raise GraphError(f"{builder.__name__} has {len(sizes)} {kind} ({', '.join(sizes)}), got {blanks} times ...")
+            raise GraphError(
+                f"{builder.__name__} has {len(sizes)} {kind} ({', '.join(sizes)}), got {blanks} "
+                "times ..."
+            )
         given = signature.bind(*args, **options).arguments  # a TypeError now, not when it is used
         for name, value in given.items():
             if signature.parameters[name].annotation is int and value is not ...:

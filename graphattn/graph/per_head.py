@@ -31,9 +31,9 @@ class Group(NamedTuple):
 class PerHead(Immutable):
     """A graph for each head, or for each of n equal groups of heads, in order.
 
-    Head ``h`` of H reads along ``graphs[h // (H / n)]``, as grouped-query heads share a key. Tensors of edges (score
-    biases, edge features, weights) are in the edge order of :meth:`union`; where a head lacks an edge its weight is 0,
-    and the bias is not read.
+    Head ``h`` of H reads along ``graphs[h // (H / n)]``, as grouped-query heads share a key.
+    Tensors of edges (score biases, edge features, weights) are in the edge order of :meth:`union`;
+    where a head lacks an edge its weight is 0, and the bias is not read.
 
     Args:
         graphs: Graphs of the same targets and sources, without repeated edges.
@@ -41,7 +41,8 @@ class PerHead(Immutable):
     Raises:
         GraphError: If there are no graphs, one repeats an edge, or their nodes or devices differ.
 
-    Source: Child et al. 2019 (Sparse Transformer), section 4.2, "a separate head for each"; Dong et al. 2021 (CSWin).
+    Source: Child et al. 2019 (Sparse Transformer), section 4.2, "a separate head for each"; Dong et
+    al. 2021 (CSWin).
 
     Example:
         >>> from graphattn.graphs import window_partition
@@ -56,25 +57,32 @@ class PerHead(Immutable):
     def __post_init__(self) -> None:
         if isinstance(self.graphs, AttentionGraph) or not isinstance(self.graphs, Iterable):
             raise GraphError(
-                f"PerHead takes a tuple of graphs, got {type(self.graphs).__name__}; one graph is (graph,)"
+                f"PerHead takes a tuple of graphs, got {type(self.graphs).__name__}; one graph is "
+                "(graph,)"
             )
-        graphs = tuple(several(self.graphs, "graphs", "must be a tuple of AttentionGraphs", GraphError))
+        graphs = tuple(
+            several(self.graphs, "graphs", "must be a tuple of AttentionGraphs", GraphError)
+        )
         object.__setattr__(self, "graphs", graphs)
         if not graphs:
             raise GraphError("PerHead needs at least one graph, got none")
         for graph in graphs:
             if not isinstance(graph, AttentionGraph):
                 advice = " (for patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
-                advice = advice if type(graph).__name__ == "Pattern" else ""
+                if type(graph).__name__ != "Pattern":
+                    advice = ""
                 raise no_graph(graph, f"PerHead holds AttentionGraphs{advice}")
-            sizes, first = (graph.num_targets, graph.num_sources), (graphs[0].num_targets, graphs[0].num_sources)
+            sizes = (graph.num_targets, graph.num_sources)
+            first = (graphs[0].num_targets, graphs[0].num_sources)
             if sizes != first:
                 raise GraphError(
-                    f"PerHead needs the same nodes for all heads, got (targets, sources) {first} and {sizes}"
+                    f"PerHead needs the same nodes for all heads, got (targets, sources) {first} "
+                    f"and {sizes}"
                 )
             if graph.has_repeated_edges:
                 raise GraphError(
-                    f"PerHead holds sets of edges, and {graph!r} repeats some; drop them with graph | graph"
+                    f"PerHead holds sets of edges, and {graph!r} repeats some; drop them with "
+                    "graph | graph"
                 )
         if len({graph.device for graph in graphs if not graph.is_rule}) > 1:
             raise GraphError("PerHead holds graphs on several devices; move them with .to(device)")
@@ -105,7 +113,9 @@ class PerHead(Immutable):
     @property
     def device(self) -> torch.device:
         """The device of the listed graphs."""
-        return next((graph.device for graph in self.graphs if not graph.is_rule), self.graphs[0].device)
+        return next(
+            (graph.device for graph in self.graphs if not graph.is_rule), self.graphs[0].device
+        )
 
     def union(self) -> AttentionGraph:
         """The edges of any head."""
@@ -119,10 +129,14 @@ class PerHead(Immutable):
         Raises:
             GraphError: If ``num_heads`` is not a multiple of the number of graphs.
         """
-        n, num_heads = len(self.graphs), whole(num_heads, "num_heads", 1, GraphError)
+        n = len(self.graphs)
+        num_heads = whole(num_heads, "num_heads", 1, GraphError)
         if num_heads % n:
-            raise GraphError(f"PerHead of {n} graphs needs a multiple of {n} heads, got {num_heads}")
-        groups, first = [], 0
+            raise GraphError(
+                f"PerHead of {n} graphs needs a multiple of {n} heads, got {num_heads}"
+            )
+        groups = []
+        first = 0
         for i, graph in enumerate(self.graphs):
             if i + 1 == n or self.graphs[i + 1] is not graph:
                 last = (i + 1) * (num_heads // n)
@@ -131,11 +145,16 @@ class PerHead(Immutable):
         return groups
 
     def in_union(self, number: int) -> Tensor:
-        """int64 (E_i,): the index of each edge of ``graphs[number]`` in the edge order of the union."""
+        """int64 (E_i,): the index of each edge of ``graphs[number]`` in the edge order of the
+        union.
+        """
         if number not in self._memo:
-            union, graph = self.union()._listed(), self.graphs[number]
+            union = self.union()._listed()
+            graph = self.graphs[number]
             wanted = graph.target * self.num_sources + graph.source
-            self._memo[number] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
+            self._memo[number] = union.order[
+                torch.searchsorted(union.key, wanted.to(union.key.device))
+            ]
         index: Tensor = self._memo[number]
         return index
 
@@ -145,11 +164,10 @@ class PerHead(Immutable):
         return PerHead(tuple(moved[id(graph)] for graph in self.graphs))
 
     def __repr__(self) -> str:
-        nodes = (
-            f"{self.num_targets} nodes"
-            if self.num_targets == self.num_sources
-            else f"{self.num_sources} sources -> {self.num_targets} targets"
-        )
+        if self.num_targets == self.num_sources:
+            nodes = f"{self.num_targets} nodes"
+        else:
+            nodes = f"{self.num_sources} sources -> {self.num_targets} targets"
         return f"PerHead({', '.join(graph.name for graph in self.graphs)}: {nodes})"
 
     def __str__(self) -> str:

@@ -10,7 +10,9 @@ from ..errors import GraphError, LoaderError
 
 
 class Immutable:
-    """An object that is its own copy, and is pickled as a call of :func:`restored` on plain data."""
+    """An object that is its own copy, and is pickled as a call of :func:`restored` on plain
+    data.
+    """
 
     def __copy__(self) -> Self:
         return self
@@ -30,15 +32,22 @@ class Immutable:
 
 
 def restored(text: str, tensors: list[Tensor]) -> Any:
-    """The graph of a pickle: the only function of graphattn that :func:`torch.load` may call on untrusted data.
+    """The graph of a pickle: the only function of graphattn that :func:`torch.load` may call on
+    untrusted data.
 
     Raises:
         LoaderError: If the data is not a saved graph.
     """
     from .saving.read import from_plain  # it imports all graphs
 
-    if not isinstance(text, str) or not isinstance(tensors, list) or not all(isinstance(x, Tensor) for x in tensors):
-        raise LoaderError("a pickled graph: expected text and tensors, got other data. Try: save it again.")
+    if (
+        not isinstance(text, str)
+        or not isinstance(tensors, list)
+        or not all(isinstance(x, Tensor) for x in tensors)
+    ):
+        raise LoaderError(
+            "a pickled graph: expected text and tensors, got other data. Try: save it again."
+        )
     return from_plain(parsed(text, "pickle"), tensors, where="pickle")
 
 
@@ -53,8 +62,14 @@ def parsed(text: str | bytes, where: str) -> Any:
     """
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError, JSONDecodeError, a number of 5000 digits
-        reason = "nesting too deep" if isinstance(error, RecursionError) else str(error)[:200]
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # UnicodeDecodeError, JSONDecodeError, a number of 5000 digits
+        if isinstance(error, RecursionError):
+            reason = "nesting too deep"
+        else:
+            reason = str(error)[:200]
         raise LoaderError(
             f"{where}: expected JSON, got: {reason}. Try: load what graphattn saved, unchanged."
         ) from None

@@ -16,14 +16,21 @@ def counts(batch: object, rows: int) -> dict[int, int]:
     """Number of points of each cloud that is not empty."""
     numbers = integers(batch, "batch", "(N,)", GraphError)
     if numbers.shape != (rows,) or bool((numbers.diff() < 0).any()):
-        raise GraphError(f"batch must name the cloud of each of {rows} points, sorted, got {tuple(numbers.shape)}")
+        raise GraphError(
+            f"batch must name the cloud of each of {rows} points, sorted, got "
+            f"{tuple(numbers.shape)}"
+        )
     cloud, count = torch.unique_consecutive(numbers, return_counts=True)
     return dict(zip(cloud.tolist(), count.tolist(), strict=True))
 
 
 def count_of_clouds(batch: Tensor | None) -> int:
     """B of a sorted batch, empty clouds before the last point included; 1 without a batch."""
-    return 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0
+    if batch is None:
+        return 1
+    if len(batch):
+        return int(batch[-1]) + 1
+    return 0
 
 
 def no_places(given: dict[str, Any]) -> None:

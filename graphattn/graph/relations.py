@@ -17,7 +17,8 @@ from .pickles import Immutable
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Relations(Immutable):
-    """A union of named graphs whose edges carry the number of their relation, so that a bias can be learned for each.
+    """A union of named graphs whose edges carry the number of their relation, so that a bias can be
+    learned for each.
 
     An edge that several parts have belongs to the first of them.
 
@@ -44,7 +45,9 @@ class Relations(Immutable):
 
     def __init__(self, **parts: AttentionGraph) -> None:
         if not parts:
-            raise GraphError("Relations needs at least one named graph: Relations(near=graph, far=other)")
+            raise GraphError(
+                "Relations needs at least one named graph: Relations(near=graph, far=other)"
+            )
         for name, part in parts.items():
             if not isinstance(part, AttentionGraph):
                 raise no_graph(part, f"relation {name} must be an AttentionGraph")
@@ -68,12 +71,15 @@ class Relations(Immutable):
 
     @property
     def relation(self) -> Tensor:
-        """int64 (E,): the number of the relation of every edge of ``graph``, in its edge order; a copy."""
+        """int64 (E,): the number of the relation of every edge of ``graph``, in its edge order; a
+        copy.
+        """
         return self._relation.clone()
 
     @cached_property
     def _relation(self) -> Tensor:
-        target, source = self.graph.target, self.graph.source
+        target = self.graph.target
+        source = self.graph.source
         number = torch.full_like(target, -1)
         for i, part in reversed(list(enumerate(self._parts.values()))):
             number[part.contains(target, source)] = i

@@ -1,8 +1,9 @@
 """Rows of a mask as runs of consecutive sources: the form that every set of edges can take.
 
-A run ``(row, lo, hi)`` says that the row reads the sources ``lo, lo + 1, ..., hi - 1``. Runs are sorted by row and
-then by ``lo``, and do not overlap; empty runs may occur. Laying the rows end to end on one line turns every
-set operation into a sweep over that line, so nothing of size T x S is ever built.
+A run ``(row, lo, hi)`` says that the row reads the sources ``lo, lo + 1, ..., hi - 1``. Runs are
+sorted by row and then by ``lo``, and do not overlap; empty runs may occur. Laying the rows end to
+end on one line turns every set operation into a sweep over that line, so nothing of size T x S is
+ever built.
 """
 
 from typing import NamedTuple
@@ -47,7 +48,9 @@ def empty() -> Runs:
 def nonempty(runs: Runs) -> Runs:
     """The runs without empty ones."""
     keep = runs.hi > runs.lo
-    return runs if bool(keep.all()) else Runs(*(part[keep] for part in runs))
+    if bool(keep.all()):
+        return runs
+    return Runs(*(part[keep] for part in runs))
 
 
 def chosen(runs: Runs, row: Tensor) -> Runs:
@@ -82,7 +85,9 @@ def _on_line(runs: Runs, stride: int) -> tuple[Tensor, Tensor]:
 
 
 def _joined(lo: Tensor, hi: Tensor, stride: int) -> Runs:
-    """Stretches of the line, by ascending ``lo``, as runs; those that touch or overlap are merged."""
+    """Stretches of the line, by ascending ``lo``, as runs; those that touch or overlap are
+    merged.
+    """
     if lo.numel() == 0:
         return empty()
     reach = torch.cummax(hi, 0).values
@@ -90,7 +95,8 @@ def _joined(lo: Tensor, hi: Tensor, stride: int) -> Runs:
     starts[1:] = lo[1:] > reach[:-1]
     ends = torch.ones_like(starts)
     ends[:-1] = starts[1:]
-    first, last = lo[starts], reach[ends]
+    first = lo[starts]
+    last = reach[ends]
     row = first // stride
     return Runs(row, first - row * stride, last - row * stride)
 
@@ -109,12 +115,15 @@ def union(a: Runs, b: Runs, num_sources: int) -> Runs:
 
 
 def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
-    """The sources that are not in the runs, for rows ``0 .. num_rows - 1``; a row has one gap more than runs."""
+    """The sources that are not in the runs, for rows ``0 .. num_rows - 1``; a row has one gap more
+    than runs.
+    """
     row, start, end = nonempty(runs)
     before = torch.arange(row.numel()) + row  # the gap before each run
     lo = torch.zeros(row.numel() + num_rows, dtype=torch.int64)
     hi = torch.full_like(lo, num_sources)
-    hi[before], lo[before + 1] = start, end
+    hi[before] = start
+    lo[before + 1] = end
     return Runs(torch.repeat_interleave(torch.bincount(row, minlength=num_rows) + 1), lo, hi)
 
 
@@ -131,27 +140,33 @@ def canonical(runs: Runs) -> Runs:
 
 
 def contains(runs: Runs, num_rows: int, row: Tensor, source: Tensor) -> Tensor:
-    """True where the row has the source; ``row`` and ``source`` broadcast. A binary search in every row at once."""
+    """True where the row has the source; ``row`` and ``source`` broadcast. A binary search in every
+    row at once.
+    """
     of_row, lo, hi = nonempty(runs)
     row, source = torch.broadcast_tensors(row, source)
     if of_row.numel() == 0:
         return torch.zeros_like(source, dtype=torch.bool)
     count = torch.bincount(of_row, minlength=num_rows)
     first = (torch.cumsum(count, 0) - count)[row]
-    last = first + count[row]  # the run is in [first, last): the last one that starts at or before the source
+    # the run is in [first, last): the last one that starts at or before the source
+    last = first + count[row]
     none = first == last
     for _ in range(int(count.max()).bit_length()):
         middle = (first + last) // 2
         here = lo[middle.clamp(max=lo.numel() - 1)] <= source
-        first, last = torch.where(here, middle, first), torch.where(here, last, middle)
+        first = torch.where(here, middle, first)
+        last = torch.where(here, last, middle)
     place = first.clamp(max=lo.numel() - 1)
     return ~none & (lo[place] <= source) & (source < hi[place])
 
 
 def transposed(runs: Runs, num_rows: int, num_sources: int) -> Runs:
-    """The runs of rows that have each source: a row of the result is a source. The runs given are canonical.
+    """The runs of rows that have each source: a row of the result is a source. The runs given are
+    canonical.
 
-    A run of rows starts where a source enters a row and ends where it leaves: the cost is that of the result's runs.
+    A run of rows starts where a source enters a row and ends where it leaves: the cost is that of
+    the result's runs.
     """
     before = Runs(runs.row + 1, runs.lo, runs.hi)  # the sources of the row before
     new = intersection(runs, complement(before, num_rows + 1, num_sources), num_sources)
@@ -168,18 +183,22 @@ def intersection(a: Runs, b: Runs, num_sources: int) -> Runs:
     first = torch.searchsorted(b_hi, a_lo, right=True)
     owner, within = spread((torch.searchsorted(b_lo, a_hi) - first).clamp(min=0))
     other = first[owner] + within
-    return _joined(torch.maximum(a_lo[owner], b_lo[other]), torch.minimum(a_hi[owner], b_hi[other]), stride)
+    return _joined(
+        torch.maximum(a_lo[owner], b_lo[other]), torch.minimum(a_hi[owner], b_hi[other]), stride
+    )
 
 
 def first_alike(row: Tensor, numbers: Tensor, num_rows: int) -> Tensor:
-    """The first row with the same entries as each row, int64 (num_rows,); where hashes collide, the row itself.
+    """The first row with the same entries as each row, int64 (num_rows,); where hashes collide, the
+    row itself.
 
     Args:
         row: int64 (R,), the row of each entry, ascending.
         numbers: int64 (k, R), the numbers of each entry, such as the ends of runs.
         num_rows: Number of rows.
     """
-    every, count = torch.arange(num_rows), torch.bincount(row, minlength=num_rows)
+    every = torch.arange(num_rows)
+    count = torch.bincount(row, minlength=num_rows)
     hashes = torch.zeros_like(row)
     for part in numbers:
         hashes = mixed(hashes + part)
@@ -188,7 +207,9 @@ def first_alike(row: Tensor, numbers: Tensor, num_rows: int) -> Tensor:
     start = torch.cumsum(count, 0) - count
     twin = torch.arange(row.numel()) + (start[first] - start)[row]
     differs = (numbers != numbers[:, twin.clamp(0, max(0, row.numel() - 1))]).any(0)
-    same = (count == count[first]) & (torch.zeros_like(every).index_add_(0, row, differs.long()) == 0)
+    same = (count == count[first]) & (
+        torch.zeros_like(every).index_add_(0, row, differs.long()) == 0
+    )
     return torch.where(same, first, every)
 
 
@@ -227,12 +248,17 @@ def from_pairs(row: Tensor, source: Tensor) -> Runs:
     return Runs(row[starts], source[starts], source[ends] + 1)
 
 
-def block_counts(runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int) -> Tensor:
-    """Pairs in each tile of ``rows_per_tile`` x ``width``, int64 (num_tile_rows, ceil(num_sources / width))."""
+def block_counts(
+    runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int
+) -> Tensor:
+    """Pairs in each tile of ``rows_per_tile`` x ``width``, int64 (num_tile_rows, ceil(num_sources /
+    width)).
+    """
     columns = -(-num_sources // width)
     row, lo, hi = nonempty(runs)
     tile_row = row // rows_per_tile
-    first, last = lo // width, (hi - 1) // width
+    first = lo // width
+    last = (hi - 1) // width
     partial = torch.zeros(num_tile_rows * columns, dtype=torch.int64)
     head = torch.minimum(hi, (first + 1) * width) - lo
     partial.index_add_(0, tile_row * columns + first, head)

@@ -11,7 +11,8 @@ FEW = 1 << 13  # edges below which one sort costs less than counting twice
 
 
 class Sorted(NamedTuple):
-    """``ptr`` int64 (rows + 1,); the ``column`` of each edge (E,), ascending in each row; its former ``place`` (E,).
+    """``ptr`` int64 (rows + 1,); the ``column`` of each edge (E,), ascending in each row; its
+    former ``place`` (E,).
 
     ``column`` and ``place`` are int32 if the edges were counted, int64 if they were sorted.
     """
@@ -30,12 +31,16 @@ def by_row(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
 
 def ascending(key: Tensor) -> Tensor:
     """A stable sort order of the keys; quick on the CPU for keys that are nearly sorted."""
-    return torch.argsort(key, stable=True) if key.is_cuda else torch.from_numpy(np.argsort(key.numpy(), kind="stable"))
+    if key.is_cuda:
+        return torch.argsort(key, stable=True)
+    return torch.from_numpy(np.argsort(key.numpy(), kind="stable"))
 
 
 def sorted_keys(key: Tensor) -> Tensor:
     """The keys sorted; numpy's sort is quicker on the CPU."""
-    return torch.sort(key).values if key.is_cuda else torch.from_numpy(np.sort(key.numpy()))
+    if key.is_cuda:
+        return torch.sort(key).values
+    return torch.from_numpy(np.sort(key.numpy()))
 
 
 def placed(place: Tensor, row: Tensor, column: Tensor, rows: int) -> Sorted:
@@ -60,14 +65,16 @@ def countable(index: Tensor, rows: int, columns: int) -> bool:
     size = index.numel()
     if size < FEW or find_spec("scipy") is None:
         return False
-    return not index.is_cuda and max(rows, columns) <= min(4 * size, 2**31 - 1) and size <= 2**31 - 1
+    return (
+        not index.is_cuda and max(rows, columns) <= min(4 * size, 2**31 - 1) and size <= 2**31 - 1
+    )
 
 
 def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
     """:func:`by_row` of many edges on the CPU.
 
-    They are counted into place twice, by column and then by row, as a sparse matrix is transposed: linear in the edges,
-    and fast where neighbours in the graph are neighbours in memory.
+    They are counted into place twice, by column and then by row, as a sparse matrix is transposed:
+    linear in the edges, and fast where neighbours in the graph are neighbours in memory.
     """
     from scipy.sparse import coo_array
 
@@ -85,7 +92,9 @@ def transposed(edges: Sorted, columns: int) -> Sorted:
     from scipy.sparse import csr_array
 
     every = np.arange(edges.column.numel(), dtype=np.int32)
-    return _sorted(csr_array((every, _int32(edges.column), _int32(edges.ptr)), shape=(rows, columns)).tocsc())
+    return _sorted(
+        csr_array((every, _int32(edges.column), _int32(edges.ptr)), shape=(rows, columns)).tocsc()
+    )
 
 
 def _int32(x: Tensor) -> np.ndarray:

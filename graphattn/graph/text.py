@@ -1,4 +1,6 @@
-"""Expressions of graphs from text: ``sliding_window(..., 9) | global_tokens(..., (0,))``; nothing is executed."""
+"""Expressions of graphs from text: ``sliding_window(..., 9) | global_tokens(..., (0,))``; nothing
+is executed.
+"""
 
 import ast
 import math
@@ -24,7 +26,8 @@ class Reader:
     """
 
     def __init__(self, text: str, names: Mapping[str, Any]) -> None:
-        self.text, self.names = text.strip(), {"inf": math.inf, "nan": math.nan, **names}
+        self.text = text.strip()
+        self.names = {"inf": math.inf, "nan": math.nan, **names}
 
     def read(self) -> Any:
         """The value of the expression.
@@ -35,7 +38,10 @@ class Reader:
         try:
             node = ast.parse(self.text, mode="eval").body
         except (SyntaxError, UnicodeError, RecursionError, MemoryError) as error:
-            reasons = {SyntaxError: getattr(error, "msg", ""), UnicodeEncodeError: "it holds bytes that are not text"}
+            reasons = {
+                SyntaxError: getattr(error, "msg", ""),
+                UnicodeEncodeError: "it holds bytes that are not text",
+            }
             raise self._none(reasons.get(type(error), "")) from None
         try:
             return self.value(node)
@@ -43,10 +49,17 @@ class Reader:
             raise self._none() from None
 
     def _none(self, reason: str = "") -> OptionError:
-        return OptionError(f"{short(self.text)!r} is not an expression: {short(reason or 'it is nested too deeply')}")
+        return OptionError(
+            f"{short(self.text)!r} is not an expression: "
+            f"{short(reason or 'it is nested too deeply')}"
+        )
 
-    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Any:
-        """The value of a call of a builder, an operator, or a method, whose first argument is its graph."""
+    def call(
+        self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+    ) -> Any:
+        """The value of a call of a builder, an operator, or a method, whose first argument is its
+        graph.
+        """
         return Expression(function, args, options)
 
     def value(self, node: ast.AST) -> Any:
@@ -55,7 +68,8 @@ class Reader:
             case ast.Constant(value=literal) if isinstance(literal, _LITERALS):
                 if isinstance(literal, int) and literal >= 1 << 63:
                     raise OptionError(
-                        f"{self.source(node)} must be below 2**63, got a number of {literal.bit_length()} bits"
+                        f"{self.source(node)} must be below 2**63, got a number of "
+                        f"{literal.bit_length()} bits"
                     )
                 return literal
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
@@ -68,21 +82,32 @@ class Reader:
                     return -number
                 raise OptionError(f"{self.source(node)}: ~ is for graphs, - for numbers")
             case ast.BinOp(op=sign, left=left, right=right) if type(sign) in _JOINS:
-                return self.call(_JOINS[type(sign)], (self.value(left), self.value(right)), {}, node)
+                return self.call(
+                    _JOINS[type(sign)], (self.value(left), self.value(right)), {}, node
+                )
             case ast.Call(func=ast.Name(id=name)) if name in METHODS:
-                raise OptionError(f"{self.source(node)}: {name} is a method of a graph, graph.{name}(...)")
+                raise OptionError(
+                    f"{self.source(node)}: {name} is a method of a graph, graph.{name}(...)"
+                )
             case ast.Call(func=ast.Name(id=name)):
                 return self.call(name, *self.arguments(node), node)
             case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in METHODS:
                 args, options = self.arguments(node)
                 return self.call(name, (self.value(owner), *args), options, node)
             case ast.Call(func=function):
-                raise OptionError(f"{self.source(function)} is neither a builder nor a method ({', '.join(METHODS)})")
+                raise OptionError(
+                    f"{self.source(function)} is neither a builder nor a method "
+                    f"({', '.join(METHODS)})"
+                )
             case ast.Name(id=name) if name in self.names:
                 return self.names[name]
-        quotes = "; words and names of files stand in quotes" if isinstance(node, ast.Name | ast.Attribute) else ""
+        if isinstance(node, ast.Name | ast.Attribute):
+            quotes = "; words and names of files stand in quotes"
+        else:
+            quotes = ""
         raise OptionError(
-            f"{self.source(node)} does not belong in an expression of builders, such as {_EXAMPLE}{quotes}"
+            f"{self.source(node)} does not belong in an expression of builders, such as "
+            f"{_EXAMPLE}{quotes}"
         )
 
     def arguments(self, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:

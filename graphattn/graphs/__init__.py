@@ -1,4 +1,6 @@
-"""The catalogue of builders, a package for each family; each builder checks its arguments and returns one graph."""
+"""The catalogue of builders, a package for each family; each builder checks its arguments and
+returns one graph.
+"""
 
 from collections.abc import Callable as _Callable
 from types import ModuleType as _Module
@@ -40,7 +42,11 @@ BUILDERS: dict[str, _Callable[..., _Graph]] = {
     if name in _builders()
 }
 
-__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and not isinstance(value, _Module)
+]
 
 
 def __dir__() -> list[str]:

@@ -30,7 +30,10 @@ def integers(values: object, argument: str) -> Tensor:
     """``values`` as int64 (n,); the device stays."""
     tensor = arguments.integers(values, argument, "(n,)", GraphError)
     if tensor.dim() != 1:
-        hint = "; for several sequences use disjoint_union of their graphs" if tensor.dim() == 2 else ""
+        if tensor.dim() == 2:
+            hint = "; for several sequences use disjoint_union of their graphs"
+        else:
+            hint = ""
         raise GraphError(f"{argument} must have shape (n,), got {tuple(tensor.shape)}{hint}")
     return tensor
 
@@ -44,7 +47,9 @@ def call(builder: str, *arguments: object, **keywords: object) -> str:
     """
     defaults = _defaults(builder)
     shown = [_short(value) for value in arguments]
-    shown += [f"{name}={_short(x)}" for name, x in keywords.items() if not _all_are(x, defaults[name])]
+    shown += [
+        f"{name}={_short(x)}" for name, x in keywords.items() if not _all_are(x, defaults[name])
+    ]
     return f"{builder}({', '.join(shown)})"
 
 
@@ -65,27 +70,45 @@ def _short(value: object) -> str:
     if isinstance(value, AttentionGraph):
         return value.name
     if isinstance(value, Tensor):
-        value = value[: _SHOWN + 1].tolist() if value.dim() == 1 else f"<{tuple(value.shape)}>"
+        if value.dim() == 1:
+            value = value[: _SHOWN + 1].tolist()
+        else:
+            value = f"<{tuple(value.shape)}>"
     if isinstance(value, (list, tuple)) and len(value) > _SHOWN:
-        marks = "[]" if isinstance(value, list) else "()"
+        if isinstance(value, list):
+            marks = "[]"
+        else:
+            marks = "()"
         return f"{marks[0]}{', '.join(map(repr, value[:_SHOWN]))}, ...{marks[1]}"
-    return value if isinstance(value, str) and value.startswith("<") else repr(value)
+    if isinstance(value, str) and value.startswith("<"):
+        return value
+    return repr(value)
 
 
 def axes(size: object) -> tuple[int, ...]:
     """A grid's lengths, row-major; an int is a grid of one axis."""
-    lengths = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    if isinstance(size, (tuple, list)):
+        lengths = tuple(size)
+    else:
+        lengths = (size,)
     if not lengths:
         raise GraphError("size must name at least one axis, such as (height, width), got ()")
     lengths = tuple(whole(length, "size") for length in lengths)
     if math.prod(lengths) >= 2**63:
-        raise GraphError(f"size must have fewer than 2**63 nodes, got {' x '.join(map(str, lengths))}")
+        raise GraphError(
+            f"size must have fewer than 2**63 nodes, got {' x '.join(map(str, lengths))}"
+        )
     return lengths
 
 
 def per_axis(value: object, num_axes: int, argument: str, least: int | None = 0) -> tuple[int, ...]:
     """One whole number for every axis of a grid; a single number is for all of them."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * num_axes
+    if isinstance(value, (tuple, list)):
+        values = tuple(value)
+    else:
+        values = (value,) * num_axes
     if len(values) != num_axes:
-        raise GraphError(f"{argument} must be one number or {num_axes}, one per axis of size, got {value!r}")
+        raise GraphError(
+            f"{argument} must be one number or {num_axes}, one per axis of size, got {value!r}"
+        )
     return tuple(whole(side, argument, least) for side in values)

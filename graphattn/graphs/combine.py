@@ -17,10 +17,13 @@ _LONGEST_NAME = 72
 
 
 @builder
-def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = None) -> AttentionGraph:
+def block_sparse(
+    layout: AttentionGraph, block: int, num_nodes: int | None = None
+) -> AttentionGraph:
     r"""Blocks of consecutive tokens that read each other along the edges of a small graph.
 
-    .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \mathcal{N}_{layout}(\lfloor t / b \rfloor) \}
+    .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \mathcal{N}_{layout}(\lfloor t / b
+    \rfloor) \}
 
     Args:
         layout: The graph between blocks, square.
@@ -29,15 +32,17 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
     Returns:
         A rule that stores the layout.
     Raises:
-        GraphError: If ``layout`` is not square or repeats edges, or ``num_nodes`` does not fit its blocks.
+        GraphError: If ``layout`` is not square or repeats edges, or ``num_nodes`` does not fit its
+            blocks.
     Source:
-        Gray et al. 2017, "GPU Kernels for Block-Sparse Weights"; the ``layout`` of DeepSpeed's sparse attention.
-        BigBird (Zaheer et al. 2020) is a layout of a window, global blocks and random blocks.
+        Gray et al. 2017, "GPU Kernels for Block-Sparse Weights"; the ``layout`` of DeepSpeed's
+        sparse attention. BigBird (Zaheer et al. 2020) is a layout of a window, global blocks and
+        random blocks.
     Example:
         >>> from graphattn.graphs import causal
         >>> print(block_sparse(causal(3), 2, num_nodes=5))
-        AttentionGraph(block_sparse(causal(3), 2, num_nodes=5): 5 nodes, 17 edges, density 0.68, rule)
-        █ █ · · ·
+        AttentionGraph(block_sparse(causal(3), 2, num_nodes=5): 5 nodes, 17 edges, density 0.68,
+        rule) █ █ · · ·
         █ █ · · ·
         █ █ █ █ ·
         █ █ █ █ ·
@@ -45,13 +50,21 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
     """
     if not isinstance(layout, AttentionGraph):
         raise no_graph(layout, "layout must be an AttentionGraph between blocks")
-    blocks, block = layout.num_nodes, whole(block, "block", 1)
+    blocks = layout.num_nodes
+    block = whole(block, "block", 1)
     N = whole(blocks * block if num_nodes is None else num_nodes, "num_nodes")
     if -(-N // block) != blocks:
-        raise GraphError(f"num_nodes={N} needs {-(-N // block)} blocks of {block}, but layout has {blocks}")
+        raise GraphError(
+            f"num_nodes={N} needs {-(-N // block)} blocks of {block}, but layout has {blocks}"
+        )
     if layout.has_repeated_edges:
-        raise GraphError(f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout")
-    cut = "" if num_nodes is None else f", num_nodes={N}"
+        raise GraphError(
+            f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout"
+        )
+    if num_nodes is None:
+        cut = ""
+    else:
+        cut = f", num_nodes={N}"
     name = clipped(f"block_sparse({layout.name}, {block}{cut})", _LONGEST_NAME)
     return AttentionGraph(in_blocks(layout.edges, block, N), name, layout.device)
 
@@ -61,19 +74,22 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     """Several sets of nodes as one graph, from a matrix of graphs between the sets.
 
     Args:
-        rows: ``rows[i][j]`` is the graph whose targets are set i and whose sources are set j, or ``None``. Nodes are
-            numbered set after set. Rows and columns may be different sets, as in cross-attention.
+        rows: ``rows[i][j]`` is the graph whose targets are set i and whose sources are set j, or
+            ``None``. Nodes are numbered set after set. Rows and columns may be different sets, as
+            in cross-attention.
     Returns:
         A rule, unless every part is listed.
     Raises:
-        GraphError: If the rows differ in length, parts of a row differ in targets, parts of a column in sources, or the
-            size of a row or column is open because it holds no graph.
+        GraphError: If the rows differ in length, parts of a row differ in targets, parts of a
+            column in sources, or the size of a row or column is open because it holds no graph.
     Source:
-        The diagonal alone is :func:`graphattn.disjoint_union`. The matrix is that of ``numpy.block``.
+        The diagonal alone is :func:`graphattn.disjoint_union`. The matrix is that of
+        ``numpy.block``.
     Example:
         >>> from graphattn.graphs import causal, cross, full
         >>> print(composite([[full(2), None], [cross(3, 2), causal(3)]]))  # an encoder and its decoder
-        AttentionGraph(composite([[full(2), None], [cross(3, 2), causal(3)]]): 5 nodes, 16 edges, density 0.64, rule)
+        AttentionGraph(composite([[full(2), None], [cross(3, 2), causal(3)]]): 5 nodes, 16 edges,
+            density 0.64, rule)
         █ █ · · ·
         █ █ · · ·
         █ █ █ · ·
@@ -94,7 +110,12 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     devices = {cell.device for cell in parts if not cell.is_rule}
     if len(devices) > 1:
         raise GraphError(f"composite of graphs on {sorted(map(str, devices))}; use .to(device)")
-    device = devices.pop() if devices else parts[0].device if parts else torch.device("cpu")
+    if devices:
+        device = devices.pop()
+    elif parts:
+        device = parts[0].device
+    else:
+        device = torch.device("cpu")
     T = whole(sum(targets), "the number of targets of all rows")
     S = whole(sum(sources), "the number of sources of all columns")
     cells = [
@@ -106,7 +127,9 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     edges = union_of_blocks(cells, T, S)
     if not any(cell.is_rule for cell in parts):
         edges = as_list(edges, None).to(device)
-    shown = ", ".join(f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table)
+    shown = ", ".join(
+        f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table
+    )
     return AttentionGraph(edges, clipped(f"composite([{shown}])", _LONGEST_NAME), device)
 
 
@@ -115,7 +138,8 @@ def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[Attenti
         for cell in row:
             if cell is not None and cell.has_repeated_edges:
                 raise GraphError(
-                    f"composite is a set of edges, but {cell!r} repeats some; drop them with graph | graph"
+                    f"composite is a set of edges, but {cell!r} repeats some; drop them with "
+                    "graph | graph"
                 )
     if len({len(row) for row in rows}) > 1:
         raise GraphError(f"rows must have the same length, got {[len(row) for row in rows]}")
@@ -125,8 +149,11 @@ def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[Attenti
 def _size(sizes: list[int], where: str, side: str) -> int:
     if not sizes:
         raise GraphError(
-            f"{where} of composite holds no graph, so its {side} are unknown; see cross(T, S) - cross(T, S)"
+            f"{where} of composite holds no graph, so its {side} are unknown; see cross(T, S) - "
+            "cross(T, S)"
         )
     if len(set(sizes)) > 1:
-        raise GraphError(f"{where} of composite must have the same number of {side} throughout, got {sizes}")
+        raise GraphError(
+            f"{where} of composite must have the same number of {side} throughout, got {sizes}"
+        )
     return sizes[0]

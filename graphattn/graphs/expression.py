@@ -1,5 +1,5 @@
-"""Expressions of builders as text: ``sliding_window(64, 9) | global_tokens(64, (0,))``; names are looked up, and no
-code is executed."""
+"""Expressions of builders as text: ``sliding_window(64, 9) | global_tokens(64, (0,))``; names are
+looked up, and no code is executed."""
 
 import ast
 import difflib
@@ -16,8 +16,8 @@ from .catalogue import inputs, zoo
 
 
 class Deferred(ABC):
-    """A value that depends on the argument it is passed to, such as a file: positions for ``pos``, triangles for
-    ``faces``."""
+    """A value that depends on the argument it is passed to, such as a file: positions for ``pos``,
+    triangles for ``faces``."""
 
     @abstractmethod
     def graph(self) -> AttentionGraph | Pattern:
@@ -25,14 +25,19 @@ class Deferred(ABC):
 
     @abstractmethod
     def arguments(self, name: str, function: Callable[..., Any]) -> dict[str, Any]:
-        """The value as the argument ``name`` of a function, with other arguments that follow from it, by name."""
+        """The value as the argument ``name`` of a function, with other arguments that follow from
+        it, by name.
+        """
 
 
-def from_expression(text: str, functions: Mapping[str, Callable[..., Any]] | None = None) -> AttentionGraph | Pattern:
+def from_expression(
+    text: str, functions: Mapping[str, Callable[..., Any]] | None = None
+) -> AttentionGraph | Pattern:
     """The graph of an expression of builders; a pattern if ``...`` stands for its size.
 
-    Calls of builders, ``| & - @ ~``, and the methods reverse, k_hop, with_self_loops, without_self_loops,
-    with_global_tokens, subgraph and relabel; arguments are numbers, ``inf``, strings, tuples and lists of them.
+    Calls of builders, ``| & - @ ~``, and the methods reverse, k_hop, with_self_loops,
+    without_self_loops, with_global_tokens, subgraph and relabel; arguments are numbers, ``inf``,
+    strings, tuples and lists of them.
 
     Args:
         text: The expression.
@@ -56,8 +61,12 @@ def callables() -> dict[str, Callable[..., Any]]:
     """The functions that an expression may call: the builders and ``functions``."""
     from .. import graphs
 
-    beside = {name: getattr(graphs, name) for name in graphs.__all__ if name.islower() and name != "zoo"}
-    named = graphs.BUILDERS | {name: function for name, function in beside.items() if callable(function)}
+    beside = {
+        name: getattr(graphs, name) for name in graphs.__all__ if name.islower() and name != "zoo"
+    }
+    named = graphs.BUILDERS | {
+        name: function for name, function in beside.items() if callable(function)
+    }
     return named | {name: function for name, function in builders().items() if name not in named}
 
 
@@ -81,31 +90,46 @@ class _Builder(Reader):
         super().__init__(text, {name: getattr(inputs, name) for name in inputs.__all__})
         self.functions = functions
 
-    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Any:
+    def call(
+        self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+    ) -> Any:
         if function in METHODS:
             return self._method(_settled(args[0]), function, args[1:], options, node)
         if function in SIGNS:
             graphs = tuple(map(_settled, args))
             for graph in graphs:
                 if not isinstance(graph, AttentionGraph | Pattern):
-                    raise OptionError(f"{self.source(node)}: {function} joins graphs, got {short(repr(graph))}")
+                    raise OptionError(
+                        f"{self.source(node)}: {function} joins graphs, got {short(repr(graph))}"
+                    )
             return SIGNS[function](*graphs)
         if function not in self.functions:
-            raise OptionError(f"no builder is called {short(function)}; {_meant(function, self.functions)}")
+            raise OptionError(
+                f"no builder is called {short(function)}; {_meant(function, self.functions)}"
+            )
         return self._called(self.functions[function], function, args, options, node)
 
-    def _method(self, owner: Any, name: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Any:
+    def _method(
+        self, owner: Any, name: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+    ) -> Any:
         if not hasattr(owner, name) or not isinstance(owner, AttentionGraph | Pattern):
             raise OptionError(f"{self.source(node)}: only a graph has {name}")
         return self._called(getattr(owner, name), name, args, options, node)
 
     def _called(
-        self, function: Callable[..., Any], name: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+        self,
+        function: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        node: ast.AST,
     ) -> Any:
         try:
             bound = inspect.signature(function).bind(*args, **options)
         except TypeError as error:
-            raise GraphError(f"{self.source(node)}: {error}; the call is {name}{signature_of(function)}") from None
+            raise GraphError(
+                f"{self.source(node)}: {error}; the call is {name}{signature_of(function)}"
+            ) from None
         try:
             if any(isinstance(value, Deferred) for value in bound.arguments.values()):
                 _settle(bound, function)
@@ -118,11 +142,17 @@ class _Builder(Reader):
 
 
 def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:
-    """A hint for an unknown ``name``: a pattern of that name in papers, or a builder of similar spelling."""
+    """A hint for an unknown ``name``: a pattern of that name in papers, or a builder of similar
+    spelling.
+    """
     if name in zoo():
         return f"the zoo's {zoo()[name].name} is {zoo()[name].code}"
-    close = [builder for builder in known if name in builder] or difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}{signature_of(known[close[0]])}?" if close else "graphattn patterns lists them all"
+    close = [builder for builder in known if name in builder] or difflib.get_close_matches(
+        name, known, 1
+    )
+    if close:
+        return f"did you mean {close[0]}{signature_of(known[close[0]])}?"
+    return "graphattn patterns lists them all"
 
 
 def _settle(bound: inspect.BoundArguments, function: Callable[..., Any]) -> None:
@@ -140,4 +170,6 @@ def _settled(value: Any) -> Any:
     """A value with deferred values as graphs."""
     if isinstance(value, Deferred):
         return value.graph()
-    return tuple(map(_settled, value)) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return tuple(map(_settled, value))
+    return value

@@ -61,9 +61,13 @@ def attend(
         return stock(module, query, key, value, mask, dropout=dropout, scaling=scaling, **options)
     refused = [name for name in _REFUSED if options.get(name) is not None]
     if refused or query.dim() != 4:
-        what = f"passes {', '.join(refused)}" if refused else f"has a query of {query.dim()} dimensions"
+        if refused:
+            what = f"passes {', '.join(refused)}"
+        else:
+            what = f"has a query of {query.dim()} dimensions"
         raise OptionError(
-            f"{slot.place.name} {what}, which cannot be expressed as a graph; leave this layer out of patch()"
+            f"{slot.place.name} {what}, which cannot be expressed as a graph; leave this layer "
+            "out of patch()"
         )
     is_causal = options.get("is_causal")
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
@@ -81,9 +85,12 @@ def attend(
     if job.each:
         if wanted:
             raise OptionError(
-                "output_attentions needs sequences of one length where edges are chosen; call the model without padding"
+                "output_attentions needs sequences of one length where edges are chosen; call the "
+                "model without padding"
             )
-        return _one_by_one(job, query, key, value, bias, (scaling, softcap, dropout, False, s_aux)), None
+        return _one_by_one(
+            job, query, key, value, bias, (scaling, softcap, dropout, False, s_aux)
+        ), None
     outputs = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
     if outputs.alpha is None or not wanted:
         return _in_rows(job, outputs.output, query), None
@@ -94,7 +101,8 @@ def attend(
 def carries_patch() -> OptionError:
     """The error for a model whose configuration names the patch of another model."""
     return OptionError(
-        "this model carries another model's patch in its configuration, and would read along its own masks; patch it "
+        "this model carries another model's patch in its configuration, and would read along its "
+        "own masks; patch it "
         "too, ga.patch(model, graph), or make it the plain model, ga.unpatch(model)"
     )
 
@@ -120,12 +128,25 @@ def _run(
     wanted: bool,
     s_aux: Tensor | None,
 ) -> Outputs:
-    score_bias = None if bias is None else _at_edges(job, bias, key.shape[2])
+    if bias is None:
+        score_bias = None
+    else:
+        score_bias = _at_edges(job, bias, key.shape[2])
     if job.missing is not None:
-        away = torch.zeros_like(job.missing, dtype=query.dtype).masked_fill(job.missing, -torch.inf).unsqueeze(-1)
-        score_bias = away if score_bias is None else score_bias + away
-    q, k, v = _picked(query, job.targets), _picked(key, job.sources), _picked(value, job.sources)
-    scale = scale if scale is None else float(scale)
+        away = (
+            torch.zeros_like(job.missing, dtype=query.dtype)
+            .masked_fill(job.missing, -torch.inf)
+            .unsqueeze(-1)
+        )
+        if score_bias is None:
+            score_bias = away
+        else:
+            score_bias = score_bias + away
+    q = _picked(query, job.targets)
+    k = _picked(key, job.sources)
+    v = _picked(value, job.sources)
+    if scale is not None:
+        scale = float(scale)
     inputs = check(q, k, v, job.graph, score_bias, scale, softcap, dropout)
     outputs = run(job.graph, inputs, "auto", wanted, s_aux is not None)
     if s_aux is None:
@@ -137,17 +158,27 @@ def _run(
         alpha = alpha * share.index_select(-2, _union_of(job.graph).target)
         if alpha.requires_grad:
             return with_weights(outputs, alpha)
-    return replace(outputs, output=outputs.output * share.unsqueeze(-1).to(outputs.output.dtype), alpha=alpha)
+    return replace(
+        outputs, output=outputs.output * share.unsqueeze(-1).to(outputs.output.dtype), alpha=alpha
+    )
 
 
 def _one_by_one(
-    job: Job, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, options: tuple[Any, ...]
+    job: Job,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    options: tuple[Any, ...],
 ) -> Tensor:
     """(B, T, H, D_v) of separate runs of sequences, with 0 for tokens of none."""
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
     for row, part in job.each:
         q, k, v = (x[row : row + 1] for x in (query, key, value))
-        of_row = bias if bias is None or len(bias) == 1 else bias[row : row + 1]
+        if bias is None or len(bias) == 1:
+            of_row = bias
+        else:
+            of_row = bias[row : row + 1]
         made = _run(part, q, k, v, of_row, *options).output[0]
         assert isinstance(part.targets, Tensor)
         output = output.index_put((torch.full_like(part.targets, row), part.targets), made)
@@ -157,7 +188,9 @@ def _one_by_one(
 def _full(query: Tensor, key: Tensor, value: Tensor, scale: float | None, dropout: float) -> Tensor:
     """All pairs, heads first, as in decoding without a graph: (B, T, H, D_v)."""
     grouped = key.shape[1] != query.shape[1]
-    output = F.scaled_dot_product_attention(query, key, value, None, dropout, scale=scale, enable_gqa=grouped)
+    output = F.scaled_dot_product_attention(
+        query, key, value, None, dropout, scale=scale, enable_gqa=grouped
+    )
     return output.transpose(1, 2).contiguous()
 
 
@@ -168,7 +201,9 @@ def _held(x: Tensor, which: range | tuple[range, ...] | Tensor | Index) -> Tenso
     if isinstance(which, Tensor):
         return x.index_select(2, which)
     assert isinstance(which, range)
-    return x if len(which) == x.shape[2] else x[:, :, which.start : which.stop]
+    if len(which) == x.shape[2]:
+        return x
+    return x[:, :, which.start : which.stop]
 
 
 def _picked(x: Tensor, which: range | Tensor | Index) -> Tensor:
@@ -183,20 +218,31 @@ def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:
     B, _, T, _ = query.shape
     which = job.targets
     if isinstance(which, Index):
-        return output.new_zeros(B, T, *output.shape[-2:]).index_put((which.row, which.place), output)
+        return output.new_zeros(B, T, *output.shape[-2:]).index_put(
+            (which.row, which.place), output
+        )
     if len(which) < T:
         output = F.pad(output, (0, 0, 0, 0, which.start, T - which.stop))  # type: ignore[union-attr]
     return output.contiguous()
 
 
 def _checked_mask(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """A caller's mask, checked; it may be longer than the written tokens if a cache has more room."""
+    """A caller's mask, checked; it may be longer than the written tokens if a cache has more
+    room.
+    """
     (B, H, T, _), S = query.shape, key.shape[2]
     if mask is None or mask.dim() != 4:
         return mask
-    if mask.shape[0] in (1, B) and mask.shape[1] in (1, H) and mask.shape[2] in (1, T) and mask.shape[3] >= S:
+    if (
+        mask.shape[0] in (1, B)
+        and mask.shape[1] in (1, H)
+        and mask.shape[2] in (1, T)
+        and mask.shape[3] >= S
+    ):
         return mask
-    raise ShapeError(f"attention_mask must have shape ({B}, 1, {T}, {S}), 1 or {B} rows, got {tuple(mask.shape)}")
+    raise ShapeError(
+        f"attention_mask must have shape ({B}, 1, {T}, {S}), 1 or {B} rows, got {tuple(mask.shape)}"
+    )
 
 
 def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor) -> Tensor | None:
@@ -206,19 +252,28 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
     elif mask is not None:
         mask = mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, -torch.inf)
     added = [x for x in (mask, position_bias) if x is not None]
-    total = sum(added[1:], added[0]) if added else None
-    return total if total is None else total[(None,) * (4 - total.dim())]
+    if added:
+        total = sum(added[1:], added[0])
+    else:
+        total = None
+    if total is None:
+        return total
+    return total[(None,) * (4 - total.dim())]
 
 
 def _edges(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
     """The row (``None``: every row), target position and source position of each edge."""
     graph = _union_of(job.graph)
-    targets, sources = job.targets, job.sources
+    targets = job.targets
+    sources = job.sources
     if isinstance(targets, Index) and isinstance(sources, Index):
         return targets.row[graph.target], targets.place[graph.target], sources.place[graph.source]
     if isinstance(sources, Index):  # a step: (B, k)
         return sources.row, torch.zeros_like(sources.place), sources.place
-    source = sources[graph.source] if isinstance(sources, Tensor) else graph.source + sources.start
+    if isinstance(sources, Tensor):
+        source = sources[graph.source]
+    else:
+        source = graph.source + sources.start
     target = targets[graph.target] if isinstance(targets, Tensor) else graph.target + targets.start  # type: ignore[union-attr]
     return None, target, source
 
@@ -227,7 +282,10 @@ def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
     """A bias of pairs as one of edges: (1 or B, E, 1 or H), or (E, 1 or H) of a union."""
     row, target, source = _edges(job)
     rows, _, T, width = bias.shape
-    place = source if T == 1 else target * width + source
+    if T == 1:
+        place = source
+    else:
+        place = target * width + source
     flat = bias.flatten(-2)
     if row is None:
         return flat.index_select(-1, place).transpose(-1, -2)
@@ -237,13 +295,17 @@ def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
 
 
 def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outputs, Graph]:
-    """The outputs with weights (B, E, H) on a graph between the positions of a row, 0 where a row lacks the edge."""
+    """The outputs with weights (B, E, H) on a graph between the positions of a row, 0 where a row
+    lacks the edge.
+    """
     if (job.graph.num_targets, job.graph.num_sources) == (T, S) and isinstance(job.sources, range):
         return outputs, job.graph
     assert outputs.alpha is not None
     row, target, source = _edges(job)
     pairs, place = torch.unique(target * S + source, return_inverse=True)
-    graph = from_edge_index(torch.stack((pairs % S, pairs // S)), num_sources=S, num_targets=T, name=_name(job.graph))
+    graph = from_edge_index(
+        torch.stack((pairs % S, pairs // S)), num_sources=S, num_targets=T, name=_name(job.graph)
+    )
     shape = (B, pairs.numel(), outputs.alpha.shape[-1])
     rows: Any = (slice(None), place) if row is None else (row, place)
 
@@ -251,7 +313,9 @@ def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outp
         assert outputs.alpha is not None
         if row is None:
             return outputs.alpha.new_zeros(shape).index_add(1, place, outputs.alpha)
-        return outputs.alpha.new_zeros(shape).index_put((row, place), outputs.alpha, accumulate=True)
+        return outputs.alpha.new_zeros(shape).index_put(
+            (row, place), outputs.alpha, accumulate=True
+        )
 
     alpha = placed()
     if not alpha.requires_grad:
@@ -263,8 +327,12 @@ def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outp
 
 
 def _union_of(graph: Graph) -> AttentionGraph:
-    return graph.union() if isinstance(graph, PerHead | Chosen) else graph
+    if isinstance(graph, PerHead | Chosen):
+        return graph.union()
+    return graph
 
 
 def _name(graph: Graph) -> str:
-    return repr(graph) if isinstance(graph, PerHead) else graph.name
+    if isinstance(graph, PerHead):
+        return repr(graph)
+    return graph.name

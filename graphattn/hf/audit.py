@@ -21,12 +21,19 @@ _KINDS = ("full_attention", "sliding_attention", "chunked_attention")
 
 WIDTHS = {
     37: "vocab_size vocab_size_per_layer_input",
-    32: "hidden_size d_model n_embd embed_dim dim emb_dim hidden_dim word_embed_proj_dim embedding_size",
+    32: (
+        "hidden_size d_model n_embd embed_dim dim emb_dim hidden_dim word_embed_proj_dim "
+        "embedding_size"
+    ),
     2: "num_key_value_heads num_experts_per_tok type_vocab_size",
-    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
+    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads "
+    "decoder_attention_heads "
     "num_local_experts num_experts n_routed_experts rotary_dim",
     8: "head_dim d_kv hidden_size_per_layer_input",
-    24: "intermediate_size d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim n_inner mlp_dim moe_intermediate_size",
+    24: (
+        "intermediate_size d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim n_inner mlp_dim "
+        "moe_intermediate_size"
+    ),
     64: "max_position_embeddings n_positions max_source_positions max_target_positions",
 }
 #: Names of a layer's window in configurations.
@@ -43,7 +50,8 @@ class ConfigAudit:
 
     Args:
         model: The class of the model.
-        layers: By the name of each module of attention, its masks compared with the graph of the configuration.
+        layers: By the name of each module of attention, its masks compared with the graph of the
+            configuration.
         notes: The windows of the run, and those that no layer has.
     """
 
@@ -69,7 +77,10 @@ class ConfigAudit:
             alike.setdefault(str(report), []).append(name)
         lines = [f"{self.model}: {len(self.layers)} layers, as its code runs"]
         for words, names in alike.items():
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            if len(names) > 1:
+                more = f" and {len(names) - 1} more"
+            else:
+                more = ""
             lines.append(f"{names[0]}{more}\n  " + words.replace("\n", "\n  "))
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -77,12 +88,14 @@ class ConfigAudit:
 def audit_config(config: Any) -> ConfigAudit:
     """Compare a configuration of transformers with the connectivity of the model's code.
 
-    A model with the layers of the configuration, random weights and small widths is run once, and its masks are
-    recorded at attention. ``layer_types`` defines the graph of a layer; without it every layer has the window, if any,
-    or all (earlier) tokens. A window counts the token itself; for encoders it has half on each side.
+    A model with the layers of the configuration, random weights and small widths is run once, and
+    its masks are recorded at attention. ``layer_types`` defines the graph of a layer; without it
+    every layer has the window, if any, or all (earlier) tokens. A window counts the token itself;
+    for encoders it has half on each side.
 
     Args:
-        config: A configuration of transformers, or a folder or file that holds one (``config.json``).
+        config: A configuration of transformers, or a folder or file that holds one
+            (``config.json``).
 
     Raises:
         LoaderError: If there is no configuration, or no model can be made of it.
@@ -110,9 +123,14 @@ def audit_config(config: Any) -> ConfigAudit:
     except GraphAttnError:
         raise
     except Exception as error:  # transformers' own, about a field that the configuration lacks
-        raise LoaderError(f"no small model can be made of this {type(config).__name__}: {str(error)[:200]}") from error
+        raise LoaderError(
+            f"no small model can be made of this {type(config).__name__}: {str(error)[:200]}"
+        ) from error
     if model.main_input_name != "input_ids":
-        raise OptionError(f"{type(model).__name__} reads {model.main_input_name}; audit_config is for models of tokens")
+        raise OptionError(
+            f"{type(model).__name__} reads {model.main_input_name}; audit_config is for models of "
+            "tokens"
+        )
     tokens = {"input_ids": torch.ones(1, _TOKENS, dtype=torch.int64)}
     if getattr(config, "is_encoder_decoder", False):
         tokens["decoder_input_ids"] = tokens["input_ids"]
@@ -122,15 +140,26 @@ def audit_config(config: Any) -> ConfigAudit:
         except GraphAttnError:
             raise
         except Exception as error:
-            raise LoaderError(f"no small model of this {type(config).__name__} runs: {str(error)[:200]}") from error
-        graphs = {place: own.last[place][0] for place in own.slots if place in own.last and place.role != "cross"}
-    expected = {place: _expected(place, tiny.get_text_config(), own.slots[place].is_causal) for place in graphs}
+            raise LoaderError(
+                f"no small model of this {type(config).__name__} runs: {str(error)[:200]}"
+            ) from error
+        graphs = {
+            place: own.last[place][0]
+            for place in own.slots
+            if place in own.last and place.role != "cross"
+        }
+    expected = {
+        place: _expected(place, tiny.get_text_config(), own.slots[place].is_causal)
+        for place in graphs
+    }
     layers = {
         place.name: audit_one(graph, wanted, BUDGET)
         for place, graph in graphs.items()
         if isinstance(graph, AttentionGraph) and (wanted := expected[place]) is not None
     }
-    return ConfigAudit(type(model).__name__, layers, tuple(_notes(text, tiny.get_text_config(), layers)))
+    return ConfigAudit(
+        type(model).__name__, layers, tuple(_notes(text, tiny.get_text_config(), layers))
+    )
 
 
 def _check_layers(config: Any) -> None:
@@ -153,7 +182,9 @@ def _refuse_large(tiny: Any) -> None:
         return
     numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     if numbers > _MOST_NUMBERS:
-        raise LoaderError(f"a small {type(model).__name__} has {numbers:,} parameters (limit {_MOST_NUMBERS:,})")
+        raise LoaderError(
+            f"a small {type(model).__name__} has {numbers:,} parameters (limit {_MOST_NUMBERS:,})"
+        )
 
 
 def _loaded(config: Any) -> Any:
@@ -164,16 +195,25 @@ def _loaded(config: Any) -> Any:
     if isinstance(config, PretrainedConfig):
         return config
     if not isinstance(config, str | os.PathLike):
-        raise OptionError(f"config must be a configuration of transformers or its path, got {type(config).__name__}")
+        raise OptionError(
+            "config must be a configuration of transformers or its path, got "
+            f"{type(config).__name__}"
+        )
     if not os.path.exists(config):
-        raise LoaderError(f"{config} does not exist; pass a folder with a config.json, or that file")
+        raise LoaderError(
+            f"{config} does not exist; pass a folder with a config.json, or that file"
+        )
     try:
         _check_file(os.path.join(config, "config.json") if os.path.isdir(config) else config)
         return AutoConfig.from_pretrained(config, local_files_only=True, trust_remote_code=False)
     except GraphAttnError:
         raise
-    except Exception as error:  # transformers' own checks of configurations raise many kinds of errors
-        raise LoaderError(f"{config}: expected a configuration of transformers: {str(error)[:800]}") from error
+    except (
+        Exception
+    ) as error:  # transformers' own checks of configurations raise many kinds of errors
+        raise LoaderError(
+            f"{config}: expected a configuration of transformers: {str(error)[:800]}"
+        ) from error
 
 
 def _check_file(path: str | os.PathLike[str]) -> None:
@@ -185,9 +225,15 @@ def _check_file(path: str | os.PathLike[str]) -> None:
 def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | None:
     """The graph of a layer in a configuration; ``None`` for kinds other than attention."""
     number = re.search(r"\.(\d+)(\.|$)", f".{place.name}")
-    kinds, window = getattr(config, "layer_types", None), _window(config)
+    kinds = getattr(config, "layer_types", None)
+    window = _window(config)
     chunked = isinstance(getattr(config, "attention_chunk_size", None), int)
-    kind = "sliding_attention" if window is not None else "chunked_attention" if chunked else "full_attention"
+    if window is not None:
+        kind = "sliding_attention"
+    elif chunked:
+        kind = "chunked_attention"
+    else:
+        kind = "full_attention"
     if kinds and number is not None and int(number[1]) < len(kinds):
         kind = kinds[int(number[1])]
     if kind not in _KINDS:
@@ -195,25 +241,36 @@ def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | No
     if kind == "chunked_attention":
         return block_local(_TOKENS, config.attention_chunk_size, causal=True)
     if kind == "sliding_attention" and window is not None:
-        return sliding_window(_TOKENS, window) if is_causal else sliding_window(_TOKENS, window | 1, causal=False)
-    return causal(_TOKENS) if is_causal else full(_TOKENS)
+        if is_causal:
+            return sliding_window(_TOKENS, window)
+        return sliding_window(_TOKENS, window | 1, causal=False)
+    if is_causal:
+        return causal(_TOKENS)
+    return full(_TOKENS)
 
 
 def _window(config: Any) -> int | None:
     if getattr(config, "use_sliding_window", True) is False:
         return None
-    return next((w for name in WINDOWS[:3] if isinstance(w := getattr(config, name, None), int)), None)
+    return next(
+        (w for name in WINDOWS[:3] if isinstance(w := getattr(config, name, None), int)), None
+    )
 
 
 def _notes(config: Any, tiny: Any, layers: dict[str, Audit]) -> list[str]:
-    notes, kinds = [], set(getattr(config, "layer_types", None) or ())
+    notes = []
+    kinds = set(getattr(config, "layer_types", None) or ())
     for name in WINDOWS:
-        window, ran = getattr(config, name, None), getattr(tiny, name, None)
+        window = getattr(config, name, None)
+        ran = getattr(tiny, name, None)
         if not isinstance(window, int):
             continue
         if window != ran:
             notes.append(f"run with {name}={ran} in place of {window}")
-        kind = "chunked_attention" if "chunk" in name else "sliding_attention"
+        if "chunk" in name:
+            kind = "chunked_attention"
+        else:
+            kind = "sliding_attention"
         if kinds and kind not in kinds:
             notes.append(f"the configuration has {name}={window}, but layer_types has no {kind}")
     return notes
@@ -224,7 +281,9 @@ def sizes(config: Any) -> dict[str, int]:
     known = config.to_dict()
     chosen = {name: size for size, names in WIDTHS.items() for name in names.split()}
     chosen |= {
-        name: WINDOW + known[name] % 2 for name in WINDOWS if _is_whole(known.get(name)) and known[name] > WINDOW
+        name: WINDOW + known[name] % 2
+        for name in WINDOWS
+        if _is_whole(known.get(name)) and known[name] > WINDOW
     }
     return _TOKEN_IDS | {name: size for name, size in chosen.items() if _is_whole(known.get(name))}
 
@@ -239,11 +298,15 @@ def check_counts(fields: Any, within: str = "") -> None:
         if isinstance(value, dict):
             check_counts(value, f"{within}{name}.")
         elif _is_whole(value) and _COUNT.search(name) and not 0 <= value <= _MOST:
-            raise LoaderError(f"{within}{name} must be a whole number from 0 to {_MOST:,}, got {value}")
+            raise LoaderError(
+                f"{within}{name} must be a whole number from 0 to {_MOST:,}, got {value}"
+            )
 
 
 def small(config: Any) -> Any:
-    """The configuration with small widths and windows; everything else, such as kinds of layers, stays."""
+    """The configuration with small widths and windows; everything else, such as kinds of layers,
+    stays.
+    """
     chosen: dict[str, Any] = dict(sizes(config))
     for name in getattr(config, "sub_configs", {}):
         if getattr(config, name, None) is not None:

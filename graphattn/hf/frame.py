@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 #: The reason for a graph break of torch.compile, which an error of fullgraph=True shows.
-BREAK = "a patched model makes its graphs from the tokens of each call: compile without fullgraph, do not export"
+BREAK = (
+    "a patched model makes its graphs from the tokens of each call: compile without "
+    "fullgraph, do not export"
+)
 
 
 class Span(NamedTuple):
@@ -37,7 +40,9 @@ class Span(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A sequence in a row of the batch: its targets and sources, and its number of tokens so far."""
+    """A sequence in a row of the batch: its targets and sources, and its number of tokens so
+    far.
+    """
 
     row: int
     targets: Span
@@ -86,7 +91,8 @@ def all_tokens(T: int, S: int, *, crosses: bool, held: int | None = None) -> Fra
         T: Number of targets.
         S: Number of sources.
         crosses: True of cross-attention.
-        held: Number of tokens before the targets in a cache; the positions after them are unwritten.
+        held: Number of tokens before the targets in a cache; the positions after them are
+            unwritten.
     """
     first = 0
     last = S
@@ -102,18 +108,25 @@ def all_tokens(T: int, S: int, *, crosses: bool, held: int | None = None) -> Fra
 def frame_of(request: dict[str, Any], *, past: int, crosses: bool) -> Frame:
     """The frame of a mask that transformers requests, with a piece for each row.
 
-    ``q_length`` new tokens follow ``past`` earlier ones; ``kv_length`` positions in a cache follow ``kv_offset``
-    dropped ones; ``attention_mask`` is bool (B, n) over all tokens. Masked tokens are not numbered.
+    ``q_length`` new tokens follow ``past`` earlier ones; ``kv_length`` positions in a cache follow
+    ``kv_offset`` dropped ones; ``attention_mask`` is bool (B, n) over all tokens. Masked tokens are
+    not numbered.
     """
     T, S, dropped = (int(request[name]) for name in ("q_length", "kv_length", "kv_offset"))
     present = request.get("attention_mask")
-    end = dropped + S if crosses else min(past + T, dropped + S)  # a static cache has unwritten positions
+    # a static cache has unwritten positions
+    if crosses:
+        end = dropped + S
+    else:
+        end = min(past + T, dropped + S)
     if present is None or bool(present.all()):
         return Frame((_piece(0, range(end), past, T, dropped),), True, T, S, request)
     there = _present(present[:, :end])
     if isinstance(there[0], range) and all(places == there[0] for places in there):
         return Frame((_piece(0, there[0], past, T, dropped),), True, T, S, request)
-    return Frame(tuple(_piece(row, x, past, T, dropped) for row, x in enumerate(there)), False, T, S, request)
+    return Frame(
+        tuple(_piece(row, x, past, T, dropped) for row, x in enumerate(there)), False, T, S, request
+    )
 
 
 def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
@@ -131,7 +144,8 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
 
 def _piece(row: int, there: range | tuple[int, ...], past: int, T: int, dropped: int) -> Piece:
     """The sequence of the unmasked tokens among all positions of a row so far."""
-    targets, sources = _within(there, past, past + T), _within(there, dropped, None)
+    targets = _within(there, past, past + T)
+    sources = _within(there, dropped, None)
     return Piece(row, targets, sources, len(there))
 
 
@@ -140,7 +154,9 @@ def _within(there: range | tuple[int, ...], first: int, last: int | None) -> Spa
     before = bisect_left(there, first)
     chosen = there[before : None if last is None else bisect_left(there, last)]
     if isinstance(chosen, range):
-        return Span(range(chosen.start - first, chosen.stop - first) if chosen else range(0), before)
+        return Span(
+            range(chosen.start - first, chosen.stop - first) if chosen else range(0), before
+        )
     return Span(tuple(place - first for place in chosen), before)
 
 
@@ -150,7 +166,10 @@ def _present(present: Tensor) -> list[range | tuple[int, ...]]:
     number = present.sum(1).tolist()
     first = present.int().argmax(1).tolist()
     last = (n - present.flip(1).int().argmax(1)).tolist()
-    solid = [range(a, b) if size and b - a == size else None for a, b, size in zip(first, last, number, strict=True)]
+    solid = [
+        range(a, b) if size and b - a == size else None
+        for a, b, size in zip(first, last, number, strict=True)
+    ]
     return [
         tuple(present[row].nonzero().flatten().tolist()) if places is None else places
         for row, places in enumerate(solid)

@@ -1,4 +1,6 @@
-"""``generate`` of a patched model: its graph is that of the whole sequence, and must not read unwritten tokens."""
+"""``generate`` of a patched model: its graph is that of the whole sequence, and must not read
+unwritten tokens.
+"""
 
 from types import MethodType
 from typing import Any
@@ -19,11 +21,15 @@ _CONTINUOUS = ("generate_batch", "init_continuous_batching", "continuous_batchin
 
 
 def hook(model: nn.Module, patch: Any) -> None:
-    """Wrap ``generate`` of the model, and of models in it, to record the final length for the patch."""
+    """Wrap ``generate`` of the model, and of models in it, to record the final length for the
+    patch.
+    """
     for part in model.modules():
         if all(hasattr(type(part), name) for name in _HOOKED):
             part._graphattn_patch = patch
-            for name, method in zip(_HOOKED, (_generate, _prepared_length, _prepared_cache), strict=True):
+            for name, method in zip(
+                _HOOKED, (_generate, _prepared_length, _prepared_cache), strict=True
+            ):
                 setattr(part, name, MethodType(method, part))
         for name in _CONTINUOUS:
             if hasattr(type(part), name):
@@ -37,7 +43,8 @@ def unhook(part: nn.Module) -> None:
 
 def _no_continuous_batching(*_: Any, **__: Any) -> Any:
     raise OptionError(
-        "continuous batching packs the tokens of all requests into one row of a paged cache, which graphs do not run "
+        "continuous batching packs the tokens of all requests into one row of a paged cache, "
+        "which graphs do not run "
         "on; call generate with padded prompts, or ga.unpatch(model) first"
     )
 
@@ -65,7 +72,8 @@ def _virtual_tokens(model: Any) -> dict[str, int]:
     patch = model._graphattn_patch
     if result and all(part is not around for part in patch.model.modules()):
         raise OptionError(
-            f"the adapter around the patched model has {max(result.values())} virtual tokens, which the patch does not "
+            f"the adapter around the patched model has {max(result.values())} virtual tokens, "
+            "which the patch does not "
             "know; patch the model of PEFT in place of the model in it: ga.patch(peft_model, graph)"
         )
     return result
@@ -73,23 +81,32 @@ def _virtual_tokens(model: Any) -> dict[str, int]:
 
 def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
     config = type(self)._prepare_generated_length(self, *args, **options)
-    prompt, length = options["input_ids_length"], config.max_length
+    prompt = options["input_ids_length"]
+    length = config.max_length
     if options["model_input_name"] == "inputs_embeds" and not self.config.is_encoder_decoder:
         before = options["inputs_tensor"].shape[1] - prompt
-        prompt, length = prompt + before, length + before
+        prompt = prompt + before
+        length = length + before
     check_leaks(self._graphattn_patch, prompt, length)
     self._graphattn_patch.running.length = length
     return config
 
 
 def _prepared_cache(
-    self: Any, config: Any, inputs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
+    self: Any,
+    config: Any,
+    inputs: dict[str, Any],
+    mode: Any,
+    batch_size: int,
+    max_cache_length: int,
 ) -> Any:
     """A cache of all tokens, since a graph may read beyond the model's own window."""
     from transformers import cache_utils as caches
 
     given = inputs.get("past_key_values")
-    result = type(self)._prepare_cache_for_generation(self, config, inputs, mode, batch_size, max_cache_length)
+    result = type(self)._prepare_cache_for_generation(
+        self, config, inputs, mode, batch_size, max_cache_length
+    )
     cache: Any = inputs.get("past_key_values")
     cache = getattr(cache, "self_attention_cache", cache)  # of an encoder-decoder
     if given is None and hasattr(cache, "layers"):
@@ -103,18 +120,27 @@ def _prepared_cache(
 
 def check_leaks(patch: Any, prompt: int, length: int) -> None:
     """Refuse graphs in which a token depends on one that is written after it is computed."""
-    writers = [slot for slot in patch.slots.values() if slot.place.role in ("", "decoder") and slot.is_causal]
+    writers = [
+        slot
+        for slot in patch.slots.values()
+        if slot.place.role in ("", "decoder") and slot.is_causal
+    ]
     if all(slot.given is None or isinstance(slot.given, str) for slot in writers):
         return
     layers = [_first(_graph(slot, length), length) for slot in writers]
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks(layers, place)
     if leak:
-        first, last = leak.path[0][1], leak.path[-1][2]
-        path = "".join(f"\n  layer {layer}: {source} -> {target}" for layer, source, target in leak.path)
+        first = leak.path[0][1]
+        last = leak.path[-1][2]
+        path = "".join(
+            f"\n  layer {layer}: {source} -> {target}" for layer, source, target in leak.path
+        )
         raise GraphError(
-            f"generate would need tokens that are not written yet: token {last} depends on token {first}, and tokens "
-            f"{prompt} to {length - 1} are written one by one after the prompt.{path}\nRemove edges from later "
+            f"generate would need tokens that are not written yet: token {last} depends on token "
+            f"{first}, and tokens "
+            f"{prompt} to {length - 1} are written one by one after the prompt.{path}\nRemove "
+            "edges from later "
             "sources, as graph & ga.graphs.causal(...) does, or make the prompt longer"
         )
 
@@ -124,14 +150,19 @@ def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
         return causal(length)
     if slot.inputs:
         raise GraphError(
-            "generate needs the graph of the whole sequence at its start, but a function of the batch gets the tokens "
+            "generate needs the graph of the whole sequence at its start, but a function of the "
+            "batch gets the tokens "
             "so far; pass a function of the length"
         )
     graph = sized(slot.given, length)
-    return graph.union() if isinstance(graph, Chosen) else graph
+    if isinstance(graph, Chosen):
+        return graph.union()
+    return graph
 
 
 def _first(graph: AttentionGraph | PerHead, length: int) -> AttentionGraph | PerHead:
     if isinstance(graph, PerHead):
         return each(graph, lambda one: one.subgraph(range(length)))
-    return graph if graph.num_nodes == length else graph.subgraph(range(length))
+    if graph.num_nodes == length:
+        return graph
+    return graph.subgraph(range(length))

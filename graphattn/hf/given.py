@@ -14,7 +14,10 @@ from .rows import Graph, each
 OWN = "model"
 """In place of a graph: the model's own connectivity, from its masks."""
 
-_HINT = "; a function of the batch names inputs of the model, as lambda input_ids: ..., and a builder is called first"
+_HINT = (
+    "; a function of the batch names inputs of the model, as lambda input_ids: ..., and a "
+    "builder is called first"
+)
 
 Given = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
 
@@ -28,25 +31,36 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
     """
     if isinstance(given, Mapping):
         if not given:
-            raise GraphError("graph must not be an empty dict; name a layer, a role or a part: {0: graph}")
+            raise GraphError(
+                "graph must not be an empty dict; name a layer, a role or a part: {0: graph}"
+            )
         return _by_name(given, places)
     if isinstance(given, str) and given == OWN:
         return dict.fromkeys(places, OWN)
     if len(stacks(places)) > 1:
         names = ", ".join(f"{name!r} ({number} layers)" for name, number in stacks(places).items())
         roles = sorted({place.role for place in places} - {""})
-        hint = f"by role ({', '.join(map(repr, roles))}) or name" if roles else "by name"
+        if roles:
+            hint = f"by role ({', '.join(map(repr, roles))}) or name"
+        else:
+            hint = "by name"
         raise OptionError(
-            f"graph must name its stack, {hint}, such as {{{(roles or list(stacks(places)))[0]!r}: graph}}; the "
+            f"graph must name its stack, {hint}, such as "
+            f"{{{(roles or list(stacks(places)))[0]!r}: graph}}; the "
             f"model has {names}"
         )
     if _is_one(given):
         return dict.fromkeys(places, given)
     if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "shape"):
-        raise no_graph(given, 'graph must be an AttentionGraph, Pattern, PerHead, list, dict, function or "model"')
+        raise no_graph(
+            given,
+            'graph must be an AttentionGraph, Pattern, PerHead, list, dict, function or "model"',
+        )
     layers = several(given, "graph", "must be a graph, or one for each layer")
     if len(layers) != len(places):
-        raise GraphError(f"graph has {len(layers)} graphs, but the model has {len(places)} layers of attention")
+        raise GraphError(
+            f"graph has {len(layers)} graphs, but the model has {len(places)} layers of attention"
+        )
     return {place: checked(layer) for place, layer in zip(places, layers, strict=True)}
 
 
@@ -59,25 +73,33 @@ def _by_name(given: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given
             meant = [place for place in places if isinstance(key, str) and place.answers(key)]
         if not meant:
             names = sorted({place.role for place in places} - {""}) + list(stacks(places))
-            raise OptionError(f"graph[{key!r}] matches no attention of the model; it has {', '.join(names)}, or layers")
+            raise OptionError(
+                f"graph[{key!r}] matches no attention of the model; it has {', '.join(names)}, or "
+                "layers"
+            )
         for part in dict.fromkeys(place.stack for place in meant):
             chosen |= by_module(value, [place for place in meant if place.stack == part])
     return chosen
 
 
 def _is_one(given: Any) -> bool:
-    return isinstance(given, AttentionGraph | Pattern | PerHead) or (callable(given) and not isinstance(given, type))
+    return isinstance(given, AttentionGraph | Pattern | PerHead) or (
+        callable(given) and not isinstance(given, type)
+    )
 
 
 def checked(given: Any) -> Given:
     """A graph of a list, or an error for anything else."""
     if _is_one(given) or given == OWN:
         return given
-    raise no_graph(given, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function")
+    raise no_graph(
+        given, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function"
+    )
 
 
 def reads_batch(given: Given, inputs: Iterable[str], role: str = "") -> list[str]:
-    """The inputs of the model that a function of the batch takes; none for a function of the length.
+    """The inputs of the model that a function of the batch takes; none for a function of the
+    length.
 
     Raises:
         OptionError: If a function takes anything else.
@@ -89,21 +111,33 @@ def reads_batch(given: Given, inputs: Iterable[str], role: str = "") -> list[str
     if not asked:
         function(given, "graph", "targets, sources" if role == "cross" else "length", hint=_HINT)
     others = [name for name, one in taken.items() if name not in asked and one.default is one.empty]
-    others = [name for name in others if taken[name].kind not in (taken[name].VAR_POSITIONAL, taken[name].VAR_KEYWORD)]
+    others = [
+        name
+        for name in others
+        if taken[name].kind not in (taken[name].VAR_POSITIONAL, taken[name].VAR_KEYWORD)
+    ]
     if asked and others:
         raise OptionError(
-            f"graph is a function of {', '.join(taken)}, but the model has no input {', '.join(others)}; "
+            f"graph is a function of {', '.join(taken)}, but the model has no input "
+            f"{', '.join(others)}; "
             f"it has {', '.join(inputs)}"
         )
     return asked
 
 
 def sized(given: Any, length: int, targets: int | None = None) -> Graph:
-    """The graph between ``length`` tokens, or from them to ``targets``; a larger one stays as it is."""
+    """The graph between ``length`` tokens, or from them to ``targets``; a larger one stays as it
+    is.
+    """
     if isinstance(given, Pattern):
-        return given(length) if targets is None else given(targets, length)
+        if targets is None:
+            return given(length)
+        return given(targets, length)
     if not isinstance(given, AttentionGraph | PerHead):
-        given = given(length) if targets is None else given(targets, length)
+        if targets is None:
+            given = given(length)
+        else:
+            given = given(targets, length)
         if isinstance(given, Pattern):
             return sized(given, length, targets)
         if not isinstance(given, AttentionGraph | PerHead):
@@ -111,7 +145,8 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
     least = (length if targets is None else targets, length)
     if given.num_targets < least[0] or given.num_sources < least[1]:
         raise GraphError(
-            f"the sequence has {least[1]} tokens{'' if targets is None else f' and {targets} targets'}; {given!r} must "
+            f"the sequence has {least[1]} "
+            f"tokens{'' if targets is None else f' and {targets} targets'}; {given!r} must "
             f"have at least as many nodes; a pattern, made with ... for its size, fits any length"
         )
     if targets is not None and given.num_sources > length:
@@ -121,5 +156,7 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
 
 def _first_sources(graph: AttentionGraph | PerHead, length: int) -> Graph:
     if isinstance(graph, PerHead):
-        return each(graph, lambda one: one.subgraph(targets=range(one.num_targets), sources=range(length)))
+        return each(
+            graph, lambda one: one.subgraph(targets=range(one.num_targets), sources=range(length))
+        )
     return graph.subgraph(targets=range(graph.num_targets), sources=range(length))

@@ -72,7 +72,9 @@ class Ticket:
         if implementation not in self.masks:
             from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-            self.masks[implementation] = ALL_MASK_ATTENTION_FUNCTIONS[implementation](**self.request)
+            self.masks[implementation] = ALL_MASK_ATTENTION_FUNCTIONS[implementation](
+                **self.request
+            )
         return self.masks[implementation]
 
     def dense(self) -> Tensor:
@@ -83,12 +85,20 @@ class Ticket:
         return cast(Tensor, mask)
 
     def says_nothing(self, *, own: bool) -> bool:
-        """True if all tokens are unmasked, as without a mask; with ``own`` also if its layers need no mask."""
+        """True if all tokens are unmasked, as without a mask; with ``own`` also if its layers need
+        no mask.
+        """
         request, window = self.request, self.request.get("local_size")
         present = request.get("attention_mask")
-        if request["q_offset"] or request["kv_offset"] or request["q_length"] != request["kv_length"]:
+        if (
+            request["q_offset"]
+            or request["kv_offset"]
+            or request["q_length"] != request["kv_length"]
+        ):
             return False
-        skips = request.get("allow_is_causal_skip", True) or request.get("allow_is_bidirectional_skip", False)
+        skips = request.get("allow_is_causal_skip", True) or request.get(
+            "allow_is_bidirectional_skip", False
+        )
         if own and not (skips and (window is None or request["kv_length"] < window)):
             return False
         return present is None or bool(present.all())
@@ -96,12 +106,14 @@ class Ticket:
 
 @partial(not_followed, reason=BREAK)
 def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
-    """The mask function of a patched model: bool (B, 1, T, S) of the unmasked tokens, with a ticket.
+    """The mask function of a patched model: bool (B, 1, T, S) of the unmasked tokens, with a
+    ticket.
 
-    Models that compute with their mask, such as convolutions that skip padding, find the padding in it; eager attention
-    in a model's own code gets floats to add.
+    Models that compute with their mask, such as convolutions that skip padding, find the padding in
+    it; eager attention in a model's own code gets floats to add.
     """
-    offsets = {name: int(request.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
+    # a static cache counts in place
+    offsets = {name: int(request.get(name, 0)) for name in ("q_offset", "kv_offset")}
     here = patch.running
     tokens = None
     if here.tokens:
@@ -110,10 +122,16 @@ def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
     needed = ticket.call is not None and (patch.reads_batch or bool(ticket.call.virtual))
     if patch.splits_rows and tokens is not None:
         needed = needed or not tokens.is_trivial
-    own, eager = patch.has_own_layers, patch.implementation(request.get("config")) == "eager"
+    own = patch.has_own_layers
+    eager = patch.implementation(request.get("config")) == "eager"
     if ticket.says_nothing(own=own) and not eager and not needed:
         return None
-    view = ticket.mask("eager") if eager else ticket.dense() if own else _present(ticket.request)
+    if eager:
+        view = ticket.mask("eager")
+    elif own:
+        view = ticket.dense()
+    else:
+        view = _present(ticket.request)
     if view is None:
         return None
     _keep(patch, replace(ticket, view=view))
@@ -121,7 +139,8 @@ def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
 
 
 def marked(patch: "Patch", mask: Any, cache: Any, *, needed: bool) -> Any:
-    """A mask (B or 1, 1 or H, T, S) of the caller with a ticket, also in a dict; else the mask itself.
+    """A mask (B or 1, 1 or H, T, S) of the caller with a ticket, also in a dict; else the mask
+    itself.
 
     Args:
         patch: The patch of the model.
@@ -166,10 +185,14 @@ def _keep(patch: "Patch", ticket: Ticket) -> None:
 
 
 def _present(request: dict[str, Any]) -> Tensor:
-    rows, T, S, dropped = (request[name] for name in ("batch_size", "q_length", "kv_length", "kv_offset"))
+    rows, T, S, dropped = (
+        request[name] for name in ("batch_size", "q_length", "kv_length", "kv_offset")
+    )
     present = request.get("attention_mask")
     if present is None:
-        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=request.get("device")).expand(rows, 1, T, S)
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=request.get("device")).expand(
+            rows, 1, T, S
+        )
     held = present[:, dropped : dropped + S]
     held = torch.nn.functional.pad(held, (0, S - held.shape[1]))
     return held[:, None, None].expand(rows, 1, T, S)
@@ -193,7 +216,9 @@ def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
 
 
 def _outside(patch: "Patch", mask: Tensor) -> Ticket | None:
-    """The ticket of a copied mask outside a call, as under reentrant checkpointing on several devices."""
+    """The ticket of a copied mask outside a call, as under reentrant checkpointing on several
+    devices.
+    """
     known = [ticket for ticket in patch.tickets if _is_copy(mask, ticket.view)]
     if not known:
         return None
@@ -201,8 +226,10 @@ def _outside(patch: "Patch", mask: Tensor) -> Ticket | None:
         raise outside_call()
     if patch.splits_rows and any(not known[0].splits_as(ticket) for ticket in known[1:]):
         raise OptionError(
-            "several calls have equal masks and different position_ids, so that a layer that runs again outside of "
-            "them, under gradient checkpointing, cannot be assigned to one; pass use_reentrant=False"
+            "several calls have equal masks and different position_ids, so that a layer that runs "
+            "again outside of "
+            "them, under gradient checkpointing, cannot be assigned to one; pass "
+            "use_reentrant=False"
         )
     return known[0]
 
@@ -216,7 +243,9 @@ def _is_copy(mask: Tensor, view: Tensor | None) -> bool:
 def outside_call() -> OptionError:
     """The error for a layer on a function of the batch that runs outside a call of the model."""
     return OptionError(
-        "the graph is a function of the model's inputs, which are unknown to a layer that runs outside a call of the "
-        "model, such as under gradient checkpointing in a model that passes no masks to its layers; pass a graph or a "
+        "the graph is a function of the model's inputs, which are unknown to a layer that runs "
+        "outside a call of the "
+        "model, such as under gradient checkpointing in a model that passes no masks to its "
+        "layers; pass a graph or a "
         "function of the length, or turn checkpointing off"
     )

@@ -49,7 +49,9 @@ class Place:
     role: str
 
     def answers(self, key: str) -> bool:
-        """True if a caller's key matches this module: its role, its stack, or a part of its name."""
+        """True if a caller's key matches this module: its role, its stack, or a part of its
+        name.
+        """
         if self.role and key in ROLES:
             return key == self.role
         return key in (self.role, self.stack) or f".{key}." in f".{self.name}."
@@ -59,7 +61,8 @@ def attention_modules(model: nn.Module) -> dict[Place, nn.Module]:
     """The modules of attention in the order of the model.
 
     Raises:
-        OptionError: If the model, or a model in it, has attention that is not behind transformers' interface.
+        OptionError: If the model, or a model in it, has attention that is not behind transformers'
+            interface.
     """
     models = [part for part in model.modules() if hasattr(part, "_can_set_attn_implementation")]
     if not models:
@@ -75,7 +78,10 @@ def attention_modules(model: nn.Module) -> dict[Place, nn.Module]:
     places = {}
     for name, part in found.items():
         stack = _NUMBER.sub("", f".{name}").strip(".")
-        role = _role(name) if crosses else ""
+        if crosses:
+            role = _role(name)
+        else:
+            role = ""
         places[Place(name, stack, counts.get(stack, 0), role)] = part
         counts[stack] = counts.get(stack, 0) + 1
     return places
@@ -92,11 +98,15 @@ def stacks(places: Any) -> dict[str, int]:
 def _role(name: str) -> str:
     if _CROSS.search(name):
         return "cross"
-    return "encoder" if "encoder" in name and "decoder" not in name else "decoder"
+    if "encoder" in name and "decoder" not in name:
+        return "encoder"
+    return "decoder"
 
 
 def own_code(model: nn.Module) -> list[str]:
-    """The classes of attention in a model that compute their own softmax, which cannot be patched."""
+    """The classes of attention in a model that compute their own softmax, which cannot be
+    patched.
+    """
     kinds: dict[Any, None] = dict.fromkeys(type(part) for part in model.modules())
     return [
         kind.__name__
@@ -125,4 +135,7 @@ def _written(kind: Any, words: str) -> bool:
 def _refusal(part: nn.Module) -> str:
     family = type(part).__module__.rpartition(".")[2].removeprefix("modeling_")
     instead = _INSTEAD.get(family, "use a similar model behind it, or one of graphattn.models")
-    return f"{type(part).__name__} computes its attention in its own code, not behind AttentionInterface: {instead}"
+    return (
+        f"{type(part).__name__} computes its attention in its own code, not behind "
+        f"AttentionInterface: {instead}"
+    )

@@ -1,4 +1,6 @@
-"""Patching a model of transformers so that its attention reads along graphs, and removing the patch."""
+"""Patching a model of transformers so that its attention reads along graphs, and removing the
+patch.
+"""
 
 import inspect
 import weakref
@@ -22,36 +24,41 @@ from .modules import attention_modules
 from .state import Patch, Slot
 
 _NUMBERS = count(1)
-_ORIGINALS: dict[str, str | None] = {}  # name in configurations -> name before, also of patches that are gone
+_ORIGINALS: dict[
+    str, str | None
+] = {}  # name in configurations -> name before, also of patches that are gone
 _NAME = "_attn_implementation_internal"  # of a configuration
 
 
 def patch(model: nn.Module, graph: Any) -> Patch:
     """Let the attention of a Hugging Face model run on a graph, in place.
 
-    Models behind transformers' attention interface keep their weights, biases, caches, ``generate`` and trainer; the
-    graph replaces only the model's own causal, sliding or chunked mask. Its nodes are the tokens of a row without
-    padding; a shorter row reads along the first nodes. A pattern has a graph for each sequence of the row: position ids
-    that return to their first value start one. Virtual tokens of prompt and prefix tuning are read by all tokens and
-    not counted. A 4-D mask of the caller, and relative biases, are added to the scores. A token without edges gets 0.
+    Models behind transformers' attention interface keep their weights, biases, caches, ``generate``
+    and trainer; the graph replaces only the model's own causal, sliding or chunked mask. Its nodes
+    are the tokens of a row without padding; a shorter row reads along the first nodes. A pattern
+    has a graph for each sequence of the row: position ids that return to their first value start
+    one. Virtual tokens of prompt and prefix tuning are read by all tokens and not counted. A 4-D
+    mask of the caller, and relative biases, are added to the scores. A token without edges gets 0.
 
-    With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, read as tensors (B, H, T, S),
-    with gradients. ``save_pretrained`` keeps the graph in the configuration.
+    With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, read as
+    tensors (B, H, T, S), with gradients. ``save_pretrained`` keeps the graph in the configuration.
 
     Args:
         model: Any model of ``transformers`` behind its attention interface, also in a PEFT adapter.
-        graph: An :class:`AttentionGraph`, :class:`Pattern` or :class:`PerHead` for all layers, also a pattern whose
-            edges are chosen in each call, ``top_k(..., 8, within=causal(...))``; or a list with one for each layer; or
-            a dict of them by layer, role ("encoder", "decoder", "cross") or name of a stack, which
-            leaves other layers as they are; or a function of the length, or of named inputs of the model
-            (``lambda input_ids, attention_mask: ...``), that returns a graph, or a list of one for each example;
-            "model" for the model's own connectivity, as graphs; "saved" for the graphs in its configuration.
+        graph: An :class:`AttentionGraph`, :class:`Pattern` or :class:`PerHead` for all layers, also
+            a pattern whose edges are chosen in each call, ``top_k(..., 8, within=causal(...))``; or
+            a list with one for each layer; or a dict of them by layer, role ("encoder", "decoder",
+            "cross") or name of a stack, which leaves other layers as they are; or a function of the
+            length, or of named inputs of the model (``lambda input_ids, attention_mask: ...``),
+            that returns a graph, or a list of one for each example; "model" for the model's own
+            connectivity, as graphs; "saved" for the graphs in its configuration.
 
     Returns:
         A :class:`Patch`: print it; ``layers(length)`` gives the layers' graphs.
 
     Raises:
-        OptionError: If the model, or a named layer, is not behind the interface; the message has advice.
+        OptionError: If the model, or a named layer, is not behind the interface; the message has
+            advice.
         GraphError: If a graph does not fit; in ``generate``, if one leaks (with the path).
 
     Example:
@@ -69,14 +76,22 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     _need_model(model)
     modules = attention_modules(model)
     if not hasattr(model, "config"):
-        raise OptionError(f"model must be a model of transformers, got {type(model).__name__}; pass the one in it")
-    given = saving.saved_in(model) if isinstance(graph, str) and graph == "saved" else graph
-    chosen, data = by_module(given, list(modules)), saving.to_data(given)
+        raise OptionError(
+            f"model must be a model of transformers, got {type(model).__name__}; pass the one in it"
+        )
+    if isinstance(graph, str) and graph == "saved":
+        given = saving.saved_in(model)
+    else:
+        given = graph
+    chosen = by_module(given, list(modules))
+    data = saving.to_data(given)
     made = Patch(model, _inputs(model))
     for place, module in modules.items():
         reads = chosen.get(place)
         inputs = () if reads is None else tuple(reads_batch(reads, made.inputs, place.role))
-        made.slots[place] = Slot(place, reads, made, inputs, bool(getattr(module, "is_causal", True)))
+        made.slots[place] = Slot(
+            place, reads, made, inputs, bool(getattr(module, "is_causal", True))
+        )
     unpatch(model)
     _copy_configs(model)
     for place, module in modules.items():
@@ -94,11 +109,13 @@ def unpatch(model: nn.Module) -> None:
     """Remove the graphs: the model is as it was before :func:`patch`.
 
     Args:
-        model: The model, or a model in it; one without a patch stays as it is. A copy of it is another model.
+        model: The model, or a model in it; one without a patch stays as it is. A copy of it is
+            another model.
     """
     _need_model(model)
     for made in _patches(model):
-        if any(part is model for part in made.model.modules()):  # not so of a copy, which shares its patch
+        # not so of a copy, which shares its patch
+        if any(part is model for part in made.model.modules()):
             _restore(made.model, made)
         _restore(model, made)
     if any(part.config._attn_implementation in _ORIGINALS for part in _configured(model)):
@@ -121,7 +138,14 @@ def patched(model: nn.Module, graph: Any) -> Iterator[Patch]:
     finally:
         unpatch(model)
         for other in earlier:
-            patch(model, {place.name: slot.given for place, slot in other.slots.items() if slot.given is not None})
+            patch(
+                model,
+                {
+                    place.name: slot.given
+                    for place, slot in other.slots.items()
+                    if slot.given is not None
+                },
+            )
             setattr(model.config, saving.KEY, before)
 
 
@@ -151,7 +175,11 @@ def _inputs(model: nn.Module) -> tuple[str, ...]:
 
 
 def _patches(model: nn.Module) -> set[Patch]:
-    return {part.__dict__["_graphattn"].patch for part in model.modules() if "_graphattn" in part.__dict__}
+    return {
+        part.__dict__["_graphattn"].patch
+        for part in model.modules()
+        if "_graphattn" in part.__dict__
+    }
 
 
 def _name_for(made: Patch, original: str | None) -> str:
@@ -164,7 +192,9 @@ def _name_for(made: Patch, original: str | None) -> str:
             return name
     name = f"graphattn_{next(_NUMBERS)}"
     itself = weakref.ref(made)
-    AttentionInterface.register(name, lambda *args, **options: attend(_alive(itself), *args, **options))
+    AttentionInterface.register(
+        name, lambda *args, **options: attend(_alive(itself), *args, **options)
+    )
     AttentionMaskInterface.register(name, lambda **request: mask_of(_alive(itself), **request))
     made.originals[name] = original
     _ORIGINALS[name] = original
@@ -185,7 +215,9 @@ def _configured(model: nn.Module) -> list[Any]:
 
 
 def _copy_configs(model: nn.Module) -> None:
-    """Give a model copies of its configurations, which others may share, without the names of patches."""
+    """Give a model copies of its configurations, which others may share, without the names of
+    patches.
+    """
     copies: dict[int, Any] = {}
     for part in _configured(model):
         config = deepcopy(part.config, copies)
@@ -198,13 +230,23 @@ def _copy_configs(model: nn.Module) -> None:
 
 
 def _watch(model: nn.Module, made: Patch) -> None:
-    """Hook the calls of the model and of the models in it; inputs of a decoder have longer names."""
-    roles = {id(part): slot.place.role for part in model.modules() if (slot := part.__dict__.get("_graphattn"))}
+    """Hook the calls of the model and of the models in it; inputs of a decoder have longer
+    names.
+    """
+    roles = {
+        id(part): slot.place.role
+        for part in model.modules()
+        if (slot := part.__dict__.get("_graphattn"))
+    }
     for part in model.modules():
         held = {roles[id(inner)] for inner in part.modules() if id(inner) in roles}
         if part is not model and not (held and hasattr(part, "_can_set_attn_implementation")):
             continue
-        decodes = part is not model and "decoder_input_ids" in made.inputs and held <= {"decoder", "cross"}
+        decodes = (
+            part is not model
+            and "decoder_input_ids" in made.inputs
+            and held <= {"decoder", "cross"}
+        )
         named = getattr(getattr(part, "config", None), _NAME, None) in made.originals
         begin = partial(made.begin, names=_inputs(part), prefix="decoder_" * decodes, named=named)
         part._graphattn_hooks = [  # type: ignore[assignment]
@@ -229,12 +271,16 @@ def _restore(model: nn.Module, made: Patch) -> None:
 
 
 def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:
-    """The configurations that select the attention of modules, and of the models that make their masks."""
+    """The configurations that select the attention of modules, and of the models that make their
+    masks.
+    """
     wanted = {id(module) for module in modules}
     found: dict[int, Any] = {}
     for part in model.modules():
         config = getattr(part, "config", None)
-        around = hasattr(part, "_can_set_attn_implementation") and any(id(x) in wanted for x in part.modules())
+        around = hasattr(part, "_can_set_attn_implementation") and any(
+            id(x) in wanted for x in part.modules()
+        )
         if hasattr(config, _NAME) and (id(part) in wanted or around):
             found[id(config)] = config
     return list(found.values())

@@ -18,7 +18,9 @@ _AT_ONCE = 64  # targets whose sources are looked up together
 
 
 class Index(NamedTuple):
-    """Positions of tokens in a batch: the row and the position of each, int64 (M,), or (B, k) in a step."""
+    """Positions of tokens in a batch: the row and the position of each, int64 (M,), or (B, k) in a
+    step.
+    """
 
     row: Tensor
     place: Tensor
@@ -30,12 +32,15 @@ class Job:
 
     Args:
         graph: The graph between the selected tokens.
-        targets: The selected targets: positions that all rows share (a range, or int64 (k,)), or one by one.
+        targets: The selected targets: positions that all rows share (a range, or int64 (k,)), or
+            one by one.
         sources: The selected sources, alike.
         missing: bool (B, k): sources that pad the row of a step.
         reads_all: True if every target reads all of the selected sources.
-        spans: The sources as a few ranges, which are copied faster than single positions; else empty.
-        each: In place of one run, a run of each sequence with its row: their edges are chosen one by one.
+        spans: The sources as a few ranges, which are copied faster than single positions; else
+            empty.
+        each: In place of one run, a run of each sequence with its row: their edges are chosen one
+            by one.
     """
 
     graph: Graph
@@ -58,10 +63,11 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
         places = (frame.pieces[0].targets.places, frame.pieces[0].sources.places)
         return Job(parts[0], *places)  # type: ignore[arg-type]
     if any(isinstance(part, Chosen) for part in parts):
-        runs = [
-            (piece.row, Job(part, *(torch.as_tensor(span.places, device=device) for span in piece[1:3])))  # type: ignore[arg-type]
-            for part, piece in zip(parts, frame.pieces, strict=True)
-        ]
+        runs = []
+        for part, piece in zip(parts, frame.pieces, strict=True):
+            targets = torch.as_tensor(piece.targets.places, device=device)
+            sources = torch.as_tensor(piece.sources.places, device=device)
+            runs.append((piece.row, Job(part, targets, sources)))
         return Job(parts[0], range(0), range(0), each=tuple(runs))
     return Job(_union(parts), *_indices(frame.pieces, device))
 
@@ -72,13 +78,16 @@ def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
         return each(graph, lambda one: _part_of_one(one, piece, device))
     if isinstance(graph, Chosen):
         if piece.sources.node:
-            raise GraphError(f"{graph!r} reads token 0, which the cache has dropped; pass a DynamicCache()")
+            raise GraphError(
+                f"{graph!r} reads token 0, which the cache has dropped; pass a DynamicCache()"
+            )
         return graph.part(piece.targets.nodes, piece.sources.end)
     return _part_of_one(graph, piece, device)
 
 
 def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> AttentionGraph:
-    targets, sources = piece.targets.nodes, piece.sources.nodes
+    targets = piece.targets.nodes
+    sources = piece.sources.nodes
     if (len(targets), len(sources)) != (graph.num_targets, graph.num_sources):
         if targets and sources and targets.start > 0 and len(sources) < graph.num_sources:
             _check_present(graph, targets, sources)
@@ -87,14 +96,21 @@ def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> A
 
 
 def check_written(graph: Graph, piece: Piece) -> None:
-    """Refuse new targets that are sources of the token before them, which was computed without them."""
+    """Refuse new targets that are sources of the token before them, which was computed without
+    them.
+    """
     before = torch.tensor([piece.targets.node - 1])
-    graph = graph.union() if isinstance(graph, Chosen) else graph
+    if isinstance(graph, Chosen):
+        graph = graph.union()
     for one in dict.fromkeys(graph.graphs) if isinstance(graph, PerHead) else [graph]:
-        last = int(one.edges.rows(before).hi.amax()) if one.edges.rows(before).hi.numel() else 0
+        if one.edges.rows(before).hi.numel():
+            last = int(one.edges.rows(before).hi.amax())
+        else:
+            last = 0
         if last > piece.targets.node:
             raise GraphError(
-                f"token {int(before)} reads token {last - 1}, which was not written when token {int(before)} was "
+                f"token {int(before)} reads token {last - 1}, which was not written when token "
+                f"{int(before)} was "
                 "computed; remove edges from later sources, as graph & ga.graphs.causal(...) does"
             )
 
@@ -105,15 +121,18 @@ def _check_present(graph: AttentionGraph, targets: range, sources: range) -> Non
     some = reads.hi > reads.lo
     if not bool(some.any()):
         return
-    first, last = int(reads.lo[some].min()), int(reads.hi[some].max()) - 1
+    first = int(reads.lo[some].min())
+    last = int(reads.hi[some].max()) - 1
     if first < sources.start:
         raise GraphError(
-            f"token {targets.start} reads token {first}, which the cache has dropped: it holds tokens from "
+            f"token {targets.start} reads token {first}, which the cache has dropped: it holds "
+            "tokens from "
             f"{sources.start} on; pass past_key_values=transformers.DynamicCache(), which holds all"
         )
     if last >= sources.stop:
         raise GraphError(
-            f"a token from {targets.start} on reads token {last}, which is not written yet; remove edges from later "
+            f"a token from {targets.start} on reads token {last}, which is not written yet; "
+            "remove edges from later "
             "sources, as graph & ga.graphs.causal(...) does"
         )
 
@@ -129,9 +148,13 @@ def _union(parts: list[Graph]) -> Graph:
 
 def _indices(pieces: tuple[Piece, ...], device: torch.device) -> tuple[Index, Index]:
     def index(spans: list[Span]) -> Index:
-        rows = torch.tensor([piece.row for piece in pieces]).repeat_interleave(torch.tensor([s.size for s in spans]))
+        rows = torch.tensor([piece.row for piece in pieces]).repeat_interleave(
+            torch.tensor([s.size for s in spans])
+        )
         places = [torch.as_tensor(span.places, dtype=torch.int64) for span in spans]
-        return Index(rows.to(device), torch.cat([torch.empty(0, dtype=torch.int64), *places]).to(device))
+        return Index(
+            rows.to(device), torch.cat([torch.empty(0, dtype=torch.int64), *places]).to(device)
+        )
 
     return index([piece.targets for piece in pieces]), index([piece.sources for piece in pieces])
 
@@ -141,12 +164,19 @@ def _step(graphs: list[AttentionGraph], frame: Frame, device: torch.device) -> J
     picked = [_read(graph, piece) for graph, piece in zip(graphs, frame.pieces, strict=True)]
     one = range(1)
     read = picked[0]
-    if isinstance(read, range) and all(isinstance(other, range) and other == read for other in picked):
+    if isinstance(read, range) and all(
+        isinstance(other, range) and other == read for other in picked
+    ):
         return Job(every(1, len(read), device), one, read, reads_all=len(read) > 0)
     places = [_places(other) for other in picked]
     if len(picked) == 1:
-        spans = read if isinstance(read, tuple) and len(read) <= _FEW else ()
-        return Job(every(1, len(places[0]), device), one, places[0].to(device), reads_all=True, spans=spans)
+        if isinstance(read, tuple) and len(read) <= _FEW:
+            spans = read
+        else:
+            spans = ()
+        return Job(
+            every(1, len(places[0]), device), one, places[0].to(device), reads_all=True, spans=spans
+        )
     most = max(map(len, places))
     place = torch.zeros(len(places), most, dtype=torch.int64)
     missing = torch.ones(len(places), most, dtype=torch.bool)
@@ -155,22 +185,30 @@ def _step(graphs: list[AttentionGraph], frame: Frame, device: torch.device) -> J
         missing[row, : len(of_row)] = False
     row_of = torch.arange(len(places))[:, None].expand_as(place)
     sources = Index(row_of.to(device), place.to(device))
-    return Job(every(1, most, device), one, sources, missing.to(device) if bool(missing.any()) else None)
+    return Job(
+        every(1, most, device), one, sources, missing.to(device) if bool(missing.any()) else None
+    )
 
 
 def _places(read: range | tuple[range, ...] | Tensor) -> Tensor:
     """int64 (k,)."""
     if isinstance(read, Tensor):
         return read
-    spans = read if isinstance(read, tuple) else (read,)
+    if isinstance(read, tuple):
+        spans = read
+    else:
+        spans = (read,)
     return torch.cat([torch.arange(span.start, span.stop) for span in spans])
 
 
 def _read(graph: AttentionGraph, piece: Piece) -> range | tuple[range, ...] | Tensor:
     """The positions of the sources of a single target."""
-    target, sources = piece.targets.node, piece.sources
+    target = piece.targets.node
+    sources = piece.sources
     if target >= graph.num_targets:
-        raise GraphError(f"the sequence has {target + 1} tokens; {graph!r} must have at least as many nodes")
+        raise GraphError(
+            f"the sequence has {target + 1} tokens; {graph!r} must have at least as many nodes"
+        )
     spans = _spans(graph, target)
     if not spans:
         return range(0)
@@ -179,19 +217,26 @@ def _read(graph: AttentionGraph, piece: Piece) -> range | tuple[range, ...] | Te
     if isinstance(sources.places, range):
         shift = sources.places.start - sources.node
         read = tuple(range(first + shift, last + shift) for first, last in spans)
-        return read[0] if len(read) == 1 else read
+        if len(read) == 1:
+            return read[0]
+        return read
     nodes = torch.cat([torch.arange(first, last) for first, last in spans]) - sources.node
     return torch.as_tensor(sources.places)[nodes]
 
 
 def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
-    """The sources of a target as intervals, computed for many targets at once, for the next steps."""
+    """The sources of a target as intervals, computed for many targets at once, for the next
+    steps.
+    """
     block = target // _AT_ONCE
 
     def make() -> list[list[tuple[int, int]]]:
-        first, last = block * _AT_ONCE, min((block + 1) * _AT_ONCE, graph.num_targets)
+        first = block * _AT_ONCE
+        last = min((block + 1) * _AT_ONCE, graph.num_targets)
         spans: list[list[tuple[int, int]]] = [[] for _ in range(first, last)]
-        for row, lo, hi in zip(*(x.tolist() for x in graph.edges.rows(torch.arange(first, last))), strict=True):
+        for row, lo, hi in zip(
+            *(x.tolist() for x in graph.edges.rows(torch.arange(first, last))), strict=True
+        ):
             if hi > lo:
                 spans[row].append((lo, hi))
         return spans
@@ -202,7 +247,8 @@ def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
 
 def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: torch.device) -> Job:
     """The run of graphs between all positions of a row, one for all rows or one for each."""
-    T, S = frame.targets, frame.sources
+    T = frame.targets
+    S = frame.sources
     if len(graphs) == 1:
         return Job(graphs[0].to(device), range(T), range(S))
     pieces = tuple(Piece(row, Span(range(T), 0), Span(range(S), 0), S) for row in range(batch))

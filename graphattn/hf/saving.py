@@ -1,4 +1,6 @@
-"""Graphs in the configuration of a model: they are saved with it, and ignored by transformers without a patch."""
+"""Graphs in the configuration of a model: they are saved with it, and ignored by transformers
+without a patch.
+"""
 
 import os
 from typing import Any
@@ -23,7 +25,9 @@ def to_data(given: Any) -> Any:
         return {"by": [[key, to_data(value)] for key, value in given.items()]}
     if isinstance(given, list | tuple):
         return {"layers": [to_data(value) for value in given]}
-    return given if given == OWN else {"function": getattr(given, "__name__", type(given).__name__)}
+    if given == OWN:
+        return given
+    return {"function": getattr(given, "__name__", type(given).__name__)}
 
 
 def from_data(data: Any) -> Any:
@@ -32,17 +36,28 @@ def from_data(data: Any) -> Any:
     Raises:
         LoaderError: If the data is of another kind, or a function, which is not saved.
     """
-    kind, value = next(iter(data.items()), ("", None)) if isinstance(data, dict) else ("", None)
+    if isinstance(data, dict):
+        kind, value = next(iter(data.items()), ("", None))
+    else:
+        kind = ""
+        value = None
     if data == OWN:
         return OWN
     if kind == "graph":
         return graph_from_dict(value)
     if kind == "layers" and isinstance(value, list):
         return [from_data(item) for item in value]
-    if kind == "by" and isinstance(value, list) and all(isinstance(item, list) and len(item) == 2 for item in value):
+    if (
+        kind == "by"
+        and isinstance(value, list)
+        and all(isinstance(item, list) and len(item) == 2 for item in value)
+    ):
         return {key: from_data(item) for key, item in value}
     if kind == "function":
-        raise LoaderError(f"the model was saved with the function {value}, which is not stored; pass graph={value}")
+        raise LoaderError(
+            f"the model was saved with the function {value}, which is not stored; pass "
+            f"graph={value}"
+        )
     raise LoaderError(f"config.{KEY} must hold graphs from ga.patch, got {str(data)[:80]}")
 
 
@@ -50,7 +65,9 @@ def saved_in(model: nn.Module) -> Any:
     """The graphs in a model's configuration."""
     data = getattr(model.config, KEY, None)
     if data is None:
-        raise LoaderError(f"{type(model).__name__} was not saved with a graph; pass one: ga.patch(model, graph)")
+        raise LoaderError(
+            f"{type(model).__name__} was not saved with a graph; pass one: ga.patch(model, graph)"
+        )
     return from_data(data)
 
 
@@ -64,15 +81,26 @@ def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
         raise LoaderError(f"{path} is not a folder; pass one that model.save_pretrained wrote")
     options = {"trust_remote_code": False} | options
     try:
-        config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=options["trust_remote_code"])
-    except Exception as error:  # transformers' own checks of configurations raise many kinds of errors
-        raise LoaderError(f"{path}: expected a folder that save_pretrained wrote: {str(error)[:800]}") from None
+        config = transformers.AutoConfig.from_pretrained(
+            path, trust_remote_code=options["trust_remote_code"]
+        )
+    except (
+        Exception
+    ) as error:  # transformers' own checks of configurations raise many kinds of errors
+        raise LoaderError(
+            f"{path}: expected a folder that save_pretrained wrote: {str(error)[:800]}"
+        ) from None
     names = config.architectures or [None]
     kind = getattr(transformers, names[0] or "AutoModel", None)
     if kind is None:
-        raise LoaderError(f"{path}: transformers has no {names[0]}; load it yourself, then ga.patch(model, 'saved')")
+        raise LoaderError(
+            f"{path}: transformers has no {names[0]}; load it yourself, then ga.patch(model, "
+            "'saved')"
+        )
     try:
         model: nn.Module = kind.from_pretrained(path, **options)
     except OSError as error:
-        raise LoaderError(f"{path}: expected weights that save_pretrained wrote: {str(error)[:200]}") from error
+        raise LoaderError(
+            f"{path}: expected weights that save_pretrained wrote: {str(error)[:200]}"
+        ) from error
     return model

@@ -13,7 +13,9 @@ from ..errors import OptionError
 from .frame import Frame, Piece, Span
 
 _LENGTHS = ("cu_seq_lens_q", "cu_seqlens", "cu_seqlens_q", "cu_seq_lens")
-_ROW_GRAPH = "or give the graph of the whole row, ga.from_mask(mask) or ga.graphs.ancestors(parents)"
+_ROW_GRAPH = (
+    "or give the graph of the whole row, ga.from_mask(mask) or ga.graphs.ancestors(parents)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +177,10 @@ class TokenInputs:
     def _check_documents(self, piece: Piece, starts: list[int], rows: Frame) -> None:
         """Compare documents that a mask or an index numbers with the sequences of the positions."""
         before = int(rows.request.get("q_offset", 0))
-        for name, numbered, first in (("attention_mask", self.mask, before), ("seq_idx", self.index, 0)):
+        for name, numbered, first in (
+            ("attention_mask", self.mask, before),
+            ("seq_idx", self.index, 0),
+        ):
             if numbered is None:
                 continue
             documents = numbered.expand(max(len(numbered), piece.row + 1), -1)[piece.row]
@@ -184,7 +189,8 @@ class TokenInputs:
             if changes != starts:
                 raise OptionError(
                     f"{name} contradicts position_ids in row {piece.row}: it numbers "
-                    f"{len(changes) + 1} documents, and the positions start {len(starts) + 1}; pass "
+                    f"{len(changes) + 1} documents, and the positions start {len(starts) + 1}; "
+                    "pass "
                     f"position_ids that return to 0 with each document, {_ROW_GRAPH}"
                 )
 
@@ -195,7 +201,8 @@ class TokenInputs:
             if lengths.flatten().tolist() != ends:
                 raise OptionError(
                     f"{name} contradicts position_ids: it ends sequences at tokens "
-                    f"{_few(lengths.flatten().tolist()[1:])}, and the positions at {_few(ends[1:])}; "
+                    f"{_few(lengths.flatten().tolist()[1:])}, and the positions at "
+                    f"{_few(ends[1:])}; "
                     f"pass position_ids that return to 0 with each sequence, {_ROW_GRAPH}"
                 )
 
@@ -245,7 +252,11 @@ def _numbered(mask: Any) -> Tensor | None:
 
 def _of_targets(numbers: Tensor | None, rows: Frame, batch: int) -> np.ndarray | None:
     """Numbers of each row's targets, (B, T) or (B, 3, T); ``None`` if they are of other tokens."""
-    if numbers is None or numbers.shape[-1] != rows.targets or numbers.shape[-2:-1] not in ((1,), (batch,)):
+    if (
+        numbers is None
+        or numbers.shape[-1] != rows.targets
+        or numbers.shape[-2:-1] not in ((1,), (batch,))
+    ):
         return None
     found: np.ndarray = numbers.detach().expand(*numbers.shape[:-2], batch, -1).cpu().numpy()
     if found.ndim == 3:

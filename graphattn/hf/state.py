@@ -1,4 +1,6 @@
-"""The state of a patched model: the graph of each attention module, and its run on the tokens of a call."""
+"""The state of a patched model: the graph of each attention module, and its run on the tokens of a
+call.
+"""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -72,7 +74,9 @@ class _Running(local):
     def __init__(self) -> None:
         self.part: nn.Module | None = None  # the outermost model in a call
         self.call: Call | None = None
-        self.tokens: list[tuple[nn.Module, TokenInputs]] = []  # of the models in a call, outermost first
+        self.tokens: list[
+            tuple[nn.Module, TokenInputs]
+        ] = []  # of the models in a call, outermost first
         self.virtual: dict[str, int] = {}  # while generate of an adapter with virtual tokens runs
         self.length: int | None = None  # final number of tokens, while generate runs
         self.makes_positions = False  # while generate runs without position_ids of its caller
@@ -88,7 +92,8 @@ class Patch:
     """
 
     def __init__(self, model: nn.Module, inputs: tuple[str, ...] = ()) -> None:
-        self.model, self.inputs = model, inputs
+        self.model = model
+        self.inputs = inputs
         self.slots: dict[Place, Slot] = {}
         self.originals: dict[str, str | None] = {}  # name in configurations now -> name before
         self.running = _Running()
@@ -102,8 +107,8 @@ class Patch:
         """The graph of each layer, to be analysed: ``ga.leaks(patch.layers(64))``.
 
         Args:
-            length: Number of tokens of a text on which the model runs; by default the graphs of its last call, those of
-                the first example of the batch.
+            length: Number of tokens of a text on which the model runs; by default the graphs of its
+                last call, those of the first example of the batch.
             stack: The role or name of a stack, if the model has several.
 
         Raises:
@@ -111,19 +116,35 @@ class Patch:
         """
         if length is not None:
             tokens = torch.zeros(
-                1, whole(length, "length", 1), dtype=torch.int64, device=next(self.model.parameters()).device
+                1,
+                whole(length, "length", 1),
+                dtype=torch.int64,
+                device=next(self.model.parameters()).device,
             )
-            both = {"decoder_input_ids": tokens} if getattr(self.model.config, "is_encoder_decoder", False) else {}
+            if getattr(self.model.config, "is_encoder_decoder", False):
+                both = {"decoder_input_ids": tokens}
+            else:
+                both = {}
             with torch.no_grad():
                 self.model(input_ids=tokens, **both)
-        last = self.last if length is None else self.running.ran
-        chosen = [place for place in self.slots if place in last and (stack is None or place.answers(stack))]
+        if length is None:
+            last = self.last
+        else:
+            last = self.running.ran
+        chosen = [
+            place
+            for place in self.slots
+            if place in last and (stack is None or place.answers(stack))
+        ]
         if not chosen:
             raise OptionError(
-                f"no layer{'' if stack is None else f' of {stack}'} has run yet: call the model, or pass length=..."
+                f"no layer{'' if stack is None else f' of {stack}'} has run yet: call the model, "
+                "or pass length=..."
             )
         if len(stacks(chosen)) > 1:
-            raise OptionError(f"stack must be one of {', '.join(stacks(last))}: these are different nodes")
+            raise OptionError(
+                f"stack must be one of {', '.join(stacks(last))}: these are different nodes"
+            )
         return [last[place][0] for place in chosen]
 
     # --- queries of attention
@@ -157,7 +178,9 @@ class Patch:
         return (ticket and ticket.call) or self.running.call
 
     def tokens_of(self, ticket: Ticket | None) -> TokenInputs:
-        """The inputs that assign tokens to sequences: those of the mask, or of the model that runs."""
+        """The inputs that assign tokens to sequences: those of the mask, or of the model that
+        runs.
+        """
         if ticket is not None and ticket.tokens is not None:
             return ticket.tokens
         if self.running.tokens:
@@ -165,7 +188,9 @@ class Patch:
         return TokenInputs()
 
     def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
-        """The rows of a call; those of a decoder are kept for its cross-attention, which does not receive them."""
+        """The rows of a call; those of a decoder are kept for its cross-attention, which does not
+        receive them.
+        """
         crosses = slot.place.role == "cross"
         if ticket is None:
             frame = all_tokens(T, S, crosses=crosses)
@@ -190,10 +215,20 @@ class Patch:
         return number, number
 
     def job(
-        self, slot: Slot, ticket: Ticket | None, mask: Tensor | None, query: Tensor, key: Tensor, *, is_causal: bool
+        self,
+        slot: Slot,
+        ticket: Ticket | None,
+        mask: Tensor | None,
+        query: Tensor,
+        key: Tensor,
+        *,
+        is_causal: bool,
     ) -> Job:
         """The run of a module on the tokens of this call."""
-        B, T, S, device = query.shape[0], query.shape[2], key.shape[2], query.device
+        B = query.shape[0]
+        T = query.shape[2]
+        S = key.shape[2]
+        device = query.device
         frame = self.frame(slot, ticket, T, S)
         if slot.given == OWN:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
@@ -215,12 +250,17 @@ class Patch:
             call = self.call_of(ticket)
             remember = frame.remember
         key_of = (id(slot.given), frame.key, B, length, device, call, virtual)
-        job, graphs = remember(key_of, lambda: self._job(slot, frame, call, length, virtual, B, device))
+        job, graphs = remember(
+            key_of, lambda: self._job(slot, frame, call, length, virtual, B, device)
+        )
         self._ran(slot, graphs)
         return job
 
     def _ran(self, slot: Slot, graphs: list[Graph]) -> None:
-        ran = self.last if self.running.call is None else self.running.ran
+        if self.running.call is None:
+            ran = self.last
+        else:
+            ran = self.running.ran
         ran[slot.place] = graphs
 
     def _job(
@@ -256,22 +296,44 @@ class Patch:
     def _of_batch(
         self, slot: Slot, frame: Frame, call: Call | None, virtual: tuple[int, int], batch: int
     ) -> tuple[Frame, list[Graph]]:
-        """The graphs that a function of the batch returns; their nodes are positions of a row, padding included."""
+        """The graphs that a function of the batch returns; their nodes are positions of a row,
+        padding included.
+        """
         if call is None:
             raise outside_call()
         missing = [name for name in slot.inputs if name not in call.inputs]
         if missing:
-            raise OptionError(f"the graph is a function of {', '.join(slot.inputs)}; pass {', '.join(missing)} by name")
-        if any(piece.targets.node > virtual[1] for piece in frame.pieces) and slot.place.role != "cross":
-            raise GraphError("a function of the batch gets only new tokens with a cache; pass use_cache=False")
+            raise OptionError(
+                f"the graph is a function of {', '.join(slot.inputs)}; pass {', '.join(missing)} "
+                "by name"
+            )
+        if (
+            any(piece.targets.node > virtual[1] for piece in frame.pieces)
+            and slot.place.role != "cross"
+        ):
+            raise GraphError(
+                "a function of the batch gets only new tokens with a cache; pass use_cache=False"
+            )
         function: Any = slot.given
         if id(function) not in call.graphs:
-            call.graphs[id(function)] = function(**{name: call.inputs[name] for name in slot.inputs})
+            call.graphs[id(function)] = function(
+                **{name: call.inputs[name] for name in slot.inputs}
+            )
         graphs = call.graphs[id(function)]
-        each = [graphs] * batch if isinstance(graphs, AttentionGraph | PerHead | Pattern) else list(graphs)
+        if isinstance(graphs, AttentionGraph | PerHead | Pattern):
+            each = [graphs] * batch
+        else:
+            each = list(graphs)
         if len(each) != batch:
-            raise GraphError(f"the function must return a graph, or one for each of {batch} examples; got {len(each)}")
-        pieces = frame.pieces if not frame.alike else [frame.pieces[0]._replace(row=row) for row in range(batch)]
+            raise GraphError(
+                f"the function must return a graph, or one for each of {batch} examples; got "
+                f"{len(each)}"
+            )
+        pieces = (
+            frame.pieces
+            if not frame.alike
+            else [frame.pieces[0]._replace(row=row) for row in range(batch)]
+        )
         if frame.alike and all(graph is each[0] for graph in each):
             pieces = pieces[:1]
         size: tuple[int, int | None] = (frame.sources - virtual[1], None)
@@ -282,12 +344,15 @@ class Patch:
             prefix = frame.sources - frame.targets  # of prefix tuning
         moved = [_by_place(piece, frame.sources, prefix) for piece in pieces]
         alike = frame.alike and len(moved) == 1
-        return replace(frame, pieces=tuple(moved), alike=alike), [sized(each[piece.row], *size) for piece in moved]
+        return replace(frame, pieces=tuple(moved), alike=alike), [
+            sized(each[piece.row], *size) for piece in moved
+        ]
 
     def _remember(self, key: Any, make: Callable[[], Any]) -> Any:
         with self._lock:
             made = self._jobs.pop(key, None)
-        made = make() if made is None else made
+        if made is None:
+            made = make()
         with self._lock:
             self._jobs[key] = made
             while len(self._jobs) > _KEPT:
@@ -311,18 +376,22 @@ class Patch:
             The arguments of the call, with a ticket on a mask of the caller.
 
         Raises:
-            OptionError: If its configuration, which ``named`` the patch, now names another attention.
+            OptionError: If its configuration, which ``named`` the patch, now names another
+                attention.
         """
         config = getattr(part, "config", None)
         if named and (other := getattr(config, "_attn_implementation", None)) not in self.originals:
             raise OptionError(
-                f"the patched model's attention was set to {other!r}, which ignores the graph; call ga.unpatch(model), "
+                f"the patched model's attention was set to {other!r}, which ignores the graph; "
+                "call ga.unpatch(model), "
                 "or patch it again"
             )
         if torch.jit.is_tracing() or torch.compiler.is_exporting():
             raise OptionError(
-                "a patched model makes its graphs from the tokens of each call, which torch.export and torch.jit.trace "
-                "cannot follow; call ga.unpatch(model), and export with attention_mask=graph.mask()[None, None]"
+                "a patched model makes its graphs from the tokens of each call, which "
+                "torch.export and torch.jit.trace "
+                "cannot follow; call ga.unpatch(model), and export with "
+                "attention_mask=graph.mask()[None, None]"
             )
         here = self.running
         named_inputs = dict(zip(names, args, strict=False)) | options
@@ -336,7 +405,9 @@ class Patch:
         if "attention_mask" not in options:
             return args, options
         needed = self.splits_rows and not tokens.is_trivial
-        mask = marked(self, options["attention_mask"], options.get("past_key_values"), needed=needed)
+        mask = marked(
+            self, options["attention_mask"], options.get("past_key_values"), needed=needed
+        )
         return args, options | {"attention_mask": mask}
 
     def _begin_call(self, part: nn.Module, given: dict[str, Any], prefix: str) -> None:
@@ -375,34 +446,50 @@ class Patch:
 
     def __reduce__(self) -> Any:
         raise OptionError(
-            "a patched model cannot be pickled (torch.save, other processes), only its weights and graphs; save it by "
-            "model.save_pretrained(path) and load it by ga.hf.from_pretrained(path), or call ga.unpatch(model) first"
+            "a patched model cannot be pickled (torch.save, other processes), only its weights "
+            "and graphs; save it by "
+            "model.save_pretrained(path) and load it by ga.hf.from_pretrained(path), or call "
+            "ga.unpatch(model) first"
         )
 
     def __repr__(self) -> str:
         lines: dict[str, list[str]] = {}
         for place, slot in self.slots.items():
-            lines.setdefault(place.stack, []).append("as it was" if slot.given is None else _shown(slot.given))
-        parts = [f"{stack} x {len(names)} on {', '.join(dict.fromkeys(names))}" for stack, names in lines.items()]
+            lines.setdefault(place.stack, []).append(
+                "as it was" if slot.given is None else _shown(slot.given)
+            )
+        parts = [
+            f"{stack} x {len(names)} on {', '.join(dict.fromkeys(names))}"
+            for stack, names in lines.items()
+        ]
         parts += [f"{name} as it was, in its own code" for name in own_code(self.model)]
         return f"Patch({type(self.model).__name__}: {'; '.join(parts)})"
 
 
 def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> None:
     """Refuse a graph that is larger than rows of several sequences: it is of none of them."""
-    larger = graph.num_sources > frame.sources and not any(piece.targets.node for piece in frame.pieces)
+    larger = graph.num_sources > frame.sources and not any(
+        piece.targets.node for piece in frame.pieces
+    )
     if larger and tokens.has_restart(frame, batch):
         raise GraphError(
-            f"{graph!r} is larger than the row of {frame.sources} tokens, in which position_ids start several "
-            "sequences; pass a pattern, made with ... for its size, to run each by itself, or the graph of the row"
+            f"{graph!r} is larger than the row of {frame.sources} tokens, in which position_ids "
+            "start several "
+            "sequences; pass a pattern, made with ... for its size, to run each by itself, or the "
+            "graph of the row"
         )
 
 
 def _by_place(piece: Piece, length: int, prefix: int) -> Piece:
-    """The piece with its positions as nodes, those of targets behind a prefix, if its tokens are contiguous."""
+    """The piece with its positions as nodes, those of targets behind a prefix, if its tokens are
+    contiguous.
+    """
     if not piece.is_solid:
-        raise GraphError("a function of the batch needs contiguous tokens, but some between others are masked")
-    targets, sources = piece.targets, piece.sources
+        raise GraphError(
+            "a function of the batch needs contiguous tokens, but some between others are masked"
+        )
+    targets = piece.targets
+    sources = piece.sources
     targets = targets._replace(node=targets.places.start + prefix)  # type: ignore[union-attr]
     sources = sources._replace(node=sources.places.start)  # type: ignore[union-attr]
     return piece._replace(targets=targets, sources=sources, length=length)
@@ -411,4 +498,6 @@ def _by_place(piece: Piece, length: int, prefix: int) -> Piece:
 def _shown(given: Given) -> str:
     if given == OWN:
         return "its own masks"
-    return given.name if isinstance(given, AttentionGraph | Pattern) else getattr(given, "__name__", repr(given))
+    if isinstance(given, AttentionGraph | Pattern):
+        return given.name
+    return getattr(given, "__name__", repr(given))

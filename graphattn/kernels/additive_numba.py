@@ -1,9 +1,11 @@
-"""Additive scores of rows of edges in Numba: ``sum_d a[d] f(x_t[d] + y_s[d] + z_e[d])``, and what they pass back.
+"""Additive scores of rows of edges in Numba: ``sum_d a[d] f(x_t[d] + y_s[d] + z_e[d])``, and what
+they pass back.
 
-Nodes x (B, T, G, D), y (B, S, G / group, D) and edges z (B, E, G, D), if there are any, are tuples of all numbers and
-the strides of batch, node and group, as in :mod:`graphattn.kernels.edges_numba`; without edges, z is one row of zeros
-for all. ``sizes`` is (G, K, group, D), D a multiple of eight; ``a`` (G, K, D) and everything else of edges is flat. No
-width is in a type: one compilation serves all of a dtype.
+Nodes x (B, T, G, D), y (B, S, G / group, D) and edges z (B, E, G, D), if there are any, are tuples
+of all numbers and the strides of batch, node and group, as in :mod:`graphattn.kernels.edges_numba`;
+without edges, z is one row of zeros for all. ``sizes`` is (G, K, group, D), D a multiple of eight;
+``a`` (G, K, D) and everything else of edges is flat. No width is in a type: one compilation serves
+all of a dtype.
 """
 
 from typing import Any
@@ -20,8 +22,8 @@ from .lanes import AHEAD, FOUR, ROW, Code, _int, fetched, intrinsic
 
 PIECE = 64  # edges summed before the sum joins the row's total, in float64
 
-# tanh in float32 as a ratio of polynomials, odd over even: the coefficients of Eigen's, right to a few units of the
-# last place between -MOST and MOST, and 1 to float32 beyond.
+# tanh in float32 as a ratio of polynomials, odd over even: the coefficients of Eigen's, right to a
+# few units of the last place between -MOST and MOST, and 1 to float32 beyond.
 _ODD = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
         1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03)  # fmt: skip
 _EVEN = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
@@ -43,7 +45,8 @@ def _tanh(code: Code, x: Any) -> Any:
         power = code.call("exp", code.mul(two, _within(code, x, 20.0)))
         return code.sub(one, code.builder.fdiv(two, code.add(power, one)))
     x = _within(code, x, _MOST)
-    square, sums = code.mul(x, x), []
+    square = code.mul(x, x)
+    sums = []
     for coefficients in (_ODD, _EVEN):
         total = code.constant(float(np.float32(coefficients[0])), x.type)
         for c in coefficients[1:]:
@@ -76,7 +79,8 @@ def _slope_at(code: Code, y: Any, slope: Any, smooth: bool) -> Any:
 
 
 def _vectors(code: Code, slope: Any, n: Any, body: Any) -> None:
-    """``body(i, lanes, smooth)`` for two vectors of ``n`` numbers at once, and one that may be left.
+    """``body(i, lanes, smooth)`` for two vectors of ``n`` numbers at once, and one that may be
+    left.
 
     The activation is tanh where ``slope`` is NaN.
     """
@@ -93,13 +97,18 @@ def _vectors(code: Code, slope: Any, n: Any, body: Any) -> None:
 
 @intrinsic
 def _scored(typingctx, x, x_at, y, y_at, z, z_at, a, a_at, K, n, slope, out, out_at):
-    """``out[out_at + k] = sum_i a[a_at + k n + i] f(x[x_at + i] + y[y_at + i] + z[z_at + i])`` for ``k < K``."""
+    """``out[out_at + k] = sum_i a[a_at + k n + i] f(x[x_at + i] + y[y_at + i] + z[z_at + i])`` for
+    ``k < K``.
+    """
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, b = Code(context, builder, signature, arguments), builder
+        code = Code(context, builder, signature, arguments)
+        b = builder
         a_at, K, n, slope, _, out_at = arguments[7:]
         terms = [(code.pointer(i), arguments[i + 1]) for i in (0, 2, 4)]
-        a, out, kind = code.pointer(6), code.pointer(11), ir.VectorType(code.float_type(0), ROW)
+        a = code.pointer(6)
+        out = code.pointer(11)
+        kind = ir.VectorType(code.float_type(0), ROW)
 
         def block(k: Any, count: int) -> None:
             slots = [cgutils.alloca_once(b, kind) for _ in range(count)]
@@ -115,7 +124,9 @@ def _scored(typingctx, x, x_at, y, y_at, z, z_at, a, a_at, K, n, slope, out, out
 
             _vectors(code, slope, n, body)
             for j, slot in enumerate(slots):
-                total = b.extract_element(code.fold(b.load(slot), 1, code.add), ir.Constant(ir.IntType(32), 0))
+                total = b.extract_element(
+                    code.fold(b.load(slot), 1, code.add), ir.Constant(ir.IntType(32), 0)
+                )
                 b.store(total, b.gep(out, [b.add(out_at, b.add(k, _int(j)))]))
 
         whole = b.and_(K, _int(-FOUR))
@@ -134,17 +145,24 @@ def _passed_back(
     typingctx, x, x_at, y, y_at, z, z_at, a, a_at, K, n, slope,
     grad, grad_at, total, total_at, grad_a, grad_z, grad_z_at,
 ):  # fmt: skip
-    """What the scores' ``grad[grad_at + k]`` passes to their operands: added to ``total``, and written to ``grad_z``
-    and added to ``grad_a[a_at + k n + i]`` where these are not None."""
+    """What the scores' ``grad[grad_at + k]`` passes to their operands: added to ``total``, and
+    written to ``grad_z`` and added to ``grad_a[a_at + k n + i]`` where these are not None."""
     to_weight, to_edges = (not isinstance(x, types.NoneType) for x in (grad_a, grad_z))
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, b = Code(context, builder, signature, arguments), builder
+        code = Code(context, builder, signature, arguments)
+        b = builder
         a_at, K, n, slope, _, grad_at, _, total_at, _, _, grad_z_at = arguments[7:]
         terms = [(code.pointer(i), arguments[i + 1]) for i in (0, 2, 4)]
         a, grad, total = (code.pointer(i) for i in (6, 11, 13))
-        grad_a = code.pointer(15) if to_weight else None
-        grad_z = code.pointer(16) if to_edges else None
+        if to_weight:
+            grad_a = code.pointer(15)
+        else:
+            grad_a = None
+        if to_edges:
+            grad_z = code.pointer(16)
+        else:
+            grad_z = None
 
         def body(i: Any, lanes: int, smooth: bool) -> None:
             active = _activation(code, _sum_of_three(code, terms, i, lanes), slope, smooth)
@@ -155,7 +173,9 @@ def _passed_back(
                 share = code.splat(code.number(grad, b.add(grad_at, k)), lanes)
                 b.store(code.fma(share, code.load(a, here, lanes), b.load(passed)), passed)
                 if to_weight:
-                    code.store(code.fma(share, active, code.load(grad_a, here, lanes)), grad_a, here)
+                    code.store(
+                        code.fma(share, active, code.load(grad_a, here, lanes)), grad_a, here
+                    )
             result = code.mul(b.load(passed), _slope_at(code, active, slope, smooth))
             place = b.add(total_at, i)
             code.store(code.add(result, code.load(total, place, lanes)), total, place)
@@ -166,7 +186,9 @@ def _passed_back(
         return context.get_dummy_value()
 
     i = types.int64
-    return types.void(x, i, y, i, z, i, a, i, i, i, slope, grad, i, total, i, grad_a, grad_z, i), make
+    return types.void(
+        x, i, y, i, z, i, a, i, i, i, slope, grad, i, total, i, grad_a, grad_z, i
+    ), make
 
 
 @numba.njit(inline="always", **_INNER)
@@ -177,10 +199,16 @@ def _at(b, node, group, strides):
 
 @compiled(**_OUTER)
 def scores(sizes, b, x, y, z, a, slope, order, ptr, index, edge, lo, hi, out):
-    """``out`` (B, E, G, K), in the caller's order, of the edges into the targets of rows ``lo .. hi - 1``."""
+    """``out`` (B, E, G, K), in the caller's order, of the edges into the targets of rows
+    ``lo .. hi - 1``.
+    """
     G, K, group, width = sizes
     H = G // group
-    (x_data, y_data, z_data), (xs, ys, zs) = (x[0], y[0], z[0]), (x[1:], y[1:], z[1:])  # once: not free in Numba
+    # once: not free in Numba
+    (x_data, y_data, z_data), (xs, ys, zs) = (
+        (x[0], y[0], z[0]),
+        (x[1:], y[1:], z[1:]),
+    )
     last = len(index) - 1
     for r in range(lo, hi):
         for j in range(ptr[r], ptr[r + 1]):
@@ -188,9 +216,23 @@ def scores(sizes, b, x, y, z, a, slope, order, ptr, index, edge, lo, hi, out):
             to = (b * (last + 1) + edge[j]) * G * K
             for h in range(H):
                 for g in range(h * group, (h + 1) * group):
-                    x_at, y_at, z_at = _at(b, order[r], g, xs), _at(b, index[j], h, ys), _at(b, edge[j], g, zs)
+                    x_at = _at(b, order[r], g, xs)
+                    y_at = _at(b, index[j], h, ys)
+                    z_at = _at(b, edge[j], g, zs)
                     _scored(
-                        x_data, x_at, y_data, y_at, z_data, z_at, a, g * K * width, K, width, slope, out, to + g * K
+                        x_data,
+                        x_at,
+                        y_data,
+                        y_at,
+                        z_data,
+                        z_at,
+                        a,
+                        g * K * width,
+                        K,
+                        width,
+                        slope,
+                        out,
+                        to + g * K,
                     )
 
 
@@ -205,18 +247,46 @@ def _any(grad, at, count):
 
 @compiled(**_OUTER)
 def to_targets(
-    sizes, b, x, y, z, a, slope, order, ptr, index, edge, lo, hi, grad, grad_x, grad_z, grad_a, part, total, part_a
+    sizes,
+    b,
+    x,
+    y,
+    z,
+    a,
+    slope,
+    order,
+    ptr,
+    index,
+    edge,
+    lo,
+    hi,
+    grad,
+    grad_x,
+    grad_z,
+    grad_a,
+    part,
+    total,
+    part_a,
 ):
-    """What ``grad`` (B, E, G, K) passes to the targets of rows ``lo .. hi - 1``, to their edges (B, E, G, D) if
-    ``grad_z`` is an array, and to ``a``: added to ``grad_a`` in float64, a piece of edges at a time."""
+    """What ``grad`` (B, E, G, K) passes to the targets of rows ``lo .. hi - 1``, to their edges (B,
+    E, G, D) if ``grad_z`` is an array, and to ``a``: added to ``grad_a`` in float64, a piece of
+    edges at a time."""
     G, K, group, width = sizes
     H = G // group
-    (x_data, y_data, z_data), (xs, ys, zs) = (x[0], y[0], z[0]), (x[1:], y[1:], z[1:])  # once: not free in Numba
+    # once: not free in Numba
+    (x_data, y_data, z_data), (xs, ys, zs) = (
+        (x[0], y[0], z[0]),
+        (x[1:], y[1:], z[1:]),
+    )
     data, batch, node, head = grad_x
-    last, since = len(index) - 1, 0
-    part[:], part_a[:] = 0, 0
+    last = len(index) - 1
+    since = 0
+    part[:] = 0
+    part_a[:] = 0
     for r in range(lo, hi):
-        t, first, stop = order[r], ptr[r], ptr[r + 1]
+        t = order[r]
+        first = ptr[r]
+        stop = ptr[r + 1]
         to = b * batch + t * node
         total[:] = 0
         for start in range(first, stop, PIECE):
@@ -228,7 +298,9 @@ def to_targets(
                     for g in range(h * group, (h + 1) * group):
                         place = (e * G + g) * width
                         if _any(grad, (e * G + g) * K, K):
-                            x_at, y_at, z_at = _at(b, t, g, xs), _at(b, index[j], h, ys), _at(b, edge[j], g, zs)
+                            x_at = _at(b, t, g, xs)
+                            y_at = _at(b, index[j], h, ys)
+                            z_at = _at(b, edge[j], g, zs)
                             _passed_back(
                                 x_data, x_at, y_data, y_at, z_data, z_at, a, g * K * width, K, width, slope,
                                 grad, (e * G + g) * K, part, g * width, part_a, grad_z, place,
@@ -260,16 +332,24 @@ def _write(data, at, head, heads, width, total):
 
 
 @compiled(**_OUTER)
-def to_sources(sizes, b, x, y, z, a, slope, order, ptr, target, edge, lo, hi, grad, grad_y, part, total):
+def to_sources(
+    sizes, b, x, y, z, a, slope, order, ptr, target, edge, lo, hi, grad, grad_y, part, total
+):
     """What ``grad`` passes to the sources of rows ``lo .. hi - 1``."""
     G, K, group, width = sizes
     H = G // group
-    (x_data, y_data, z_data), (xs, ys, zs) = (x[0], y[0], z[0]), (x[1:], y[1:], z[1:])  # once: not free in Numba
+    # once: not free in Numba
+    (x_data, y_data, z_data), (xs, ys, zs) = (
+        (x[0], y[0], z[0]),
+        (x[1:], y[1:], z[1:]),
+    )
     data, batch, node, head = grad_y
     last = len(target) - 1
     part[:] = 0
     for r in range(lo, hi):
-        s, first, stop = order[r], ptr[r], ptr[r + 1]
+        s = order[r]
+        first = ptr[r]
+        stop = ptr[r + 1]
         to = b * batch + s * node
         total[:] = 0
         for start in range(first, stop, PIECE):
@@ -279,7 +359,9 @@ def to_sources(sizes, b, x, y, z, a, slope, order, ptr, target, edge, lo, hi, gr
                 for h in range(H):
                     for g in range(h * group, (h + 1) * group):
                         if _any(grad, (e * G + g) * K, K):
-                            x_at, y_at, z_at = _at(b, target[j], g, xs), _at(b, s, h, ys), _at(b, edge[j], g, zs)
+                            x_at = _at(b, target[j], g, xs)
+                            y_at = _at(b, s, h, ys)
+                            z_at = _at(b, edge[j], g, zs)
                             _passed_back(
                                 x_data, x_at, y_data, y_at, z_data, z_at, a, g * K * width, K, width, slope,
                                 grad, (e * G + g) * K, part, h * width, None, None, 0,

@@ -21,10 +21,16 @@ def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[A
     """x, y, z and weight for the kernels, a divisor of their strides, and the strides."""
     nodes = [_read(a) for a in ((x, y) if z is None else (x, y, z))]
     align, strides = _strides(*nodes)
-    return (*nodes, *(None,) * (z is None), weight.detach().contiguous()), align, (*strides, *(0,) * (9 - len(strides)))
+    return (
+        (*nodes, *(None,) * (z is None), weight.detach().contiguous()),
+        align,
+        (*strides, *(0,) * (9 - len(strides))),
+    )
 
 
-def edge_additive(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor) -> Tensor:
+def edge_additive(
+    x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor
+) -> Tensor:
     """``graphattn::edge_additive``."""
     ptr, index, edge, order = layout[:4]
     (G, K, D), B, E = weight.shape, x.shape[0], edge.numel()
@@ -41,13 +47,19 @@ def edge_additive_backward(
     x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``graphattn::edge_additive_backward``; the last of ``layout`` is the gradient of scores."""
-    by_target, by_source, grad = layout[:4], layout[4:8], layout[8].detach().contiguous()
+    by_target = layout[:4]
+    by_source = layout[4:8]
+    grad = layout[8].detach().contiguous()
     (G, K, D), B, E, groups = weight.shape, x.shape[0], by_target[2].numel(), y.shape[2]
     grads = [torch.empty_like(a, memory_format=torch.contiguous_format) for a in (x, y)]
     grad_z = x.new_empty((B, E, G, D) if z is not None else (0, 0, 0, 0))
     if B * G * K == 0:
         return *(a.zero_() for a in (*grads, grad_z)), torch.zeros_like(weight)  # type: ignore[return-value]
-    group, of_edges = G // max(1, groups), grad_z if z is not None else None
+    group = G // max(1, groups)
+    if z is not None:
+        of_edges = grad_z
+    else:
+        of_edges = None
     _passed(x, y, z, weight, slope, grad, by_target, 1, group, grads[0], of_edges)
     _passed(y, x, z, weight, slope, grad, by_source, group, 1, grads[1], None)
     return *grads, grad_z, _to_weights(x, y, z, weight, slope, grad, by_target)  # type: ignore[return-value]
@@ -74,7 +86,14 @@ def _passed(
     def launch(work: Work, out: Tensor | None, acc: Tensor | None) -> None:
         given = (*operands, grad, *work[1:], index, edge, out, grad_z, acc, edge.numel(), N)
         rest = (*strides, _number(slope))
-        _launch(triton_additive.passed_back, work, B, given, rest, constants | {"PIECE": acc is not None})
+        _launch(
+            triton_additive.passed_back,
+            work,
+            B,
+            given,
+            rest,
+            constants | {"PIECE": acc is not None},
+        )
 
     work = schedule(ptr, order)
     for part in work.whole:
@@ -86,9 +105,17 @@ def _passed(
 
 
 def _to_weights(
-    x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, grad: Tensor, layout: tuple[Tensor, ...]
+    x: Tensor,
+    y: Tensor,
+    z: Tensor | None,
+    weight: Tensor,
+    slope: float,
+    grad: Tensor,
+    layout: tuple[Tensor, ...],
 ) -> Tensor:
-    """The gradient of the weights: each program's share, and their sum; the same bits in every run."""
+    """The gradient of the weights: each program's share, and their sum; the same bits in every
+    run.
+    """
     (ptr, index, edge, order), (G, K, D), B = layout, weight.shape, x.shape[0]
     operands, align, strides = _operands(x, y, z, weight)
     most = max(16, min(SHARES, ROOM // max(1, B * weight.numel())))
@@ -101,7 +128,18 @@ def _to_weights(
         rows = part.node.numel()
         shares = total.new_empty(min(most, rows), B, *weight.shape)
         work = part._replace(node=part.node[: len(shares)])  # as many programs; each finds its rows
-        given = (*operands[:3], grad, part.node, *part[2:], index, edge, shares, edge.numel(), rows, B)
+        given = (
+            *operands[:3],
+            grad,
+            part.node,
+            *part[2:],
+            index,
+            edge,
+            shares,
+            edge.numel(),
+            rows,
+            B,
+        )
         _launch(triton_additive.to_weights, work, B, given, (*strides, _number(slope)), constants)
         total += shares.sum((0, 1))
     return total.to(weight.dtype)
@@ -114,12 +152,15 @@ def _parts(ptr: Tensor, order: Tensor) -> tuple[Work, ...]:
 
 
 def _of(x: Tensor, groups: int, K: int, D: int, slope: float, align: int) -> dict[str, Any]:
-    """The constants of the compiled kernels: one group per program, and half as many edges at a time, since two rows of
-    each are held; a quarter for tanh, which is computed in float64."""
-    constants, smooth = _constants(dtype_of_sums(x), 1, D=D), math.isnan(slope)
+    """The constants of the compiled kernels: one group per program, and half as many edges at a
+    time, since two rows of each are held; a quarter for tanh, which is computed in float64."""
+    constants = _constants(dtype_of_sums(x), 1, D=D)
+    smooth = math.isnan(slope)
     edges = max(1, constants["BE"] // (4 if smooth else 2))
     return constants | {"H": groups, "K": K, "SMOOTH": smooth, "ALIGN": align, "BE": edges}
 
 
 def _number(slope: float) -> float:
-    return 0.0 if math.isnan(slope) else slope
+    if math.isnan(slope):
+        return 0.0
+    return slope

@@ -20,7 +20,8 @@ def gradients_of_definition(
     rest: Sequence[Any],
     grads: Sequence[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of ``operands``, through ``definition(*operands, *rest)``, given those of its outputs.
+    """Gradients of ``operands``, through ``definition(*operands, *rest)``, given those of its
+    outputs.
 
     They can be differentiated if gradients are enabled.
     """
@@ -32,7 +33,11 @@ def gradients_of_definition(
     wanted = [x for x in inner if x is not None and x.requires_grad]
     given = [(x, g) for x, g in zip(results, grads, strict=False) if g is not None]
     outputs, grad_outputs = zip(*given, strict=True)
-    made = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=create_graph, materialize_grads=True))
+    made = iter(
+        torch.autograd.grad(
+            outputs, wanted, grad_outputs, create_graph=create_graph, materialize_grads=True
+        )
+    )
     return tuple(next(made) if x is not None and x.requires_grad else None for x in inner)
 
 
@@ -43,7 +48,8 @@ def twice_differentiable(
     random: bool = False,
     contiguous: bool = False,
 ) -> tuple[Tensor, ...]:
-    """``run(*operands)`` with its own first derivative, and the second derivative of ``definition``.
+    """``run(*operands)`` with its own first derivative, and the second derivative of
+    ``definition``.
 
     Compiled code has one derivative only, and raises at the second.
 
@@ -57,36 +63,55 @@ def twice_differentiable(
     tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
     if not tracked or torch.compiler.is_compiling():
         return run(*operands)
-    outputs: tuple[Tensor, ...] = _TwiceDifferentiable.apply(run, definition, random, contiguous, *operands)
+    outputs: tuple[Tensor, ...] = _TwiceDifferentiable.apply(
+        run, definition, random, contiguous, *operands
+    )
     return outputs
 
 
 class _TwiceDifferentiable(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, run: Any, definition: Any, random: bool, contiguous: bool, *operands: Tensor | None
+        ctx: Any,
+        run: Any,
+        definition: Any,
+        random: bool,
+        contiguous: bool,
+        *operands: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.run, ctx.definition, ctx.contiguous = run, definition, contiguous
+        ctx.run = run
+        ctx.definition = definition
+        ctx.contiguous = contiguous
         ctx.set_materialize_grads(False)
         if not random and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
-            # A checkpoint recomputes its block for each graph that unpacks it: trace the run in the backward.
+            # A checkpoint recomputes its block for each graph that unpacks it: trace the run in the
+            # backward.
             ctx.save_for_backward(*operands)
             return run(*operands)
         inner, outputs = _traced(run, operands, ctx.needs_input_grad[4:])
-        # Saved tensors, so that torch frees them with its graph: the operands, their inner copies, the outputs.
+        # Saved tensors, so that torch frees them with its graph: the operands, their inner copies,
+        # the outputs.
         ctx.save_for_backward(*operands, *inner, *outputs)
         return tuple(x.detach() for x in outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        needed, saved = ctx.needs_input_grad[4:], ctx.saved_tensors  # once: a checkpoint allows one access
-        operands, inner, outputs = (saved[i : i + len(needed)] for i in (0, len(needed), 2 * len(needed)))
+        # once: a checkpoint allows one access
+        needed = ctx.needs_input_grad[4:]
+        saved = ctx.saved_tensors
+        operands, inner, outputs = (
+            saved[i : i + len(needed)] for i in (0, len(needed), 2 * len(needed))
+        )
         with without_autocast(operands[0].device.type):
             if torch.is_grad_enabled() or are_batched(*grads):
                 return *(None,) * 4, *gradients_of_definition(ctx.definition, operands, (), grads)
             if not outputs:
                 inner, outputs = _traced(ctx.run, operands, needed)
-            given = [(x, g) for x, g in zip(outputs, grads, strict=True) if g is not None and x.requires_grad]
+            given = [
+                (x, g)
+                for x, g in zip(outputs, grads, strict=True)
+                if g is not None and x.requires_grad
+            ]
             made = iter(
                 torch.autograd.grad(
                     [x for x, _ in given],
@@ -100,7 +125,9 @@ class _TwiceDifferentiable(torch.autograd.Function):
 
 
 class _Entrance(torch.autograd.Function):
-    """The root of a separate autograd graph. Not a leaf: a graph holds its leaves in memory, even in a checkpoint."""
+    """The root of a separate autograd graph. Not a leaf: a graph holds its leaves in memory, even
+    in a checkpoint.
+    """
 
     @staticmethod
     def forward(ctx: Any, start: Tensor, x: Tensor) -> Tensor:
@@ -111,11 +138,16 @@ class _Entrance(torch.autograd.Function):
         return None, None
 
 
-def _traced(run: Any, operands: Sequence[Tensor | None], needed: Sequence[bool]) -> tuple[list[Any], tuple[Any, ...]]:
+def _traced(
+    run: Any, operands: Sequence[Tensor | None], needed: Sequence[bool]
+) -> tuple[list[Any], tuple[Any, ...]]:
     """A run as a separate autograd graph: its roots and its outputs."""
     with torch.enable_grad():
         start = torch.empty(0, requires_grad=True)
-        inner = [_Entrance.apply(start, x) if wanted else x for x, wanted in zip(operands, needed, strict=True)]
+        inner = [
+            _Entrance.apply(start, x) if wanted else x
+            for x, wanted in zip(operands, needed, strict=True)
+        ]
         return inner, run(*inner)
 
 

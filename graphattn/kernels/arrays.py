@@ -1,4 +1,6 @@
-"""Tensors as arrays of the edge kernels, and memory for results, cached: fresh pages cost as much as the work."""
+"""Tensors as arrays of the edge kernels, and memory for results, cached: fresh pages cost as much
+as the work.
+"""
 
 import math
 import weakref
@@ -13,14 +15,17 @@ from torch import Tensor
 SMALLEST = 1 << 20  # bytes; smaller pieces come from the heap, which keeps its pages
 KEPT = 256 << 20  # bytes kept at most, and so the largest piece that is kept
 
-_free: dict[int, np.ndarray] = {}  # by identity, the longest unused first; its single operations are atomic
+_free: dict[
+    int, np.ndarray
+] = {}  # by identity, the longest unused first; its single operations are atomic
 
 
 def room(dtype: np.dtype, *shape: int) -> Tensor:
-    """An empty tensor on the CPU, of a numpy dtype, whose memory returns to the cache when nothing refers to it.
+    """An empty tensor on the CPU, of a numpy dtype, whose memory returns to the cache when nothing
+    refers to it.
 
-    It is allocated by numpy, which asks the system for huge pages where torch does not. A numpy array that outlives
-    the tensor must come from ``tensor.numpy()``, which keeps a reference.
+    It is allocated by numpy, which asks the system for huge pages where torch does not. A numpy
+    array that outlives the tensor must come from ``tensor.numpy()``, which keeps a reference.
     """
     size = math.prod(shape) * dtype.itemsize
     if not SMALLEST <= size <= KEPT:
@@ -36,7 +41,8 @@ def room(dtype: np.dtype, *shape: int) -> Tensor:
 def _taken(size: int) -> np.ndarray | None:
     """A free piece that is at most a quarter too large."""
     for key, piece in list(_free.items()):
-        if size <= piece.nbytes <= size * 1.25 and _free.pop(key, None) is not None:  # else another thread was first
+        # else another thread was first
+        if size <= piece.nbytes <= size * 1.25 and _free.pop(key, None) is not None:
             return piece
     return None
 
@@ -64,7 +70,9 @@ def dtype_of_sums(x: Tensor) -> torch.dtype:
 
 def array(x: Tensor | None, dtype: torch.dtype, dims: int = 3) -> np.ndarray:
     """A contiguous array; an absent tensor has no entries."""
-    return _absent(dtype, dims) if x is None else x.detach().to(dtype).contiguous().numpy()
+    if x is None:
+        return _absent(dtype, dims)
+    return x.detach().to(dtype).contiguous().numpy()
 
 
 @cache
@@ -75,7 +83,9 @@ def _absent(dtype: torch.dtype, dims: int) -> np.ndarray:
 def empty(dtype: torch.dtype, *shape: int) -> Tensor:
     """An uninitialised array for results, from cached memory."""
     held = room(_absent(torch.int16 if dtype in _HALVES else dtype, 1).dtype, *shape)
-    return held.view(dtype) if dtype in _HALVES else held
+    if dtype in _HALVES:
+        return held.view(dtype)
+    return held
 
 
 def eights(width: int) -> int:
@@ -84,9 +94,11 @@ def eights(width: int) -> int:
 
 
 def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
-    """(B, N, H, D) for kernels that read rows by the code of a width: its bytes, and strides of batch, node and head.
+    """(B, N, H, D) for kernels that read rows by the code of a width: its bytes, and strides of
+    batch, node and head.
 
-    Strides count numbers. A copy is made if rows are not contiguous, or their width is not a multiple of eight.
+    Strides count numbers. A copy is made if rows are not contiguous, or their width is not a
+    multiple of eight.
     """
     flat, batch, node, head = _flat(x)
     return flat.view(torch.uint8).numpy(), batch, node, head
@@ -107,14 +119,21 @@ def _flat(x: Tensor) -> tuple[Tensor, int, int, int]:
     batch, node, head, _ = x.stride()
     if x.is_contiguous():
         return x.view(-1), batch, node, head
-    span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    if x.numel() == 0:
+        span = 0
+    else:
+        span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
     return torch.as_strided(x, (span,), (1,)), batch, node, head
 
 
 def width(x: Tensor, index: np.ndarray, edge: np.ndarray) -> Any:
-    """The :class:`graphattn.kernels.widths.Width` of rows of nodes, for indices of nodes and edges of one dtype."""
+    """The :class:`graphattn.kernels.widths.Width` of rows of nodes, for indices of nodes and edges
+    of one dtype.
+    """
     if index.dtype != edge.dtype:  # addresses have no types
-        raise TypeError(f"indices of nodes and edges must have one dtype, got {index.dtype} and {edge.dtype}")
+        raise TypeError(
+            f"indices of nodes and edges must have one dtype, got {index.dtype} and {edge.dtype}"
+        )
     from .widths import code_of_width
 
     sums = _absent(dtype_of_sums(x), 1).dtype
@@ -122,13 +141,17 @@ def width(x: Tensor, index: np.ndarray, edge: np.ndarray) -> Any:
 
 
 def results(like: Tensor, *shape: int) -> Tensor:
-    """An array for nodes (B, N, H, D) that the kernels write, in the dtype of ``like`` and their padded width."""
+    """An array for nodes (B, N, H, D) that the kernels write, in the dtype of ``like`` and their
+    padded width.
+    """
     return empty(like.dtype, *shape[:-1], 8 * eights(shape[-1]))
 
 
 def narrow(x: Tensor, like: Tensor) -> Tensor:
     """The array of :func:`results` cut to the width of ``like``."""
-    return x if x.shape[-1] == like.shape[-1] else x[..., : like.shape[-1]].contiguous()
+    if x.shape[-1] == like.shape[-1]:
+        return x
+    return x[..., : like.shape[-1]].contiguous()
 
 
 def widest(ptr: np.ndarray) -> int:

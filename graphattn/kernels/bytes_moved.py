@@ -1,7 +1,7 @@
 """A model of the bytes that the edge kernels of a GPU load and store for a graph of some size.
 
-Bytes count once per load, for any number of threads; caches serve part of them. The model ignores that hubs are cut
-and that edges may be removed.
+Bytes count once per load, for any number of threads; caches serve part of them. The model ignores
+that hubs are cut and that edges may be removed.
 """
 
 from typing import NamedTuple
@@ -41,8 +41,15 @@ class Moved(NamedTuple):
 
 
 def forward(sizes: Sizes, *, lse: bool = False, kept: bool = False) -> Moved:
-    """The softmax over each row and the weighted sum; ``kept`` weights replace the scores in place."""
-    B, T, E, H, w, F = sizes.batch, sizes.targets, sizes.edges, sizes.heads, sizes.wide, sizes.features
+    """The softmax over each row and the weighted sum; ``kept`` weights replace the scores in
+    place.
+    """
+    B = sizes.batch
+    T = sizes.targets
+    E = sizes.edges
+    H = sizes.heads
+    w = sizes.wide
+    F = sizes.features
     blocks, read = _blocks(H, sizes.group, sizes.head_dim, sizes.value_dim, F)
     loaded = blocks * (T * _row() + E * 2 * INDEX) + T * H * sizes.head_dim * sizes.number
     loaded += E * read * (sizes.head_dim + sizes.value_dim) * sizes.number
@@ -60,15 +67,25 @@ def _blocks(heads: int, group: int, *widths: int) -> tuple[int, int]:
     """Programs that share a row, and the heads of keys that they read together."""
     each = heads_at_once(heads, *widths)
     starts = range(0, heads, each)
-    return len(starts), sum(len({h // group for h in range(at, min(at + each, heads))}) for at in starts)
+    return len(starts), sum(
+        len({h // group for h in range(at, min(at + each, heads))}) for at in starts
+    )
 
 
 def kept(sizes: Sizes, softcap: bool) -> tuple[int, int]:
     """Bytes that a forward keeps for its backward: of query, key and value, and of weights.
 
-    Weights larger than these and another query are recomputed, and so are those behind the slope of a softcap.
+    Weights larger than these and another query are recomputed, and so are those behind the slope of
+    a softcap.
     """
     query = sizes.batch * sizes.targets * sizes.heads * sizes.head_dim * sizes.number
-    nodes = query + sizes.batch * sizes.sources * sizes.kv_heads * (sizes.head_dim + sizes.value_dim) * sizes.number
+    nodes = (
+        query
+        + sizes.batch
+        * sizes.sources
+        * sizes.kv_heads
+        * (sizes.head_dim + sizes.value_dim)
+        * sizes.number
+    )
     weights = sizes.batch * sizes.edges * sizes.heads * sizes.wide
     return nodes, 0 if softcap or weights > nodes + query else weights

@@ -1,10 +1,13 @@
-"""Additive scores as a torch operator, with its derivatives: attention of Bahdanau, GATv2 and Point Transformer.
+"""Additive scores as a torch operator, with its derivatives: attention of Bahdanau, GATv2 and Point
+Transformer.
 
-    score[b, e, g * K + k] = sum_d weight[g, k, d] f(x[b, t, g, d] + y[b, s, g // group, d] + z[b, e, g, d])
+    score[b, e, g * K + k] = sum_d weight[g, k, d] f(x[b, t, g, d] + y[b, s, g // group, d] + z[b,
+    e, g, d])
 
-of every edge s -> t, in memory of (E, G K), and of z where it is given. Shapes: ``x`` (B, T, G, D), ``y`` (B, S, G_kv,
-D), ``z`` (B, E, G, D) or None, ``weight`` (G, K, D), float32 or float64 alike; f is a leaky ReLU of ``slope`` >= 0 or,
-where that is NaN, tanh. The edges are those of :mod:`graphattn.kernels.edge_pairs`.
+of every edge s -> t, in memory of (E, G K), and of z where it is given. Shapes: ``x`` (B, T, G, D),
+``y`` (B, S, G_kv, D), ``z`` (B, E, G, D) or None, ``weight`` (G, K, D), float32 or float64 alike; f
+is a leaky ReLU of ``slope`` >= 0 or, where that is NaN, tanh. The edges are those of
+:mod:`graphattn.kernels.edge_pairs`.
 """
 
 import math
@@ -33,9 +36,17 @@ def _sizes(x: Tensor, y: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
 def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
     """x, y, z and weight as arrays of the kernels."""
     width = 8 * eights(weight.shape[-1])
-    of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0) if z is None else numbers(z)
+    if z is None:
+        of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0)
+    else:
+        of_edges = numbers(z)
     spare = width - weight.shape[-1]
-    return numbers(x), numbers(y), of_edges, F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy()
+    return (
+        numbers(x),
+        numbers(y),
+        of_edges,
+        F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy(),
+    )
 
 
 def _layout(*tensors: Tensor) -> tuple[np.ndarray, ...]:
@@ -45,15 +56,23 @@ def _layout(*tensors: Tensor) -> tuple[np.ndarray, ...]:
 
 
 @torch.library.custom_op(
-    "graphattn::edge_additive", mutates_args=(), device_types="cpu", schema=f"({_OPERANDS}, {LAYOUT}) -> Tensor"
+    "graphattn::edge_additive",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({_OPERANDS}, {LAYOUT}) -> Tensor",
 )
-def edge_additive(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor) -> Tensor:
+def edge_additive(
+    x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor
+) -> Tensor:
     """Scores (B, E, G * K), in the caller's order."""
     from . import additive_numba
 
-    B, sizes = x.shape[0], _sizes(x, y, weight)
+    B = x.shape[0]
+    sizes = _sizes(x, y, weight)
     out = x.new_empty(B, layout[2].numel(), sizes[0] * sizes[1])
-    operands, rows, flat = _operands(x, y, z, weight), _layout(*layout[:4]), out.view(-1).numpy()
+    operands = _operands(x, y, z, weight)
+    rows = _layout(*layout[:4])
+    flat = out.view(-1).numpy()
     f = flat.dtype.type(slope)
 
     def run(lo: int, hi: int) -> None:
@@ -83,19 +102,32 @@ def _(x, y, z, weight, slope, ptr, index, edge, *rest):
 def edge_additive_backward(
     x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, y, z (no entries without one) and weight; the last of ``layout`` is that of the scores."""
+    """Gradients of x, y, z (no entries without one) and weight; the last of ``layout`` is that of
+    the scores.
+    """
     from . import additive_numba
 
-    B, sizes = x.shape[0], _sizes(x, y, weight)
+    B = x.shape[0]
+    sizes = _sizes(x, y, weight)
     G, K, _, width = sizes
-    operands, flat = _operands(x, y, z, weight), layout[8].contiguous().view(-1).numpy()
-    by_target, by_source = _layout(*layout[:4]), _layout(*layout[4:8])
-    grad_x, grad_y = results(x, *x.shape), results(y, *y.shape)
-    to_x, to_y, f = numbers(grad_x), numbers(grad_y), flat.dtype.type(slope)
+    operands = _operands(x, y, z, weight)
+    flat = layout[8].contiguous().view(-1).numpy()
+    by_target = _layout(*layout[:4])
+    by_source = _layout(*layout[4:8])
+    grad_x = results(x, *x.shape)
+    grad_y = results(y, *y.shape)
+    to_x = numbers(grad_x)
+    to_y = numbers(grad_y)
+    f = flat.dtype.type(slope)
     grad_z = x.new_empty((B, layout[2].numel(), G, width) if z is not None else (0, 0, 0, 0))
-    of_edges, work = None if z is None else grad_z.view(-1).numpy(), 4 * flat.size * width
+    if z is None:
+        of_edges = None
+    else:
+        of_edges = grad_z.view(-1).numpy()
+    work = 4 * flat.size * width
     bounds = chunks(by_target[1], work)
-    of_weight = np.zeros((len(bounds), G * K * width), np.float64)  # a sum for each chunk: the same bits in every run
+    # a sum for each chunk: the same bits in every run
+    of_weight = np.zeros((len(bounds), G * K * width), np.float64)
 
     def targets(lo: int, hi: int, *own: np.ndarray) -> None:
         written = to_x, of_edges, of_weight[bounds.index(lo)], *own
@@ -129,7 +161,10 @@ on_gpu(edge_additive_backward, "additive_triton", "edge_additive_backward")
 
 @edge_additive_backward.register_fake
 def _(x, y, z, weight, slope, *rest):
-    of_edges = torch.empty_like(z, memory_format=torch.contiguous_format) if z is not None else x.new_empty(0, 0, 0, 0)
+    if z is not None:
+        of_edges = torch.empty_like(z, memory_format=torch.contiguous_format)
+    else:
+        of_edges = x.new_empty(0, 0, 0, 0)
     grads = [torch.empty_like(a, memory_format=torch.contiguous_format) for a in (x, y)]
     return *grads, of_edges, torch.empty_like(weight, memory_format=torch.contiguous_format)
 
@@ -141,10 +176,13 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *operands, ptr, index, edge, order = ctx.saved_tensors[:8]
-    layout, absent = ctx.saved_tensors[4:], (None,) * 9
+    layout = ctx.saved_tensors[4:]
+    absent = (None,) * 9
     if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
         rest = ctx.slope, ptr, index, edge, order
-        return *gradients_of_definition(lambda *given: (plain(*given),), operands, rest, (grad,)), *absent
+        return *gradients_of_definition(
+            lambda *given: (plain(*given),), operands, rest, (grad,)
+        ), *absent
     gx, gy, gz, gw = edge_additive_backward(*operands, ctx.slope, *layout, grad)
     return gx, gy, None if operands[2] is None else gz, gw, *absent
 
@@ -166,7 +204,13 @@ def plain(
     """The same in plain operations, in memory of (E, G, D): differentiable any number of times."""
     target, source = ends_in_order(ptr, index, edge, order)
     G = weight.shape[0]
-    total = gather(x, target, 1) + gather(y, source, 1).repeat_interleave(G // max(1, y.shape[2]), 2)
-    total = total if z is None else total + z
-    active = torch.tanh(total) if math.isnan(slope) else F.leaky_relu(total, slope)
+    total = gather(x, target, 1) + gather(y, source, 1).repeat_interleave(
+        G // max(1, y.shape[2]), 2
+    )
+    if z is not None:
+        total = total + z
+    if math.isnan(slope):
+        active = torch.tanh(total)
+    else:
+        active = F.leaky_relu(total, slope)
     return torch.einsum("begd,gkd->begk", active, weight).flatten(-2)

@@ -1,13 +1,14 @@
 """Operators for any attention with a product of query and key, in memory of (E, H).
 
-``edge_products`` maps nodes to edges, a product for every edge and head; ``edge_sum`` maps edges to nodes, a weighted
-sum for every node. Each is the derivative of the other, to any order. Any function may come between them, mostly
-``edge_weights``, the softmax over the edges of each target.
+``edge_products`` maps nodes to edges, a product for every edge and head; ``edge_sum`` maps edges to
+nodes, a weighted sum for every node. Each is the derivative of the other, to any order. Any
+function may come between them, mostly ``edge_weights``, the softmax over the edges of each target.
 
-Shapes: ``x`` (B, T, H, D), ``y`` (B, S, H_kv, D), edges (B, E, H) in the caller's order, float32 or float64 alike. By
-target, the edges are ``ptr`` (T + 1,), ``index`` and ``edge`` (E,), ``order`` (T,); by source the same of the other
-side, with ``source_edge`` (E,) for where an edge stands in the caller's order. ``removed`` bool (1 or B, E, H) marks
-edges that pass not even a NaN; it may be absent.
+Shapes: ``x`` (B, T, H, D), ``y`` (B, S, H_kv, D), edges (B, E, H) in the caller's order, float32 or
+float64 alike. By target, the edges are ``ptr`` (T + 1,), ``index`` and ``edge`` (E,), ``order``
+(T,); by source the same of the other side, with ``source_edge`` (E,) for where an edge stands in
+the caller's order. ``removed`` bool (1 or B, E, H) marks edges that pass not even a NaN; it may be
+absent.
 """
 
 from typing import Any
@@ -30,14 +31,19 @@ from .threads import chunks, share
     schema=f"(Tensor x, Tensor y, Tensor? removed, {LAYOUT}) -> Tensor",
 )
 def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
-    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); only the backward uses ``removed``."""
+    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); only the backward uses
+    ``removed``.
+    """
     from . import edges_numba
 
     B, _, H, _ = x.shape
     out = x.new_empty(B, layout[2].numel(), H)
-    rows, others = nodes(x), nodes(y)
+    rows = nodes(x)
+    others = nodes(y)
     p, i, e, o = (a.numpy() for a in layout[:4])
-    flat, wide, sizes = out.view(-1).numpy(), width(x, i, e), (H, H // max(1, y.shape[2]))
+    flat = out.view(-1).numpy()
+    wide = width(x, i, e)
+    sizes = (H, H // max(1, y.shape[2]))
 
     def run(lo: int, hi: int, buf: np.ndarray) -> None:
         for b in range(B):
@@ -61,27 +67,44 @@ def _(x, y, removed, ptr, index, edge, *rest):
     "graphattn::edge_sum",
     mutates_args=(),
     device_types="cpu",
-    schema=f"(Tensor weight, Tensor x, SymInt groups, bool to_sources, Tensor? removed, {LAYOUT}) -> Tensor",
+    schema=(
+        f"(Tensor weight, Tensor x, SymInt groups, bool to_sources, Tensor? removed, {LAYOUT}) "
+        "-> Tensor"
+    ),
 )
 def edge_sum(
-    weight: Tensor, x: Tensor, groups: int, to_sources: bool, removed: Tensor | None, *layout: Tensor
+    weight: Tensor,
+    x: Tensor,
+    groups: int,
+    to_sources: bool,
+    removed: Tensor | None,
+    *layout: Tensor,
 ) -> Tensor:
-    """``sum weight[b, e, h] * x[b, s, h // group]`` over the edges into each target, (B, T, H, D); or ``to_sources``
-    ``sum weight[b, e, h] * x[b, t, h]`` over the edges out of each source and a group's heads, (B, S, groups, D).
+    """``sum weight[b, e, h] * x[b, s, h // group]`` over the edges into each target, (B, T, H, D);
+    or ``to_sources`` ``sum weight[b, e, h] * x[b, t, h]`` over the edges out of each source and a
+    group's heads, (B, S, groups, D).
     """
     from . import edges_numba
 
     B, _, H = weight.shape
     p, i, e, o = (a.numpy() for a in (layout[4:] if to_sources else layout[:4]))
     out = results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
-    wide, sizes = width(x, i, e), (H, H // max(1, groups))
-    flat, gone = weight.contiguous().view(-1).numpy(), array(removed, torch.bool)
-    rows, written = nodes(x), nodes(out)
-    summed = True if to_sources else None
+    wide = width(x, i, e)
+    sizes = (H, H // max(1, groups))
+    flat = weight.contiguous().view(-1).numpy()
+    gone = array(removed, torch.bool)
+    rows = nodes(x)
+    written = nodes(out)
+    if to_sources:
+        summed = True
+    else:
+        summed = None
 
     def run(lo: int, hi: int, *own: np.ndarray) -> None:
         for b in range(B):
-            edges_numba.edge_sums(wide, sizes, flat, b, rows, p, lo, hi, o, i, e, gone, summed, written, own)
+            edges_numba.edge_sums(
+                wide, sizes, flat, b, rows, p, lo, hi, o, i, e, gone, summed, written, own
+            )
 
     if H == 0 or x.shape[1] == 0:
         out.zero_()
@@ -101,19 +124,33 @@ on_gpu(edge_sum, "edges_triton", "edge_sum")
 
 @edge_sum.register_fake
 def _(weight, x, groups, to_sources, removed, ptr, index, edge, order, source_ptr, *rest):
-    nodes, heads = (source_ptr, groups) if to_sources else (ptr, weight.shape[2])
+    if to_sources:
+        nodes = source_ptr
+        heads = groups
+    else:
+        nodes = ptr
+        heads = weight.shape[2]
     return x.new_empty(x.shape[0], nodes.shape[0] - 1, heads, x.shape[-1])
 
 
 @torch.library.custom_op("graphattn::edge_weights", mutates_args=(), device_types="cpu")
-def edge_weights(score: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax of ``score`` (B, E, H) over the edges into each target, and its logarithmic denominator (B, T, H)."""
+def edge_weights(
+    score: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Softmax of ``score`` (B, E, H) over the edges into each target, and its logarithmic
+    denominator (B, T, H).
+    """
     from . import edges_numba
 
     B, _, H = score.shape
-    alpha, lse = torch.empty_like(score, memory_format=torch.contiguous_format), score.new_empty(B, order.numel(), H)
-    given, out, levels = (x.contiguous().numpy() for x in (score.detach().view(-1), alpha.view(-1), lse))
-    p, rows, e = ptr.numpy(), order.numpy(), edge.numpy()
+    alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
+    lse = score.new_empty(B, order.numel(), H)
+    given, out, levels = (
+        x.contiguous().numpy() for x in (score.detach().view(-1), alpha.view(-1), lse)
+    )
+    p = ptr.numpy()
+    rows = order.numpy()
+    e = edge.numpy()
 
     def run(lo: int, hi: int, buf: np.ndarray) -> None:
         for b in range(B):
@@ -136,7 +173,13 @@ def _(score, ptr, index, edge, order):
 
 @torch.library.custom_op("graphattn::edge_weights_backward", mutates_args=(), device_types="cpu")
 def edge_weights_backward(
-    alpha: Tensor, grad: Tensor, grad_lse: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order: Tensor
+    alpha: Tensor,
+    grad: Tensor,
+    grad_lse: Tensor,
+    ptr: Tensor,
+    index: Tensor,
+    edge: Tensor,
+    order: Tensor,
 ) -> Tensor:
     """The gradient of the scores."""
     from . import edges_numba
@@ -170,7 +213,13 @@ def _weights_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Te
 def _weights_backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     alpha, score, *layout = ctx.saved_tensors
     if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
-        return *gradients_of_definition(_plain_weights, (score,), layout, (grad, grad_lse)), None, None, None, None
+        return (
+            *gradients_of_definition(_plain_weights, (score,), layout, (grad, grad_lse)),
+            None,
+            None,
+            None,
+            None,
+        )
     return edge_weights_backward(alpha, grad, grad_lse, *layout), None, None, None, None
 
 
@@ -188,8 +237,14 @@ def _products_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None
 def _products_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, y, *rest = ctx.saved_tensors
     groups = y.shape[2]
-    gx = edge_sum(grad, y, groups, False, *rest) if ctx.needs_input_grad[0] else None
-    gy = edge_sum(grad, x, groups, True, *rest) if ctx.needs_input_grad[1] else None
+    if ctx.needs_input_grad[0]:
+        gx = edge_sum(grad, y, groups, False, *rest)
+    else:
+        gx = None
+    if ctx.needs_input_grad[1]:
+        gy = edge_sum(grad, x, groups, True, *rest)
+    else:
+        gy = None
     return gx, gy, *(None,) * 9
 
 
@@ -200,11 +255,22 @@ def _sum_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     weight, x, *rest = ctx.saved_tensors
-    at_targets, at_sources = (x, grad) if ctx.to_sources else (grad, x)
-    gw = edge_products(at_targets, at_sources, *rest) if ctx.needs_input_grad[0] else None
+    if ctx.to_sources:
+        at_targets = x
+        at_sources = grad
+    else:
+        at_targets = grad
+        at_sources = x
+    if ctx.needs_input_grad[0]:
+        gw = edge_products(at_targets, at_sources, *rest)
+    else:
+        gw = None
     if gw is not None and rest[0] is not None:
         gw = gw.masked_fill(rest[0], 0.0)
-    gx = edge_sum(weight, grad, ctx.groups, not ctx.to_sources, *rest) if ctx.needs_input_grad[1] else None
+    if ctx.needs_input_grad[1]:
+        gx = edge_sum(weight, grad, ctx.groups, not ctx.to_sources, *rest)
+    else:
+        gx = None
     return gw, gx, *(None,) * 11
 
 

@@ -1,13 +1,18 @@
-"""Sums and softmax over the edges of each target, differentiable any number of times, with equal bits in every run."""
+"""Sums and softmax over the edges of each target, differentiable any number of times, with equal
+bits in every run.
+"""
 
 import torch
 from torch import Tensor
 
-_BLOCK = 64  # slices added in sequence; longer sums are sums of sums, so that rounding errors stay small
+# slices added in sequence; longer sums are sums of sums, so that rounding errors stay small
+_BLOCK = 64
 
 
 def scatter_sum(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
-    """Sum of the slices of ``value`` along ``dim`` that share an index: int64 (E,) into ``size`` slots."""
+    """Sum of the slices of ``value`` along ``dim`` that share an index: int64 (E,) into ``size``
+    slots.
+    """
     dim = dim % value.dim()
     for step, slots in _steps(value, index, size):
         value = _added(value, step, slots, dim)
@@ -15,23 +20,31 @@ def scatter_sum(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
 
 
 def gather(value: Tensor, index: Tensor, dim: int) -> Tensor:
-    """The slice of ``value`` along ``dim`` that each index names; its backward is as deterministic and as exact."""
+    """The slice of ``value`` along ``dim`` that each index names; its backward is as deterministic
+    and as exact.
+    """
     for step, _ in reversed(_steps(value, index, value.shape[dim])):
-        value = value.movedim(dim, 0)[step].movedim(0, dim) if value.is_cuda else value.index_select(dim, step)
+        if value.is_cuda:
+            value = value.movedim(dim, 0)[step].movedim(0, dim)
+        else:
+            value = value.index_select(dim, step)
     return value
 
 
 def _added(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
     if value.is_cuda:  # scatter_add_ adds atomically there; accumulating index_put sorts first
         first = value.movedim(dim, 0)
-        total = first.new_zeros((size, *first.shape[1:])).index_put((index,), first, accumulate=True)
+        total = first.new_zeros((size, *first.shape[1:])).index_put(
+            (index,), first, accumulate=True
+        )
         return total.movedim(0, dim)
     total = value.new_zeros((*value.shape[:dim], size, *value.shape[dim + 1 :]))
     return total.scatter_add(dim, _spread(index, value, dim), value)
 
 
 def _steps(value: Tensor, index: Tensor, size: int) -> list[tuple[Tensor, int]]:
-    """The steps of a sum by index: into slots of about ``_BLOCK`` slices each, these into fewer, at last into ``size``.
+    """The steps of a sum by index: into slots of about ``_BLOCK`` slices each, these into fewer, at
+    last into ``size``.
 
     Float64 has enough digits for one step, as have indices with few slices.
     """
@@ -54,10 +67,11 @@ def _spread(index: Tensor, like: Tensor, dim: int) -> Tensor:
 
 
 def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
-    """Softmax of ``score`` (..., E, H) over the edges of each target, and the logarithm of its denominator.
+    """Softmax of ``score`` (..., E, H) over the edges of each target, and the logarithm of its
+    denominator.
 
-    Targets without an edge, or with scores of -inf alone, get weights 0, lse -inf and gradients of exactly 0. A score
-    of +inf or NaN affects its own target only.
+    Targets without an edge, or with scores of -inf alone, get weights 0, lse -inf and gradients of
+    exactly 0. A score of +inf or NaN affects its own target only.
 
     Returns:
         alpha (..., E, H) and lse (..., T, H), in the dtype of ``score``.
@@ -65,7 +79,9 @@ def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> tuple[Tenso
     dim = score.dim() - 2
     with torch.no_grad():
         shape = (*score.shape[:dim], num_targets, score.shape[-1])
-        peak = score.new_full(shape, -torch.inf).scatter_reduce(dim, _spread(target, score, dim), score, "amax")
+        peak = score.new_full(shape, -torch.inf).scatter_reduce(
+            dim, _spread(target, score, dim), score, "amax"
+        )
         peak = peak.masked_fill(peak == -torch.inf, 0.0)
     power = torch.exp(score - gather(peak, target, dim))
     total = scatter_sum(power, target, num_targets, dim)

@@ -18,7 +18,9 @@ from .arrays import dtype_of_sums
 from .row_work import LONG, NUMBERS, Hubs, Work, heads_at_once, schedule
 
 BATCHES = 65535  # most programs along the second axis of a grid
-HELD = 32  # of them in the registers of a thread, for the edges it has at once; half as many where it has features too
+# of them in the registers of a thread, for the edges it has at once; half as many where it has
+# features too
+HELD = 32
 
 
 @dataclass(frozen=True)
@@ -52,28 +54,44 @@ class Call:
     @property
     def features(self) -> int:
         """F, or 0 without edge features."""
-        return 0 if self.attr is None or self.attr_query is None else self.attr.shape[-1]
+        if self.attr is None or self.attr_query is None:
+            return 0
+        return self.attr.shape[-1]
 
     def numbers(self) -> tuple[float, float, int, float]:
         """scale, softcap, below which hash a weight is dropped, and the factor of the others."""
-        factor = 1.0 / (1.0 - self.dropout_p) if self.dropout_p < 1 else 0.0
+        if self.dropout_p < 1:
+            factor = 1.0 / (1.0 - self.dropout_p)
+        else:
+            factor = 0.0
         return self.scale, self.softcap, math.ceil(self.dropout_p * 2**53), factor
 
     def word(self) -> Tensor | None:
         """The seed, on the device."""
         if self.dropout_p <= 0:
             return None
-        return self.ptr.new_zeros(()) if self.seed is None else self.seed.to(self.query.device)
+        if self.seed is None:
+            return self.ptr.new_zeros(())
+        return self.seed.to(self.query.device)
 
     def edge_operands(self) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
-        """Bias, features and their queries for the kernels; the strides of bias, and of a batch's features."""
+        """Bias, features and their queries for the kernels; the strides of bias, and of a batch's
+        features.
+        """
         B, _, E, H = self.sizes
-        bias, attr = _as(self.bias, self.query), None
+        bias = _as(self.bias, self.query)
+        attr = None
         strides = (0, 0, 0) if bias is None else bias.expand(B, E, H).stride()
         if self.features:
             attr = _as(self.attr, self.query)
-        attr_query = _as(self.attr_query, self.query) if self.features else None
-        return (bias, attr, attr_query), (*strides, E * self.features if attr is not None and len(attr) > 1 else 0)
+        if self.features:
+            attr_query = _as(self.attr_query, self.query)
+        else:
+            attr_query = None
+        return (bias, attr, attr_query), (
+            *strides,
+            E * self.features if attr is not None and len(attr) > 1 else 0,
+        )
 
 
 def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -82,12 +100,24 @@ def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
     call, (weights, lse) = Call(*given[:-2]), given[-2:]
     (B, T, E, H), wide, none = call.sizes, dtype_of_sums(call.query), (0, 0, 0)
-    keep = call.source_ptr is not None and _keeps_weights(call.query, call.key, call.value, E, call.softcap)
+    keep = call.source_ptr is not None and _keeps_weights(
+        call.query, call.key, call.value, E, call.softcap
+    )
     new = call.query.new_empty
-    output, levels = new((B, T, H, call.value.shape[-1])), new((B, T, H) if lse else none, dtype=wide)
+    output = new((B, T, H, call.value.shape[-1]))
+    levels = new((B, T, H) if lse else none, dtype=wide)
     alpha, kept = (new((B, E, H) if wanted else none, dtype=wide) for wanted in (weights, keep))
-    attr_output = new((0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide)
-    _softmax(call, output, levels if lse else None, alpha if weights else None, kept if keep else None, attr_output)
+    attr_output = new(
+        (0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide
+    )
+    _softmax(
+        call,
+        output,
+        levels if lse else None,
+        alpha if weights else None,
+        kept if keep else None,
+        attr_output,
+    )
     return output, levels, alpha, attr_output, kept
 
 
@@ -101,30 +131,52 @@ def _softmax(
     *,
     products: bool = True,
 ) -> None:
-    """Softmax, written to the outputs that are not None; without ``products`` a score is its bias."""
+    """Softmax, written to the outputs that are not None; without ``products`` a score is its
+    bias.
+    """
     (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
     F = call.features
-    D, DV = call.query.shape[-1] if products else 0, 0 if output is None else output.shape[-1]
+    if products:
+        D = call.query.shape[-1]
+    else:
+        D = 0
+    if output is None:
+        DV = 0
+    else:
+        DV = output.shape[-1]
     q, k, v = (_read(x) for x in (call.query, call.key, call.value))
     operands, strides = call.edge_operands()
     read = (q if products else None, k, None if output is None else v, *operands, call.word())
     align, of_nodes = _strides(q, k, v)
-    constants = _constants(wide, H, D=D, DV=DV, F=F) | {"GROUP": H // max(1, k.shape[2]), "CAPPED": call.softcap > 0}
+    constants = _constants(wide, H, D=D, DV=DV, F=F) | {
+        "GROUP": H // max(1, k.shape[2]),
+        "CAPPED": call.softcap > 0,
+    }
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
         given = (*read, *work[1:], call.index, call.edge, *written, T, E)
         after = (*of_nodes, *strides, *call.numbers())
-        _launch(triton_softmax.forward, work, B, given, after, constants | {"PIECE": piece, "ALIGN": align})
+        _launch(
+            triton_softmax.forward,
+            work,
+            B,
+            given,
+            after,
+            constants | {"PIECE": piece, "ALIGN": align},
+        )
 
     work = schedule(call.ptr, call.order)
-    attr_output = attr_output if F else None
+    if not F:
+        attr_output = None
     for part in work.whole:
         launch(part, (output, lse, alpha, kept, attr_output, None, None, None, None), False)
     if work.hubs is None:
         return
     pieces, owner, node, _ = work.hubs
     acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((output, DV), (attr_output, F)))
-    peak, total, hub_peak, hub_total = (_room(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2)
+    peak, total, hub_peak, hub_total = (
+        _room(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2
+    )
     launch(pieces, (None, None, alpha, kept, None, acc, attr_acc, peak, total), True)
     _merge(work.hubs, acc, peak, total, output, lse, hub_peak, hub_total, T=T)
     if attr_output is not None:
@@ -137,22 +189,51 @@ def _softmax(
 
 def backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """``graphattn::edge_attention_backward``."""
-    call, (kept, grad_output, grad_lse, grad_alpha, grad_attr_output) = Call(*given[:18]), given[18:]
+    call, (kept, grad_output, grad_lse, grad_alpha, grad_attr_output) = (
+        Call(*given[:18]),
+        given[18:],
+    )
     (B, _, E, H), wide = call.sizes, dtype_of_sums(call.query)
-    new, F = call.query.new_empty, call.features
-    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (call.query, call.key, call.value)]
+    new = call.query.new_empty
+    F = call.features
+    grads = [
+        torch.empty_like(x, memory_format=torch.contiguous_format)
+        for x in (call.query, call.key, call.value)
+    ]
     grad_bias = new((B, E, H) if call.bias is not None else (0, 0, 0), dtype=wide)
     grad_attr = new((0, 0, 0) if call.attr is None else (B, *call.attr.shape[1:]), dtype=wide)
-    grad_attr_query = new((0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide)
+    grad_attr_query = new(
+        (0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide
+    )
     if kept.numel() == 0:
         kept = new((B, E, H), dtype=wide)
         _softmax(call, None, None, None, kept, None)
-    share, weight = new((B, E, H), dtype=wide), new((B, E, H), dtype=wide) if call.dropout_p > 0 else kept
-    side = (_as(grad_alpha, call.query), _as(grad_lse, call.query), _as(grad_attr_output, call.query) if F else None)
-    written = (grads[0], grad_bias if call.bias is not None else None, grad_attr, grad_attr_query if F else None)
-    _score_gradients(call, kept, grad_output, side, written, share, weight if weight is not kept else None)
-    removed = None if call.bias is None else (share == 0) & (weight == 0)  # a removed edge passes not even a NaN
-    groups, layout = call.key.shape[2], (call.source_ptr, call.target, call.place, call.source_order)
+    share = new((B, E, H), dtype=wide)
+    if call.dropout_p > 0:
+        weight = new((B, E, H), dtype=wide)
+    else:
+        weight = kept
+    side = (
+        _as(grad_alpha, call.query),
+        _as(grad_lse, call.query),
+        _as(grad_attr_output, call.query) if F else None,
+    )
+    written = (
+        grads[0],
+        grad_bias if call.bias is not None else None,
+        grad_attr,
+        grad_attr_query if F else None,
+    )
+    _score_gradients(
+        call, kept, grad_output, side, written, share, weight if weight is not kept else None
+    )
+    # a removed edge passes not even a NaN
+    if call.bias is None:
+        removed = None
+    else:
+        removed = (share == 0) & (weight == 0)
+    groups = call.key.shape[2]
+    layout = (call.source_ptr, call.target, call.place, call.source_order)
     _sums(share, call.query, groups, True, removed, layout, grads[1])
     _sums(weight, grad_output, groups, True, removed, layout, grads[2])
     return grads[0], grads[1], grads[2], grad_bias, grad_attr, grad_attr_query
@@ -176,18 +257,31 @@ def _score_gradients(
     (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
     F = call.features
     grad_query, grad_bias, grad_attr, grad_attr_query = written
-    D, DV = call.query.shape[-1] if products else 0, call.value.shape[-1] if products else 0
+    if products:
+        D = call.query.shape[-1]
+        DV = call.value.shape[-1]
+    else:
+        D = 0
+        DV = 0
     q, k, v = (_read(x) for x in (call.query, call.key, call.value))
-    go = v if grad_output is None else _read(grad_output)
+    if grad_output is None:
+        go = v
+    else:
+        go = _read(grad_output)
     operands, strides = call.edge_operands()
-    constants = _constants(wide, H, D=D, DV=DV, F=F) | {"GROUP": H // max(1, k.shape[2]), "CAPPED": call.softcap > 0}
+    constants = _constants(wide, H, D=D, DV=DV, F=F) | {
+        "GROUP": H // max(1, k.shape[2]),
+        "CAPPED": call.softcap > 0,
+    }
     align, of_nodes = _strides(q, k, v, go)
     constants |= {"BY_EDGE": not products, "ALIGN": align}
     of_heads = _room(grad_attr if F else None, q, -(-H // constants["BH"]), B, E, F)
     read = (*((q, k, v) if products else (None,) * 3), *operands, call.word())
     rest = (p, go if products else None, *side)
 
-    def launch(work: Work, own: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool) -> None:
+    def launch(
+        work: Work, own: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool
+    ) -> None:
         results = (grad_query, grad_bias, of_heads, grad_attr_query, share, weight)
         given = (*read, *work[1:], call.index, call.edge, *rest, *results, *own, T, E)
         after = (hubs, *of_nodes, *strides, B, *call.numbers())
@@ -200,10 +294,19 @@ def _score_gradients(
     if work.hubs is not None:
         pieces, owner, node, _ = work.hubs
         delta, of_hubs = (_room(q, q, B, n, H) for n in (len(owner), len(node)))
-        query_acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((grad_query, D), (grad_attr_query, F)))
+        query_acc, attr_acc = (
+            _room(x, q, B, len(owner), H, n) for x, n in ((grad_query, D), (grad_attr_query, F))
+        )
         launch(pieces, (None, None, delta, None), len(node), True, False)
         places = torch.arange(len(node), device=q.device)
-        _merge(work.hubs._replace(node=places), delta.unsqueeze(-1), None, None, of_hubs.unsqueeze(-1), T=len(node))
+        _merge(
+            work.hubs._replace(node=places),
+            delta.unsqueeze(-1),
+            None,
+            None,
+            of_hubs.unsqueeze(-1),
+            T=len(node),
+        )
         launch(pieces, (query_acc, attr_acc, of_hubs, owner), len(node), False, True)
         for acc, grad in ((query_acc, grad_query), (attr_acc, grad_attr_query)):
             if acc is not None:
@@ -229,7 +332,19 @@ def _merge(
     assert like is not None
     constants = _constants(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
     work = Work(LONG, hubs.node, hubs.first, hubs.first)
-    given = (acc, peak, total, hubs.node, hubs.first, out, lse, hub_peak, hub_total, T, len(hubs.owner))
+    given = (
+        acc,
+        peak,
+        total,
+        hubs.node,
+        hubs.first,
+        out,
+        lse,
+        hub_peak,
+        hub_total,
+        T,
+        len(hubs.owner),
+    )
     _launch(triton_softmax.merge, work, like.shape[0], given, (), constants)
 
 
@@ -237,7 +352,8 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     """``graphattn::edge_products``."""
     (ptr, index, edge, order), (B, _, H, D) = layout[:4], x.shape
     out = x.new_empty(B, edge.numel(), H)
-    rows, others = _read(x), _read(y)
+    rows = _read(x)
+    others = _read(y)
     align, strides = _strides(rows, others)
     constants = _constants(x.dtype, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
     work = schedule(ptr, order)
@@ -248,11 +364,21 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
 
 
 def edge_sum(
-    weight: Tensor, x: Tensor, groups: int, to_sources: bool, removed: Tensor | None, *layout: Tensor
+    weight: Tensor,
+    x: Tensor,
+    groups: int,
+    to_sources: bool,
+    removed: Tensor | None,
+    *layout: Tensor,
 ) -> Tensor:
     """``graphattn::edge_sum``."""
-    own = layout[4:] if to_sources else layout[:4]
-    out = x.new_empty(x.shape[0], own[0].numel() - 1, groups if to_sources else weight.shape[2], x.shape[-1])
+    if to_sources:
+        own = layout[4:]
+    else:
+        own = layout[:4]
+    out = x.new_empty(
+        x.shape[0], own[0].numel() - 1, groups if to_sources else weight.shape[2], x.shape[-1]
+    )
     _sums(weight, x, groups, to_sources, removed, own, out)
     return out
 
@@ -273,16 +399,32 @@ def _sums(
     if heads == 0 or x.shape[1] == 0:  # nothing to read
         out.zero_()
         return
-    weight, rows, removed_b = weight.detach().contiguous(), _read(x), 0
+    weight = weight.detach().contiguous()
+    rows = _read(x)
+    removed_b = 0
     if removed is not None:
-        removed_b = E * heads if len(removed) > 1 else 0
+        if len(removed) > 1:
+            removed_b = E * heads
+        else:
+            removed_b = 0
         removed = removed.expand(-1, -1, heads).contiguous().view(torch.uint8)
     align, strides = _strides(rows)
-    constants = _constants(wide, H, D=D) | {"GROUP": heads // max(1, groups), "SUMMED": summed, "ALIGN": align}
+    constants = _constants(wide, H, D=D) | {
+        "GROUP": heads // max(1, groups),
+        "SUMMED": summed,
+        "ALIGN": align,
+    }
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
         given = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
-        _launch(triton_sums.edge_sums, work, B, given, (*strides, removed_b), constants | {"PIECE": piece})
+        _launch(
+            triton_sums.edge_sums,
+            work,
+            B,
+            given,
+            (*strides, removed_b),
+            constants | {"PIECE": piece},
+        )
 
     work = schedule(ptr, order)
     for part in work.whole:
@@ -297,7 +439,9 @@ def edge_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
     """``graphattn::edge_weights``: a softmax whose scores are all bias."""
     alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
     lse = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2])
-    _softmax(_of_scores(score, layout, score.detach()), None, lse, alpha, None, None, products=False)
+    _softmax(
+        _of_scores(score, layout, score.detach()), None, lse, alpha, None, None, products=False
+    )
     return alpha, lse
 
 
@@ -305,7 +449,8 @@ def edge_weights_backward(alpha: Tensor, grad: Tensor, grad_lse: Tensor, *layout
     """``graphattn::edge_weights_backward``."""
     result = torch.empty_like(alpha)
     side = (grad.contiguous(), grad_lse.contiguous(), None)
-    share, call = torch.empty_like(alpha), _of_scores(alpha, layout, None)
+    share = torch.empty_like(alpha)
+    call = _of_scores(alpha, layout, None)
     written = (None, result, None, None)
     _score_gradients(call, alpha.contiguous(), None, side, written, share, None, products=False)
     return result
@@ -316,7 +461,23 @@ def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -
     nodes = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2], 0)
     ptr, index, edge, order = layout
     sources = (None, None, None, None)
-    return Call(nodes, nodes, nodes, bias, None, None, ptr, index, edge, order, *sources, 1.0, 0.0, 0.0, None)
+    return Call(
+        nodes,
+        nodes,
+        nodes,
+        bias,
+        None,
+        None,
+        ptr,
+        index,
+        edge,
+        order,
+        *sources,
+        1.0,
+        0.0,
+        0.0,
+        None,
+    )
 
 
 def probe(device: torch.device) -> None:
@@ -329,13 +490,17 @@ def probe(device: torch.device) -> None:
 
 
 def _as(x: Tensor | None, like: Tensor) -> Tensor | None:
-    return None if x is None else x.detach().to(dtype_of_sums(like)).contiguous()
+    if x is None:
+        return None
+    return x.detach().to(dtype_of_sums(like)).contiguous()
 
 
 def _read(x: Tensor) -> Tensor:
     """Nodes whose rows are contiguous."""
     x = x.detach()
-    return x if x.stride(-1) == 1 else x.contiguous()
+    if x.stride(-1) == 1:
+        return x
+    return x.contiguous()
 
 
 def _strides(*nodes: Tensor) -> tuple[int, tuple[int, ...]]:
@@ -347,27 +512,57 @@ def _strides(*nodes: Tensor) -> tuple[int, tuple[int, ...]]:
 
 def _room(wanted: Any, like: Tensor, *shape: int) -> Any:
     """Memory for sums, if their result is requested."""
-    return None if wanted is None else like.new_empty(shape, dtype=dtype_of_sums(like))
+    if wanted is None:
+        return None
+    return like.new_empty(shape, dtype=dtype_of_sums(like))
 
 
 def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
-    """The constants of a compiled kernel: heads and widths, and the part of a row and of its edges per program."""
+    """The constants of a compiled kernel: heads and widths, and the part of a row and of its edges
+    per program.
+    """
     blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
     most = max(blocks.values())
     per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)
     numbers = most * per_program
-    warps = 1 if numbers <= 256 else 2 if numbers <= 512 else 4 if numbers <= 2048 else 8
+    if numbers <= 256:
+        warps = 1
+    elif numbers <= 512:
+        warps = 2
+    elif numbers <= 2048:
+        warps = 4
+    else:
+        warps = 8
     held = HELD // (2 if widths.get("F") else 1) // (4 if wide == torch.float64 else 1)
     edges = max(1, min(LONG, held * 32 * warps // numbers))
-    wide_type = tl.float64 if wide == torch.float64 else tl.float32
-    return {"H": heads, **widths, **blocks, "BH": per_program, "BE": edges, "WIDE": wide_type, "num_warps": warps}
+    if wide == torch.float64:
+        wide_type = tl.float64
+    else:
+        wide_type = tl.float32
+    return {
+        "H": heads,
+        **widths,
+        **blocks,
+        "BH": per_program,
+        "BE": edges,
+        "WIDE": wide_type,
+        "num_warps": warps,
+    }
 
 
 def _launch(
-    kernel: Any, work: Work, batch: int, given: tuple[Any, ...], rest: tuple[Any, ...], constants: dict[str, Any]
+    kernel: Any,
+    work: Work,
+    batch: int,
+    given: tuple[Any, ...],
+    rest: tuple[Any, ...],
+    constants: dict[str, Any],
 ) -> None:
-    """A program for each row and block of heads, of as many batch elements at a time as a grid can have."""
-    rows, blocks = work.node.numel(), -(-constants["H"] // constants["BH"])
+    """A program for each row and block of heads, of as many batch elements at a time as a grid can
+    have.
+    """
+    rows = work.node.numel()
+    blocks = -(-constants["H"] // constants["BH"])
     if rows * batch * blocks == 0:
         return
     constants = constants | {"BE": min(work.block, constants["BE"])}

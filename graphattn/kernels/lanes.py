@@ -1,14 +1,17 @@
-"""Vector code for one row of edges, written in LLVM's own vectors: the loops that decide how fast the kernels are.
+"""Vector code for one row of edges, written in LLVM's own vectors: the loops that decide how fast
+the kernels are.
 
-LLVM vectorises the plain loops in :mod:`graphattn.kernels.edges_numba` badly. Offsets (``_at``) and strides count
-numbers. A row of ``n`` edges owns ``padded(n)`` places in a buffer for each head, whole vectors, and what stands in the
-places to spare adds nothing.
+LLVM vectorises the plain loops in :mod:`graphattn.kernels.edges_numba` badly. Offsets (``_at``) and
+strides count numbers. A row of ``n`` edges owns ``padded(n)`` places in a buffer for each head,
+whole vectors, and what stands in the places to spare adds nothing.
 
-Rows of nodes are read as they are stored: any strides of nodes and heads, a width that is a multiple of eight, float32,
-float64, or halves (``uint16`` holds float16, ``int16`` bfloat16), which are widened in registers.
+Rows of nodes are read as they are stored: any strides of nodes and heads, a width that is a
+multiple of eight, float32, float64, or halves (``uint16`` holds float16, ``int16`` bfloat16), which
+are widened in registers.
 
-All heads of an edge are read before the next edge, and asked for ``AHEAD`` edges earlier: measured, kNN in Morton order
-takes 0.75 and a mesh in a bad order 0.7 of the time of products and sums that read every edge for each head.
+All heads of an edge are read before the next edge, and asked for ``AHEAD`` edges earlier: measured,
+kNN in Morton order takes 0.75 and a mesh in a bad order 0.7 of the time of products and sums that
+read every edge for each head.
 """
 
 from collections.abc import Iterator
@@ -25,7 +28,11 @@ ROW = 8  # places of a row come in vectors of as many
 FOUR = 4  # numbers of a short vector
 AHEAD = 24  # edges between asking for a row of nodes and reading it
 FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
-UNWRAPPED: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}  # what Python never calls
+# what Python never calls
+UNWRAPPED: dict[str, Any] = {
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+}
 intrinsic: Any = _intrinsic  # called without its first argument, which a type checker would miss
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
 
@@ -39,7 +46,9 @@ class Code:
     """An IR builder that loads, stores and multiplies vectors of one float type."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
-        self.context, self.builder, self.types = context, builder, dict(enumerate(signature.args))
+        self.context = context
+        self.builder = builder
+        self.types = dict(enumerate(signature.args))
         self.arguments = arguments
         self.halves: dict[Any, str] = {}
 
@@ -48,7 +57,10 @@ class Code:
         data = self.arguments[i]
         if isinstance(self.types[i], types.Array):
             data = self.context.make_array(self.types[i])(self.context, self.builder, data).data
-        self.halves[data] = "float16" if self.types[i].dtype == types.uint16 else "bfloat16"
+        if self.types[i].dtype == types.uint16:
+            self.halves[data] = "float16"
+        else:
+            self.halves[data] = "bfloat16"
         return data
 
     def float_type(self, i: int) -> Any:
@@ -61,11 +73,15 @@ class Code:
     def load(self, pointer: Any, at: Any, lanes: int) -> Any:
         place = self.builder.gep(pointer, [at])
         vector = ir.VectorType(place.type.pointee, lanes)
-        return self.builder.load(self.builder.bitcast(place, vector.as_pointer()), align=self.size(pointer))
+        return self.builder.load(
+            self.builder.bitcast(place, vector.as_pointer()), align=self.size(pointer)
+        )
 
     def store(self, vector: Any, pointer: Any, at: Any) -> None:
         place = self.builder.gep(pointer, [at])
-        self.builder.store(vector, self.builder.bitcast(place, vector.type.as_pointer()), align=self.size(pointer))
+        self.builder.store(
+            vector, self.builder.bitcast(place, vector.type.as_pointer()), align=self.size(pointer)
+        )
 
     def read(self, pointer: Any, at: Any, lanes: int, kind: Any) -> Any:
         """:meth:`load` of nodes, in the float type ``kind``."""
@@ -73,46 +89,62 @@ class Code:
         vector = ir.VectorType(kind, lanes)
         if isinstance(x.type.element, ir.IntType):
             if self.halves[pointer] == "float16":
-                return self.builder.fpext(self.builder.bitcast(x, ir.VectorType(ir.HalfType(), lanes)), vector)
+                return self.builder.fpext(
+                    self.builder.bitcast(x, ir.VectorType(ir.HalfType(), lanes)), vector
+                )
             word = ir.VectorType(_I32, lanes)
             return self.builder.bitcast(
-                self.builder.shl(self.builder.zext(x, word), ir.Constant(word, [16] * lanes)), vector
+                self.builder.shl(self.builder.zext(x, word), ir.Constant(word, [16] * lanes)),
+                vector,
             )
         return x
 
     def prefetch(self, pointer: Any, at: Any, count: int) -> None:
         """Ask for ``count`` numbers from ``at`` on."""
-        b, byte = self.builder, ir.IntType(8).as_pointer()
+        b = self.builder
+        byte = ir.IntType(8).as_pointer()
         size = self.size(pointer)
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
         function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
         start = b.bitcast(b.gep(pointer, [at]), byte)
         for offset in range(0, count * size, 64):
-            b.call(function, [b.gep(start, [_int(offset)]), *(ir.Constant(_I32, x) for x in (0, 3, 1))])
+            b.call(
+                function, [b.gep(start, [_int(offset)]), *(ir.Constant(_I32, x) for x in (0, 3, 1))]
+            )
 
     def number(self, pointer: Any, at: Any) -> Any:
         """One entry; an integer as int64."""
         x = self.builder.load(self.builder.gep(pointer, [at]))
-        return self.builder.sext(x, _I64) if isinstance(x.type, ir.IntType) and x.type.width < 64 else x
+        if isinstance(x.type, ir.IntType) and x.type.width < 64:
+            return self.builder.sext(x, _I64)
+        return x
 
     def splat(self, x: Any, lanes: int) -> Any:
         vector = ir.VectorType(x.type, lanes)
-        one = self.builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.Constant(_I32, 0))
+        one = self.builder.insert_element(
+            ir.Constant(vector, ir.Undefined), x, ir.Constant(_I32, 0)
+        )
         return self.pick(one, one, [0] * lanes)
 
     def widened(self, x: Any) -> Any:
         """In float64."""
         double = ir.VectorType(ir.DoubleType(), x.type.count)
-        return x if x.type == double else self.builder.fpext(x, double)
+        if x.type == double:
+            return x
+        return self.builder.fpext(x, double)
 
     def constant(self, x: float, like: Any) -> Any:
         return ir.Constant(like, [x] * like.count)
 
     def pick(self, a: Any, b: Any, lanes: list[int]) -> Any:
-        return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_I32, len(lanes)), lanes))
+        return self.builder.shuffle_vector(
+            a, b, ir.Constant(ir.VectorType(_I32, len(lanes)), lanes)
+        )
 
     def loop(self, start: Any, stop: Any, step: int = 1) -> Any:
-        """``with code.loop(start, stop, step) as i:`` what is built inside is run for every ``i``."""
+        """``with code.loop(start, stop, step) as i:`` what is built inside is run for every
+        ``i``.
+        """
         return _first(cgutils.for_range_slice(self.builder, start, stop, _int(step), _I64))
 
     def padded(self, n: Any) -> Any:
@@ -128,13 +160,18 @@ class Code:
         if isinstance(pointer.type.pointee, ir.IntType):
             half = ir.VectorType(ir.IntType(16), lanes)
             if self.halves[pointer] == "float16":
-                x = self.builder.bitcast(self.builder.fptrunc(x, ir.VectorType(ir.HalfType(), lanes)), half)
+                x = self.builder.bitcast(
+                    self.builder.fptrunc(x, ir.VectorType(ir.HalfType(), lanes)), half
+                )
             else:
                 word = ir.VectorType(_I32, lanes)
                 bits = self.builder.bitcast(x, word)
-                shift, one = ir.Constant(word, [16] * lanes), ir.Constant(word, [1] * lanes)
+                shift = ir.Constant(word, [16] * lanes)
+                one = ir.Constant(word, [1] * lanes)
                 odd = self.builder.and_(self.builder.lshr(bits, shift), one)
-                rounded = self.builder.add(self.builder.add(bits, odd), ir.Constant(word, [0x7FFF] * lanes))
+                rounded = self.builder.add(
+                    self.builder.add(bits, odd), ir.Constant(word, [0x7FFF] * lanes)
+                )
                 nan = self.builder.fcmp_unordered("uno", x, x)  # a NaN stays one, whatever its bits
                 rounded = self.builder.select(nan, ir.Constant(word, [0x7FC00000] * lanes), rounded)
                 x = self.builder.trunc(self.builder.lshr(rounded, shift), half)
@@ -155,9 +192,14 @@ class Code:
 
     def call(self, name: str, *given: Any) -> Any:
         vector = given[0].type
-        kind = "f32" if isinstance(vector.element, ir.FloatType) else "f64"
+        if isinstance(vector.element, ir.FloatType):
+            kind = "f32"
+        else:
+            kind = "f64"
         function = cgutils.get_or_insert_function(
-            self.builder.module, ir.FunctionType(vector, [vector] * len(given)), f"llvm.{name}.v{vector.count}{kind}"
+            self.builder.module,
+            ir.FunctionType(vector, [vector] * len(given)),
+            f"llvm.{name}.v{vector.count}{kind}",
         )
         return self.builder.call(function, given)
 
@@ -172,10 +214,17 @@ class Code:
         """The sums of four vectors as one of four lanes."""
         lanes = rows[0].type.count
         low = [x for k in range(0, lanes, 4) for x in (k, k + lanes, k + 1, k + lanes + 1)]
-        pairs = [self.add(self.pick(a, b, low), self.pick(a, b, [x + 2 for x in low])) for a, b in (rows[:2], rows[2:])]
+        pairs = [
+            self.add(self.pick(a, b, low), self.pick(a, b, [x + 2 for x in low]))
+            for a, b in (rows[:2], rows[2:])
+        ]
         low = [x for k in range(0, lanes, 4) for x in (k, k + 1, k + lanes, k + lanes + 1)]
         high = [x + 2 for x in low]
-        return self.fold(self.add(self.pick(pairs[0], pairs[1], low), self.pick(pairs[0], pairs[1], high)), 4, self.add)
+        return self.fold(
+            self.add(self.pick(pairs[0], pairs[1], low), self.pick(pairs[0], pairs[1], high)),
+            4,
+            self.add,
+        )
 
 
 def _int(x: int) -> Any:
@@ -205,8 +254,13 @@ def fetched(typingctx, x, at, count):
 
 def _transposed(code: Code, rows: list[Any]) -> list[Any]:
     """Four vectors of four lanes, columns for rows."""
-    low, high = ([code.pick(a, b, lanes) for a, b in (rows[:2], rows[2:])] for lanes in ([0, 4, 1, 5], [2, 6, 3, 7]))
-    return [code.pick(a, b, lanes) for a, b in (low, high) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7])]
+    low, high = (
+        [code.pick(a, b, lanes) for a, b in (rows[:2], rows[2:])]
+        for lanes in ([0, 4, 1, 5], [2, 6, 3, 7])
+    )
+    return [
+        code.pick(a, b, lanes) for a, b in (low, high) for lanes in ([0, 1, 4, 5], [2, 3, 6, 7])
+    ]
 
 
 @intrinsic
@@ -214,16 +268,20 @@ def to_edges(typingctx, row, at, n, heads, out, out_at):
     """``out[out_at + i * heads + h] = row[at + h * m + i]`` for ``i < n``; four heads at once."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, b = Code(context, builder, signature, arguments), builder
+        code = Code(context, builder, signature, arguments)
+        b = builder
         _, at, n, heads, _, out_at = arguments
-        row, out = code.pointer(0), code.pointer(4)
+        row = code.pointer(0)
+        out = code.pointer(4)
         m = code.padded(n)
         whole = b.and_(heads, _int(-FOUR))
         with code.loop(_int(0), n, FOUR) as i:
             start = b.add(out_at, b.mul(i, heads))
             with code.loop(_int(0), whole, FOUR) as h:
                 here = [b.add(b.add(at, i), b.mul(b.add(h, _int(k)), m)) for k in range(FOUR)]
-                for j, edge in enumerate(_transposed(code, [code.load(row, place, FOUR) for place in here])):
+                for j, edge in enumerate(
+                    _transposed(code, [code.load(row, place, FOUR) for place in here])
+                ):
                     with b.if_then(b.icmp_signed("<", b.add(i, _int(j)), n)):
                         code.store(edge, out, b.add(b.add(start, h), b.mul(heads, _int(j))))
         with code.loop(whole, heads) as h, code.loop(_int(0), n) as i:
@@ -237,14 +295,20 @@ def to_edges(typingctx, row, at, n, heads, out, out_at):
 
 @intrinsic
 def from_edges(typingctx, x, x_at, n, heads, row, at):
-    """``row[at + h * m + i] = x[x_at + i * heads + h]`` for ``i < n``, and 0 in the places to spare."""
+    """``row[at + h * m + i] = x[x_at + i * heads + h]`` for ``i < n``, and 0 in the places to
+    spare.
+    """
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, b = Code(context, builder, signature, arguments), builder
+        code = Code(context, builder, signature, arguments)
+        b = builder
         _, x_at, n, heads, _, at = arguments
-        x, row = code.pointer(0), code.pointer(4)
-        m, final = code.padded(n), b.sub(n, _int(1))
-        whole, zero = b.and_(heads, _int(-FOUR)), ir.Constant(code.float_type(0), 0.0)
+        x = code.pointer(0)
+        row = code.pointer(4)
+        m = code.padded(n)
+        final = b.sub(n, _int(1))
+        whole = b.and_(heads, _int(-FOUR))
+        zero = ir.Constant(code.float_type(0), 0.0)
         zeros = code.constant(0.0, ir.VectorType(code.float_type(0), FOUR))
         with code.loop(_int(0), m, FOUR) as i:
             places = [b.add(i, _int(j)) for j in range(FOUR)]
@@ -252,7 +316,8 @@ def from_edges(typingctx, x, x_at, n, heads, row, at):
             used = [b.icmp_signed("<", place, n) for place in places]
             with code.loop(_int(0), whole, FOUR) as h:
                 edges = [
-                    b.select(use, code.load(x, b.add(e, h), FOUR), zeros) for e, use in zip(here, used, strict=True)
+                    b.select(use, code.load(x, b.add(e, h), FOUR), zeros)
+                    for e, use in zip(here, used, strict=True)
                 ]
                 for k, head in enumerate(_transposed(code, edges)):
                     code.store(head, row, b.add(b.add(at, i), b.mul(b.add(h, _int(k)), m)))
@@ -268,7 +333,8 @@ def from_edges(typingctx, x, x_at, n, heads, row, at):
 
 def exp32(code: Code, x: Any) -> Any:
     """The Cephes polynomial; 0 below -87, and no care above 88: scores are at most their peak."""
-    builder, kind = code.builder, x.type
+    builder = code.builder
+    kind = x.type
 
     def number(value: float) -> Any:
         return code.constant(float(np.float32(value)), kind)
@@ -289,15 +355,20 @@ def exp32(code: Code, x: Any) -> Any:
 
 @intrinsic
 def softmax(typingctx, row, at, m):
-    """Scores ``row[at : at + m]`` become weights; their peak, and the sum of exponentials (float64).
+    """Scores ``row[at : at + m]`` become weights; their peak, and the sum of exponentials
+    (float64).
 
-    Where all are -inf, the weights, the peak and the sum are 0. A NaN may be passed over by the peak.
+    Where all are -inf, the weights, the peak and the sum are 0. A NaN may be passed over by the
+    peak.
     """
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, b = Code(context, builder, signature, arguments), builder
+        code = Code(context, builder, signature, arguments)
+        b = builder
         _, at, m = arguments
-        row, kind, double = code.pointer(0), code.float_type(0), ir.VectorType(ir.DoubleType(), ROW)
+        row = code.pointer(0)
+        kind = code.float_type(0)
+        double = ir.VectorType(ir.DoubleType(), ROW)
 
         def larger(x: Any, y: Any) -> Any:
             return b.select(b.fcmp_ordered(">", x, y), x, y)
@@ -313,14 +384,23 @@ def softmax(typingctx, row, at, m):
         peak = cgutils.alloca_once_value(b, code.constant(float("-inf"), ir.VectorType(kind, ROW)))
         total = cgutils.alloca_once_value(b, code.constant(0.0, double))
         vectors(
-            lambda here, lanes: b.store(larger(code.fold(code.load(row, here, lanes), ROW, larger), b.load(peak)), peak)
+            lambda here, lanes: b.store(
+                larger(code.fold(code.load(row, here, lanes), ROW, larger), b.load(peak)), peak
+            )
         )
         level = b.extract_element(code.fold(b.load(peak), 1, larger), ir.Constant(_I32, 0))
-        level = b.select(b.fcmp_ordered("==", level, ir.Constant(kind, float("-inf"))), ir.Constant(kind, 0.0), level)
+        level = b.select(
+            b.fcmp_ordered("==", level, ir.Constant(kind, float("-inf"))),
+            ir.Constant(kind, 0.0),
+            level,
+        )
 
         def exponentials(here: Any, lanes: int) -> None:
             x = code.sub(code.load(row, here, lanes), code.splat(level, lanes))
-            y = code.call("exp", x) if kind == ir.DoubleType() else exp32(code, x)
+            if kind == ir.DoubleType():
+                y = code.call("exp", x)
+            else:
+                y = exp32(code, x)
             code.store(y, row, here)
             b.store(code.add(b.load(total), code.widened(code.fold(y, ROW, code.add))), total)
 
@@ -329,9 +409,12 @@ def softmax(typingctx, row, at, m):
         empty = b.fcmp_ordered("==", sum_of_all, ir.Constant(ir.DoubleType(), 0.0))
         one = ir.Constant(ir.DoubleType(), 1.0)
         factor = b.fdiv(one, b.select(empty, one, sum_of_all))
-        factor = factor if kind == ir.DoubleType() else b.fptrunc(factor, kind)
+        if kind != ir.DoubleType():
+            factor = b.fptrunc(factor, kind)
         vectors(
-            lambda here, lanes: code.store(code.mul(code.load(row, here, lanes), code.splat(factor, lanes)), row, here)
+            lambda here, lanes: code.store(
+                code.mul(code.load(row, here, lanes), code.splat(factor, lanes)), row, here
+            )
         )
         return context.make_tuple(b, signature.return_type, [level, sum_of_all])
 
@@ -345,13 +428,17 @@ def inner64(typingctx, a, b, at, n):
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = Code(context, builder, signature, arguments)
         _, _, at, n = arguments
-        a, b, double = code.pointer(0), code.pointer(1), ir.VectorType(ir.DoubleType(), ROW)
+        a = code.pointer(0)
+        b = code.pointer(1)
+        double = ir.VectorType(ir.DoubleType(), ROW)
         total = cgutils.alloca_once_value(builder, code.constant(0.0, double))
         with code.loop(_int(0), n, ROW) as i:
             here = builder.add(at, i)
             y = code.mul(code.load(a, here, ROW), code.load(b, here, ROW))
             builder.store(code.add(builder.load(total), code.widened(y)), total)
-        return builder.extract_element(code.fold(builder.load(total), 1, code.add), ir.Constant(_I32, 0))
+        return builder.extract_element(
+            code.fold(builder.load(total), 1, code.add), ir.Constant(_I32, 0)
+        )
 
     return types.float64(a, b, types.int64, types.int64), make
 
@@ -363,7 +450,9 @@ def slopes(typingctx, weight, grad, at, n, shift):
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = Code(context, builder, signature, arguments)
         _, _, at, n, shift = arguments
-        weight, grad, shift = code.pointer(0), code.pointer(1), code.splat(shift, ROW)
+        weight = code.pointer(0)
+        grad = code.pointer(1)
+        shift = code.splat(shift, ROW)
         with code.loop(_int(0), n, ROW) as i:
             here = builder.add(at, i)
             y = code.mul(code.load(weight, here, ROW), code.add(code.load(grad, here, ROW), shift))
@@ -380,7 +469,8 @@ def scaled(typingctx, row, at, n, factor):
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = Code(context, builder, signature, arguments)
         _, at, n, factor = arguments
-        row, factor = code.pointer(0), code.splat(factor, ROW)
+        row = code.pointer(0)
+        factor = code.splat(factor, ROW)
         with code.loop(_int(0), n, ROW) as i:
             here = builder.add(at, i)
             code.store(code.mul(code.load(row, here, ROW), factor), row, here)

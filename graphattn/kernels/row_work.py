@@ -1,4 +1,6 @@
-"""Rows of edges as work for a GPU: short ones, long ones, and hubs cut into pieces; made once for a layout."""
+"""Rows of edges as work for a GPU: short ones, long ones, and hubs cut into pieces; made once for a
+layout.
+"""
 
 import math
 from collections.abc import Hashable
@@ -17,7 +19,9 @@ NUMBERS = 1024  # most numbers of a row of nodes per program, unless one head ha
 
 
 class Work(NamedTuple):
-    """Programs: each processes the edges ``start .. stop - 1`` (n,) of ``node`` (n,), at most ``block`` at once."""
+    """Programs: each processes the edges ``start .. stop - 1`` (n,) of ``node`` (n,), at most
+    ``block`` at once.
+    """
 
     block: int
     node: Tensor
@@ -26,7 +30,9 @@ class Work(NamedTuple):
 
 
 class Hubs(NamedTuple):
-    """Rows in pieces: hub ``i`` is ``node[i]``, and its pieces are ``first[i] .. first[i + 1] - 1``."""
+    """Rows in pieces: hub ``i`` is ``node[i]``, and its pieces are
+    ``first[i] .. first[i + 1] - 1``.
+    """
 
     pieces: Work
     owner: Tensor
@@ -51,7 +57,9 @@ class Degrees(NamedTuple):
     @classmethod
     def of(cls, degree: Tensor) -> "Degrees":
         """Of the degrees (T,) of all rows."""
-        return cls(degree.numel(), int(degree.max()) if degree.numel() else 0, int((degree <= SHORT).sum()))
+        return cls(
+            degree.numel(), int(degree.max()) if degree.numel() else 0, int((degree <= SHORT).sum())
+        )
 
 
 def heads_at_once(heads: int, *widths: int, numbers: int = NUMBERS) -> int:
@@ -67,19 +75,24 @@ def _power(size: int) -> int:
 
 Memory = tuple[StorageWeakRef, ...]
 
-#: By the memory of a layout. A value has memory of its own: a view of its layout would keep its own key alive, and on a
-#: GPU the rows of every graph that there was. So that of one launch for all rows is its block.
+#: By the memory of a layout. A value has memory of its own: a view of its layout would keep its own
+#: key alive, and on a GPU the rows of every graph that there was. So that of one launch for all
+#: rows is its block.
 _made: dict[Hashable, tuple[Memory, Schedule | int]] = {}
 _wholes: dict[Hashable, tuple[Memory, Degrees]] = {}
 
 
 def part_of(degrees: Degrees, ptr: Tensor) -> None:
-    """Let some rows be cut as in the whole layout that they are part of, so that their sums are the same bits."""
+    """Let some rows be cut as in the whole layout that they are part of, so that their sums are the
+    same bits.
+    """
     _live(_wholes)[_key(ptr)] = _memory(ptr), degrees
 
 
 def _key(*tensors: Tensor) -> Hashable:
-    """Where tensors lie: a storage's address is not given out again while a weak reference to it is held."""
+    """Where tensors lie: a storage's address is not given out again while a weak reference to it is
+    held.
+    """
     return tuple([(x.untyped_storage()._cdata, x.storage_offset(), x.numel()) for x in tensors])
 
 
@@ -96,7 +109,8 @@ def _live(held: dict[Hashable, tuple[Memory, Value]]) -> dict[Hashable, tuple[Me
 
 
 def schedule(ptr: Tensor, order: Tensor) -> Schedule:
-    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, cached as long as the memory of both.
+    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, cached as long as the
+    memory of both.
 
     Only the first call waits for the device, to learn the lengths of the rows.
     """
@@ -118,11 +132,16 @@ def _cut(ptr: Tensor, order: Tensor, degrees: Degrees | None) -> Schedule | int:
     rows, widest, few = degrees or Degrees.of(degree)
     piece = max(PIECE, 1 << math.isqrt(max(0, widest - 1)).bit_length())
     if widest <= piece and not 0.25 < few / rows < 1:
-        return SHORT if few == rows else LONG
-    short, hub = degree <= SHORT, degree > piece
+        if few == rows:
+            return SHORT
+        return LONG
+    short = degree <= SHORT
+    hub = degree > piece
     parts = ((SHORT, short), (LONG, ~short & ~hub))
     whole = (_of_rows(block, torch.nonzero(mask).flatten(), ptr, order) for block, mask in parts)
-    return Schedule(tuple(work for work in whole if work.node.numel()), _hubs(ptr, order, hub, piece))
+    return Schedule(
+        tuple(work for work in whole if work.node.numel()), _hubs(ptr, order, hub, piece)
+    )
 
 
 def _of_rows(block: int, rows: Tensor, ptr: Tensor, order: Tensor) -> Work:
@@ -136,6 +155,8 @@ def _hubs(ptr: Tensor, order: Tensor, hub: Tensor, piece: int) -> Hubs | None:
     count = (ptr[rows + 1] - ptr[rows] + piece - 1) // piece
     first = torch.nn.functional.pad(count.cumsum(0), (1, 0))
     owner = torch.repeat_interleave(count)
-    start = ptr[rows][owner] + (torch.arange(owner.numel(), device=ptr.device) - first[owner]) * piece
+    start = (
+        ptr[rows][owner] + (torch.arange(owner.numel(), device=ptr.device) - first[owner]) * piece
+    )
     stop = torch.minimum(start + piece, ptr[rows + 1][owner])
     return Hubs(Work(LONG, order[rows][owner], start, stop), owner, order[rows], first)

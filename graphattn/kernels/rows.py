@@ -1,4 +1,6 @@
-"""Rows gathered by index, and the sums that are their derivative, with the same bits in every run."""
+"""Rows gathered by index, and the sums that are their derivative, with the same bits in every
+run.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,18 +14,22 @@ from .modes import plain_operations_only
 
 
 def take(x: Tensor, sizes: Sequence[int], slots: Slots) -> tuple[Tensor, ...]:
-    """The rows ``node`` (n,) of ``x`` (B, N, ...), a tensor (B, size, ...) for each of the sizes, which add up to n.
+    """The rows ``node`` (n,) of ``x`` (B, N, ...), a tensor (B, size, ...) for each of the sizes,
+    which add up to n.
 
     Differentiable any number of times.
 
     Args:
         x: The rows, contiguous or not.
         sizes: Numbers of rows of the results.
-        slots: ``node``, int64 (n,); ``ptr``, int64 (N + 1,): the gradient of row ``i`` is the sum over
-            ``slot[ptr[i]:ptr[i + 1]]``, in that order; and ``slot``, int64 (m,), m <= n: a gathered row that is not
-            listed passes no gradient.
+        slots: ``node``, int64 (n,); ``ptr``, int64 (N + 1,): the gradient of row ``i`` is the sum
+            over ``slot[ptr[i]:ptr[i + 1]]``, in that order; and ``slot``, int64 (m,), m <= n: a
+            gathered row that is not listed passes no gradient.
     """
-    node, ptr, slot = slots.node, slots.ptr, slots.slot  # by name, as torch 2.11 requires for compilation
+    # by name, as torch 2.11 requires for compilation
+    node = slots.node
+    ptr = slots.ptr
+    slot = slots.slot
     if plain_operations_only() or not (x.requires_grad and torch.is_grad_enabled()):
         return tuple(x.index_select(1, part) for part in node.split(sizes))
     return _Take.apply(x, node, ptr, slot, sizes)
@@ -41,7 +47,10 @@ class _Take(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ptr, slot = ctx.saved_tensors
         x = torch.cat(grads, 1)
-        total = _plain_sum(x, ptr, slot) if plain_operations_only() else _Sum.apply(x, ptr, slot)
+        if plain_operations_only():
+            total = _plain_sum(x, ptr, slot)
+        else:
+            total = _Sum.apply(x, ptr, slot)
         return total, None, None, None, None
 
 
@@ -54,7 +63,9 @@ def _plain_sum(x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
 
 
 class _Sum(torch.autograd.Function):
-    """Sums of the rows of ``x`` (B, n, ...) over ``slot[ptr[i]:ptr[i + 1]]``, (B, N, ...), in float32 or wider."""
+    """Sums of the rows of ``x`` (B, n, ...) over ``slot[ptr[i]:ptr[i + 1]]``, (B, N, ...), in
+    float32 or wider.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
@@ -62,13 +73,20 @@ class _Sum(torch.autograd.Function):
         ctx.shape = x.shape
         wide = torch.promote_types(x.dtype, torch.float32)
         each = torch.arange(x.shape[0], device=x.device)[:, None]
-        index, first = slot + each * x.shape[1], ptr[:-1] + each * slot.numel()
+        index = slot + each * x.shape[1]
+        first = ptr[:-1] + each * slot.numel()
         flat = x.to(wide).reshape(x.shape[0] * x.shape[1], math.prod(x.shape[2:]))
-        total = torch.nn.functional.embedding_bag(index.flatten(), flat, first.flatten(), mode="sum")
+        total = torch.nn.functional.embedding_bag(
+            index.flatten(), flat, first.flatten(), mode="sum"
+        )
         return total.reshape(x.shape[0], ptr.numel() - 1, *x.shape[2:]).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ptr, slot = ctx.saved_tensors
         owner = torch.repeat_interleave(ptr[1:] - ptr[:-1])
-        return grads[0].new_zeros(ctx.shape).index_copy(1, slot, grads[0].index_select(1, owner)), None, None
+        return (
+            grads[0].new_zeros(ctx.shape).index_copy(1, slot, grads[0].index_select(1, owner)),
+            None,
+            None,
+        )

@@ -1,9 +1,10 @@
-"""Rows distributed over threads of torch or of our own, since Numba's threading layers neither fork nor nest safely.
+"""Rows distributed over threads of torch or of our own, since Numba's threading layers neither fork
+nor nest safely.
 
-The kernels release the GIL, so several Python threads run them in parallel. As many are used as torch would use, the
-caller's own among them: a DataLoader worker, where torch has one thread, starts none. They are torch's own where that
-is possible: after each of its operations the threads of its OpenMP team spin for milliseconds, and a second pool would
-fight them for the cores.
+The kernels release the GIL, so several Python threads run them in parallel. As many are used as
+torch would use, the caller's own among them: a DataLoader worker, where torch has one thread,
+starts none. They are torch's own where that is possible: after each of its operations the threads
+of its OpenMP team spin for milliseconds, and a second pool would fight them for the cores.
 """
 
 import ctypes
@@ -24,9 +25,11 @@ import torch
 
 CHUNKS_PER_THREAD = 4  # so that other threads take over from one that is delayed
 SMALL = 1 << 15  # units of work below which a second thread costs more than it saves
-LARGE = 1 << 28  # units of work of a chunk, a fraction of a second: Ctrl-C is handled between chunks
+# units of work of a chunk, a fraction of a second: Ctrl-C is handled between chunks
+LARGE = 1 << 28
 
-STEP = 1 << 19  # units of work worth starting one thread; the n-th waits for those before, so n * n steps for n
+# units of work worth starting one thread; the n-th waits for those before, so n * n steps for n
+STEP = 1 << 19
 
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _pool: ThreadPoolExecutor | None = None
@@ -34,9 +37,12 @@ _forked = False
 
 
 def _forget_threads() -> None:
-    """Threads do not survive a fork, and libgomp waits for those that it had; the child starts a pool."""
+    """Threads do not survive a fork, and libgomp waits for those that it had; the child starts a
+    pool.
+    """
     global _pool, _forked
-    _pool, _forked = None, True
+    _pool = None
+    _forked = True
 
 
 os.register_at_fork(after_in_child=_forget_threads)
@@ -44,20 +50,25 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 @cache
 def _gomp_parallel() -> Callable[..., None] | None:
-    """``GOMP_parallel`` of the OpenMP library that torch's own operations run on; ``None`` where it has none."""
+    """``GOMP_parallel`` of the OpenMP library that torch's own operations run on; ``None`` where it
+    has none.
+    """
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return None
     with suppress(OSError, AttributeError):  # on macOS, or of a torch that was built otherwise
         own = next((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"), None)
         function: Any = ctypes.CDLL(None if own is None else str(own)).GOMP_parallel
-        function.argtypes, function.restype = [_BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+        function.argtypes = [_BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        function.restype = None
         return function
     return None
 
 
 def kind_of_threads() -> str:
     """The threads that run the kernels, as ``graphattn doctor`` shows them."""
-    return "a pool of threads" if _forked or _gomp_parallel() is None else "torch's OpenMP team"
+    if _forked or _gomp_parallel() is None:
+        return "a pool of threads"
+    return "torch's OpenMP team"
 
 
 def _workers(count: int) -> ThreadPoolExecutor:
@@ -70,9 +81,12 @@ def _workers(count: int) -> ThreadPoolExecutor:
 def threads_for(work: int) -> int:
     """The number of threads for some work: torch's number, or fewer if starting them takes longer.
 
-    Starting one takes about 0.05 to 0.1 ms under the GIL: n threads take ``W / n + n s``, least at ``n = sqrt(W / s)``.
+    Starting one takes about 0.05 to 0.1 ms under the GIL: n threads take ``W / n + n s``, least at
+    ``n = sqrt(W / s)``.
     """
-    return 1 if work < SMALL else min(torch.get_num_threads(), max(2, math.isqrt(work // STEP)))
+    if work < SMALL:
+        return 1
+    return min(torch.get_num_threads(), max(2, math.isqrt(work // STEP)))
 
 
 def _in_pool(threads: int, drain: Callable[[], None]) -> None:
@@ -103,14 +117,17 @@ def _in_team(parallel: Callable[..., None], threads: int, drain: Callable[[], No
 
 @contextmanager
 def _late_interrupts(body: Callable[..., None], errors: list[BaseException]) -> Iterator[None]:
-    """Add what a signal raises in the main thread as a callback begins or ends, which Python would only print."""
+    """Add what a signal raises in the main thread as a callback begins or ends, which Python would
+    only print.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
-        is_of_body = unraisable.object is body or repr(body) in (unraisable.err_msg or "")  # Python 3.13 names it there
+        # Python 3.13 names it there
+        is_of_body = unraisable.object is body or repr(body) in (unraisable.err_msg or "")
         if is_of_body and unraisable.exc_value is not None:
             errors.append(unraisable.exc_value)
         else:
@@ -123,8 +140,15 @@ def _late_interrupts(body: Callable[..., None], errors: list[BaseException]) -> 
         sys.unraisablehook = before
 
 
-def share(bounds: list[int], work: int, run: Callable[..., None], space: Callable[[], tuple[Any, ...]] = tuple) -> None:
-    """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``; ``space`` is called once per thread."""
+def share(
+    bounds: list[int],
+    work: int,
+    run: Callable[..., None],
+    space: Callable[[], tuple[Any, ...]] = tuple,
+) -> None:
+    """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``; ``space`` is called
+    once per thread.
+    """
     threads = min(threads_for(work), len(bounds) - 1)
     if threads <= 1:
         own = space()
@@ -139,11 +163,16 @@ def share(bounds: list[int], work: int, run: Callable[..., None], space: Callabl
             for lo, hi in chunks:
                 run(lo, hi, *own)
         finally:
-            for _ in chunks:  # after an error or Ctrl-C the other threads stop, too, at the end of their chunk
+            # after an error or Ctrl-C the other threads stop, too, at the end of their chunk
+            for _ in chunks:
                 pass
 
-    # Fewer threads than the team has are a pool: a team that changes its size starts and ends threads each time.
-    parallel = None if _forked or threads < torch.get_num_threads() else _gomp_parallel()
+    # Fewer threads than the team has are a pool: a team that changes its size starts and ends
+    # threads each time.
+    if _forked or threads < torch.get_num_threads():
+        parallel = None
+    else:
+        parallel = _gomp_parallel()
     if parallel is None:
         _in_pool(threads, drain)
     else:

@@ -1,8 +1,10 @@
 # mypy: allow-incomplete-defs
-"""Additive scores in Triton: ``sum_d a[g, k, d] f(x[t, g, d] + y[s, g // group, d] + z[e, g, d])``, with gradients.
+"""Additive scores in Triton: ``sum_d a[g, k, d] f(x[t, g, d] + y[s, g // group, d] + z[e, g, d])``,
+with gradients.
 
-A program has a row's edges, ``BE`` at a time, one group and all of its width ``BD``; f is tanh if ``SMOOTH``, else a
-leaky ReLU of ``slope``. :mod:`.triton_softmax` says how programs, nodes and edges are laid out.
+A program has a row's edges, ``BE`` at a time, one group and all of its width ``BD``; f is tanh if
+``SMOOTH``, else a leaky ReLU of ``slope``. :mod:`.triton_softmax` says how programs, nodes and
+edges are laid out.
 """
 
 import triton
@@ -25,7 +27,18 @@ def _rows(X, at, live, D: tl.constexpr, BD: tl.constexpr):
 
 
 @triton.jit
-def _active(own, OTHER, other_at, Z, z_at, live, slope, SMOOTH: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
+def _active(
+    own,
+    OTHER,
+    other_at,
+    Z,
+    z_at,
+    live,
+    slope,
+    SMOOTH: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+):
     """``f(own + other + z)`` (BE, BD)."""
     total = own[None, :] + _rows(OTHER, other_at, live, D, BD)
     if Z is not None:
@@ -54,20 +67,26 @@ def scores(
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """OUT (B, E, H, K), in the caller's order."""
-    work, e = tl.program_id(0).to(tl.int64), tl.arange(0, BE)
-    b, g = (tl.program_id(1) // H + batch).to(tl.int64), tl.program_id(1) % H
-    node, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
+    work = tl.program_id(0).to(tl.int64)
+    e = tl.arange(0, BE)
+    b = (tl.program_id(1) // H + batch).to(tl.int64)
+    g = tl.program_id(1) % H
+    node = tl.load(NODE + work).to(tl.int64)
+    start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
     own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD)
     for i in range(0, count, BE):
         live = i + e < count
         edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
         other = tl.load(INDEX + start + i + e, mask=live, other=0).to(tl.int64)
-        y_at, z_at = (b * y_b + other * y_n + g // GROUP * y_g) * ALIGN, (b * z_b + edge * z_n + g * z_g) * ALIGN
+        y_at = (b * y_b + other * y_n + g // GROUP * y_g) * ALIGN
+        z_at = (b * z_b + edge * z_n + g * z_g) * ALIGN
         active = _active(own, Y, y_at, Z, z_at, live, slope, SMOOTH, D, BD)
         to = OUT + ((b * E + edge) * H + g) * K
         for k in range(0, K):
-            tl.store(to + k, tl.sum(active * _row(A, (g * K + k) * D, D, BD)[None, :], 1), mask=live)
+            tl.store(
+                to + k, tl.sum(active * _row(A, (g * K + k) * D, D, BD)[None, :], 1), mask=live
+            )
 
 
 @triton.jit(do_not_specialize=["E", "N", "batch"])
@@ -78,15 +97,22 @@ def passed_back(
     SMOOTH: tl.constexpr, ALIGN: tl.constexpr,
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The gradients from GRAD (B, E, G, K) of a row's node, H groups of it, and of its edges GZ (B, E, G, D).
+    """The gradients from GRAD (B, E, G, K) of a row's node, H groups of it, and of its edges GZ (B,
+    E, G, D).
 
-    Each of a node's groups stands for ``MEMBERS`` of G, each of which reads group ``// GROUP`` of the other end.
+    Each of a node's groups stands for ``MEMBERS`` of G, each of which reads group ``// GROUP`` of
+    the other end.
     """
-    work, e, d = tl.program_id(0).to(tl.int64), tl.arange(0, BE), tl.arange(0, BD)
-    b, h = (tl.program_id(1) // H + batch).to(tl.int64), tl.program_id(1) % H
-    node, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
+    work = tl.program_id(0).to(tl.int64)
+    e = tl.arange(0, BE)
+    d = tl.arange(0, BD)
+    b = (tl.program_id(1) // H + batch).to(tl.int64)
+    h = tl.program_id(1) % H
+    node = tl.load(NODE + work).to(tl.int64)
+    start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    own, total = _row(OWN, (b * own_b + node * own_n + h * own_g) * ALIGN, D, BD), tl.zeros((BD,), WIDE)
+    own = _row(OWN, (b * own_b + node * own_n + h * own_g) * ALIGN, D, BD)
+    total = tl.zeros((BD,), WIDE)
     groups: tl.constexpr = H * MEMBERS
     for member in range(0, MEMBERS):
         g = h * MEMBERS + member
@@ -125,30 +151,40 @@ def to_weights(
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, GROUP: tl.constexpr, SMOOTH: tl.constexpr, ALIGN: tl.constexpr,
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BK: tl.constexpr, BLOCKS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The share of a program's rows in the gradient of the weights from GRAD, OUT (programs, B, G, K, D) in float64.
+    """The share of a program's rows in the gradient of the weights from GRAD, OUT (programs, B, G,
+    K, D) in float64.
 
     An axis of the grid counts H blocks: G groups, of each ``BLOCKS`` times ``BK`` of the weights.
     """
-    program, d, e = tl.program_id(0).to(tl.int64), tl.arange(0, BD), tl.arange(0, BE)
-    b, block = (tl.program_id(1) // H + batch).to(tl.int64), tl.program_id(1) % H
-    g, k = block // BLOCKS, block % BLOCKS * BK + tl.arange(0, BK)
+    program = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, BD)
+    e = tl.arange(0, BE)
+    b = (tl.program_id(1) // H + batch).to(tl.int64)
+    block = tl.program_id(1) % H
+    g = block // BLOCKS
+    k = block % BLOCKS * BK + tl.arange(0, BK)
     groups: tl.constexpr = H // BLOCKS
     step = tl.cdiv(rows, tl.num_programs(0))
     total = tl.zeros((BK, BD), tl.float64)
     for work in range(program * step, tl.minimum(rows, (program + 1) * step)):
-        node, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
+        node = tl.load(NODE + work).to(tl.int64)
+        start = tl.load(START + work).to(tl.int64)
         count = (tl.load(STOP + work) - start).to(tl.int32)
-        own, part = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD), tl.zeros((BK, BD), WIDE)
+        own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD)
+        part = tl.zeros((BK, BD), WIDE)
         for i in range(0, count, BE):
             live = i + e < count
             edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
             other = tl.load(INDEX + start + i + e, mask=live, other=0).to(tl.int64)
             at = ((b * E + edge) * groups + g) * K
             some = _something(GRAD, at, live, K)
-            y_at, z_at = (b * y_b + other * y_n + g // GROUP * y_g) * ALIGN, (b * z_b + edge * z_n + g * z_g) * ALIGN
+            y_at = (b * y_b + other * y_n + g // GROUP * y_g) * ALIGN
+            z_at = (b * z_b + edge * z_n + g * z_g) * ALIGN
             active = _active(own, Y, y_at, Z, z_at, some, slope, SMOOTH, D, BD)
             active = tl.where(some[:, None], active, 0.0)
-            grad = tl.load(GRAD + at[:, None] + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0)
+            grad = tl.load(
+                GRAD + at[:, None] + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0
+            )
             part += tl.sum(grad[:, :, None] * active[:, None, :], 0)
         total += part.to(tl.float64)
     to = OUT + (((program * B + b) * groups + g) * K + k)[:, None] * D + d[None, :]

@@ -1,14 +1,17 @@
 # mypy: allow-incomplete-defs
-"""Fused attention over edges in Triton: one program for a row of edges and some heads, nothing of shape (E, H, D) held.
+"""Fused attention over edges in Triton: one program for a row of edges and some heads, nothing of
+shape (E, H, D) held.
 
-A program walks the edges ``START .. STOP - 1`` of a target (or source) ``NODE``, ``BE`` at a time: all its edges, or
-with ``PIECE`` some of a hub's, whose sums :func:`merge` adds up. It has ``BH`` heads, and rows of ``BD`` (``BDV``,
-``BF``) numbers, the powers of two from D (D_v, F) on. Nothing is atomic, every sum has its order, and places in memory
-are 64-bit. A pointer that is None is a feature that the call does not use.
+A program walks the edges ``START .. STOP - 1`` of a target (or source) ``NODE``, ``BE`` at a time:
+all its edges, or with ``PIECE`` some of a hub's, whose sums :func:`merge` adds up. It has ``BH``
+heads, and rows of ``BD`` (``BDV``, ``BF``) numbers, the powers of two from D (D_v, F) on. Nothing
+is atomic, every sum has its order, and places in memory are 64-bit. A pointer that is None is a
+feature that the call does not use.
 
-Nodes (B, N, H, D) are read with their strides, in units of ``ALIGN`` numbers; a row of D numbers is contiguous. Edges
-(B, E, H) are contiguous, in the caller's order (``EDGE`` says where an edge stands in it), or where that says so by
-place. Sums are in the dtype ``WIDE``, float32 or float64; the numbers of a call are float64 on their way here.
+Nodes (B, N, H, D) are read with their strides, in units of ``ALIGN`` numbers; a row of D numbers is
+contiguous. Edges (B, E, H) are contiguous, in the caller's order (``EDGE`` says where an edge
+stands in it), or where that says so by place. Sums are in the dtype ``WIDE``, float32 or float64;
+the numbers of a call are float64 on their way here.
 """
 
 import triton
@@ -17,7 +20,9 @@ import triton.language as tl
 
 @triton.jit
 def _tanh(x):
-    """In float64, by Kahan's exp(y) - 1; the hardware's logarithm of float32 has no digits near 1."""
+    """In float64, by Kahan's exp(y) - 1; the hardware's logarithm of float32 has no digits near
+    1.
+    """
     y = -2.0 * tl.abs(x.to(tl.float64))
     power = tl.exp(y)
     level = tl.log(tl.where(power == 0.0, 1.0, power))
@@ -28,9 +33,15 @@ def _tanh(x):
 
 @triton.jit
 def _kept(SEED, b, edge, h, threshold, factor):
-    """The factors of dropped and kept weights (BE, BH): splitmix64 of edge and head, as on the CPU."""
+    """The factors of dropped and kept weights (BE, BH): splitmix64 of edge and head, as on the
+    CPU.
+    """
     x = tl.load(SEED).to(tl.uint64) + b.to(tl.uint64) * 0xD6E8FEB86659FD93
-    x = x + edge.to(tl.uint64)[:, None] * 0x9E3779B97F4A7C15 + (h + 1).to(tl.uint64)[None, :] * 0xC2B2AE3D27D4EB4F
+    x = (
+        x
+        + edge.to(tl.uint64)[:, None] * 0x9E3779B97F4A7C15
+        + (h + 1).to(tl.uint64)[None, :] * 0xC2B2AE3D27D4EB4F
+    )
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     x = x ^ (x >> 31)
@@ -39,12 +50,16 @@ def _kept(SEED, b, edge, h, threshold, factor):
 
 @triton.jit
 def _rows(X, at, head, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows of nodes (BE, BH, BLOCK) from places ``at`` (BE,) and ``head`` (BH,) on; zeros where there is nothing."""
+    """Rows of nodes (BE, BH, BLOCK) from places ``at`` (BE,) and ``head`` (BH,) on; zeros where
+    there is nothing.
+    """
     d = tl.arange(0, BLOCK)
     mask = mask[:, :, None]
     if WIDTH != BLOCK:
         mask = mask & (d < WIDTH)[None, None, :]
-    return tl.load(X + at[:, None, None] + head[None, :, None] + d[None, None, :], mask=mask, other=0.0)
+    return tl.load(
+        X + at[:, None, None] + head[None, :, None] + d[None, None, :], mask=mask, other=0.0
+    )
 
 
 @triton.jit
@@ -58,12 +73,20 @@ def _node(X, at, head, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.co
 @triton.jit
 def _store_node(X, at, head, x, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     d = tl.arange(0, BLOCK)
-    tl.store(X + at + head[:, None] + d[None, :], x.to(X.dtype.element_ty), mask=on[:, None] & (d < WIDTH)[None, :])
+    tl.store(
+        X + at + head[:, None] + d[None, :],
+        x.to(X.dtype.element_ty),
+        mask=on[:, None] & (d < WIDTH)[None, :],
+    )
 
 
 @triton.jit
 def _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask):
-    return tl.load(BIAS + b * bias_b + edge[:, None] * bias_e + h[None, :] * bias_h, mask=mask, other=-float("inf"))
+    return tl.load(
+        BIAS + b * bias_b + edge[:, None] * bias_e + h[None, :] * bias_h,
+        mask=mask,
+        other=-float("inf"),
+    )
 
 
 @triton.jit
@@ -84,17 +107,23 @@ def forward(
     PIECE: tl.constexpr, ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BF: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Softmax over a row's edges of ``softcap * tanh(scale * <q, k> / softcap) + bias``, and the weighted sum of V.
+    """Softmax over a row's edges of ``softcap * tanh(scale * <q, k> / softcap) + bias``, and the
+    weighted sum of V.
 
-    Without Q a score is its bias, without V there is no sum. Scores lie where weights come to lie, in ALPHA or by place
-    in KEPT, until the row's last edge is known.
+    Without Q a score is its bias, without V there is no sum. Scores lie where weights come to lie,
+    in ALPHA or by place in KEPT, until the row's last edge is known.
     """
-    work, blocks = tl.program_id(0).to(tl.int64), tl.cdiv(H, BH)
-    b, h = (tl.program_id(1) // blocks + batch).to(tl.int64), tl.program_id(1) % blocks * BH + tl.arange(0, BH)
-    on, e = h < H, tl.arange(0, BE)
-    t, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
+    work = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(H, BH)
+    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    on = h < H
+    e = tl.arange(0, BE)
+    t = tl.load(NODE + work).to(tl.int64)
+    start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    peak, total = tl.full((BH,), -float("inf"), WIDE), tl.zeros((BH,), WIDE)
+    peak = tl.full((BH,), -float("inf"), WIDE)
+    total = tl.zeros((BH,), WIDE)
     if Q is not None:
         q = _node(Q, (b * q_b + t * q_n) * ALIGN, h * q_h * ALIGN, on, D, BD, WIDE)
     if V is not None:
@@ -103,7 +132,8 @@ def forward(
         attr_q = _node(ATTR_Q, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
         attr_acc = tl.zeros((BH, BF), WIDE)
     for i in range(0, count, BE):
-        live, place = i + e < count, start + i + e
+        live = i + e < count
+        place = start + i + e
         mask = live[:, None] & on[None, :]
         edge = tl.load(EDGE + place, mask=live, other=0).to(tl.int64)
         source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
@@ -112,7 +142,9 @@ def forward(
             bias = _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask)
             mask = mask & (bias != -float("inf"))
         if Q is not None:
-            k = _rows(K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, mask, D, BD).to(WIDE)
+            k = _rows(
+                K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, mask, D, BD
+            ).to(WIDE)
             score = tl.sum(q[None, :, :] * k, 2)
         if ATTR is not None:
             features = _features(ATTR, b * attr_b, edge, live, F, BF)
@@ -125,17 +157,29 @@ def forward(
             score += bias
         score = tl.where(mask, score, -float("inf"))
         if KEPT is not None:
-            tl.store(KEPT + (b * E + place)[:, None] * H + h[None, :], score, mask=live[:, None] & on[None, :])
+            tl.store(
+                KEPT + (b * E + place)[:, None] * H + h[None, :],
+                score,
+                mask=live[:, None] & on[None, :],
+            )
         elif ALPHA is not None:
-            tl.store(ALPHA + (b * E + edge)[:, None] * H + h[None, :], score, mask=live[:, None] & on[None, :])
+            tl.store(
+                ALPHA + (b * E + edge)[:, None] * H + h[None, :],
+                score,
+                mask=live[:, None] & on[None, :],
+            )
         higher = tl.maximum(peak, tl.max(score, 0))
         level = tl.where(higher == -float("inf"), 0.0, higher)
-        shrink, weight = tl.exp(peak - level), tl.exp(score - level[None, :])
-        total, peak = total * shrink + tl.sum(weight, 0), higher
+        shrink = tl.exp(peak - level)
+        weight = tl.exp(score - level[None, :])
+        total = total * shrink + tl.sum(weight, 0)
+        peak = higher
         if SEED is not None:
             weight = weight * _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
         if V is not None:
-            v = _rows(V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, mask, DV, BDV).to(WIDE)
+            v = _rows(
+                V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, mask, DV, BDV
+            ).to(WIDE)
             acc = acc * shrink[:, None] + tl.sum(weight[:, :, None] * v, 0)
         if ATTR is not None:
             attr_acc = attr_acc * shrink[:, None] + tl.sum(weight[:, :, None] * features, 0)
@@ -151,7 +195,9 @@ def forward(
         some = tl.where(total == 0, 1.0, total)
         if LSE is not None:
             log = tl.log(some)
-            tl.store(LSE + (b * T + t) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on)
+            tl.store(
+                LSE + (b * T + t) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on
+            )
         if V is not None:
             _store_node(OUT, (b * T + t) * H * DV, h * DV, acc / some[:, None], on, DV, BDV)
         if ATTR_OUT is not None:
@@ -160,7 +206,9 @@ def forward(
 
 
 @triton.jit
-def _weights(ALPHA, KEPT, EDGE, first, start, count, h, on, peak, total, H: tl.constexpr, BE: tl.constexpr):
+def _weights(
+    ALPHA, KEPT, EDGE, first, start, count, h, on, peak, total, H: tl.constexpr, BE: tl.constexpr
+):
     """Scores of a row, where :func:`forward` left them, become weights."""
     if KEPT is not None or ALPHA is not None:
         e = tl.arange(0, BE)
@@ -168,14 +216,16 @@ def _weights(ALPHA, KEPT, EDGE, first, start, count, h, on, peak, total, H: tl.c
         tl.debug_barrier()  # other threads of the program may have written what is read here
         for i in range(0, count, BE):
             live = i + e < count
-            mask, place = live[:, None] & on[None, :], first + start + i + e
+            mask = live[:, None] & on[None, :]
+            place = first + start + i + e
             by_place = place[:, None] * H + h[None, :]
             if ALPHA is not None:
                 edge = first + tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
                 by_edge = edge[:, None] * H + h[None, :]
             if KEPT is not None:
                 score = tl.load(KEPT + by_place, mask=mask, other=0.0)
-                tl.debug_barrier()  # several threads may hold one number: all read it before one writes
+                # several threads may hold one number: all read it before one writes
+                tl.debug_barrier()
                 weight = tl.exp(score - level[None, :]) / total[None, :]
                 tl.store(KEPT + by_place, weight, mask=mask)
                 if ALPHA is not None:
@@ -193,13 +243,19 @@ def hub_weights(
     H: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr,
 ):  # fmt: skip
     """Scores of a piece become weights, given its hub's peak and total (B, hubs, H)."""
-    work, blocks = tl.program_id(0).to(tl.int64), tl.cdiv(H, BH)
-    b, h = (tl.program_id(1) // blocks + batch).to(tl.int64), tl.program_id(1) % blocks * BH + tl.arange(0, BH)
-    on, start = h < H, tl.load(START + work).to(tl.int64)
+    work = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(H, BH)
+    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    on = h < H
+    start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
     at = (b * hubs + tl.load(OWNER + work).to(tl.int64)) * H + h
-    peak, total = tl.load(PEAK + at, mask=on, other=0.0), tl.load(TOTAL + at, mask=on, other=1.0)
-    _weights(ALPHA, KEPT, EDGE, b * E, start, count, h, on, peak, tl.where(total == 0, 1.0, total), H, BE)
+    peak = tl.load(PEAK + at, mask=on, other=0.0)
+    total = tl.load(TOTAL + at, mask=on, other=1.0)
+    _weights(
+        ALPHA, KEPT, EDGE, b * E, start, count, h, on, peak, tl.where(total == 0, 1.0, total), H, BE
+    )
 
 
 @triton.jit(do_not_specialize=["N", "pieces", "batch"])
@@ -207,16 +263,23 @@ def merge(
     ACC, PEAK, TOTAL, NODE, FIRST, OUT, LSE, HUB_PEAK, HUB_TOTAL, N, pieces, batch,
     H: tl.constexpr, D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The sums ACC (B, pieces, H, D) of a hub's pieces ``FIRST[hub] .. FIRST[hub + 1] - 1`` into OUT (B, N, H, D).
+    """The sums ACC (B, pieces, H, D) of a hub's pieces ``FIRST[hub] .. FIRST[hub + 1] - 1`` into
+    OUT (B, N, H, D).
 
-    With PEAK and TOTAL, those of softmax: sums that belong to other peaks are scaled to the highest one.
+    With PEAK and TOTAL, those of softmax: sums that belong to other peaks are scaled to the highest
+    one.
     """
-    hub, blocks = tl.program_id(0).to(tl.int64), tl.cdiv(H, BH)
-    b, h = (tl.program_id(1) // blocks + batch).to(tl.int64), tl.program_id(1) % blocks * BH + tl.arange(0, BH)
-    on, e, node = h < H, tl.arange(0, BE), tl.load(NODE + hub).to(tl.int64)
+    hub = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(H, BH)
+    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    on = h < H
+    e = tl.arange(0, BE)
+    node = tl.load(NODE + hub).to(tl.int64)
     start = tl.load(FIRST + hub).to(tl.int64)
     count = (tl.load(FIRST + hub + 1) - start).to(tl.int32)
-    peak, total = tl.full((BH,), -float("inf"), WIDE), tl.zeros((BH,), WIDE)
+    peak = tl.full((BH,), -float("inf"), WIDE)
+    total = tl.zeros((BH,), WIDE)
     if PEAK is not None:
         for i in range(0, count, BE):
             at = (b * pieces + start + i + e)[:, None] * H + h[None, :]
@@ -242,6 +305,8 @@ def merge(
         tl.store(HUB_TOTAL + at, total, mask=on)
     if LSE is not None:
         log = tl.log(some)
-        tl.store(LSE + (b * N + node) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on)
+        tl.store(
+            LSE + (b * N + node) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on
+        )
     if ACC is not None:
         _store_node(OUT, (b * N + node) * H * D, h * D, acc / some[:, None], on, D, BD)

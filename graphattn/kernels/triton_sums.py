@@ -17,10 +17,14 @@ def edge_products(
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """``<x[b, t, h], y[b, s, h // GROUP]>`` of every edge."""
-    work, blocks = tl.program_id(0).to(tl.int64), tl.cdiv(H, BH)
-    b, h = (tl.program_id(1) // blocks + batch).to(tl.int64), tl.program_id(1) % blocks * BH + tl.arange(0, BH)
-    on, e = h < H, tl.arange(0, BE)
-    node, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
+    work = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(H, BH)
+    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    on = h < H
+    e = tl.arange(0, BE)
+    node = tl.load(NODE + work).to(tl.int64)
+    start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
     x = _node(X, (b * x_b + node * x_n) * ALIGN, h * x_h * ALIGN, on, D, BD, WIDE)
     for i in range(0, count, BE):
@@ -28,8 +32,12 @@ def edge_products(
         mask = live[:, None] & on[None, :]
         edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
         other = tl.load(INDEX + start + i + e, mask=live, other=0).to(tl.int64)
-        y = _rows(Y, (b * y_b + other * y_n) * ALIGN, h // GROUP * y_h * ALIGN, mask, D, BD).to(WIDE)
-        tl.store(OUT + (b * E + edge)[:, None] * H + h[None, :], tl.sum(x[None, :, :] * y, 2), mask=mask)
+        y = _rows(Y, (b * y_b + other * y_n) * ALIGN, h // GROUP * y_h * ALIGN, mask, D, BD).to(
+            WIDE
+        )
+        tl.store(
+            OUT + (b * E + edge)[:, None] * H + h[None, :], tl.sum(x[None, :, :] * y, 2), mask=mask
+        )
 
 
 @triton.jit(do_not_specialize=["E", "N", "batch"])
@@ -40,19 +48,27 @@ def edge_sums(
 ):  # fmt: skip
     """``sum WEIGHT[b, edge, h] * x[b, index, h // GROUP]`` over a row's edges, (B, N, H, D).
 
-    If ``SUMMED`` the sum over a group's heads as well, ``WEIGHT[b, edge, h'] * x[b, index, h']`` with ``h = h' //
-    GROUP``. Edges that are REMOVED (1 or B, E, heads) pass not even a NaN.
+    If ``SUMMED`` the sum over a group's heads as well, ``WEIGHT[b, edge, h'] * x[b, index, h']``
+    with ``h = h' // GROUP``. Edges that are REMOVED (1 or B, E, heads) pass not even a NaN.
     """
-    work, blocks = tl.program_id(0).to(tl.int64), tl.cdiv(H, BH)
-    b, h = (tl.program_id(1) // blocks + batch).to(tl.int64), tl.program_id(1) % blocks * BH + tl.arange(0, BH)
-    on, e = h < H, tl.arange(0, BE)
-    node, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
+    work = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(H, BH)
+    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    on = h < H
+    e = tl.arange(0, BE)
+    node = tl.load(NODE + work).to(tl.int64)
+    start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
     acc = tl.zeros((BH, BD), WIDE)
     heads: tl.constexpr = H * GROUP if SUMMED else H
     for member in range(0, GROUP if SUMMED else 1):
-        of_weight = h * GROUP + member if SUMMED else h
-        of_x = of_weight if SUMMED else h // GROUP
+        if SUMMED:
+            of_weight = h * GROUP + member
+            of_x = of_weight
+        else:
+            of_weight = h
+            of_x = h // GROUP
         for i in range(0, count, BE):
             live = i + e < count
             mask = live[:, None] & on[None, :]
@@ -83,19 +99,26 @@ def backward(
     ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr, BF: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a target and its edges, from GO, GA, GL, GAO: those of output, weights, lse, sums of features.
+    """Gradients of a target and its edges, from GO, GA, GL, GAO: those of output, weights, lse,
+    sums of features.
 
-    Two passes over the row, since a score's gradient ``p (g - delta)`` needs ``delta = sum p g`` of the whole row: the
-    FIRST leaves ``g`` in SHARE (B, E, H) by place, the SECOND the gradient of each product there, and sums. For a hub's
-    piece each is a launch of its own, and DELTA (B, pieces or hubs, H) goes between them; OWNER is a piece's hub. P
-    lies by place, or ``BY_EDGE`` in the caller's order. G_ATTR (blocks, B, E, F) adds the program's heads alone.
+    Two passes over the row, since a score's gradient ``p (g - delta)`` needs ``delta = sum p g`` of
+    the whole row: the FIRST leaves ``g`` in SHARE (B, E, H) by place, the SECOND the gradient of
+    each product there, and sums. For a hub's piece each is a launch of its own, and DELTA (B,
+    pieces or hubs, H) goes between them; OWNER is a piece's hub. P lies by place, or ``BY_EDGE`` in
+    the caller's order. G_ATTR (blocks, B, E, F) adds the program's heads alone.
     """
-    work, blocks = tl.program_id(0).to(tl.int64), tl.cdiv(H, BH)
-    b, h = (tl.program_id(1) // blocks + batch).to(tl.int64), tl.program_id(1) % blocks * BH + tl.arange(0, BH)
-    on, e = h < H, tl.arange(0, BE)
-    t, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
+    work = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(H, BH)
+    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    on = h < H
+    e = tl.arange(0, BE)
+    t = tl.load(NODE + work).to(tl.int64)
+    start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    delta, row = tl.zeros((BH,), WIDE), (b * T + t) * H + h
+    delta = tl.zeros((BH,), WIDE)
+    row = (b * T + t) * H + h
     if V is not None:
         go = _node(GO, (b * go_b + t * go_n) * ALIGN, h * go_h * ALIGN, on, DV, BDV, WIDE)
     if ATTR is not None:
@@ -103,16 +126,21 @@ def backward(
         attr_q = _node(ATTR_Q, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
     if FIRST:
         for i in range(0, count, BE):
-            live, place = i + e < count, start + i + e
+            live = i + e < count
+            place = start + i + e
             mask = live[:, None] & on[None, :]
             edge = tl.load(EDGE + place, mask=live, other=0).to(tl.int64)
             source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
             there = mask
             if BIAS is not None:
-                there = mask & (_bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask) != -float("inf"))
+                there = mask & (
+                    _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask) != -float("inf")
+                )
             grad = tl.zeros((BE, BH), WIDE)
             if V is not None:
-                v = _rows(V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, there, DV, BDV).to(WIDE)
+                v = _rows(
+                    V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, there, DV, BDV
+                ).to(WIDE)
                 grad = tl.sum(go[None, :, :] * v, 2)
             if ATTR is not None:
                 grad += tl.sum(gao[None, :, :] * _features(ATTR, b * attr_b, edge, live, F, BF), 2)
@@ -120,7 +148,8 @@ def backward(
                 grad = tl.where(there, grad, 0.0)
             if SEED is not None:
                 grad = grad * _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
-            by_edge, by_place = (b * E + edge)[:, None] * H + h[None, :], (b * E + place)[:, None] * H + h[None, :]
+            by_edge = (b * E + edge)[:, None] * H + h[None, :]
+            by_place = (b * E + place)[:, None] * H + h[None, :]
             if GA is not None:
                 grad += tl.load(GA + by_edge, mask=mask, other=0.0)
             p = tl.load(P + (by_edge if BY_EDGE else by_place), mask=mask, other=0.0)
@@ -132,7 +161,9 @@ def backward(
         if FIRST:
             tl.debug_barrier()  # other threads of the program may have written what is read here
         else:
-            delta = tl.load(DELTA + (b * hubs + tl.load(OWNER + work).to(tl.int64)) * H + h, mask=on, other=0.0)
+            delta = tl.load(
+                DELTA + (b * hubs + tl.load(OWNER + work).to(tl.int64)) * H + h, mask=on, other=0.0
+            )
         shift = -delta
         if GL is not None:
             shift += tl.load(GL + row, mask=on, other=0.0)
@@ -142,13 +173,17 @@ def backward(
         if ATTR is not None:
             g_attr_q = tl.zeros((BH, BF), WIDE)
         for i in range(0, count, BE):
-            live, place = i + e < count, start + i + e
+            live = i + e < count
+            place = start + i + e
             mask = live[:, None] & on[None, :]
             edge = tl.load(EDGE + place, mask=live, other=0).to(tl.int64)
-            by_edge, by_place = (b * E + edge)[:, None] * H + h[None, :], (b * E + place)[:, None] * H + h[None, :]
+            by_edge = (b * E + edge)[:, None] * H + h[None, :]
+            by_place = (b * E + place)[:, None] * H + h[None, :]
             there = mask
             if BIAS is not None:
-                there = mask & (_bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask) != -float("inf"))
+                there = mask & (
+                    _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask) != -float("inf")
+                )
             p = tl.load(P + (by_edge if BY_EDGE else by_place), mask=mask, other=0.0)
             grad = p * (tl.load(SHARE + by_place, mask=mask, other=0.0) + shift[None, :])
             tl.debug_barrier()  # several threads may hold one number: all read it before one writes
@@ -156,7 +191,9 @@ def backward(
                 tl.store(G_BIAS + by_edge, grad, mask=mask)
             if K is not None:
                 source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
-                k = _rows(K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, there, D, BD).to(WIDE)
+                k = _rows(
+                    K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, there, D, BD
+                ).to(WIDE)
                 grad = grad * tl.full((1, 1), scale, WIDE)
                 if ATTR is not None:
                     features = _features(ATTR, b * attr_b, edge, live, F, BF)
@@ -164,7 +201,9 @@ def backward(
                     product = tl.sum(q[None, :, :] * k, 2)
                     if ATTR is not None:
                         product += tl.sum(attr_q[None, :, :] * features, 2)
-                    y = _tanh(product * tl.full((1, 1), scale, WIDE) / tl.full((1, 1), softcap, WIDE)).to(WIDE)
+                    y = _tanh(
+                        product * tl.full((1, 1), scale, WIDE) / tl.full((1, 1), softcap, WIDE)
+                    ).to(WIDE)
                     grad = tl.where(mask, grad * (1.0 - y * y), 0.0)
                 if SEED is not None:
                     p = p * _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
@@ -172,9 +211,15 @@ def backward(
                     tl.store(WEIGHT + by_place, p, mask=mask)
                 if ATTR is not None:
                     f = tl.arange(0, BF)
-                    g_attr = tl.sum(grad[:, :, None] * attr_q[None, :, :] + p[:, :, None] * gao[None, :, :], 1)
+                    g_attr = tl.sum(
+                        grad[:, :, None] * attr_q[None, :, :] + p[:, :, None] * gao[None, :, :], 1
+                    )
                     at = (tl.program_id(1) % blocks * attr_batches + b) * E + edge
-                    tl.store(G_ATTR + at[:, None] * F + f[None, :], g_attr, mask=live[:, None] & (f < F)[None, :])
+                    tl.store(
+                        G_ATTR + at[:, None] * F + f[None, :],
+                        g_attr,
+                        mask=live[:, None] & (f < F)[None, :],
+                    )
                     g_attr_q += tl.sum(tl.where(mask, grad, 0.0)[:, :, None] * features, 0)
                 gq += tl.sum(grad[:, :, None] * k, 0)
                 tl.store(SHARE + by_place, grad, mask=mask)

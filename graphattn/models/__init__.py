@@ -1,4 +1,6 @@
-"""Models: a paper, a graph, a stack of blocks; the connectivity of each is an argument of its forward."""
+"""Models: a paper, a graph, a stack of blocks; the connectivity of each is an argument of its
+forward.
+"""
 
 from types import ModuleType as _Module
 
@@ -34,7 +36,11 @@ from .unet import UNet as UNet
 from .vit import ViT as ViT
 
 #: The names that ``help`` and ``dir`` show, without the files of this room.
-__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and not isinstance(value, _Module)
+]
 
 
 def __dir__() -> list[str]:

@@ -18,9 +18,12 @@ from .stacks import Encoder, ScoreBias
 from .tokens import check_tokens, positions_of
 
 
-@example(lambda new, p: new(11, 8, 2, 1, max_len=9, masked_head=True, pooler=False, dropout=p), tokens(7))
+@example(
+    lambda new, p: new(11, 8, 2, 1, max_len=9, masked_head=True, pooler=False, dropout=p), tokens(7)
+)
 class BERT(nn.Module):
-    """Tokens with positions and types, blocks on a full graph; features, or logits of the masked tokens.
+    """Tokens with positions and types, blocks on a full graph; features, or logits of the masked
+    tokens.
 
     Args:
         vocab_size: V.
@@ -32,9 +35,9 @@ class BERT(nn.Module):
         num_types: Number of types of a token, first or second sentence.
         masked_head: True for a head that predicts masked tokens.
         pooler: True if there is a dense layer on the first token, for :meth:`pooled`.
-        padding_idx: A padding token, which has position ``padding_idx``; other tokens count from the next position
-            (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By default all tokens
-            count from 0.
+        padding_idx: A padding token, which has position ``padding_idx``; other tokens count from
+            the next position (RoBERTa, whose ``max_len`` is the number of positions plus
+            ``padding_idx + 1``). By default all tokens count from 0.
         graph: The default graph of ``forward``: one graph or pattern, or one for each layer.
         activation: Activation of the feed-forwards and, without its gate, of the head.
         eps: Epsilon of the norms.
@@ -75,17 +78,30 @@ class BERT(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(masked_head=masked_head, pooler=pooler)
-        self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
+        self.embedding = nn.Embedding(
+            width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
+        )
         self.type_embedding = nn.Embedding(width(num_types, "num_types"), embed_dim)
         for table in (self.embedding, self.type_embedding):
             nn.init.normal_(table.weight, std=0.02)
         self.embedding.padding_idx = padding_idx  # its vector is not trained
         self.position = LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
-        self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(probability(dropout, "dropout"))
-        options = {"norm_first": False, "activation": activation, "eps": eps, "dropout": dropout, **options}
+        self.norm = nn.LayerNorm(embed_dim, eps)
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
+        options = {
+            "norm_first": False,
+            "activation": activation,
+            "eps": eps,
+            "dropout": dropout,
+            **options,
+        }
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
-        self.pooler = nn.Linear(embed_dim, embed_dim) if pooler else None
-        self.head = MaskedTokenHead(self.embedding, activation, eps) if masked_head else None
+        self.pooler: nn.Linear | None = None
+        if pooler:
+            self.pooler = nn.Linear(embed_dim, embed_dim)
+        self.head: MaskedTokenHead | None = None
+        if masked_head:
+            self.head = MaskedTokenHead(self.embedding, activation, eps)
         self.graph = layers_of(full(...) if graph is None else graph, num_layers)
 
     @names_checked
@@ -103,11 +119,13 @@ class BERT(nn.Module):
 
         Args:
             tokens: Integers (..., N).
-            graph: N nodes, one for all layers or a list; the model's own by default. For sentences of several lengths
-                use ``ga.disjoint_union``, with ``positions`` that restart.
+            graph: N nodes, one for all layers or a list; the model's own by default. For sentences
+                of several lengths use ``ga.disjoint_union``, with ``positions`` that restart.
             types: Integers (N,) or (..., N); 0 by default.
-            positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx`` as described there.
-            score_bias: Biases of the edges of every layer's graph, or a module that makes them; -inf removes an edge.
+            positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx``
+                as described there.
+            score_bias: Biases of the edges of every layer's graph, or a module that makes them;
+                -inf removes an edge.
             lengths: Integers (...), of sentences padded at their end: no token reads the padding.
 
         Raises:
@@ -117,21 +135,31 @@ class BERT(nn.Module):
         if positions is None:
             positions = positions_of(graph, range(0), tokens)
             if positions is not None and self.position.padding_idx is not None:
-                raise OptionError("positions must be passed with a shard, as they count the tokens of all processes")
+                raise OptionError(
+                    "positions must be passed with a shard, as they count the tokens of all "
+                    "processes"
+                )
         x = self.embedded(tokens, types, positions)
         given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
         if self.stack.encodes_positions(score_bias):
             given["positions"] = positions
         x = self.stack(x, self.graph if graph is None else graph, **given)
-        return x if self.head is None else self.head(x)
+        if self.head is None:
+            return x
+        return self.head(x)
 
-    def embedded(self, tokens: Tensor, types: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+    def embedded(
+        self, tokens: Tensor, types: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         """The input of the first block (..., N, C): tokens with types and learned positions."""
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
-        types = torch.zeros_like(tokens) if types is None else types
+        if types is None:
+            types = torch.zeros_like(tokens)
         check_tokens("types", types, self.type_embedding.num_embeddings)
         if types.shape[-1] != tokens.shape[-1]:
-            raise ShapeError(f"types must be (..., {tokens.shape[-1]}), like tokens; got {tuple(types.shape)}")
+            raise ShapeError(
+                f"types must be (..., {tokens.shape[-1]}), like tokens; got {tuple(types.shape)}"
+            )
         pad = self.position.padding_idx
         if positions is None and pad is not None:
             real = tokens != pad
@@ -140,7 +168,8 @@ class BERT(nn.Module):
         return self.dropout(self.norm(x))
 
     def pooled(self, features: Tensor) -> Tensor:
-        """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)`` of its first token.
+        """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)`` of its
+        first token.
 
         Raises:
             OptionError: If the model has no pooler.
@@ -155,7 +184,8 @@ class BERT(nn.Module):
 
 
 class MaskedTokenHead(nn.Module):
-    """Logits of tokens from features at their positions: a dense layer, a norm, and the embedding as last layer.
+    """Logits of tokens from features at their positions: a dense layer, a norm, and the embedding
+    as last layer.
 
     Args:
         embedding: The tokens' vectors (V, C), which are shared.
@@ -163,11 +193,14 @@ class MaskedTokenHead(nn.Module):
         eps: Epsilon of the norm.
     """
 
-    def __init__(self, embedding: nn.Embedding, activation: Activation = "gelu", eps: float = 1e-12) -> None:
+    def __init__(
+        self, embedding: nn.Embedding, activation: Activation = "gelu", eps: float = 1e-12
+    ) -> None:
         super().__init__()
         vocab_size, embed_dim = embedding.weight.shape
         self.activation = activation
-        self.dense, self.norm = nn.Linear(embed_dim, embed_dim), nn.LayerNorm(embed_dim, eps)
+        self.dense = nn.Linear(embed_dim, embed_dim)
+        self.norm = nn.LayerNorm(embed_dim, eps)
         self.out = nn.Linear(embed_dim, vocab_size)
         nn.init.zeros_(self.out.bias)
         self.tie(embedding)

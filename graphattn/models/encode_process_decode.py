@@ -1,4 +1,6 @@
-"""Encode, process, decode: a coarse mesh reads fine points, processes, and is read by fine points."""
+"""Encode, process, decode: a coarse mesh reads fine points, processes, and is read by fine
+points.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,9 +21,12 @@ from .levels import heads_of, levels_checked
 from .unet import Between, Descent, EdgeBlock, EdgeEncoder, Perceptron
 
 
-@example(lambda new, p: new(5, 2, 8, 2, 2, dropout=p), features(13, 5), lambda: (small_cloud(ratio=0.5),))
+@example(
+    lambda new, p: new(5, 2, 8, 2, 2, dropout=p), features(13, 5), lambda: (small_cloud(ratio=0.5),)
+)
 class EncodeProcessDecode(nn.Module):
-    """Features of fine points, blocks on coarse ones, and outputs for the fine points or for other points.
+    """Features of fine points, blocks on coarse ones, and outputs for the fine points or for other
+    points.
 
     Args:
         features: Width of the fine points' features.
@@ -31,12 +36,13 @@ class EncodeProcessDecode(nn.Module):
         num_layers: Blocks on the coarse points.
         edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`.
         axes: Number of axes of the positions.
-        target_features: Width of the features of other points that are the outputs; none, and outputs for the fine
-            points, by default.
+        target_features: Width of the features of other points that are the outputs; none, and
+            outputs for the fine points, by default.
         dropout: Rate of dropout in the blocks.
 
-    Source: Sanchez-Gonzalez et al. 2020; Lam et al. 2023 (GraphCast); Lang et al. 2024 (AIFS, by anemoi), whose encoder
-    and decoder are attention, too. *What differs:* edges keep their encoding from layer to layer.
+    Source: Sanchez-Gonzalez et al. 2020; Lam et al. 2023 (GraphCast); Lang et al. 2024 (AIFS, by
+    anemoi), whose encoder and decoder are attention, too. *What differs:* edges keep their encoding
+    from layer to layer.
 
     Example:
         >>> import torch, graphattn as ga
@@ -66,8 +72,14 @@ class EncodeProcessDecode(nn.Module):
         geometry = partial(EdgeEncoder, edges, width(axes, "axes"))
         block = partial(EdgeBlock, embed_dim, num_heads, geometry, probability(dropout, "dropout"))
         self.embedding = Perceptron(width(features, "features"), embed_dim, embed_dim)
-        own = None if target_features is None else width(target_features, "target_features")
-        self.targets = None if own is None else Perceptron(own, embed_dim, embed_dim)
+        if target_features is None:
+            own = None
+        else:
+            own = width(target_features, "target_features")
+        if own is None:
+            self.targets = None
+        else:
+            self.targets = Perceptron(own, embed_dim, embed_dim)
         self.encoder = Descent(embed_dim, embed_dim, num_heads, geometry)
         self.processor = nn.ModuleList(block() for _ in range(width(num_layers, "num_layers")))
         self.decoder = Between(embed_dim, embed_dim, num_heads, geometry)
@@ -90,19 +102,23 @@ class EncodeProcessDecode(nn.Module):
         Args:
             x: (..., N, features) of the finer level's points.
             shape: Two levels. The blocks take the graphs of the coarser level in turn.
-            decode: For a model with ``target_features``: T targets, and the coarser level's points as sources.
+            decode: For a model with ``target_features``: T targets, and the coarser level's points
+                as sources.
             queries: (T, axes), the positions of the targets.
             targets: (..., T, target_features), their features.
 
         Raises:
             ShapeError: If a tensor does not fit the model, the hierarchy or the graph.
-            OptionError: If ``decode``, ``queries`` and ``targets`` are missing for a model with ``target_features``, or
-                given for one without.
+            OptionError: If ``decode``, ``queries`` and ``targets`` are missing for a model with
+                ``target_features``, or given for one without.
         """
         shape = levels_checked(x, shape, 2, self.embedding.first.in_features, self.embedding.first)
         other = [part is not None for part in (decode, queries, targets)]
         if other != [self.targets is not None] * 3:
-            needs = "needs decode, queries and targets" if self.targets is not None else "takes no other points"
+            if self.targets is not None:
+                needs = "needs decode, queries and targets"
+            else:
+                needs = "takes no other points"
             raise OptionError(f"the model was built with target_features={self._own()}: it {needs}")
         fine, coarse = shape.levels
         x = self.embedding(x)
@@ -113,10 +129,14 @@ class EncodeProcessDecode(nn.Module):
         if self.targets is not None and decode is not None and queries is not None:
             need_graph(decode, "decode")
             check_input("targets", targets, self._own() or 0, self.targets.first, "T")
-            fine, graph, x = Level(queries, None, ()), decode, self.targets(targets)
+            fine = Level(queries, None, ())
+            graph = decode
+            x = self.targets(targets)
         x = self.decoder(x, hidden, graph, fine, coarse)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return self.head(self.norm(x))
 
     def _own(self) -> int | None:
-        return None if self.targets is None else self.targets.first.in_features
+        if self.targets is None:
+            return None
+        return self.targets.first.in_features

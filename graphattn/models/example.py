@@ -38,10 +38,14 @@ def example(
     inputs: Callable[[int], tuple[Tensor, ...]],
     graphs: Callable[[], tuple[Any, ...]] = tuple,
 ) -> Callable[[M], M]:
-    """A decorator of classes: ``make(class, dropout)`` returns a small model, ``inputs(batch)`` its inputs."""
+    """A decorator of classes: ``make(class, dropout)`` returns a small model, ``inputs(batch)`` its
+    inputs.
+    """
 
     def register(model: M) -> M:
-        EXAMPLES[model.__name__.lower()] = Example(lambda dropout: make(model, dropout), inputs, graphs)
+        EXAMPLES[model.__name__.lower()] = Example(
+            lambda dropout: make(model, dropout), inputs, graphs
+        )
         return model
 
     return register
@@ -51,7 +55,11 @@ def small_cloud(num_points: int = 13, **how: Any) -> Any:
     """A hierarchy of a cloud that is the same on every machine."""
     from ..graphs import hierarchy, knn
 
-    near: dict[str, Any] = {"graph": knn(..., 3, include_self=True, clamp=True), "down": knn(..., 3), "up": knn(..., 2)}
+    near: dict[str, Any] = {
+        "graph": knn(..., 3, include_self=True, clamp=True),
+        "down": knn(..., 3),
+        "up": knn(..., 2),
+    }
     with torch.device("cpu"):  # a model may be made on another device
         pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
         return hierarchy(pos, **{**near, **how})
@@ -64,4 +72,6 @@ def small_grid() -> Any:
     with torch.device("cpu"):
         number = torch.arange(13) * 5 % 27
         grid = torch.stack((number // 9, number // 3 % 3, number % 3), 1)
-        return serialized_hierarchy(grid.float(), cells=grid, levels=2, patch=4, curves=("z", "hilbert"))
+        return serialized_hierarchy(
+            grid.float(), cells=grid, levels=2, patch=4, curves=("z", "hilbert")
+        )

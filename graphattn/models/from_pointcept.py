@@ -44,14 +44,21 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
     """A ``make``, :class:`PointTransformerV3`, with these weights."""
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
         raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
-    theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}  # for pretraining only
+    # for pretraining only
+    theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}
     made: dict[str, Tensor] = {}
     for name, old in theirs.items():
         gamma = theirs.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
         if gamma != old:
             x = _kernel(state[old])
-            made |= _parts(name, x if gamma is None else (x.t() * state[gamma]).t(), head_dim if rotary else None)
-    model = make(**_sizes(made), head_dim=head_dim, rotary=rotary).to(_get(made, "stem.weight").dtype)
+            made |= _parts(
+                name,
+                x if gamma is None else (x.t() * state[gamma]).t(),
+                head_dim if rotary else None,
+            )
+    model = make(**_sizes(made), head_dim=head_dim, rotary=rotary).to(
+        _get(made, "stem.weight").dtype
+    )
     own = model.state_dict()
     left = [theirs.get(name, name) for name in made if name not in own]
     if left:
@@ -69,22 +76,29 @@ def _ours(name: str) -> str:
 
 def _get(made: dict[str, Tensor], name: str) -> Tensor:
     if name not in made:
-        raise LoaderError(f"state must have {name!r}, as Point Transformer V3 does; pass the state of such a model")
+        raise LoaderError(
+            f"state must have {name!r}, as Point Transformer V3 does; pass the state of such a "
+            "model"
+        )
     return made[name]
 
 
 def _parts(name: str, x: Tensor, rotated: int | None) -> dict[str, Tensor]:
-    """A tensor by its name, or those of queries, keys and values that it joins; of heads so wide that are rotated
-    LitePT has the halves of each axis's pairs of channels side by side, and ours those of all axes.
+    """A tensor by its name, or those of queries, keys and values that it joins; of heads so wide
+    that are rotated LitePT has the halves of each axis's pairs of channels side by side, and ours
+    those of all axes.
     """
     if ".qkv." not in name:
         return {name: x}
     query, key, value = x.chunk(3)
     if rotated is not None:
         order = torch.arange(rotated).view(3, 2, -1).transpose(0, 1).flatten()
-        query, key = (part.unflatten(0, (-1, rotated))[:, order].flatten(0, 1) for part in (query, key))
+        query, key = (
+            part.unflatten(0, (-1, rotated))[:, order].flatten(0, 1) for part in (query, key)
+        )
     return {
-        name.replace("qkv", f"{letter}_proj"): part for letter, part in zip("qkv", (query, key, value), strict=True)
+        name.replace("qkv", f"{letter}_proj"): part
+        for letter, part in zip("qkv", (query, key, value), strict=True)
     }
 
 
@@ -94,19 +108,35 @@ def _sizes(made: dict[str, Tensor]) -> dict[str, Any]:
     def depths(side: str, count: int) -> list[int]:
         numbers = [re.match(rf"levels\.{side}\.(\d+)\.(\d+)\.", name) for name in made]
         blocks = [(int(found[1]), int(found[2]) + 1) for found in numbers if found]
-        return [max((depth for stage, depth in blocks if stage == number), default=0) for number in range(count)]
+        return [
+            max((depth for stage, depth in blocks if stage == number), default=0)
+            for number in range(count)
+        ]
 
-    downs = sum(name.startswith("levels.downs.") and name.endswith("linear.weight") for name in made)
-    ups = downs if any(name.startswith("levels.ups.") for name in made) else 0
+    downs = sum(
+        name.startswith("levels.downs.") and name.endswith("linear.weight") for name in made
+    )
+    if any(name.startswith("levels.ups.") for name in made):
+        ups = downs
+    else:
+        ups = 0
     down = depths("stages", downs + 1)
     if not any(down):
-        raise LoaderError("state must have keys enc.enc0.block0...; pass that of a Point Transformer V3")
+        raise LoaderError(
+            "state must have keys enc.enc0.block0...; pass that of a Point Transformer V3"
+        )
     first = _get(made, "stem.weight").shape
-    has = [[f"levels.stages.{s}.0.{name}" in made or not depth for s, depth in enumerate(down)] for name in _PARTS]
+    has = [
+        [f"levels.stages.{s}.0.{name}" in made or not depth for s, depth in enumerate(down)]
+        for name in _PARTS
+    ]
     return {
         "features": first[-1],
         "out_dim": made["head.weight"].shape[0] if "head.weight" in made else None,
-        "widths": [first[-2], *(_get(made, f"levels.downs.{i}.linear.weight").shape[0] for i in range(downs))],
+        "widths": [
+            first[-2],
+            *(_get(made, f"levels.downs.{i}.linear.weight").shape[0] for i in range(downs)),
+        ],
         "depths": down,
         "back_widths": [_get(made, f"levels.ups.{i}.linear.weight").shape[0] for i in range(ups)],
         "back_depths": depths("back", ups),
@@ -122,5 +152,9 @@ _PARTS = ("conv.weight", "block.attention.q_proj.weight")
 
 
 def _kernel(x: Tensor) -> Tensor:
-    """A kernel (out, k, k, k, in) of spconv as ours (k * k * k, out, in); anything else as it is."""
-    return x.movedim(0, 3).flatten(0, 2) if x.dim() == 5 else x
+    """A kernel (out, k, k, k, in) of spconv as ours (k * k * k, out, in); anything else as it
+    is.
+    """
+    if x.dim() == 5:
+        return x.movedim(0, 3).flatten(0, 2)
+    return x

@@ -1,4 +1,6 @@
-"""The GPS layer: message passing along the edges of the data and attention along a graph, side by side."""
+"""The GPS layer: message passing along the edges of the data and attention along a graph, side by
+side.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,9 +27,11 @@ NORMS = ("batch", "layer", "rms")
     lambda: (circulant(7, (1, 2, 5, 6)),),
 )
 class GPSBlock(nn.Module):
-    r"""Local messages and attention, each with a residual and a norm, added; then a feed-forward with its own.
+    r"""Local messages and attention, each with a residual and a norm, added; then a feed-forward
+    with its own.
 
-    .. math:: y = \mathrm{norm}_1(x + \mathrm{conv}(x)) + \mathrm{norm}_2(x + \mathrm{attention}(x)), \qquad
+    .. math:: y = \mathrm{norm}_1(x + \mathrm{conv}(x)) + \mathrm{norm}_2(x +
+    \mathrm{attention}(x)), \qquad
               x \leftarrow \mathrm{norm}_3(y + f(y))
 
     Args:
@@ -40,8 +44,8 @@ class GPSBlock(nn.Module):
         dropout: Rate of dropout of weights, of the branches and in the feed-forward.
         options: Further arguments of :class:`graphattn.nn.GraphAttention`.
 
-    Source: Rampasek et al. 2022, equations 2 to 5, as PyG's ``GPSConv``, whose attention reads all pairs. *What
-    differs:* attention has any graph, and PyG drops no outputs of attention weights.
+    Source: Rampasek et al. 2022, equations 2 to 5, as PyG's ``GPSConv``, whose attention reads all
+    pairs. *What differs:* attention has any graph, and PyG drops no outputs of attention weights.
 
     Example:
         >>> import torch, graphattn as ga
@@ -67,17 +71,32 @@ class GPSBlock(nn.Module):
         super().__init__()
         check_names(options, GPSBlock.__init__, GraphAttention.__init__)
         one_of(norm, "norm", NORMS)
-        if (width := getattr(local, "in_channels", None)) not in (None, -1, embed_dim, (embed_dim, embed_dim)):
-            raise OptionError(f"local must take embed_dim={embed_dim} channels, got {local!r} of {width}")
-        self.local, self.dropout = local, nn.Dropout(probability(dropout, "dropout"))
+        if (width := getattr(local, "in_channels", None)) not in (
+            None,
+            -1,
+            embed_dim,
+            (embed_dim, embed_dim),
+        ):
+            raise OptionError(
+                f"local must take embed_dim={embed_dim} channels, got {local!r} of {width}"
+            )
+        self.local = local
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
         self.attention = GraphAttention(embed_dim, num_heads, dropout=dropout, **options)
-        hidden = 2 * embed_dim if hidden is None else hidden
+        if hidden is None:
+            hidden = 2 * embed_dim
         self.feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout)
         make: Callable[[], nn.Module] = (
-            (lambda: nn.BatchNorm1d(embed_dim)) if norm == "batch" else lambda: make_norm(norm, embed_dim, 1e-5)
+            (lambda: nn.BatchNorm1d(embed_dim))
+            if norm == "batch"
+            else lambda: make_norm(norm, embed_dim, 1e-5)
         )
-        self.local_norm = None if local is None else make()
-        self.attention_norm, self.feed_forward_norm = make(), make()
+        if local is None:
+            self.local_norm = None
+        else:
+            self.local_norm = make()
+        self.attention_norm = make()
+        self.feed_forward_norm = make()
 
     @names_checked
     def forward(
@@ -96,12 +115,13 @@ class GPSBlock(nn.Module):
             x: (..., N, C).
             graph: The graph of attention, N nodes.
             edge_index: int64 (2, E), along which messages go; required by a block with ``local``.
-            local_attr: Features of these edges, for message passing that takes them as ``edge_attr``.
+            local_attr: Features of these edges, for message passing that takes them as
+                ``edge_attr``.
             score_bias: Biases of the edges of ``graph``; ``edge_attr``, their features.
 
         Raises:
-            OptionError: If ``edge_index`` is missing, a block with ``local`` is given a shard, or a batch norm in
-                training has a single node.
+            OptionError: If ``edge_index`` is missing, a block with ``local`` is given a shard, or a
+                batch norm in training has a single node.
             ShapeError: If ``local`` does not return (..., N, C).
         """
         read = self.attention(x, graph, score_bias=score_bias, edge_attr=edge_attr)
@@ -110,19 +130,26 @@ class GPSBlock(nn.Module):
             if edge_index is None:
                 raise OptionError("the block has local message passing: pass edge_index")
             if isinstance(graph, EdgeTensors) and graph.positions is not None:
-                raise OptionError("local message passing needs rows of all nodes, got a shard; leave out local")
-            given = {} if local_attr is None else {"edge_attr": local_attr}
+                raise OptionError(
+                    "local message passing needs rows of all nodes, got a shard; leave out local"
+                )
+            if local_attr is None:
+                given = {}
+            else:
+                given = {"edge_attr": local_attr}
             messages = self.local(x, edge_index, **given)
             if not isinstance(messages, Tensor) or messages.shape != x.shape:
                 raise ShapeError(
-                    f"local must return as many channels as it is given, {tuple(x.shape)}, got {shown(messages)}"
+                    f"local must return as many channels as it is given, {tuple(x.shape)}, got "
+                    f"{shown(messages)}"
                 )
             y = _normed(self.local_norm, x + self.dropout(messages)) + y
         return _normed(self.feed_forward_norm, y + self.dropout(self.feed_forward(y)))
 
     @classmethod
     def from_pyg(cls, conv: nn.Module) -> "GPSBlock":
-        """The block with the modules and weights of PyG's ``GPSConv`` and, on all pairs, its outputs.
+        """The block with the modules and weights of PyG's ``GPSConv`` and, on all pairs, its
+        outputs.
 
         Raises:
             OptionError: If it has another attention than ``"multihead"``, or a norm by graph.
@@ -133,13 +160,24 @@ class GPSBlock(nn.Module):
         norms = (given.norm1, given.norm2, given.norm3)
         if given.norm_with_batch or any(norm is None for norm in norms):
             raise OptionError(
-                'a norm that needs batch, or none, has no counterpart; use norm="batch_norm" or an nn.Module'
+                'a norm that needs batch, or none, has no counterpart; use norm="batch_norm" or '
+                "an nn.Module"
             )
         up, activation, _, down, _ = given.mlp
-        made = cls(given.channels, given.heads, up.out_features, activation=activation, dropout=given.dropout)
+        made = cls(
+            given.channels,
+            given.heads,
+            up.out_features,
+            activation=activation,
+            dropout=given.dropout,
+        )
         made.attention = GraphAttention.from_torch(given.attn)
-        made.local, (made.local_norm, made.attention_norm, made.feed_forward_norm) = given.conv, norms
-        made.feed_forward.up, made.feed_forward.down = up, down
+        made.local, (made.local_norm, made.attention_norm, made.feed_forward_norm) = (
+            given.conv,
+            norms,
+        )
+        made.feed_forward.up = up
+        made.feed_forward.down = down
         return made.train(given.training)
 
 
@@ -148,6 +186,10 @@ def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
     assert norm is not None
     if not isinstance(norm, nn.BatchNorm1d):
         return norm(x)
-    if norm.training and type(norm) is nn.BatchNorm1d and x.shape[:-1].numel() == 1:  # a synced one has others' rows
-        raise OptionError('norm="batch" needs 2 nodes in training, got 1; batch several graphs, or use norm="layer"')
+    # a synced one has others' rows
+    if norm.training and type(norm) is nn.BatchNorm1d and x.shape[:-1].numel() == 1:
+        raise OptionError(
+            'norm="batch" needs 2 nodes in training, got 1; batch several graphs, or use '
+            'norm="layer"'
+        )
     return norm(x.flatten(0, -2)).view(x.shape)

@@ -26,13 +26,15 @@ class GPT(nn.Module):
         num_heads: H.
         num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        max_len: Number of learned positions, added to the tokens; none by default, for models with ``rotary``.
+        max_len: Number of learned positions, added to the tokens; none by default, for models with
+            ``rotary``.
         tied: True if the head's weights are those of the tokens.
         graph: The default graph of ``forward``: one graph or pattern, or one for each layer.
-        score_bias: A module that makes biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
+        score_bias: A module that makes biases of a graph's edges, such as
+            :class:`graphattn.nn.ALiBi`; none by default.
         dropout: Rate of dropout on the embeddings and in the blocks.
-        options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``, ``num_kv_heads``,
-            ...
+        options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``,
+            ``num_kv_heads``, ...
 
     Source: Radford et al. 2018, 2019. :func:`gpt2` and :func:`llama` are its two settings.
 
@@ -63,16 +65,22 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(tied=tied)
-        self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
+        self.embedding = nn.Embedding(
+            width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
+        )
         nn.init.normal_(self.embedding.weight, std=0.02)
-        self.position = None if max_len is None else LearnedPosition(max_len, embed_dim)
+        if max_len is None:
+            self.position = None
+        else:
+            self.position = LearnedPosition(max_len, embed_dim)
         self.dropout = nn.Dropout(probability(dropout, "dropout"))
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.graph = layers_of(causal(..., ...) if graph is None else graph, num_layers)
         if score_bias is not None and not callable(score_bias):
             raise OptionError(
-                f"score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got {score_bias!r}"
+                "score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got "
+                f"{score_bias!r}"
             )
         self.score_bias = score_bias
         self.is_rotary = options.get("rotary") is not None
@@ -87,14 +95,18 @@ class GPT(nn.Module):
     @property
     def max_len(self) -> int | None:
         """The longest sequence; any length without learned positions."""
-        return None if self.position is None else self.position.weight.shape[0]
+        if self.position is None:
+            return None
+        return self.position.weight.shape[0]
 
     def begin(self, batch: int, length: int) -> list[KeyValueCache]:
         """Empty caches, one for each layer, for any number and length of sequences."""
         return [KeyValueCache() for _ in range(self.num_layers)]
 
     def tie(self) -> None:
-        """Share the tokens' weights with the head; again after ``to_empty`` or ``load_state_dict(assign=True)``."""
+        """Share the tokens' weights with the head; again after ``to_empty`` or
+        ``load_state_dict(assign=True)``.
+        """
         self.head.weight = self.embedding.weight
 
     @names_checked
@@ -112,28 +124,45 @@ class GPT(nn.Module):
 
         Args:
             tokens: Integers (..., N).
-            graph: N nodes, one for all layers or a list; the model's own by default. With caches N targets, and all
-                tokens so far as sources.
-            positions: Positions of the tokens, (N,) or (..., N); they count from 0, after those in the caches.
-            score_bias: Biases of the edges of every layer's graph, or a module that makes them; the model's by default.
-            lengths: Integers (...), of texts padded at their end: no token reads the padding. On a graph that
-                does not read the future none does anyway.
-            caches: One for each layer, where ``tokens`` continue earlier ones. See :func:`~graphattn.models.generate`.
+            graph: N nodes, one for all layers or a list; the model's own by default. With caches N
+                targets, and all tokens so far as sources.
+            positions: Positions of the tokens, (N,) or (..., N); they count from 0, after those in
+                the caches.
+            score_bias: Biases of the edges of every layer's graph, or a module that makes them; the
+                model's by default.
+            lengths: Integers (...), of texts padded at their end: no token reads the padding. On a
+                graph that does not read the future none does anyway.
+            caches: One for each layer, where ``tokens`` continue earlier ones. See
+                :func:`~graphattn.models.generate`.
 
         Raises:
-            ShapeError: If ``tokens`` are not integers, or too many for the graph, or lengths do not fit.
+            ShapeError: If ``tokens`` are not integers, or too many for the graph, or lengths do not
+                fit.
             OptionError: If there are both lengths and caches, which would hold keys of padding.
-            PositionIndexError: If a token is outside the vocabulary, or a position beyond ``max_len``.
+            PositionIndexError: If a token is outside the vocabulary, or a position beyond
+                ``max_len``.
         """
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
         x = self.embedding(tokens)
         bias = self.score_bias if score_bias is None else score_bias
-        of_layers = positions if self.position is None or self.stack.encodes_positions(bias) else None
+        if self.position is None or self.stack.encodes_positions(bias):
+            of_layers = positions
+        else:
+            of_layers = None
         if positions is None:
-            past = 0 if caches is None else tokens_held(caches, self.num_layers)
+            if caches is None:
+                past = 0
+            else:
+                past = tokens_held(caches, self.num_layers)
             every = positions_of(graph, range(past), tokens)
-            positions = every if every is None else every[past:]
-            of_layers = positions if self.is_rotary and caches is not None else None
+            if every is None:
+                positions = every
+            else:
+                positions = every[past:]
+            if self.is_rotary and caches is not None:
+                of_layers = positions
+            else:
+                of_layers = None
         if self.position is not None:
             x = self.position(x, positions)
         x = self.stack(
@@ -148,20 +177,34 @@ class GPT(nn.Module):
 
 
 def gpt2(
-    vocab_size: int = 50257, embed_dim: int = 768, num_heads: int = 12, num_layers: int = 12, **options: Any
+    vocab_size: int = 50257,
+    embed_dim: int = 768,
+    num_heads: int = 12,
+    num_layers: int = 12,
+    **options: Any,
 ) -> GPT:
-    """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU by tanh, tied embeddings.
+    """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU by tanh, tied
+    embeddings.
 
-    Weights start normal with deviation 0.02, divided by the root of the number of branches at the end of one.
+    Weights start normal with deviation 0.02, divided by the root of the number of branches at the
+    end of one.
 
-    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3; the deviation 0.02
-    as 2018's, section 4.1.
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3;
+    the deviation 0.02 as 2018's, section 4.1.
     """
-    made = GPT(vocab_size, embed_dim, num_heads, num_layers, **{"max_len": 1024, "activation": "gelu_tanh", **options})
+    made = GPT(
+        vocab_size,
+        embed_dim,
+        num_heads,
+        num_layers,
+        **{"max_len": 1024, "activation": "gelu_tanh", **options},
+    )
     for name, module in made.stack.named_modules():
         if isinstance(module, nn.Linear):
             ends_branch = name.endswith(("out_proj", "feed_forward.down"))
-            nn.init.normal_(module.weight, std=0.02 / (2 * num_layers) ** 0.5 if ends_branch else 0.02)
+            nn.init.normal_(
+                module.weight, std=0.02 / (2 * num_layers) ** 0.5 if ends_branch else 0.02
+            )
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     return made
@@ -177,7 +220,8 @@ def llama(
     base: float = 10000.0,
     **options: Any,
 ) -> GPT:
-    """A Llama, with fresh weights, of 7B by default: RMS norms, rotary positions, SwiGLU, no biases, an untied head.
+    """A Llama, with fresh weights, of 7B by default: RMS norms, rotary positions, SwiGLU, no
+    biases, an untied head.
 
     ``num_kv_heads`` groups heads, ``base`` is theta of the rotary positions.
 

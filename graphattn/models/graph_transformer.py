@@ -1,4 +1,6 @@
-"""A transformer on graphs of data, such as molecules, roads or citations, along their edges or any other graph."""
+"""A transformer on graphs of data, such as molecules, roads or citations, along their edges or any
+other graph.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,45 +33,55 @@ READOUTS = ("node", "mean", "sum")
 
 
 @example(
-    lambda new, p: new(5, 8, 2, 1, out_dim=3, encoding_dim=3, max_distance=3, readout="mean", dropout=p),
+    lambda new, p: new(
+        5, 8, 2, 1, out_dim=3, encoding_dim=3, max_distance=3, readout="mean", dropout=p
+    ),
     features(7, 5),
     lambda: (circulant(7, (1, 2, 5, 6)), full(...)),
 )
 class GraphTransformer(nn.Module):
     """Nodes with features, blocks of attention, and an output for every node or for every graph.
 
-    The edges of the data encode positions: by an encoding added to the features, by the lengths of paths between
-    nodes, or by features of edges. Attention has a separate graph, the data's own edges by default; with
-    ``ga.graphs.full(...)`` and ``max_distance`` it is Graphormer's, all pairs with a bias by the shortest path.
+    The edges of the data encode positions: by an encoding added to the features, by the lengths of
+    paths between nodes, or by features of edges. Attention has a separate graph, the data's own
+    edges by default; with ``ga.graphs.full(...)`` and ``max_distance`` it is Graphormer's, all
+    pairs with a bias by the shortest path.
 
     Args:
-        features: Width of the nodes' features; or a module that maps them to C channels, such as an ``nn.Embedding``
-            of the kinds of atoms.
+        features: Width of the nodes' features; or a module that maps them to C channels, such as an
+            ``nn.Embedding`` of the kinds of atoms.
         embed_dim: C.
         num_heads: H.
         num_layers: Number of blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         out_dim: Width of the output, from a linear head; C and no head by default.
-        encoding: "random_walk" or "laplacian", whose projection is added to the features; or ``None``.
+        encoding: "random_walk" or "laplacian", whose projection is added to the features; or
+            ``None``.
         encoding_dim: Steps of the walks, or eigenvectors, padded with 0 for a small graph.
-        max_distance: That of a :class:`graphattn.nn.ShortestPathBias` along the data's edges; no such bias by default.
+        max_distance: That of a :class:`graphattn.nn.ShortestPathBias` along the data's edges; no
+            such bias by default.
         edge_dim: Width of the features of the edges of attention; none by default.
         readout: "node", or the "mean" or "sum" over the nodes of each graph.
-        local: For GPS layers, message passing beside attention: a function that makes PyG's for each layer, such as
-            ``lambda: GCNConv(C, C)``.
-        relative_walks: K, steps of walks along the data's edges between target and source, whose probabilities are
-            features of the edges of attention (GRIT), before those that are given.
-        virtual_nodes: Number of learned nodes of each graph, which read all its nodes and are read by them (Exphormer).
-        options: Further arguments of :class:`graphattn.models.Encoder`, or of :class:`GPSBlock` with ``local``.
+        local: For GPS layers, message passing beside attention: a function that makes PyG's for
+            each layer, such as ``lambda: GCNConv(C, C)``.
+        relative_walks: K, steps of walks along the data's edges between target and source, whose
+            probabilities are features of the edges of attention (GRIT), before those that are
+            given.
+        virtual_nodes: Number of learned nodes of each graph, which read all its nodes and are read
+            by them (Exphormer).
+        options: Further arguments of :class:`graphattn.models.Encoder`, or of :class:`GPSBlock`
+            with ``local``.
 
-    Exphormer is ``local=`` with ``virtual_nodes=1`` on the graph ``edges | ga.graphs.expander(N, 3)``.
+    Exphormer is ``local=`` with ``virtual_nodes=1`` on the graph
+    ``edges | ga.graphs.expander(N, 3)``.
 
-    Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Layers" (own edges, Laplacian);
-    Dwivedi et al. 2022 (random walks); Ying et al. 2021 (Graphormer); Rampasek et al. 2022 (GPS); Shirzad et al. 2023
-    (Exphormer); Ma et al. 2023 (GRIT). *What differs:* pre-norm, with layer norms, by default, but with ``local`` as in
-    PyG's ``GPSConv``; edge features are added to keys and values, as in PyG's ``TransformerConv``, and are not updated;
-    no encoding of degrees; kinds of Exphormer's edges have no features unless they are given, and those of virtual
-    nodes are 0.
+    Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Layers" (own
+    edges, Laplacian); Dwivedi et al. 2022 (random walks); Ying et al. 2021 (Graphormer); Rampasek
+    et al. 2022 (GPS); Shirzad et al. 2023 (Exphormer); Ma et al. 2023 (GRIT). *What differs:*
+    pre-norm, with layer norms, by default, but with ``local`` as in PyG's ``GPSConv``; edge
+    features are added to keys and values, as in PyG's ``TransformerConv``, and are not updated; no
+    encoding of degrees; kinds of Exphormer's edges have no features unless they are given, and
+    those of virtual nodes are 0.
 
     Example:
         >>> import torch, graphattn as ga
@@ -106,29 +118,57 @@ class GraphTransformer(nn.Module):
         if encoding is not None:
             one_of(encoding, "encoding", ENCODINGS, hint=", or None")
         one_of(readout, "readout", READOUTS)
-        embed_dim, encoding_dim = width(embed_dim, "embed_dim"), width(encoding_dim, "encoding_dim")
+        embed_dim = width(embed_dim, "embed_dim")
+        encoding_dim = width(encoding_dim, "encoding_dim")
         if not isinstance(features, nn.Module):
             features = nn.Linear(width(features, "features"), embed_dim)
         self.embedding = features
-        self.kind, self.encoding_dim, self.readout = encoding, encoding_dim, readout
-        self.encoding = None if encoding is None else nn.Linear(encoding_dim, embed_dim)
-        self.paths = None if max_distance is None else ShortestPathBias(num_heads, max_distance)
-        self.walks = None if relative_walks is None else width(relative_walks, "relative_walks")
-        edge_dim = edge_dim if self.walks is None else self.walks + (edge_dim or 0)
+        self.kind = encoding
+        self.encoding_dim = encoding_dim
+        self.readout = readout
+        if encoding is None:
+            self.encoding = None
+        else:
+            self.encoding = nn.Linear(encoding_dim, embed_dim)
+        if max_distance is None:
+            self.paths = None
+        else:
+            self.paths = ShortestPathBias(num_heads, max_distance)
+        if relative_walks is None:
+            self.walks = None
+        else:
+            self.walks = width(relative_walks, "relative_walks")
+        if self.walks is not None:
+            edge_dim = self.walks + (edge_dim or 0)
         virtual_nodes = whole(virtual_nodes, "virtual_nodes", 0)
-        self.virtual = nn.Parameter(torch.randn(virtual_nodes, embed_dim)) if virtual_nodes else None
+        self.virtual: nn.Parameter | None = None
+        if virtual_nodes:
+            self.virtual = nn.Parameter(torch.randn(virtual_nodes, embed_dim))
         sizes: Any = (embed_dim, num_heads, hidden)
-        self.encoder = Encoder(num_layers, *sizes, edge_dim=edge_dim, **options) if local is None else None
-        self.layers, self.num_layers = nn.ModuleList(), width(num_layers, "num_layers")
+        self.encoder: Encoder | None = None
+        if local is None:
+            self.encoder = Encoder(num_layers, *sizes, edge_dim=edge_dim, **options)
+        self.layers = nn.ModuleList()
+        self.num_layers = width(num_layers, "num_layers")
         if local is not None:
             if isinstance(local, nn.Module) or not callable(local):
-                raise OptionError(f"local must be a function that makes a module for each layer, got {shown(local)}")
+                raise OptionError(
+                    "local must be a function that makes a module for each layer, got "
+                    f"{shown(local)}"
+                )
             modules = [local() for _ in range(self.num_layers)]
             if not all(isinstance(module, nn.Module) for module in modules):
-                raise OptionError(f"local must be a function that returns a torch.nn.Module, got {shown(modules[0])}")
-            made = [GPSBlock(*sizes, local=module, edge_dim=edge_dim, **options) for module in modules]
+                raise OptionError(
+                    "local must be a function that returns a torch.nn.Module, got "
+                    f"{shown(modules[0])}"
+                )
+            made = [
+                GPSBlock(*sizes, local=module, edge_dim=edge_dim, **options) for module in modules
+            ]
             self.layers.extend(made)
-        self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, width(out_dim, "out_dim"))
+        self.head = (
+            nn.Identity() if out_dim is None else nn.Linear(embed_dim, width(out_dim, "out_dim"))
+        )
 
     @names_checked
     def forward(
@@ -145,16 +185,19 @@ class GraphTransformer(nn.Module):
 
         Args:
             x: Inputs of ``features``, (..., N, F) for a width.
-            edges: The data's edges, N nodes: ``ga.from_pyg(data)``. Derived encodings are cached with the object.
-            graph: The graph of attention, for all layers or one for each; ``edges`` by default. For a batch, all pairs
-                of the same graph are ``ga.graphs.documents(batch)``.
-            edge_attr: Features (E, edge_dim) of the edges of every layer's graph, in its edge order.
+            edges: The data's edges, N nodes: ``ga.from_pyg(data)``. Derived encodings are cached
+                with the object.
+            graph: The graph of attention, for all layers or one for each; ``edges`` by default. For
+                a batch, all pairs of the same graph are ``ga.graphs.documents(batch)``.
+            edge_attr: Features (E, edge_dim) of the edges of every layer's graph, in its edge
+                order.
             local_attr: Features of ``edges``, for message passing that takes ``edge_attr``.
             batch: int64 (N,), the graph of each node, as PyG's, ascending; one graph by default.
 
         Raises:
             ShapeError: If a tensor does not fit the graphs.
-            GraphError: If ``edges`` is not a square graph, or ``graph`` is a pattern that would join a batch's graphs.
+            GraphError: If ``edges`` is not a square graph, or ``graph`` is a pattern that would
+                join a batch's graphs.
         """
         if not isinstance(edges, AttentionGraph):
             raise no_graph(edges, "edges must be an AttentionGraph")
@@ -167,10 +210,14 @@ class GraphTransformer(nn.Module):
             check_input("x", x, self.embedding.in_features, self.embedding)
         x = self.embedding(tensor(x, "x", "(..., N, features)", ShapeError))
         if x.dim() < 2 or x.shape[-2] != edges.num_nodes:
-            raise ShapeError(f"edges have {edges.num_nodes} nodes, but the embedded features {tuple(x.shape)}")
+            raise ShapeError(
+                f"edges have {edges.num_nodes} nodes, but the embedded features {tuple(x.shape)}"
+            )
         if self.encoding is not None:
             x = x + self.encoding(self.encoded(edges, sizes).to(x))
-        x = self._through(x, edges, layers_of(edges if graph is None else graph), edge_attr, local_attr, sizes)
+        x = self._through(
+            x, edges, layers_of(edges if graph is None else graph), edge_attr, local_attr, sizes
+        )
         if self.readout != "node" and batch is None:
             x = x.sum(-2, keepdim=True)
         elif self.readout != "node":
@@ -189,37 +236,59 @@ class GraphTransformer(nn.Module):
         sizes: tuple[int, ...],
     ) -> Tensor:
         """The layers, with virtual nodes after the others."""
-        N, paths, steps = x.shape[-2], self.paths, self.walks
-        graphs: tuple[Any, ...] = tuple(of_size(one, N) if isinstance(one, Pattern) else one for one in layers)
+        N = x.shape[-2]
+        paths = self.paths
+        steps = self.walks
+        graphs: tuple[Any, ...] = tuple(
+            of_size(one, N) if isinstance(one, Pattern) else one for one in layers
+        )
         attrs: list[Any] = [edge_attr] * len(graphs)
         if steps is not None:
             walks = [of_edges(one, _walks, edges, steps, device=x.device).to(x) for one in graphs]
-            attrs = walks if edge_attr is None else [torch.cat((made, edge_attr), -1) for made in walks]
+            if edge_attr is None:
+                attrs = walks
+            else:
+                attrs = [torch.cat((made, edge_attr), -1) for made in walks]
         biases: list[Any] = [None if paths is None else paths(one, edges) for one in graphs]
         if self.virtual is not None:
             x = torch.cat((x, self.virtual.repeat(len(sizes), 1).expand(*x.shape[:-2], -1, -1)), -2)
             graphs = tuple(_with_virtual(one, sizes, len(self.virtual)) for one in graphs)
-            attrs, biases = ([_longer(y, one) for y, one in zip(ys, graphs, strict=True)] for ys in (attrs, biases))
+            attrs, biases = (
+                [_longer(y, one) for y, one in zip(ys, graphs, strict=True)]
+                for ys in (attrs, biases)
+            )
         if len(graphs) == 1:
-            graphs, attrs, biases = graphs * self.num_layers, attrs * self.num_layers, biases * self.num_layers
+            graphs = graphs * self.num_layers
+            attrs = attrs * self.num_layers
+            biases = biases * self.num_layers
         if self.encoder is not None:
             x = self.encoder(x, list(graphs), score_bias=biases, edge_attr=attrs)
         elif len(graphs) != self.num_layers:
             raise GraphError(f"{self.num_layers} layers need as many graphs, got {len(graphs)}")
         for layer, one, bias, attr in zip(self.layers, graphs, biases, attrs, strict=False):
-            x = layer(x, one, edges.edge_index, local_attr=local_attr, score_bias=bias, edge_attr=attr)
+            x = layer(
+                x, one, edges.edge_index, local_attr=local_attr, score_bias=bias, edge_attr=attr
+            )
         return x[..., :N, :]
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
-        """The encoding of every node, (N, encoding_dim); in training with random signs for eigenvectors."""
+        """The encoding of every node, (N, encoding_dim); in training with random signs for
+        eigenvectors.
+        """
         if sum(sizes) != edges.num_nodes:
             raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
-        encoding = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
-        return with_random_signs(encoding, sizes) if self.kind == "laplacian" and self.training else encoding
+        encoding = of_edges(
+            edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device
+        )
+        if self.kind == "laplacian" and self.training:
+            return with_random_signs(encoding, sizes)
+        return encoding
 
 
 def _encoding(edges: AttentionGraph, kind: str, dim: int, sizes: tuple[int, ...]) -> Tensor:
-    return random_walk_pe(edges, dim) if kind == "random_walk" else eigenvectors_of_each(edges, dim, sizes)
+    if kind == "random_walk":
+        return random_walk_pe(edges, dim)
+    return eigenvectors_of_each(edges, dim, sizes)
 
 
 def _walks(graph: AttentionGraph, along: AttentionGraph, steps: int) -> Tensor:
@@ -227,24 +296,31 @@ def _walks(graph: AttentionGraph, along: AttentionGraph, steps: int) -> Tensor:
 
 
 def _with_virtual(graph: Any, sizes: tuple[int, ...], number: int) -> AttentionGraph:
-    """The graph before ``number`` new nodes for each graph of a batch, which read its nodes and are read by them; the
-    edges to them, then those from them, come last."""
+    """The graph before ``number`` new nodes for each graph of a batch, which read its nodes and are
+    read by them; the edges to them, then those from them, come last."""
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "virtual_nodes need an AttentionGraph for each layer")
 
     def make() -> AttentionGraph:
-        N, G = graph.num_nodes, len(sizes)
+        N = graph.num_nodes
+        G = len(sizes)
         owner = torch.repeat_interleave(torch.tensor(sizes, device=graph.device))
         virtual = (N + owner * number).unsqueeze(-1) + torch.arange(number, device=graph.device)
-        pairs = torch.stack((torch.arange(N, device=graph.device).repeat_interleave(number), virtual.flatten()))
-        return from_edge_index(torch.cat((graph.edge_index, pairs, pairs.flip(0)), 1), num_nodes=N + G * number)
+        pairs = torch.stack(
+            (torch.arange(N, device=graph.device).repeat_interleave(number), virtual.flatten())
+        )
+        return from_edge_index(
+            torch.cat((graph.edge_index, pairs, pairs.flip(0)), 1), num_nodes=N + G * number
+        )
 
     return cached(graph, ("virtual nodes", sizes, number), make)
 
 
 def _longer(of_edges: Tensor | None, graph: AttentionGraph) -> Tensor | None:
     """A bias, or features, (..., E, n) with zeros for the edges that a graph has beyond them."""
-    return None if of_edges is None else F.pad(of_edges, (0, 0, 0, graph.num_edges - of_edges.shape[-2]))
+    if of_edges is None:
+        return None
+    return F.pad(of_edges, (0, 0, 0, graph.num_edges - of_edges.shape[-2]))
 
 
 def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
@@ -252,10 +328,13 @@ def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
     if batch is None:
         return (num_nodes,)
     if batch.shape != (num_nodes,) or batch.dtype != torch.int64 or bool((batch.diff() < 0).any()):
-        raise ShapeError(f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {shown(batch)}")
+        raise ShapeError(
+            f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {shown(batch)}"
+        )
     if num_nodes and not 0 <= int(batch[0]) <= int(batch[-1]) < num_nodes:
         raise ShapeError(
-            f"batch must number the graphs from 0, at most as many as there are nodes, {num_nodes}; got "
+            "batch must number the graphs from 0, at most as many as there are nodes, "
+            f"{num_nodes}; got "
             f"{int(batch[0])} to {int(batch[-1])}"
         )
     return tuple(torch.bincount(batch).tolist())
@@ -268,12 +347,15 @@ def _owner(sizes: tuple[int, ...], like: Tensor) -> Tensor:
 def _refuse_bridges(edges: AttentionGraph, batch: Tensor) -> None:
     source, target = edges.edge_index.to(batch.device)
     if bool((batch[source] != batch[target]).any()):
-        raise GraphError(f"edges must not join graphs of batch, got {edges!r}; pass a disjoint union")
+        raise GraphError(
+            f"edges must not join graphs of batch, got {edges!r}; pass a disjoint union"
+        )
 
 
 def _refuse_patterns(layers: tuple[Layer, ...]) -> None:
     for layer in layers:
         if isinstance(layer, Pattern):
             raise GraphError(
-                f"{layer!r} would join the graphs of a batch; for all pairs of each pass graphs.documents(batch)"
+                f"{layer!r} would join the graphs of a batch; for all pairs of each pass "
+                "graphs.documents(batch)"
             )

@@ -1,4 +1,6 @@
-"""Associative memories: spins in the field of their neighbours on a graph, and the modern form, cross-attention."""
+"""Associative memories: spins in the field of their neighbours on a graph, and the modern form,
+cross-attention.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,20 +21,23 @@ from ..plans.grouped import by_target
 
 
 class Hopfield(nn.Module):
-    r"""Spins of -1 and 1 on a graph, flipped by the field of their neighbours along edges of fixed weights.
+    r"""Spins of -1 and 1 on a graph, flipped by the field of their neighbours along edges of fixed
+    weights.
 
     .. math:: s_t \leftarrow \mathrm{sign} \sum_{s \in \mathcal{N}(t)} J_{ts} \, s_s, \qquad
               E = -\tfrac{1}{2} \sum_{s \to t} J_{ts} \, s_t s_s
 
-    If the field is 0 (up to rounding) the spin stays. If couplings are symmetric, flipping one spin at a time never
-    raises the energy, and so ends. An Ising model without an external field has one coupling for all edges.
+    If the field is 0 (up to rounding) the spin stays. If couplings are symmetric, flipping one spin
+    at a time never raises the energy, and so ends. An Ising model without an external field has one
+    coupling for all edges.
 
     Args:
         graph: A square graph without self-loops or repeated edges; a symmetric bond is two edges.
         coupling: J, float (E,) in the graph's edge order, or one number for all edges.
 
-    Source: Hopfield 1982, "Neural networks and physical systems with emergent collective computational abilities".
-    There spins are 0 and 1; with -1 and 1 and without thresholds, as in Amit et al. 1985.
+    Source: Hopfield 1982, "Neural networks and physical systems with emergent collective
+    computational abilities". There spins are 0 and 1; with -1 and 1 and without thresholds, as in
+    Amit et al. 1985.
 
     Example:
         >>> import torch, graphattn as ga
@@ -48,16 +53,23 @@ class Hopfield(nn.Module):
     def __init__(self, graph: AttentionGraph, coupling: Tensor | float) -> None:
         super().__init__()
         need_graph(graph, "Hopfield")
-        if not graph.is_square or graph.has_repeated_edges or bool((graph.source == graph.target).any()):
+        if (
+            not graph.is_square
+            or graph.has_repeated_edges
+            or bool((graph.source == graph.target).any())
+        ):
             raise GraphError(
                 f"spins need a square graph without self-loops or repeated edges, got {graph!r}; "
                 "see graph.without_self_loops()"
             )
         if not isinstance(coupling, Tensor):
-            coupling = torch.full((graph.num_edges,), real(coupling, "coupling"), device=graph.device)
+            coupling = torch.full(
+                (graph.num_edges,), real(coupling, "coupling"), device=graph.device
+            )
         if coupling.shape != (graph.num_edges,) or not coupling.is_floating_point():
             raise ShapeError(
-                f"coupling must be float ({graph.num_edges},), one for each edge, got {coupling.dtype} "
+                f"coupling must be float ({graph.num_edges},), one for each edge, got "
+                f"{coupling.dtype} "
                 f"{tuple(coupling.shape)}"
             )
         if not bool(coupling.isfinite().all()):
@@ -65,20 +77,25 @@ class Hopfield(nn.Module):
         self.graph = graph
         self.register_buffer("coupling", coupling)
         ptr, index, edge, _ = by_target(graph)
-        self._ptr, self._index, self._edge = ptr.tolist(), index.long(), edge.long()
+        self._ptr = ptr.tolist()
+        self._index = index.long()
+        self._edge = edge.long()
 
     @classmethod
     def from_patterns(cls, patterns: Tensor, graph: AttentionGraph | None = None) -> "Hopfield":
-        """A memory of patterns (P, N) of -1 and 1, by Hebb's rule on every edge; all pairs by default.
+        """A memory of patterns (P, N) of -1 and 1, by Hebb's rule on every edge; all pairs by
+        default.
 
-        .. math:: J_{ts} = \\frac{1}{P} \\sum_\\mu x^\\mu_t x^\\mu_s, \\quad s \\ne t: \\qquad J = X^T X / P - I
+        .. math:: J_{ts} = \\frac{1}{P} \\sum_\\mu x^\\mu_t x^\\mu_s, \\quad s \\ne t: \\qquad J =
+        X^T X / P - I
 
         Raises:
             ShapeError: If patterns are not (P, N).
         """
         if patterns.dim() != 2 or not len(patterns):
             raise ShapeError(f"patterns must be (P, N) with P >= 1, got {shown(patterns)}")
-        graph = full(patterns.shape[1]).without_self_loops() if graph is None else graph
+        if graph is None:
+            graph = full(patterns.shape[1]).without_self_loops()
         need_graph(graph, "Hopfield")
         _check(patterns, graph.num_nodes)
         source, target = graph.edge_index.to(patterns.device)
@@ -89,8 +106,12 @@ class Hopfield(nn.Module):
         """The field at each spin (..., N): the sum of its neighbours times their couplings."""
         _check(state, self.graph.num_nodes)
         source, target = self.graph.edge_index.to(state.device)
-        wide = torch.promote_types(torch.promote_types(state.dtype, self.coupling.dtype), torch.float32)
-        return scatter_sum(state.to(wide)[..., source] * self.coupling, target, self.graph.num_nodes, -1)
+        wide = torch.promote_types(
+            torch.promote_types(state.dtype, self.coupling.dtype), torch.float32
+        )
+        return scatter_sum(
+            state.to(wide)[..., source] * self.coupling, target, self.graph.num_nodes, -1
+        )
 
     def energy(self, state: Tensor) -> Tensor:
         """E (...) of states (..., N).
@@ -106,15 +127,22 @@ class Hopfield(nn.Module):
     def is_symmetric(self) -> bool:
         """True if every edge has its reverse, with the same coupling."""
         n, (source, target) = self.graph.num_nodes, self.graph.edge_index
-        there, back = torch.argsort(target * n + source), torch.argsort(source * n + target)
+        there = torch.argsort(target * n + source)
+        back = torch.argsort(source * n + target)
         same = torch.equal((target * n + source)[there], (source * n + target)[back])
         return same and torch.equal(self.coupling[there], self.coupling[back])
 
     def step(self, state: Tensor) -> Tensor:
-        """All spins updated at once, (..., N): the energy may rise, and two states may alternate for ever."""
+        """All spins updated at once, (..., N): the energy may rise, and two states may alternate
+        for ever.
+        """
         _check(state, self.graph.num_nodes)
-        most = scatter_sum(self.coupling.abs().float(), self.graph.target.to(state.device), self.graph.num_nodes, 0)
-        return _turned(state, self.field(state), most, self.graph.in_degree.to(most), self.coupling.dtype)
+        most = scatter_sum(
+            self.coupling.abs().float(), self.graph.target.to(state.device), self.graph.num_nodes, 0
+        )
+        return _turned(
+            state, self.field(state), most, self.graph.in_degree.to(most), self.coupling.dtype
+        )
 
     def turn(self, state: Tensor, node: int) -> Tensor:
         """One spin updated, (..., N)."""
@@ -123,7 +151,9 @@ class Hopfield(nn.Module):
 
     def _node(self, node: Any) -> int:
         if whole(node, "node") >= self.graph.num_nodes:
-            raise GraphIndexError(f"node must be below {self.graph.num_nodes}, the number of spins; got {node}")
+            raise GraphIndexError(
+                f"node must be below {self.graph.num_nodes}, the number of spins; got {node}"
+            )
         return int(node)
 
     def _turn(self, state: Tensor, node: int) -> Tensor:
@@ -133,17 +163,25 @@ class Hopfield(nn.Module):
         pull = (state[..., self._index[some]].to(wide) * coupling).sum(-1)
         degree = torch.tensor(float(some.stop - some.start), device=state.device)
         turned = state.clone()
-        turned[..., node] = _turned(state[..., node], pull, coupling.abs().float().sum(), degree, coupling.dtype)
+        turned[..., node] = _turned(
+            state[..., node], pull, coupling.abs().float().sum(), degree, coupling.dtype
+        )
         return turned
 
-    def settle(self, state: Tensor, order: Iterable[int] | None = None, max_sweeps: int = 100) -> Tensor:
-        """The state (..., N) after updates of single spins in ``order``, 0, 1, ..., N - 1 by default, until none flips.
+    def settle(
+        self, state: Tensor, order: Iterable[int] | None = None, max_sweeps: int = 100
+    ) -> Tensor:
+        """The state (..., N) after updates of single spins in ``order``, 0, 1, ..., N - 1 by
+        default, until none flips.
 
         Raises:
-            OptionError: If spins still flip after ``max_sweeps``, as they may if couplings are not symmetric.
+            OptionError: If spins still flip after ``max_sweeps``, as they may if couplings are not
+                symmetric.
         """
         _check(state, self.graph.num_nodes)
-        nodes = [self._node(node) for node in (range(self.graph.num_nodes) if order is None else order)]
+        nodes = [
+            self._node(node) for node in (range(self.graph.num_nodes) if order is None else order)
+        ]
         if not nodes and order is not None:
             raise OptionError("order must name at least one spin; None is all of them")
         for _ in range(whole(max_sweeps, "max_sweeps", 1)):
@@ -152,21 +190,31 @@ class Hopfield(nn.Module):
                 state = self._turn(state, node)
             if torch.equal(state, before):
                 return state
-        raise OptionError(f"spins still flip after max_sweeps = {max_sweeps}; raise it, or use symmetric couplings")
+        raise OptionError(
+            f"spins still flip after max_sweeps = {max_sweeps}; raise it, or use symmetric "
+            "couplings"
+        )
 
 
 def retrieve(
-    query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY, *, steps: int = 1
+    query: Tensor,
+    patterns: Tensor,
+    beta: float,
+    graph: AttentionGraph | Pattern = EVERY,
+    *,
+    steps: int = 1,
 ) -> Tensor:
-    r"""Queries moved towards similar patterns: a modern Hopfield network, and a step of cross-attention.
+    r"""Queries moved towards similar patterns: a modern Hopfield network, and a step of
+    cross-attention.
 
-    .. math:: \xi_t \leftarrow \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s (\beta \, \langle \xi_t, x_s \rangle) x_s
+    .. math:: \xi_t \leftarrow \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s (\beta \, \langle
+    \xi_t, x_s \rangle) x_s
 
     Args:
         query: (..., T, C), the states.
         patterns: (..., S, C), the memory; keys and values at once.
-        beta: Inverse temperature, > 0: the ``scale`` of :func:`graphattn.attention`. A large one finds one pattern, a
-            small one means of several.
+        beta: Inverse temperature, > 0: the ``scale`` of :func:`graphattn.attention`. A large one
+            finds one pattern, a small one means of several.
         graph: The patterns that each state may retrieve; all of them by default.
         steps: Number of steps; one is enough if patterns are well separated.
 
@@ -193,35 +241,45 @@ def retrieve(
     return query
 
 
-def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY) -> Tensor:
-    r"""The energy (..., T) of each state, which no step of :func:`retrieve` raises; arguments as there.
+def retrieval_energy(
+    query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY
+) -> Tensor:
+    r"""The energy (..., T) of each state, which no step of :func:`retrieve` raises; arguments as
+    there.
 
-    .. math:: E_t = -\beta^{-1} \log \sum_{s \in \mathcal{N}(t)} e^{\beta \langle \xi_t, x_s \rangle}
+    .. math:: E_t = -\beta^{-1} \log \sum_{s \in \mathcal{N}(t)} e^{\beta \langle \xi_t, x_s
+    \rangle}
               + \tfrac{1}{2} \lVert \xi_t \rVert^2 + \beta^{-1} \log |\mathcal{N}(t)|
               + \tfrac{1}{2} \max_s \lVert x_s \rVert^2
 
-    Its gradient is the state minus the result of a step. It is never negative; infinite for a state without a
-    pattern.
+    Its gradient is the state minus the result of a step. It is never negative; infinite for a state
+    without a pattern.
 
     Source: Ramsauer et al. 2021, equation 2, with the patterns of the graph.
     """
     beta = positive(beta, "beta")
     floats(query, "query", "(..., T, C)", 2)
     floats(patterns, "patterns", "(..., S, C)", 2)
-    graph = of_size(graph, query.shape[-2], patterns.shape[-2]) if isinstance(graph, Pattern) else graph
+    if isinstance(graph, Pattern):
+        graph = of_size(graph, query.shape[-2], patterns.shape[-2])
     need_graph(graph, "retrieval_energy")
     key = patterns.unsqueeze(-2)
     result = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)
     assert isinstance(result, AttentionOutput)
     assert result.lse is not None
     square = patterns.square().sum(-1)
-    largest = square.amax(-1, keepdim=True) if patterns.shape[-2] else square.sum(-1, keepdim=True)
+    if patterns.shape[-2]:
+        largest = square.amax(-1, keepdim=True)
+    else:
+        largest = square.sum(-1, keepdim=True)
     count = graph.in_degree.to(query.device).clamp(min=1).to(result.lse.dtype)
     return (count.log() - result.lse.squeeze(-1)) / beta + (query.square().sum(-1) + largest) / 2
 
 
 def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch.dtype) -> Tensor:
-    """Updated spins, except those whose field is within rounding, of the couplings and of their sum."""
+    """Updated spins, except those whose field is within rounding, of the couplings and of their
+    sum.
+    """
     rounding = (torch.finfo(of).eps + torch.finfo(pull.dtype).eps * degree) * most
     return torch.where(pull.abs() <= rounding, state, torch.sign(pull).to(state.dtype))
 
@@ -230,4 +288,6 @@ def _check(state: Tensor, num_nodes: int) -> None:
     if floats(state, "states", f"(..., {num_nodes})", 1).shape[-1] != num_nodes:
         raise ShapeError(f"states must be float (..., {num_nodes}), got {shown(state)}")
     if bool((state.abs() != 1).any()):
-        raise ShapeError("spins must be -1 or 1; for a state with zeros pass torch.where(state > 0, 1.0, -1.0)")
+        raise ShapeError(
+            "spins must be -1 or 1; for a state with zeros pass torch.where(state > 0, 1.0, -1.0)"
+        )

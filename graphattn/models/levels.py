@@ -1,4 +1,6 @@
-"""Shared parts of models of points: stages of blocks on the levels of a hierarchy, pooling, unpooling and outputs."""
+"""Shared parts of models of points: stages of blocks on the levels of a hierarchy, pooling,
+unpooling and outputs.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,11 +33,14 @@ class Levels(nn.Module):
         widths: C of each level, the finest first.
         depths: Number of blocks of each level on the way down.
         back: Number of blocks of each level but the coarsest on the way up.
-        block: ``block(width)`` makes a block, ``block(x, level, number)``; or a list, one for each level.
+        block: ``block(width)`` makes a block, ``block(x, level, number)``; or a list, one for each
+            level.
         down: ``down(fine width, coarse width)`` makes a pooling module, ``down(x, fine, coarse)``.
-        up: ``up(coarse width, fine width, width)`` makes an unpooling module, ``up(x, skip, fine, coarse)``.
+        up: ``up(coarse width, fine width, width)`` makes an unpooling module,
+            ``up(x, skip, fine, coarse)``.
         back_widths: C of each level but the coarsest on the way up; ``widths`` by default.
-        readout: "node", an output for each of the finest points, or "shape", one for each cloud, from the coarsest.
+        readout: "node", an output for each of the finest points, or "shape", one for each cloud,
+            from the coarsest.
     """
 
     def __init__(
@@ -51,22 +56,34 @@ class Levels(nn.Module):
         back_widths: list[int] | None = None,
     ) -> None:
         super().__init__()
-        self.widths, self.readout = widths, one_of(readout, "readout", READOUTS)
+        self.widths = widths
+        self.readout = one_of(readout, "readout", READOUTS)
         blocks = [block] * len(widths) if callable(block) else block
         self.stages = nn.ModuleList(map(_stage, blocks, widths, depths))
         self.downs = nn.ModuleList(down(fine, coarse) for fine, coarse in pairwise(widths))
         after = [*(widths[:-1] if back_widths is None else back_widths), widths[-1]]
-        steps = list(zip(after, widths, after[1:], back, strict=False)) if readout == "node" else []
+        if readout == "node":
+            steps = list(zip(after, widths, after[1:], back, strict=False))
+        else:
+            steps = []
         self.ups = nn.ModuleList(up(coarse, fine, C) for C, fine, coarse, _ in steps)
-        self.back = nn.ModuleList(_stage(make, C, depth) for make, (C, _, _, depth) in zip(blocks, steps, strict=False))
-        self.out_dim = after[0] if readout == "node" else widths[-1]
+        self.back = nn.ModuleList(
+            _stage(make, C, depth) for make, (C, _, _, depth) in zip(blocks, steps, strict=False)
+        )
+        if readout == "node":
+            self.out_dim = after[0]
+        else:
+            self.out_dim = widths[-1]
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Features (..., N, C) of the finest points; those of the coarsest for outputs of clouds."""
+        """Features (..., N, C) of the finest points; those of the coarsest for outputs of
+        clouds.
+        """
         skips = self.encoded(x, shape)
         x = skips[-1]
         for number in reversed(range(len(self.ups))):
-            fine, coarse = shape.levels[number], shape.levels[number + 1]
+            fine = shape.levels[number]
+            coarse = shape.levels[number + 1]
             x = self.back[number](self.ups[number](x, skips[number], fine, coarse), fine)
         return x
 
@@ -90,31 +107,44 @@ class LevelOfCall(Level):
     """A level during one call of a model.
 
     Attributes:
-        geometry: Features of edges by graph, level of its targets and names, computed once for all blocks.
+        geometry: Features of edges by graph, level of its targets and names, computed once for all
+            blocks.
     """
 
-    geometry: dict[tuple[AttentionGraph, Level | None, tuple[str, ...]], Tensor] = field(default_factory=dict)
+    geometry: dict[tuple[AttentionGraph, Level | None, tuple[str, ...]], Tensor] = field(
+        default_factory=dict
+    )
 
 
-def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module) -> Hierarchy:
-    """The hierarchy for one call; anything but one of ``num_levels``, or features of other points, is refused."""
+def levels_checked(
+    x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module
+) -> Hierarchy:
+    """The hierarchy for one call; anything but one of ``num_levels``, or features of other points,
+    is refused.
+    """
     if not isinstance(shape, Hierarchy):
         message = "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)"
         if isinstance(shape, Pattern):
             raise GraphError(f"{message}, got {shape!r}, a recipe of one graph")
         raise no_graph(shape, message)
     if len(shape.levels) != num_levels:
-        raise ShapeError(f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}")
+        raise ShapeError(
+            f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}"
+        )
     check_input("x", x, features, reader)
     if x.shape[-2] != len(shape.levels[0].pos):
-        raise ShapeError(f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}")
+        raise ShapeError(
+            f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}"
+        )
     return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
 
 
 def refuse_shards(shape: Hierarchy, words: str) -> None:
     """Refuse levels that several processes share."""
     if isinstance(shape.levels[-1].graphs[0], EdgeTensors):
-        raise GraphError(f"shape must be a whole hierarchy, got one of a process's own points: {words}")
+        raise GraphError(
+            f"shape must be a whole hierarchy, got one of a process's own points: {words}"
+        )
 
 
 class Down(nn.Module):
@@ -122,7 +152,8 @@ class Down(nn.Module):
 
     def __init__(self, fine: int, coarse: int, dense: Part = nn.Linear, how: str = "max") -> None:
         super().__init__()
-        self.dense, self.how = dense(fine, coarse), how
+        self.dense = dense(fine, coarse)
+        self.how = how
 
     def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.down is not None
@@ -130,11 +161,14 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """The sum of a finer point's own features and its interpolated coarser neighbours, each through a dense layer."""
+    """The sum of a finer point's own features and its interpolated coarser neighbours, each through
+    a dense layer.
+    """
 
     def __init__(self, coarse: int, fine: int, after: int, dense: Part = nn.Linear) -> None:
         super().__init__()
-        self.dense, self.own = dense(coarse, after), dense(fine, after)
+        self.dense = dense(coarse, after)
+        self.own = dense(fine, after)
 
     def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.up is not None
@@ -158,10 +192,17 @@ def sizes(values: object, name: str, count: int | None = None, least: int = 1) -
     """Whole numbers, one for each level; a single one is for all of them."""
     if count is not None and isinstance(values, int):
         values = [values] * count
-    result = [whole(value, name, least) for value in several(values, name, "must be whole numbers, one for each level")]
+    result = [
+        whole(value, name, least)
+        for value in several(values, name, "must be whole numbers, one for each level")
+    ]
     if not result or (count is not None and len(result) != count):
-        raise OptionError(f"{name} must have {count or 'at least one'}, one for each level, got {result}")
-    return [width(value, name) for value in result] if least else result
+        raise OptionError(
+            f"{name} must have {count or 'at least one'}, one for each level, got {result}"
+        )
+    if least:
+        return [width(value, name) for value in result]
+    return result
 
 
 def heads_of(widths: Sequence[int], channels: int, name: str) -> None:
@@ -172,12 +213,16 @@ def heads_of(widths: Sequence[int], channels: int, name: str) -> None:
 
 
 def of_clouds(x: Tensor, shape: Hierarchy, *how: str) -> Tensor:
-    """The "mean" or "max" over the coarsest points of each cloud, or both side by side, (..., B, C)."""
+    """The "mean" or "max" over the coarsest points of each cloud, or both side by side, (..., B,
+    C).
+    """
     return torch.cat([pool(x, shape.clouds, word) for word in how], -1)
 
 
 def carried(x: Tensor, coarse: Level) -> Tensor:
-    """Features of the coarser level's points: those of the finer points that it keeps, or the means of its cells."""
+    """Features of the coarser level's points: those of the finer points that it keeps, or the means
+    of its cells.
+    """
     if coarse.kept is not None:
         return x.index_select(-2, coarse.kept)
     assert coarse.down is not None

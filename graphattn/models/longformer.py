@@ -25,18 +25,30 @@ _A_WINDOW_EACH = "must be whole numbers, one for each layer"
 
 
 @example(
-    lambda new, p: new((3,), vocab_size=11, embed_dim=8, num_heads=2, num_layers=1, max_len=9, pooler=False, dropout=p),
+    lambda new, p: new(
+        (3,),
+        vocab_size=11,
+        embed_dim=8,
+        num_heads=2,
+        num_layers=1,
+        max_len=9,
+        pooler=False,
+        dropout=p,
+    ),
     tokens(7),
 )
 class Longformer(nn.Module):
-    r"""A BERT on windows and global tokens, with separate projections for the edges into global tokens.
+    r"""A BERT on windows and global tokens, with separate projections for the edges into global
+    tokens.
 
     The edges into the global tokens G belong to another attention than the edges into other tokens:
 
-    .. math:: y_t = W_o \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s \langle W_q x_t, W_k x_s \rangle W_v x_s
+    .. math:: y_t = W_o \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s \langle W_q x_t, W_k x_s
+    \rangle W_v x_s
 
-    with :math:`W_q, W_k, W_v` of ``model.text`` for :math:`t \notin G`, and those of ``model.of_global`` for
-    :math:`t \in G`. Both are softmax over a target's own edges, so that no target mixes them.
+    with :math:`W_q, W_k, W_v` of ``model.text`` for :math:`t \notin G`, and those of
+    ``model.of_global`` for :math:`t \in G`. Both are softmax over a target's own edges, so that no
+    target mixes them.
 
     Args:
         windows: w of each layer, odd, the target counted, or one for all.
@@ -46,10 +58,11 @@ class Longformer(nn.Module):
 
     Attributes:
         text: The :class:`BERT`: embeddings, blocks, heads.
-        of_global: For each block the :class:`~graphattn.nn.GraphAttention` of global tokens, without ``out_proj``.
+        of_global: For each block the :class:`~graphattn.nn.GraphAttention` of global tokens,
+            without ``out_proj``.
 
-    Source: Beltagy et al. 2020, "Longformer", section 3.1. Equal to ``LongformerModel`` of ``transformers``,
-    :func:`graphattn.models.from_hf`, whose w does not count the target.
+    Source: Beltagy et al. 2020, "Longformer", section 3.1. Equal to ``LongformerModel`` of
+    ``transformers``, :func:`graphattn.models.from_hf`, whose w does not count the target.
 
     Example:
         >>> model = Longformer((3, 5), vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
@@ -69,9 +82,13 @@ class Longformer(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        check_names({name: given for name, given in options.items() if name != "backend"}, BERT.__init__)
+        check_names(
+            {name: given for name, given in options.items() if name != "backend"}, BERT.__init__
+        )
         widths: list[int] = (
-            [windows] * num_layers if isinstance(windows, int) else several(windows, "windows", _A_WINDOW_EACH)
+            [windows] * num_layers
+            if isinstance(windows, int)
+            else several(windows, "windows", _A_WINDOW_EACH)
         )
         self.windows = tuple(widths)
         self.tokens, self.graph = _chosen(tokens), layer_graphs(self.windows, _chosen(tokens))
@@ -104,22 +121,40 @@ class Longformer(nn.Module):
             ShapeError: If tokens or types are not integers, or do not fit the graph.
             PositionIndexError: If one is outside its table.
         """
-        chosen = self.tokens if global_tokens is None else _chosen(global_tokens)
+        if global_tokens is None:
+            chosen = self.tokens
+        else:
+            chosen = _chosen(global_tokens)
         if graph is None:
-            graph = self.graph if chosen == self.tokens else layer_graphs(self.windows, chosen)
+            if chosen == self.tokens:
+                graph = self.graph
+            else:
+                graph = layer_graphs(self.windows, chosen)
         x = self.text.embedded(tokens, types, positions)
         if lengths is not None:
             check_lengths(lengths, tokens)
         made: dict[int, Any] = {}  # layers of the same graph share its rows
-        layers: Any = zip(self.text.stack.layers, self.of_global, layers_of(graph, len(self.of_global)), strict=True)
+        layers: Any = zip(
+            self.text.stack.layers,
+            self.of_global,
+            layers_of(graph, len(self.of_global)),
+            strict=True,
+        )
         for block, of_global, reads in layers:
             if id(reads) not in made:
-                sized = of_size(reads, x.shape[-2]) if isinstance(reads, Pattern) else reads
+                if isinstance(reads, Pattern):
+                    sized = of_size(reads, x.shape[-2])
+                else:
+                    sized = reads
                 both = (sized, _rows(sized, chosen))
-                made[id(reads)] = [(g, None if lengths is None else padding_bias(g, lengths, x)) for g in both]
+                made[id(reads)] = [
+                    (g, None if lengths is None else padding_bias(g, lengths, x)) for g in both
+                ]
             own, rows = made[id(reads)]
             x = _read(block, of_global, x, own, rows, chosen)
-        return x if self.text.head is None else self.text.head(x)
+        if self.text.head is None:
+            return x
+        return self.text.head(x)
 
     def pooled(self, features: Tensor) -> Tensor:
         """One vector (..., C) of a sequence's features, as :meth:`BERT.pooled`."""
@@ -129,7 +164,9 @@ class Longformer(nn.Module):
 def _beside(block: Any) -> GraphAttention:
     """An attention of the sizes of a block's, without the output projection, which they share."""
     own: GraphAttention = block.attention
-    return GraphAttention(own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend)
+    return GraphAttention(
+        own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend
+    )
 
 
 @not_followed  # graphs are built by Python; a compiled program breaks here
@@ -148,7 +185,9 @@ def _read(
     rows: tuple[AttentionGraph | PerHead, Tensor | None],
     tokens: tuple[int, ...],
 ) -> Tensor:
-    """A block, norms after its branches, with the rows of the global tokens replaced; graphs with their biases."""
+    """A block, norms after its branches, with the rows of the global tokens replaced; graphs with
+    their biases.
+    """
     attended = block.attention(x, own[0], score_bias=own[1])
     if tokens and block.attention.out_proj is not None:
         place = torch.tensor(tokens, device=x.device)
@@ -164,6 +203,8 @@ def _chosen(tokens: Any) -> tuple[int, ...]:
 
 
 def layer_graphs(windows: Sequence[int], tokens: tuple[int, ...]) -> list[Pattern]:
-    """A graph for each layer: a window on both sides, and the global tokens; patterns without a size."""
+    """A graph for each layer: a window on both sides, and the global tokens; patterns without a
+    size.
+    """
     near = [sliding_window(..., window, causal=False) for window in windows]
     return [one | global_tokens(..., tokens) if tokens else one for one in near]

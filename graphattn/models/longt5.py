@@ -1,4 +1,6 @@
-"""LongT5's transient global attention: every token reads a window, and a summary of every block of tokens."""
+"""LongT5's transient global attention: every token reads a window, and a summary of every block of
+tokens.
+"""
 
 from typing import Any
 
@@ -18,17 +20,21 @@ from .tokens import check_lengths
 
 
 class SummaryEncoder(nn.Module):
-    r"""Blocks whose tokens also read summaries, the normed sums of blocks of tokens, computed in every layer.
+    r"""Blocks whose tokens also read summaries, the normed sums of blocks of tokens, computed in
+    every layer.
 
     .. math:: \mathcal{N}(t) = \mathcal{N}_\ell(t) \cup \{ u_1, \ldots, u_G \}, \qquad
-              u_g = \mathrm{norm} \Big( \sum_{s \in \text{block } g} x_s \Big), \quad G = \lfloor N / b \rfloor
+              u_g = \mathrm{norm} \Big( \sum_{s \in \text{block } g} x_s \Big), \quad G = \lfloor N
+              / b \rfloor
 
-    Tokens after the last whole block belong to that block. It is a bipartite graph from N + G sources to N targets.
+    Tokens after the last whole block belong to that block. It is a bipartite graph from N + G
+    sources to N targets.
 
     Args:
         num_layers: Number of blocks.
         block: b, tokens of a summary.
-        like: A bias whose settings the bias of edges from summaries copies, with distances in blocks.
+        like: A bias whose settings the bias of edges from summaries copies, with distances in
+            blocks.
         sizes: Width, heads and width of the feed-forwards, as of :class:`Encoder`.
         options: As of :class:`Encoder`.
 
@@ -42,14 +48,22 @@ class SummaryEncoder(nn.Module):
         torch.Size([3, 5, 11])
     """
 
-    def __init__(self, num_layers: int, block: int, like: T5Bias, *sizes: Any, **options: Any) -> None:
+    def __init__(
+        self, num_layers: int, block: int, like: T5Bias, *sizes: Any, **options: Any
+    ) -> None:
         super().__init__()
         plain = Encoder(num_layers, *sizes, **options)
-        self.layers, self.norm, self.block = plain.layers, plain.norm, width(block, "summary_block")
-        self.summary_norms = nn.ModuleList(nn.RMSNorm(sizes[0], options["eps"]) for _ in range(num_layers))
+        self.layers = plain.layers
+        self.norm = plain.norm
+        self.block = width(block, "summary_block")
+        self.summary_norms = nn.ModuleList(
+            nn.RMSNorm(sizes[0], options["eps"]) for _ in range(num_layers)
+        )
         self.summary_bias = T5Bias(sizes[1], like.num_buckets, like.max_distance)
 
-    def forward(self, x: Tensor, graph: Layers, *, score_bias: T5Bias, lengths: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, graph: Layers, *, score_bias: T5Bias, lengths: Tensor | None = None
+    ) -> Tensor:
         """(..., N, C) to (..., N, C).
 
         Args:
@@ -62,44 +76,71 @@ class SummaryEncoder(nn.Module):
         if lengths is not None:
             check_lengths(lengths, x[..., 0])
         number = self._numbers(x, lengths)
-        made: dict[int, tuple[AttentionGraph, Tensor]] = {}  # layers of the same graph share its biases
-        layers: Any = zip(self.layers, self.summary_norms, layers_of(graph, len(self.layers)), strict=True)
+        made: dict[
+            int, tuple[AttentionGraph, Tensor]
+        ] = {}  # layers of the same graph share its biases
+        layers: Any = zip(
+            self.layers, self.summary_norms, layers_of(graph, len(self.layers)), strict=True
+        )
         for layer, norm, reads in layers:
             if id(reads) not in made:
-                own = of_size(reads, N) if isinstance(reads, Pattern) else reads
+                if isinstance(reads, Pattern):
+                    own = of_size(reads, N)
+                else:
+                    own = reads
                 both, source, target = _beside(own, N // self.block, x.device)
                 made[id(reads)] = both, self._bias(source, target, number, score_bias, lengths)
             both, bias = made[id(reads)]
             x = layer(
-                x, both, score_bias=bias, sources=lambda y, norm=norm: torch.cat((y, norm(self._sums(y, number))), -2)
+                x,
+                both,
+                score_bias=bias,
+                sources=lambda y, norm=norm: torch.cat((y, norm(self._sums(y, number))), -2),
             )
-        return x if self.norm is None else self.norm(x)
+        if self.norm is None:
+            return x
+        return self.norm(x)
 
     def _numbers(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """The block of each token, int64 (N,) or (..., N); G for a token without one."""
         at = torch.arange(x.shape[-2], device=x.device)
-        there = torch.tensor(x.shape[-2]) if lengths is None else lengths
+        if lengths is None:
+            there = torch.tensor(x.shape[-2])
+        else:
+            there = lengths
         there = there.to(x.device).unsqueeze(-1)
-        number = torch.minimum(at // self.block, there // self.block - 1).expand(*there.shape[:-1], -1)
+        number = torch.minimum(at // self.block, there // self.block - 1).expand(
+            *there.shape[:-1], -1
+        )
         return number.masked_fill((number < 0) | (at >= there), x.shape[-2] // self.block)
 
     def _sums(self, y: Tensor, number: Tensor) -> Tensor:
         """Sums (..., G, C) of the tokens of every block."""
-        G, own = y.shape[-2] // self.block, torch.arange(y.shape[-2], device=y.device) // self.block
-        inside, after = number == own, number < own  # of a whole block, and after the last one
+        G = y.shape[-2] // self.block
+        own = torch.arange(y.shape[-2], device=y.device) // self.block
+        # of a whole block, and after the last one
+        inside = number == own
+        after = number < own
         sums = (
-            torch.where(inside.unsqueeze(-1), y, 0.0)[..., : G * self.block, :].unflatten(-2, (G, self.block)).sum(-2)
+            torch.where(inside.unsqueeze(-1), y, 0.0)[..., : G * self.block, :]
+            .unflatten(-2, (G, self.block))
+            .sum(-2)
         )
         rest = torch.where(after.unsqueeze(-1), y, 0.0).sum(-2, keepdim=True)
         last = torch.where(after, number, -1).amax(-1, keepdim=True)
         return sums + (torch.arange(G, device=y.device) == last).unsqueeze(-1) * rest
 
-    def _bias(self, source: Tensor, target: Tensor, number: Tensor, tokens: T5Bias, lengths: Tensor | None) -> Tensor:
-        """Biases (..., E, H) of edges: between tokens by their distance, from summaries by the distance of blocks."""
+    def _bias(
+        self, source: Tensor, target: Tensor, number: Tensor, tokens: T5Bias, lengths: Tensor | None
+    ) -> Tensor:
+        """Biases (..., E, H) of edges: between tokens by their distance, from summaries by the
+        distance of blocks.
+        """
         N = number.shape[-1]
         is_token = source < N
         of_tokens = tokens.table.rows(tokens.bucket(source - target))
-        summary, block = (source - N).clamp(min=0), number[..., target]
+        summary = (source - N).clamp(min=0)
+        block = number[..., target]
         of_summaries = self.summary_bias.table.rows(self.summary_bias.bucket(summary - block))
         bias = torch.where(is_token.unsqueeze(-1), of_tokens, of_summaries)
         if lengths is None:
@@ -110,8 +151,12 @@ class SummaryEncoder(nn.Module):
 
 
 @not_followed  # graphs are built by Python; a compiled program breaks here
-def _beside(graph: AttentionGraph, num_summaries: int, device: torch.device) -> tuple[AttentionGraph, Tensor, Tensor]:
-    """The graph of tokens with summaries that all of them read, cached with it, and the ends of its edges."""
+def _beside(
+    graph: AttentionGraph, num_summaries: int, device: torch.device
+) -> tuple[AttentionGraph, Tensor, Tensor]:
+    """The graph of tokens with summaries that all of them read, cached with it, and the ends of its
+    edges.
+    """
     both = graph
     if num_summaries:
         parts = [[graph, cross(graph.num_targets, num_summaries)]]

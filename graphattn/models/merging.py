@@ -15,20 +15,22 @@ Grid = tuple[int, ...]
 
 
 class PatchMerging(nn.Module):
-    r"""Four nodes of a grid become one of a grid half as high and wide: concatenated, normed, projected.
+    r"""Four nodes of a grid become one of a grid half as high and wide: concatenated, normed,
+    projected.
 
-    The node reads its four along :meth:`graph`. Attention does the same with four heads: each reads the one source at
-    its offset, so that its weight is 1 and its value the source itself, and the heads' outputs side by side are the
-    concatenation; the projection of that is :math:`\sum_o W_o x_o`, a matrix for each offset. The number of frames
-    of a video stays.
+    The node reads its four along :meth:`graph`. Attention does the same with four heads: each reads
+    the one source at its offset, so that its weight is 1 and its value the source itself, and the
+    heads' outputs side by side are the concatenation; the projection of that is
+    :math:`\sum_o W_o x_o`, a matrix for each offset. The number of frames of a video stays.
 
     Args:
         embed_dim: C; the new nodes have width 2 C.
         norm_last: True if the norm follows the projection, as in Swin V2.
         num_axes: Number of axes of the grid; on one axis, two nodes become one.
 
-    Source: Liu et al. 2021, section 3.1. Offsets are in the order of their code, (0, 0), (1, 0), (0, 1), (1, 1). A grid
-    of odd sides is padded by zeros. Norms as in the code of Swin V2; no frames merged as in that of Video Swin.
+    Source: Liu et al. 2021, section 3.1. Offsets are in the order of their code, (0, 0), (1, 0),
+    (0, 1), (1, 1). A grid of odd sides is padded by zeros. Norms as in the code of Swin V2; no
+    frames merged as in that of Video Swin.
 
     Example:
         >>> PatchMerging(8)(torch.randn(2, 15, 8), (3, 5)).shape, PatchMerging.graph((3, 5)).name
@@ -48,15 +50,20 @@ class PatchMerging(nn.Module):
         return cell_pooling(grid, merged_sides(len(grid)), pad=True)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
-        """(..., height * width, C) to (..., ceil(height / 2) * ceil(width / 2), 2 C), and so for every frame."""
+        """(..., height * width, C) to (..., ceil(height / 2) * ceil(width / 2), 2 C), and so for
+        every frame.
+        """
         halved = merged_sides(len(grid))
         x = padded(x, grid, halved).unflatten(-2, whole_cells(grid, halved))
         corners = []
-        for offset in product((0, 1), repeat=sum(side == 2 for side in halved)):  # the last axis is the slowest
+        # the last axis is the slowest
+        for offset in product((0, 1), repeat=sum(side == 2 for side in halved)):
             every_second: list[Any] = [slice(start, None, 2) for start in reversed(offset)]
             corners.append(x[(..., *every_second, slice(None))])
         x = torch.cat(corners, -1).flatten(-1 - len(grid), -2)
-        return self.norm(self.reduction(x)) if self.norm_last else self.reduction(self.norm(x))
+        if self.norm_last:
+            return self.norm(self.reduction(x))
+        return self.reduction(self.norm(x))
 
 
 def merged_sides(num_axes: int) -> Grid:

@@ -1,4 +1,6 @@
-"""A transformer on the vertices, faces or edges of meshes, with the spectrum of the mesh as positions."""
+"""A transformer on the vertices, faces or edges of meshes, with the spectrum of the mesh as
+positions.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,8 +27,9 @@ from .unet import EdgeBlock, EdgeEncoder, Perceptron
 class MeshTransformer(nn.Module):
     """Tokens of a mesh that read their neighbours, and an output for each token or each mesh.
 
-    The caller defines tokens: :func:`graphattn.nn.mesh_elements` makes vertices, faces or edges, with features and
-    graph; ``mesh_vertices(...)`` of two hops, ``geodesic_ball`` or any other graph serves as well.
+    The caller defines tokens: :func:`graphattn.nn.mesh_elements` makes vertices, faces or edges,
+    with features and graph; ``mesh_vertices(...)`` of two hops, ``geodesic_ball`` or any other
+    graph serves as well.
 
     Args:
         features: Width of the tokens' features.
@@ -34,14 +37,16 @@ class MeshTransformer(nn.Module):
         embed_dim: C.
         num_heads: H.
         num_layers: Number of blocks.
-        spectrum: Eigenvectors of the Laplacian of the level's first graph that are added to the features by a
-            projection, in training with random signs; 0 for none.
-        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. By default the rotation-invariant ones.
+        spectrum: Eigenvectors of the Laplacian of the level's first graph that are added to the
+            features by a projection, in training with random signs; 0 for none.
+        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. By default the
+            rotation-invariant ones.
         axes: Number of axes of the positions.
         readout: "node", or "shape", from the mean and the maximum over the tokens of each mesh.
         dropout: Rate of dropout in blocks and in the perceptron of the answer.
 
-    Source: Dwivedi and Bresson 2020 for the spectrum as positions; the transformer of a graph on that of a mesh.
+    Source: Dwivedi and Bresson 2020 for the spectrum as positions; the transformer of a graph on
+    that of a mesh.
 
     Example:
         >>> import torch, graphattn as ga
@@ -69,14 +74,24 @@ class MeshTransformer(nn.Module):
         super().__init__()
         heads_of([width(embed_dim, "embed_dim")], width(num_heads, "num_heads"), "num_heads")
         geometry: Any = partial(EdgeEncoder, edges, width(axes, "axes"))
-        self.readout, self.num_eigenvectors = one_of(readout, "readout", READOUTS), spectrum
+        self.readout = one_of(readout, "readout", READOUTS)
+        self.num_eigenvectors = spectrum
         self.embedding = Perceptron(width(features, "features"), embed_dim, embed_dim)
-        self.spectrum = nn.Linear(width(spectrum, "spectrum"), embed_dim, bias=False) if spectrum else None
+        self.spectrum: nn.Linear | None = None
+        if spectrum:
+            self.spectrum = nn.Linear(width(spectrum, "spectrum"), embed_dim, bias=False)
         rate = probability(dropout, "dropout")
-        blocks = (EdgeBlock(embed_dim, num_heads, geometry, rate) for _ in range(width(num_layers, "num_layers")))
+        blocks = (
+            EdgeBlock(embed_dim, num_heads, geometry, rate)
+            for _ in range(width(num_layers, "num_layers"))
+        )
         self.blocks = nn.ModuleList(blocks)
-        self.norm, self.dropout = make_norm("layer", embed_dim, 1e-5), nn.Dropout(dropout)
-        last = embed_dim if readout == "node" else 2 * embed_dim
+        self.norm = make_norm("layer", embed_dim, 1e-5)
+        self.dropout = nn.Dropout(dropout)
+        if readout == "node":
+            last = embed_dim
+        else:
+            last = 2 * embed_dim
         self.head = Perceptron(last, embed_dim, width(out_dim, "out_dim"))
 
     @names_checked
@@ -85,17 +100,22 @@ class MeshTransformer(nn.Module):
 
         Args:
             x: (..., N, features) of the tokens.
-            shape: One level: that of :func:`graphattn.nn.mesh_elements`, or ``ga.graphs.hierarchy(pos, batch,
-                graph=mesh_vertices(...), faces=faces, normals=...)``. The blocks take its graphs in turn.
+            shape: One level: that of :func:`graphattn.nn.mesh_elements`, or
+                ``ga.graphs.hierarchy(pos, batch, graph=mesh_vertices(...), faces=faces, normals=...)``. The
+                blocks take its graphs in turn.
 
         Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has more levels than one.
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has more levels than
+                one.
         """
         shape = levels_checked(x, shape, 1, self.embedding.first.in_features, self.embedding.first)
         level = shape.levels[0]
         x = self.embedding(x)
         if self.spectrum is not None:
-            refuse_shards(shape, "build the model with spectrum=0, and add eigenvectors of the whole graph to x")
+            refuse_shards(
+                shape,
+                "build the model with spectrum=0, and add eigenvectors of the whole graph to x",
+            )
             x = x + self.spectrum(self._eigenvectors(shape).to(x))
         for number, block in enumerate(self.blocks):
             x = block(x, level, number)
@@ -106,7 +126,13 @@ class MeshTransformer(nn.Module):
 
     def _eigenvectors(self, shape: Hierarchy) -> Tensor:
         """Eigenvectors (N, k), computed separately for each mesh."""
-        graph, level = shape.levels[0].graph, shape.levels[0]
-        sizes = tuple(shape.clouds.in_degree.tolist())  # a key by value: a hierarchy makes graphs of its own
-        vectors = of_edges(graph, eigenvectors_of_each, self.num_eigenvectors, sizes, device=level.pos.device)
-        return with_random_signs(vectors, sizes) if self.training else vectors
+        graph = shape.levels[0].graph
+        level = shape.levels[0]
+        # a key by value: a hierarchy makes graphs of its own
+        sizes = tuple(shape.clouds.in_degree.tolist())
+        vectors = of_edges(
+            graph, eigenvectors_of_each, self.num_eigenvectors, sizes, device=level.pos.device
+        )
+        if self.training:
+            return with_random_signs(vectors, sizes)
+        return vectors

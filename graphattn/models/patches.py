@@ -20,15 +20,18 @@ _CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class PatchEmbedding(nn.Module):
-    """A grid of pixels cut into patches, each projected to one node: a convolution whose stride is its kernel.
+    """A grid of pixels cut into patches, each projected to one node: a convolution whose stride is
+    its kernel.
 
     Args:
         channels: Channels of the pixels; 3 for colours.
         embed_dim: C.
-        patch: Pixels of a patch on every axis, (height, width) for an image, (time, height, width) for a video.
+        patch: Pixels of a patch on every axis, (height, width) for an image, (time, height, width)
+            for a video.
         pad: Pad axes that are not a multiple of ``patch`` with zeros at their end, as Swin does.
 
-    Source: Dosovitskiy et al. 2021 (ViT), section 3.1; Arnab et al. 2021 (ViViT), section 3.2, for tubelets.
+    Source: Dosovitskiy et al. 2021 (ViT), section 3.1; Arnab et al. 2021 (ViViT), section 3.2, for
+    tubelets.
 
     Example:
         >>> import torch
@@ -40,11 +43,14 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         if not isinstance(patch, tuple | list):
             raise OptionError(f"patch must name every axis, such as (height, width); got {patch!r}")
-        self.patch, self.pad = tuple(width(side, "patch") for side in patch), pad
+        self.patch = tuple(width(side, "patch") for side in patch)
+        self.pad = pad
         if len(self.patch) not in _CONVOLUTIONS:
             raise OptionError(f"patch must have 1, 2 or 3 axes, got {patch!r}")
         make = _CONVOLUTIONS[len(self.patch)]
-        self.projection = make(width(channels, "channels"), width(embed_dim, "embed_dim"), self.patch, self.patch)
+        self.projection = make(
+            width(channels, "channels"), width(embed_dim, "embed_dim"), self.patch, self.patch
+        )
 
     def grid(self, size: Size) -> Size:
         """Numbers of patches on every axis for pixels of a size.
@@ -52,23 +58,42 @@ class PatchEmbedding(nn.Module):
         Raises:
             ShapeError: If an axis is not a multiple of its patch, without padding.
         """
-        size = tuple(whole(n, "size", 0) for n in several(size, "size", f"must be {len(self.patch)} numbers of pixels"))
-        if len(size) != len(self.patch) or (not self.pad and any(n % p for n, p in zip(size, self.patch, strict=True))):
-            raise ShapeError(f"pixels must be a multiple of the patch {self.patch} on every axis, got {size}")
+        size = tuple(
+            whole(n, "size", 0)
+            for n in several(size, "size", f"must be {len(self.patch)} numbers of pixels")
+        )
+        if len(size) != len(self.patch) or (
+            not self.pad and any(n % p for n, p in zip(size, self.patch, strict=True))
+        ):
+            raise ShapeError(
+                f"pixels must be a multiple of the patch {self.patch} on every axis, got {size}"
+            )
         return tuple(-(-n // p) for n, p in zip(size, self.patch, strict=True))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Nodes (B, N, C), or (N, C), from pixels (B, channels, *size), or (channels, *size)."""
-        axes, channels = len(self.patch), self.projection.in_channels
-        if not isinstance(pixels, Tensor) or pixels.dim() - axes not in (1, 2) or pixels.shape[-axes - 1] != channels:
+        axes = len(self.patch)
+        channels = self.projection.in_channels
+        if (
+            not isinstance(pixels, Tensor)
+            or pixels.dim() - axes not in (1, 2)
+            or pixels.shape[-axes - 1] != channels
+        ):
             letters = ", ".join(("time", "height", "width")[-axes:])
-            got = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
+            if isinstance(pixels, Tensor):
+                got = tuple(pixels.shape)
+            else:
+                got = type(pixels).__name__
             raise ShapeError(f"pixels must be (B, {channels}, {letters}), got {got}")
         check_kind(self.projection, "pixels", pixels)
         size = tuple(pixels.shape[-axes:])
-        whole = [n * p - length for n, p, length in zip(self.grid(size), self.patch, size, strict=True)]
+        whole = [
+            n * p - length for n, p, length in zip(self.grid(size), self.patch, size, strict=True)
+        ]
         if any(whole):
-            pixels = nn.functional.pad(pixels, [side for more in reversed(whole) for side in (0, more)])
+            pixels = nn.functional.pad(
+                pixels, [side for more in reversed(whole) for side in (0, more)]
+            )
         return self.projection(pixels).flatten(-axes).transpose(-1, -2)
 
 
@@ -83,9 +108,11 @@ def sides(name: str, given: Any, axes: Iterable[str]) -> Size:
 
 
 def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1) -> AttentionGraph:
-    """The pattern's graph of a grid after nodes that read all and are read by all; ``times`` copies side by side.
+    """The pattern's graph of a grid after nodes that read all and are read by all; ``times`` copies
+    side by side.
 
-    A pattern that has such nodes already gets no others. The graph is cached with those of the pattern.
+    A pattern that has such nodes already gets no others. The graph is cached with those of the
+    pattern.
     """
     _join(pattern, grid, number, times)
     return getattr(pattern.made, _joined(grid, number, times))
@@ -97,7 +124,11 @@ def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
         graph = of_size(pattern, grid)
         if number and graph.num_targets == math.prod(grid):
             graph = graph.with_global_tokens(number)
-        setattr(pattern.made, _joined(grid, number, times), graph if times == 1 else disjoint_union([graph] * times))
+        setattr(
+            pattern.made,
+            _joined(grid, number, times),
+            graph if times == 1 else disjoint_union([graph] * times),
+        )
 
 
 def _joined(grid: Size, number: int, times: int) -> str:

@@ -40,14 +40,15 @@ class PCT(nn.Module):
         out_dim: Width of the answer, from a perceptron.
         widths: C of each level, the finest first; one level is the paper's simple embedding.
         num_layers: Number of layers of offset-attention.
-        readout: "shape", from the mean and the maximum over the coarsest points, or "node", from these and the
-            features of a point's nearest coarse points.
+        readout: "shape", from the mean and the maximum over the coarsest points, or "node", from
+            these and the features of a point's nearest coarse points.
         dropout: Rate of dropout in the perceptron of the answer.
 
-    Source: Guo et al. 2021. A weight is normalised over the targets of its source, and then over the sources of its
-    target: a softmax with a bias for each source, which any backend runs. *What differs:* layer norms in place of
-    batch norms. The paper's hierarchy is ``ga.graphs.hierarchy(..., ratio=(0.5, 0.5), graph=ga.graphs.full(...),
-    down=ga.graphs.knn(..., 32))``; the coarsest graph has to be symmetric, as ``full(...)`` and ``radius(...)`` are.
+    Source: Guo et al. 2021. A weight is normalised over the targets of its source, and then over
+    the sources of its target: a softmax with a bias for each source, which any backend runs. *What
+    differs:* layer norms in place of batch norms. The paper's hierarchy is
+    ``ga.graphs.hierarchy(..., ratio=(0.5, 0.5), graph=ga.graphs.full(...), down=ga.graphs.knn(..., 32))``;
+    the coarsest graph has to be symmetric, as ``full(...)`` and ``radius(...)`` are.
 
     Example:
         >>> import torch, graphattn as ga
@@ -69,15 +70,24 @@ class PCT(nn.Module):
     ) -> None:
         super().__init__()
         wide = sizes(widths, "widths")
-        self.widths, self.readout = wide, one_of(readout, "readout", READOUTS)
-        self.embedding = nn.Sequential(Dense(width(features, "features"), wide[0]), Dense(wide[0], wide[0]))
+        self.widths = wide
+        self.readout = one_of(readout, "readout", READOUTS)
+        self.embedding = nn.Sequential(
+            Dense(width(features, "features"), wide[0]), Dense(wide[0], wide[0])
+        )
         self.groupings = nn.ModuleList(Grouping(fine, coarse) for fine, coarse in pairwise(wide))
-        last, layers = wide[-1], width(num_layers, "num_layers")
+        last = wide[-1]
+        layers = width(num_layers, "num_layers")
         self.layers = nn.ModuleList(OffsetAttention(last) for _ in range(layers))
         self.fuse = Dense((layers + 1) * last, 4 * last)
-        many = 2 * 4 * last if readout == "shape" else 3 * 4 * last
+        if readout == "shape":
+            many = 2 * 4 * last
+        else:
+            many = 3 * 4 * last
         drop = nn.Dropout(probability(dropout, "dropout"))
-        self.head = nn.Sequential(Dense(many, last), drop, nn.Linear(last, width(out_dim, "out_dim")))
+        self.head = nn.Sequential(
+            Dense(many, last), drop, nn.Linear(last, width(out_dim, "out_dim"))
+        )
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -88,7 +98,8 @@ class PCT(nn.Module):
             shape: The levels.
 
         Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number
+                of levels.
             GraphError: If the coarsest level's graph is not symmetric.
         """
         first: Any = self.embedding[0].linear
@@ -109,12 +120,17 @@ class PCT(nn.Module):
             assert coarse.up is not None
             x = interpolate(x, coarse.up, coarse.pos, fine.pos)
         batch = shape.levels[0].batch
-        own = whole.expand(*x.shape[:-1], -1) if batch is None else whole.index_select(-2, batch)
+        if batch is None:
+            own = whole.expand(*x.shape[:-1], -1)
+        else:
+            own = whole.index_select(-2, batch)
         return self.head(torch.cat((x, own), -1))
 
 
 class Grouping(nn.Module):
-    """The maximum of perceptrons of a coarser point's features and its neighbours' differences from them."""
+    """The maximum of perceptrons of a coarser point's features and its neighbours' differences from
+    them.
+    """
 
     def __init__(self, fine: int, coarse: int) -> None:
         super().__init__()
@@ -134,19 +150,21 @@ class OffsetAttention(nn.Module):
     def __init__(self, embed_dim: int) -> None:
         super().__init__()
         self.key = nn.Linear(embed_dim, max(1, embed_dim // 4), bias=False)
-        self.value, self.dense = nn.Linear(embed_dim, embed_dim), Dense(embed_dim, embed_dim)
+        self.value = nn.Linear(embed_dim, embed_dim)
+        self.dense = Dense(embed_dim, embed_dim)
 
     def forward(self, x: Tensor, graph: AttentionGraph) -> Tensor:
         if not torch.compiler.is_compiling() and not _is_symmetric(graph):
-            raise GraphError(f"offset-attention needs a symmetric graph, such as full(...), got {graph!r}")
+            raise GraphError(
+                f"offset-attention needs a symmetric graph, such as full(...), got {graph!r}"
+            )
         key = self.key(x).unsqueeze(-2)  # (..., N, 1, C / 4)
-        # exp(s_ts) / sum_t' exp(s_t's), normalised over s: a softmax over s of s_ts less a source's own lse
+        # exp(s_ts) / sum_t' exp(s_t's), normalised over s: a softmax over s of s_ts less a source's
+        # own lse
         other: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
         wide = key.to(other.lse.dtype)
-        query, wide = (
-            torch.cat((wide, torch.ones_like(wide[..., :1])), -1),
-            torch.cat((wide, -other.lse[..., None]), -1),
-        )
+        query = torch.cat((wide, torch.ones_like(wide[..., :1])), -1)
+        wide = torch.cat((wide, -other.lse[..., None]), -1)
         value = self.value(x).unsqueeze(-2).to(wide.dtype)
         with without_autocast(x.device.type):  # lse in full precision
             read: Any = attention(query, wide, value, graph, scale=1.0)

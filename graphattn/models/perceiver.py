@@ -1,4 +1,6 @@
-"""Perceiver IO: a few latent nodes read any number of inputs, read each other, and are read by the outputs."""
+"""Perceiver IO: a few latent nodes read any number of inputs, read each other, and are read by the
+outputs.
+"""
 
 from typing import Any
 
@@ -18,13 +20,15 @@ from .stacks import Encoder
 
 
 class Reading(nn.Module):
-    """Cross-attention along a bipartite graph: norms of targets and sources, attention, then a feed-forward.
+    """Cross-attention along a bipartite graph: norms of targets and sources, attention, then a
+    feed-forward.
 
     Args:
         embed_dim: C of the targets.
         source_dim: Width of the sources.
         num_heads: H.
-        inner: Width of queries and keys, all heads together; ``source_dim`` by default, as in the paper's code.
+        inner: Width of queries and keys, all heads together; ``source_dim`` by default, as in the
+            paper's code.
         value_inner: Width of values, all heads together; ``inner`` by default.
         hidden: Width of the feed-forward, ``embed_dim`` by default.
         residual: True for a residual connection of the targets.
@@ -53,14 +57,20 @@ class Reading(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(residual=residual)
-        source_dim, num_heads = width(source_dim, "source_dim"), width(num_heads, "num_heads")
-        inner = source_dim if inner is None else inner
-        value_inner = inner if value_inner is None else value_inner
+        source_dim = width(source_dim, "source_dim")
+        num_heads = width(num_heads, "num_heads")
+        if inner is None:
+            inner = source_dim
+        if value_inner is None:
+            value_inner = inner
         for name, wide in (("inner", inner), ("value_inner", value_inner)):
             if width(wide, name) % num_heads:
-                raise OptionError(f"{name} must be a multiple of num_heads, got {wide} and {num_heads}")
+                raise OptionError(
+                    f"{name} must be a multiple of num_heads, got {wide} and {num_heads}"
+                )
         self.residual = residual
-        self.norm, self.source_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(source_dim)
+        self.norm = nn.LayerNorm(embed_dim)
+        self.source_norm = nn.LayerNorm(source_dim)
         self.attention = GraphAttention(
             embed_dim,
             num_heads,
@@ -71,14 +81,19 @@ class Reading(nn.Module):
             dropout=dropout,
         )
         self.feed_forward_norm = nn.LayerNorm(embed_dim)
-        self.feed_forward = FeedForward(embed_dim, embed_dim if hidden is None else hidden, activation)
+        self.feed_forward = FeedForward(
+            embed_dim, embed_dim if hidden is None else hidden, activation
+        )
 
     def forward(self, x: Tensor, sources: Tensor, graph: Graph = EVERY) -> Tensor:
         """(..., T, C) from targets (..., T, C) and sources (..., S, source_dim)."""
         check_input("x", x, self.attention.embed_dim, self.norm)
         check_input("sources", sources, self.attention.kdim, self.source_norm, "S")
         output = self.attention(self.norm(x), graph, context=self.source_norm(sources))
-        x = x + output if self.residual else output
+        if self.residual:
+            x = x + output
+        else:
+            x = output
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -90,7 +105,8 @@ def _named(options: Any) -> dict[str, Any]:
 
 @example(lambda new, p: new(4, 8, 6, 1, 2, num_blocks=2, outputs=(3, 8), dropout=p), features(9, 6))
 class Perceiver(nn.Module):
-    """Perceiver IO: three graphs, from inputs to latents, between latents, and from latents to outputs.
+    """Perceiver IO: three graphs, from inputs to latents, between latents, and from latents to
+    outputs.
 
     Args:
         num_latents: Number of latent nodes.
@@ -102,13 +118,14 @@ class Perceiver(nn.Module):
         read: Further arguments of the :class:`Reading` of the inputs, such as ``{"num_heads": 4}``.
         outputs: (number, width) of learned output nodes, which read the latents; none by default.
         write: Further arguments of the :class:`Reading` of the latents by the outputs.
-        options: Further arguments of the blocks of :class:`graphattn.models.Encoder`. Feed-forwards are as wide as the
-            latents unless ``hidden`` is given.
+        options: Further arguments of the blocks of :class:`graphattn.models.Encoder`. Feed-forwards
+            are as wide as the latents unless ``hidden`` is given.
 
     Attributes:
         head: A module after each output, such as a linear layer; the identity by default.
 
-    Source: Jaegle et al. 2021, "Perceiver", and 2022, "Perceiver IO". Equal to ``PerceiverModel`` of ``transformers``.
+    Source: Jaegle et al. 2021, "Perceiver", and 2022, "Perceiver IO". Equal to ``PerceiverModel``
+    of ``transformers``.
 
     Example:
         >>> import graphattn as ga
@@ -139,13 +156,16 @@ class Perceiver(nn.Module):
         if outputs is None and write is not None:
             raise OptionError(f"write={write!r} requires outputs")
         if "final_norm" in options:
-            raise OptionError("final_norm must be left out, since the latents have no norm at the end")
+            raise OptionError(
+                "final_norm must be left out, since the latents have no norm at the end"
+            )
         self.num_blocks = width(num_blocks, "num_blocks")
         self.latents = nn.Parameter(
             torch.randn(width(num_latents, "num_latents"), width(embed_dim, "embed_dim")) * 0.02
         )
         self.read = Reading(embed_dim, input_dim, **_named(read))
-        options = options if "feed_forward" in options else {"hidden": embed_dim, **options}
+        if "feed_forward" not in options:
+            options = {"hidden": embed_dim, **options}
         self.encoder = Encoder(num_layers, embed_dim, num_heads, final_norm=False, **options)
         self.queries: nn.Parameter | None = None
         self.write: Reading | None = None
@@ -175,10 +195,14 @@ class Perceiver(nn.Module):
             write_graph: From latents to outputs, all pairs by default.
         """
         if self.write is None and (queries is not None or write_graph is not None):
-            raise OptionError("queries and write_graph require outputs, but the model was built without")
+            raise OptionError(
+                "queries and write_graph require outputs, but the model was built without"
+            )
         check_input("inputs", inputs, self.read.attention.kdim, self.read.source_norm, "S")
         batch = inputs.shape[:-2]
-        x = self.read(self.latents.expand(*batch, -1, -1), inputs, EVERY if read_graph is None else read_graph)
+        x = self.read(
+            self.latents.expand(*batch, -1, -1), inputs, EVERY if read_graph is None else read_graph
+        )
         for _ in range(self.num_blocks):
             x = self.encoder(x, EVERY_NODE if latent_graph is None else latent_graph)
         if self.write is None or self.queries is None:
@@ -188,4 +212,6 @@ class Perceiver(nn.Module):
         if outputs.dim() == 2:
             outputs = outputs.expand(*batch, -1, -1)
         output = self.write(outputs, x, EVERY if write_graph is None else write_graph)
-        return output if self.head is None else self.head(output)
+        if self.head is None:
+            return output
+        return self.head(output)

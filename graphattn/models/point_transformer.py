@@ -55,8 +55,11 @@ class PointStages(nn.Module):
             up=partial(Up, dense=dense or Dense),
             readout=readout,
         )
-        last, drop = self.levels.out_dim, nn.Dropout(probability(dropout, "dropout"))
-        self.head = nn.Sequential(Dense(last, last), drop, nn.Linear(last, width(out_dim, "out_dim")))
+        last = self.levels.out_dim
+        drop = nn.Dropout(probability(dropout, "dropout"))
+        self.head = nn.Sequential(
+            Dense(last, last), drop, nn.Linear(last, width(out_dim, "out_dim"))
+        )
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -64,10 +67,12 @@ class PointStages(nn.Module):
 
         Args:
             x: (..., N, features) of the finest points.
-            shape: The levels, with positions and graphs: ``ga.graphs.hierarchy(pos, batch, ratio=...)``.
+            shape: The levels, with positions and graphs:
+                ``ga.graphs.hierarchy(pos, batch, ratio=...)``.
 
         Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number
+                of levels.
         """
         self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
         x = self.levels(self.embedding(x), shape)
@@ -80,7 +85,8 @@ class PointStages(nn.Module):
     lambda: (small_cloud(ratio=0.5),),
 )
 class PointTransformer(PointStages):
-    """A stage of vector attention on each level of a hierarchy, and an output for each point or each cloud.
+    """A stage of vector attention on each level of a hierarchy, and an output for each point or
+    each cloud.
 
     Args:
         features: Width of the points' features: 3 for their positions alone.
@@ -92,9 +98,9 @@ class PointTransformer(PointStages):
         readout: "node", or "shape".
         dropout: Rate of dropout in the perceptron of the answer.
 
-    Source: Zhao et al. 2021. *What differs:* layer norms in place of batch norms, so that an output does not depend on
-    the other clouds of its batch; channels that share a weight are neighbours. The hierarchy is the caller's: the
-    paper's is ``ga.graphs.hierarchy(..., ratio=(0.25,) * 4)``.
+    Source: Zhao et al. 2021. *What differs:* layer norms in place of batch norms, so that an output
+    does not depend on the other clouds of its batch; channels that share a weight are neighbours.
+    The hierarchy is the caller's: the paper's is ``ga.graphs.hierarchy(..., ratio=(0.25,) * 4)``.
 
     Example:
         >>> import torch, graphattn as ga
@@ -127,7 +133,8 @@ class Dense(nn.Module):
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
-        self.linear, self.norm = nn.Linear(before, after), make_norm("layer", after, 1e-5)
+        self.linear = nn.Linear(before, after)
+        self.norm = make_norm("layer", after, 1e-5)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.norm(self.linear(x)))
@@ -145,14 +152,23 @@ class VectorBlock(nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, share: int, axes: int, hidden: int | None = None, drop_path: float = 0.0
+        self,
+        embed_dim: int,
+        share: int,
+        axes: int,
+        hidden: int | None = None,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         heads = embed_dim // share
-        self.first, self.last = Dense(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        self.first = Dense(embed_dim, embed_dim)
+        self.last = nn.Linear(embed_dim, embed_dim)
         score = Subtraction(heads, share, hidden=hidden, edge_dim=axes)
-        self.attention = GraphAttention(embed_dim, heads, edge_dim=axes, score=score, out_proj=False)
-        self.norm, self.last_norm = make_norm("layer", embed_dim, 1e-5), make_norm("layer", embed_dim, 1e-5)
+        self.attention = GraphAttention(
+            embed_dim, heads, edge_dim=axes, score=score, out_proj=False
+        )
+        self.norm = make_norm("layer", embed_dim, 1e-5)
+        self.last_norm = make_norm("layer", embed_dim, 1e-5)
         self.drop = DropPath(drop_path)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:

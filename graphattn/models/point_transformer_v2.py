@@ -19,7 +19,8 @@ from .point_transformer import PointStages, VectorBlock
     lambda: (small_cloud(cell=0.6),),
 )
 class PointTransformerV2(PointStages):
-    """A stage of grouped vector attention on each level of a grid, and an output for each point or each cloud.
+    """A stage of grouped vector attention on each level of a grid, and an output for each point or
+    each cloud.
 
     Args:
         features: Width of the points' features.
@@ -31,10 +32,11 @@ class PointTransformerV2(PointStages):
         readout: "node", or "shape", from the mean over the coarsest points.
         drop_path: Probability of dropping a block's branch.
 
-    Source: Wu et al. 2022. *What differs:* layer norms in place of batch norms, so that an output does not depend on
-    the other clouds of its batch; a position adds to the relation and to the value (``pe_bias``) and multiplies
-    nothing, as in the released settings; no norm inside the two perceptrons of the score. The hierarchy is the
-    caller's, such as ``ga.graphs.hierarchy(..., cell=(0.06, 0.12, 0.24, 0.48))``.
+    Source: Wu et al. 2022. *What differs:* layer norms in place of batch norms, so that an output
+    does not depend on the other clouds of its batch; a position adds to the relation and to the
+    value (``pe_bias``) and multiplies nothing, as in the released settings; no norm inside the two
+    perceptrons of the score. The hierarchy is the caller's, such as
+    ``ga.graphs.hierarchy(..., cell=(0.06, 0.12, 0.24, 0.48))``.
 
     Example:
         >>> import torch, graphattn as ga
@@ -59,7 +61,9 @@ class PointTransformerV2(PointStages):
         wide = sizes(widths, "widths")
         heads_of(wide, width(channels, "channels"), "channels")
         drop_path = probability(drop_path, "drop_path", below_one=True)
-        block = partial(GroupedBlock, channels=channels, axes=width(axes, "axes"), drop_path=drop_path)
+        block = partial(
+            GroupedBlock, channels=channels, axes=width(axes, "axes"), drop_path=drop_path
+        )
         super().__init__(features, out_dim, wide, depths, 1, block, readout)
 
 
@@ -75,8 +79,11 @@ class ActivatedLinear(nn.Linear):
 
 
 class GroupedBlock(VectorBlock):
-    """A block whose groups of channels share weights, with normed and rectified queries and keys."""
+    """A block whose groups of channels share weights, with normed and rectified queries and
+    keys.
+    """
 
     def __init__(self, embed_dim: int, channels: int, axes: int, drop_path: float) -> None:
         super().__init__(embed_dim, channels, axes, embed_dim // channels, drop_path)
-        self.attention.q_proj, self.attention.k_proj = ActivatedLinear(embed_dim), ActivatedLinear(embed_dim)
+        self.attention.q_proj = ActivatedLinear(embed_dim)
+        self.attention.k_proj = ActivatedLinear(embed_dim)

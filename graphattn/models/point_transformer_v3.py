@@ -1,4 +1,6 @@
-"""Point Transformer V3: patches along space-filling curves, and convolutions of cells as positions."""
+"""Point Transformer V3: patches along space-filling curves, and convolutions of cells as
+positions.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,7 +26,8 @@ from .levels import Levels, heads_of, of_clouds, sizes
     lambda: (small_grid(),),
 )
 class PointTransformerV3(nn.Module):
-    """A stage on each level of cells: a convolution around every cell, then attention along a curve.
+    """A stage on each level of cells: a convolution around every cell, then attention along a
+    curve.
 
     Args:
         features: Width of the points' features.
@@ -35,21 +38,25 @@ class PointTransformerV3(nn.Module):
         back_depths: Number of blocks of these levels.
         head_dim: Channels of a head.
         stem: The first layer: "conv", of 5 cells along each axis, or "linear" (Sonata).
-        norm: Norm of the stem, pooling and unpooling: "batch", or "layer" (Sonata), with which an output does not
-            depend on the other clouds of its batch in training either.
+        norm: Norm of the stem, pooling and unpooling: "batch", or "layer" (Sonata), with which an
+            output does not depend on the other clouds of its batch in training either.
         readout: "node", or "shape", the mean over the coarsest points without a way up.
         drop_path: The largest probability of dropping a branch; it grows with depth.
-        convs: True if blocks have a convolution, one for all levels or one for each; a norm takes its place.
-        attends: True if blocks have attention and a feed-forward, one for all levels or one for each.
+        convs: True if blocks have a convolution, one for all levels or one for each; a norm takes
+            its place.
+        attends: True if blocks have attention and a feed-forward, one for all levels or one for
+            each.
         rotary: Base of rotary positions, the cells of a level; none by default.
 
-    Source: Wu et al. 2024 and its code; Wu et al. 2025 (Sonata), whose encoder is this one; Yue et al. 2025 (LitePT,
-    arXiv 2512.13689), which convolves on fine levels and attends on coarse ones: ``PointTransformerV3(4, None, (36, 72,
-    144, 252, 504), back_widths=(72, 72, 144, 252), back_depths=0, head_dim=18, convs=(True, True, True, False, False),
+    Source: Wu et al. 2024 and its code; Wu et al. 2025 (Sonata), whose encoder is this one; Yue et
+    al. 2025 (LitePT, arXiv 2512.13689), which convolves on fine levels and attends on coarse ones:
+    ``PointTransformerV3(4, None, (36, 72, 144, 252, 504), back_widths=(72, 72, 144, 252),
+    back_depths=0, head_dim=18, convs=(True, True, True, False, False),
     attends=(False, False, False, True, True), rotary=100.0)``. The hierarchy is
-    :func:`graphattn.graphs.serialized_hierarchy`; with ``shuffle=True`` the curves of each level come in random order,
-    as theirs. *What differs:* a head's number of channels is the same everywhere; no relative positions in the scores;
-    a branch that is dropped is dropped for all points at once.
+    :func:`graphattn.graphs.serialized_hierarchy`; with ``shuffle=True`` the curves of each level
+    come in random order, as theirs. *What differs:* a head's number of channels is the same
+    everywhere; no relative positions in the scores; a branch that is dropped is dropped for all
+    points at once.
 
     Example:
         >>> import torch, graphattn as ga
@@ -80,28 +87,43 @@ class PointTransformerV3(nn.Module):
     ) -> None:
         super().__init__()
         wide = sizes(widths, "widths")
-        up = wide[:-1] if readout == "shape" else sizes(back_widths, "back_widths", len(wide) - 1) if wide[1:] else []
+        if readout == "shape":
+            up = wide[:-1]
+        elif wide[1:]:
+            up = sizes(back_widths, "back_widths", len(wide) - 1)
+        else:
+            up = []
         heads_of([*wide, *up], width(head_dim, "head_dim"), "head_dim")
         one_of(stem, "stem", ("conv", "linear"))
         made = partial(CellNorm, kind=one_of(norm, "norm", ("batch", "layer")))
         self.features = width(features, "features")
         conv = stem == "conv"
-        self.stem = CellConv(features, wide[0], 5, bias=False) if conv else nn.Linear(features, wide[0])
+        self.stem = (
+            CellConv(features, wide[0], 5, bias=False) if conv else nn.Linear(features, wide[0])
+        )
         self.stem_norm = made(wide[0])
         self.levels = Levels(
             wide,
             sizes(depths, "depths", len(wide), 0),
-            sizes(back_depths, "back_depths", len(wide) - 1, 0) if wide[1:] and readout == "node" else [],
+            sizes(back_depths, "back_depths", len(wide) - 1, 0)
+            if wide[1:] and readout == "node"
+            else [],
             block=[
                 partial(CellBlock, head_dim=head_dim, conv=conv, attends=attend, rotary=rotary)
-                for conv, attend in zip(_flags(convs, "convs", wide), _flags(attends, "attends", wide), strict=True)
+                for conv, attend in zip(
+                    _flags(convs, "convs", wide), _flags(attends, "attends", wide), strict=True
+                )
             ],
             down=partial(CellPooling, norm=made),
             up=partial(CellUnpooling, norm=made),
             readout=readout,
             back_widths=up,
         )
-        self.head = nn.Identity() if out_dim is None else nn.Linear(self.levels.out_dim, width(out_dim, "out_dim"))
+        self.head = (
+            nn.Identity()
+            if out_dim is None
+            else nn.Linear(self.levels.out_dim, width(out_dim, "out_dim"))
+        )
         self._drop(probability(drop_path, "drop_path", below_one=True))
 
     def _drop(self, most: float) -> None:
@@ -109,7 +131,9 @@ class PointTransformerV3(nn.Module):
         down: list[Any] = [block for stage in self.levels.stages for block in stage.children()]
         up: list[Any] = [block for stage in self.levels.back for block in [*stage.children()][::-1]]
         for blocks in (down, up):
-            for block, p in zip(blocks, torch.linspace(0, most, len(blocks), device="cpu").tolist(), strict=True):
+            for block, p in zip(
+                blocks, torch.linspace(0, most, len(blocks), device="cpu").tolist(), strict=True
+            ):
                 if block.block is not None:
                     block.block.branch[1] = DropPath(p)
 
@@ -119,10 +143,12 @@ class PointTransformerV3(nn.Module):
 
         Args:
             x: (..., N, features) of the finest points.
-            shape: Levels from :func:`graphattn.graphs.serialized_hierarchy`, as many as the model has.
+            shape: Levels from :func:`graphattn.graphs.serialized_hierarchy`, as many as the model
+                has.
 
         Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number
+                of levels.
             GraphError: If the hierarchy has no neighbours of cells.
         """
         x = self.levels(self.embedded(x, shape), shape)
@@ -136,18 +162,24 @@ class PointTransformerV3(nn.Module):
         """The stem's output."""
         self.levels.check(x, shape, self.features, self.stem)
         near = shape.levels[0].near
-        x = self.stem(x, near[-1] if near else None) if isinstance(self.stem, CellConv) else self.stem(x)
+        if isinstance(self.stem, CellConv):
+            x = self.stem(x, near[-1] if near else None)
+        else:
+            x = self.stem(x)
         return nn.functional.gelu(self.stem_norm(x))
 
     @classmethod
     def from_pointcept(
         cls, state: Mapping[str, Tensor], *, head_dim: int = 16, rotary: float | None = None
     ) -> "PointTransformerV3":
-        """The model with the weights of Pointcept's ``PointTransformerV3``, of Sonata's or of LitePT, read key by key.
+        """The model with the weights of Pointcept's ``PointTransformerV3``, of Sonata's or of
+        LitePT, read key by key.
 
         Args:
-            state: Its state dict; keys may begin with ``module.`` and ``backbone.``, and ``seg_head`` is the head.
-            head_dim: Channels of a head, which the state does not contain; 16 in the published models, 18 in LitePT's.
+            state: Its state dict; keys may begin with ``module.`` and ``backbone.``, and
+                ``seg_head`` is the head.
+            head_dim: Channels of a head, which the state does not contain; 16 in the published
+                models, 18 in LitePT's.
             rotary: Base of rotary positions, which it does not contain either; 100 in LitePT's.
 
         Raises:
@@ -164,7 +196,9 @@ class CellNorm(nn.Module):
     def __init__(self, embed_dim: int, kind: str) -> None:
         super().__init__()
         batch = kind == "batch"
-        self.norm: nn.Module = nn.BatchNorm1d(embed_dim, eps=1e-3, momentum=0.01) if batch else nn.LayerNorm(embed_dim)
+        self.norm: nn.Module = (
+            nn.BatchNorm1d(embed_dim, eps=1e-3, momentum=0.01) if batch else nn.LayerNorm(embed_dim)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(self.norm, nn.LayerNorm):
@@ -173,23 +207,45 @@ class CellNorm(nn.Module):
 
 
 class CellBlock(nn.Module):
-    """A convolution as positional encoding (xCPE), then a pre-norm block on the level's graph; or one of the two."""
+    """A convolution as positional encoding (xCPE), then a pre-norm block on the level's graph; or
+    one of the two.
+    """
 
-    def __init__(self, embed_dim: int, head_dim: int, conv: bool, attends: bool, rotary: float | None) -> None:
+    def __init__(
+        self, embed_dim: int, head_dim: int, conv: bool, attends: bool, rotary: float | None
+    ) -> None:
         super().__init__()
-        self.conv = CellConv(embed_dim, embed_dim) if conv else None
-        self.linear = nn.Linear(embed_dim, embed_dim) if conv else None
+        self.conv: CellConv | None = None
+        if conv:
+            self.conv = CellConv(embed_dim, embed_dim)
+        self.linear: nn.Linear | None = None
+        if conv:
+            self.linear = nn.Linear(embed_dim, embed_dim)
         self.norm = nn.LayerNorm(embed_dim)
-        turned = None if rotary is None else Rotary(head_dim, base=rotary, num_axes=3)
-        self.block = TransformerBlock(embed_dim, embed_dim // head_dim, rotary=turned) if attends else None
+        if rotary is None:
+            turned = None
+        else:
+            turned = Rotary(head_dim, base=rotary, num_axes=3)
+        self.block: TransformerBlock | None = None
+        if attends:
+            self.block = TransformerBlock(embed_dim, embed_dim // head_dim, rotary=turned)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         near: Any = level.near[0] if level.near else None
-        made = x if self.conv is None or self.linear is None else self.linear(self.conv(x, near))
-        x = self.norm(made) if made is x else x + self.norm(made)
+        if self.conv is None or self.linear is None:
+            made = x
+        else:
+            made = self.linear(self.conv(x, near))
+        if made is x:
+            x = self.norm(made)
+        else:
+            x = x + self.norm(made)
         if self.block is None:
             return x
-        places = None if self.block.attention.rotary is None else level.cells
+        if self.block.attention.rotary is None:
+            places = None
+        else:
+            places = level.cells
         return self.block(x, level.graphs[number % len(level.graphs)], positions=places)
 
 
@@ -197,7 +253,10 @@ def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:
     """A flag for each level."""
     if isinstance(values, bool):
         return [values] * len(levels)
-    given = [flag(value, name) for value in several(values, name, "must be True, False, or one of them for each level")]
+    given = [
+        flag(value, name)
+        for value in several(values, name, "must be True, False, or one of them for each level")
+    ]
     if len(given) != len(levels):
         raise OptionError(f"{name} must have {len(levels)}, one for each level, got {given}")
     return given
@@ -208,7 +267,8 @@ class CellPooling(nn.Module):
 
     def __init__(self, fine: int, coarse: int, norm: Any) -> None:
         super().__init__()
-        self.linear, self.norm = nn.Linear(fine, coarse), norm(coarse)
+        self.linear = nn.Linear(fine, coarse)
+        self.norm = norm(coarse)
 
     def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.down is not None
@@ -220,8 +280,10 @@ class CellUnpooling(nn.Module):
 
     def __init__(self, coarse: int, fine: int, after: int, norm: Any) -> None:
         super().__init__()
-        self.linear, self.norm = nn.Linear(coarse, after), norm(after)
-        self.own, self.own_norm = nn.Linear(fine, after), norm(after)
+        self.linear = nn.Linear(coarse, after)
+        self.norm = norm(after)
+        self.own = nn.Linear(fine, after)
+        self.own_norm = norm(after)
 
     def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.up is not None

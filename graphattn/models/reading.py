@@ -27,13 +27,17 @@ class HeldMemory:
     """int64 (B,): the source of each sequence."""
 
     def reorder(self, batch: Tensor) -> None:
-        """Continue with the sequences ``batch`` (int64 (B',)), in that order; a shared source does not move."""
-        before, self.read = self.read, self.read[batch]
+        """Continue with the sequences ``batch`` (int64 (B',)), in that order; a shared source does
+        not move.
+        """
+        before = self.read
+        self.read = self.read[batch]
         if torch.equal(before, self.read):
             return
         for layer in self.layers:
             layer.reorder(batch)
-        self.lengths = None if self.lengths is None else self.lengths[batch.to(self.lengths.device)]
+        if self.lengths is not None:
+            self.lengths = self.lengths[batch.to(self.lengths.device)]
 
 
 class Reading:
@@ -42,10 +46,12 @@ class Reading:
     Made by ``model.reading(source)``. With caches it computes the memory's keys and values once.
 
     Args:
-        model: ``decode(tokens, memory, graph, memory_graph, caches)`` returns logits, where with caches the memory is
-            the result of ``decoder.hold(memory)``; with ``lengths=`` if there are lengths.
+        model: ``decode(tokens, memory, graph, memory_graph, caches)`` returns logits, where with
+            caches the memory is the result of ``decoder.hold(memory)``; with ``lengths=`` if there
+            are lengths.
         memory: (..., S, C), the output of the encoder.
-        memory_graph: At least as many targets as the whole sequence, and S sources; all pairs by default.
+        memory_graph: At least as many targets as the whole sequence, and S sources; all pairs by
+            default.
         lengths: int64 (...), of padded sources.
 
     Example:
@@ -60,9 +66,16 @@ class Reading:
     """
 
     def __init__(
-        self, model: Any, memory: Tensor, memory_graph: Graph | None = None, lengths: Tensor | None = None
+        self,
+        model: Any,
+        memory: Tensor,
+        memory_graph: Graph | None = None,
+        lengths: Tensor | None = None,
     ) -> None:
-        self.model, self.memory, self.memory_graph, self.lengths = model, memory, memory_graph, lengths
+        self.model = model
+        self.memory = memory
+        self.memory_graph = memory_graph
+        self.lengths = lengths
         self.graph = layers_of(causal(..., ...), len(model.decoder.layers))
         self.max_len: int | None = getattr(model, "max_len", None)
 
@@ -70,33 +83,43 @@ class Reading:
         """A cache for each layer, and the memory's keys and values.
 
         Raises:
-            ShapeError: If there is neither one source for each sequence nor one for all, or the memory's graph does not
-                fit.
+            ShapeError: If there is neither one source for each sequence nor one for all, or the
+                memory's graph does not fit.
         """
         memory = self.memory.reshape(-1, *self.memory.shape[-2:])
         graph = _sized(self.memory_graph, length, memory.shape[-2])
-        lengths = None if self.lengths is None else self.lengths.reshape(-1)
+        if self.lengths is None:
+            lengths = None
+        else:
+            lengths = self.lengths.reshape(-1)
         each = torch.arange(len(memory), device=memory.device)
         if len(memory) not in (1, batch):
             raise ShapeError(
-                f"there must be one source for each prompt, or one for all, got {batch} prompts and {len(memory)} "
+                f"there must be one source for each prompt, or one for all, got {batch} prompts "
+                f"and {len(memory)} "
                 "sources; source.repeat_interleave(n, 0) repeats each for n prompts"
             )
         held = HeldMemory(self.model.decoder.hold(memory), graph, lengths, each)
         held.reorder(torch.arange(batch, device=memory.device) % len(memory))
         return [*(KeyValueCache() for _ in self.graph), held]
 
-    def __call__(self, tokens: Tensor, graph: Layers | None = None, *, caches: list[Any] | None = None) -> Tensor:
-        """Logits (..., T, V) of the token after each; with caches of :meth:`begin`, of tokens that continue others."""
+    def __call__(
+        self, tokens: Tensor, graph: Layers | None = None, *, caches: list[Any] | None = None
+    ) -> Tensor:
+        """Logits (..., T, V) of the token after each; with caches of :meth:`begin`, of tokens that
+        continue others.
+        """
         if caches is None:
             return self._decode(self.lengths, tokens, self.memory, graph, self.memory_graph)
         *own, memory = caches
-        first, last = own[0].length, own[0].length + tokens.shape[-1]
-        reads = (
-            None
-            if memory.graph is None
-            else rows(memory.graph, range(first, last), range(memory.graph.num_sources), tokens.device)
-        )
+        first = own[0].length
+        last = own[0].length + tokens.shape[-1]
+        if memory.graph is None:
+            reads = None
+        else:
+            reads = rows(
+                memory.graph, range(first, last), range(memory.graph.num_sources), tokens.device
+            )
         return self._decode(memory.lengths, tokens, memory.layers, graph, reads, own)
 
     def _decode(self, lengths: Tensor | None, *given: Any) -> Tensor:
@@ -105,12 +128,17 @@ class Reading:
 
 def _sized(graph: Any, length: int, num_sources: int) -> Any:
     """The graph from a memory to a sequence of that length."""
-    graph = graph(length, num_sources) if isinstance(graph, Pattern) else graph
+    if isinstance(graph, Pattern):
+        graph = graph(length, num_sources)
     if not isinstance(graph, AttentionGraph | PerHead | None):
-        raise no_graph(graph, "memory_graph must be an AttentionGraph, PerHead or Pattern, the same for all layers")
+        raise no_graph(
+            graph,
+            "memory_graph must be an AttentionGraph, PerHead or Pattern, the same for all layers",
+        )
     if graph is not None and (graph.num_targets < length or graph.num_sources != num_sources):
         raise ShapeError(
-            f"memory_graph needs {num_sources} sources, those of the memory, and a target for each of {length} tokens; "
+            f"memory_graph needs {num_sources} sources, those of the memory, and a target for "
+            f"each of {length} tokens; "
             f"got {graph!r}"
         )
     return graph

@@ -1,4 +1,6 @@
-"""Recurrent encoders and decoders, the origin of attention: a decoder reads its encoder step by step or all at once."""
+"""Recurrent encoders and decoders, the origin of attention: a decoder reads its encoder step by
+step or all at once.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +29,8 @@ Context = Callable[[int, Tensor], Tensor]
 class RecurrentAttention(nn.Module):
     r"""States that read a memory along a bipartite graph, with the memory itself as values.
 
-    .. math:: c_t = \sum_{i \in \mathcal{N}(t)} \mathrm{softmax}_i \, \mathrm{score}(s_t, h_i) \; h_i
+    .. math:: c_t = \sum_{i \in \mathcal{N}(t)} \mathrm{softmax}_i \, \mathrm{score}(s_t, h_i) \;
+    h_i
 
     The score is :math:`v \cdot \tanh(W s_t + U h_i)` ("bahdanau"), :math:`s_t \cdot h_i` ("dot") or
     :math:`s_t \cdot U h_i` ("general").
@@ -49,8 +52,11 @@ class RecurrentAttention(nn.Module):
     def __init__(self, dim: int, kind: str) -> None:
         super().__init__()
         additive = kind == "bahdanau"
-        self.memory = nn.Identity() if kind == "dot" else nn.Linear(dim, dim, bias=False)  # U
-        self.layer = GraphAttention(dim, 1, bias=False, out_proj=False, score="additive" if additive else "dot")
+        # U
+        self.memory = nn.Identity() if kind == "dot" else nn.Linear(dim, dim, bias=False)
+        self.layer = GraphAttention(
+            dim, 1, bias=False, out_proj=False, score="additive" if additive else "dot"
+        )
         for name in ("k_proj", "v_proj") if additive else ("q_proj", "k_proj", "v_proj"):
             self.layer.register_module(name, nn.Identity())
 
@@ -62,22 +68,27 @@ class RecurrentAttention(nn.Module):
         self, state: Tensor, memory: Tensor, graph: AttentionGraph, keys: Tensor | None = None
     ) -> tuple[Tensor, EdgeWeights]:
         """Context (..., T, C) of states (..., T, C) from a memory (..., S, C), and the weights."""
-        keys = self.keys(memory) if keys is None else keys
+        if keys is None:
+            keys = self.keys(memory)
         if isinstance(self.layer.q_proj, nn.Identity):
             state = state.to(keys.dtype)  # autocast casts linear layers, but not a GRU on a CPU
-        read, weights = self.layer(state, graph, context=(keys, memory.to(keys.dtype)), return_weights=True)
+        read, weights = self.layer(
+            state, graph, context=(keys, memory.to(keys.dtype)), return_weights=True
+        )
         return read, weights
 
 
 @example(lambda new, p: new(11, 11, embed_dim=6, hidden=8), tokens(7, 5))
 class Seq2Seq(nn.Module):
-    r"""A recurrent encoder and decoder, whose decoder reads the encoder's states along a bipartite graph.
+    r"""A recurrent encoder and decoder, whose decoder reads the encoder's states along a bipartite
+    graph.
 
     * "bahdanau": before each step, by the state before it, so that targets are sequential:
       :math:`c_t` from :math:`s_{t-1}`, then :math:`s_t = \mathrm{GRU}([y_{t-1}, c_t], s_{t-1})`;
-    * "dot", "general" (Luong): after each step, by its own state, for all targets at once, as in a transformer:
-      :math:`s_t = \mathrm{GRU}(y_{t-1}, s_{t-1})`, then :math:`c_t` from :math:`s_t`;
-    * ``None``: no graph; the decoder reads only the encoder's last state, :math:`c_t = h` (the bottleneck).
+    * "dot", "general" (Luong): after each step, by its own state, for all targets at once, as in a
+      transformer: :math:`s_t = \mathrm{GRU}(y_{t-1}, s_{t-1})`, then :math:`c_t` from :math:`s_t`;
+    * ``None``: no graph; the decoder reads only the encoder's last state, :math:`c_t = h` (the
+      bottleneck).
 
     Then ``tanh(W [c_t, s_t])`` gives the logits. The first state is ``tanh(V h)``.
 
@@ -85,13 +96,15 @@ class Seq2Seq(nn.Module):
         num_source_tokens: Size of the source vocabulary.
         num_target_tokens: Size of the target vocabulary.
         embed_dim: Width of their vectors.
-        hidden: C, width of the states of encoder and decoder; even if bidirectional, half for each direction.
+        hidden: C, width of the states of encoder and decoder; even if bidirectional, half for each
+            direction.
         attention: "bahdanau", "dot", "general" or ``None``.
         bidirectional: True if the encoder also runs backwards.
 
-    Source: Cho et al. 2014 (the bottleneck and the GRU), Bahdanau et al. 2015, Luong et al. 2015. *What differs:* the
-    GRU is torch's (its reset gate acts on ``U h``, theirs on ``h``); all three have the readout of Luong, equation 5,
-    where Bahdanau's has maxout and ``y``; Luong's has LSTMs, and feeds the readout into the next step.
+    Source: Cho et al. 2014 (the bottleneck and the GRU), Bahdanau et al. 2015, Luong et al. 2015.
+    *What differs:* the GRU is torch's (its reset gate acts on ``U h``, theirs on ``h``); all three
+    have the readout of Luong, equation 5, where Bahdanau's has maxout and ``y``; Luong's has LSTMs,
+    and feeds the readout into the next step.
 
     Example:
         >>> import graphattn as ga
@@ -119,18 +132,28 @@ class Seq2Seq(nn.Module):
         if attention is not None:
             one_of(attention, "attention", ("bahdanau", "dot", "general"), hint=", or None")
         check_flags(bidirectional=bidirectional)
-        embed_dim, hidden = width(embed_dim, "embed_dim"), width(hidden, "hidden")
+        embed_dim = width(embed_dim, "embed_dim")
+        hidden = width(hidden, "hidden")
         if bidirectional and hidden % 2:
             raise OptionError(f"hidden must be even if bidirectional, got {hidden}")
         self.kind = attention
         self.source = nn.Embedding(width(num_source_tokens, "num_source_tokens"), embed_dim)
         self.target = nn.Embedding(width(num_target_tokens, "num_target_tokens"), embed_dim)
-        each_way = hidden // 2 if bidirectional else hidden
+        if bidirectional:
+            each_way = hidden // 2
+        else:
+            each_way = hidden
         self.encoder = nn.GRU(embed_dim, each_way, batch_first=True, bidirectional=bidirectional)
         self.first = nn.Linear(hidden, hidden)
-        self.cell = nn.GRUCell(embed_dim if attention in ("dot", "general") else embed_dim + hidden, hidden)
-        self.attention = None if attention is None else RecurrentAttention(hidden, attention)
-        self.readout, self.head = nn.Linear(2 * hidden, hidden, bias=False), nn.Linear(hidden, num_target_tokens)
+        self.cell = nn.GRUCell(
+            embed_dim if attention in ("dot", "general") else embed_dim + hidden, hidden
+        )
+        if attention is None:
+            self.attention = None
+        else:
+            self.attention = RecurrentAttention(hidden, attention)
+        self.readout = nn.Linear(2 * hidden, hidden, bias=False)
+        self.head = nn.Linear(hidden, num_target_tokens)
 
     @names_checked
     def forward(
@@ -148,10 +171,11 @@ class Seq2Seq(nn.Module):
             source: Integers (B, S), the tokens read.
             target: Integers (B, T), the tokens written so far; a start token first.
             graph: T targets and S sources; all of them by default.
-            lengths: (B,), of padded sources: padding is not a node. The graph of the weights then is a disjoint union,
-                of T targets for each example and its own sources.
-            return_weights: Also return the :class:`graphattn.EdgeWeights`. Those of "bahdanau" are put together from
-                all steps, each of which the next depends on: the logits have no gradients with respect to them.
+            lengths: (B,), of padded sources: padding is not a node. The graph of the weights then
+                is a disjoint union, of T targets for each example and its own sources.
+            return_weights: Also return the :class:`graphattn.EdgeWeights`. Those of "bahdanau" are
+                put together from all steps, each of which the next depends on: the logits have no
+                gradients with respect to them.
 
         Raises:
             ShapeError: If tokens or lengths do not fit.
@@ -162,29 +186,44 @@ class Seq2Seq(nn.Module):
         memory, last = self.encode(source, lengths)
         if target.shape[0] != source.shape[0]:  # len() would fix the batch of an exported program
             batch = source.shape[0]
-            raise ShapeError(f"target must be ({batch}, T), one for each source, got {tuple(target.shape)}")
-        y, state = self.target(target), torch.tanh(self.first(last))
+            raise ShapeError(
+                f"target must be ({batch}, T), one for each source, got {tuple(target.shape)}"
+            )
+        y = self.target(target)
+        state = torch.tanh(self.first(last))
         if self.attention is None:
             if return_weights or graph is not None:
-                raise OptionError("graph and weights require attention, but the model was built with attention=None")
-            states, weights = self._steps(y, state, lambda t, state: last), None
+                raise OptionError(
+                    "graph and weights require attention, but the model was built with "
+                    "attention=None"
+                )
+            states = self._steps(y, state, lambda t, state: last)
+            weights = None
             context = last.unsqueeze(1).expand_as(states)
         else:
-            graph, keys = _sized(graph, target.shape[1], source.shape[1]), self.attention.keys(memory)
-            if lengths is not None:  # the real tokens (sum of lengths, C), and one union of all graphs
-                there = torch.arange(memory.shape[1], device=memory.device) < lengths.to(memory.device).unsqueeze(1)
-                keys, memory = keys[there], memory[there]
+            graph = _sized(graph, target.shape[1], source.shape[1])
+            keys = self.attention.keys(memory)
+            # the real tokens (sum of lengths, C), and one union of all graphs
+            if lengths is not None:
+                there = torch.arange(memory.shape[1], device=memory.device) < lengths.to(
+                    memory.device
+                ).unsqueeze(1)
+                keys = keys[there]
+                memory = memory[there]
                 graph = disjoint_union([graph.subgraph(sources=range(n)) for n in lengths.tolist()])
             states, context, weights = self._read(y, state, keys, memory, graph)
         logits = self.head(torch.tanh(self.readout(torch.cat((context, states), -1))))
-        return (logits, weights) if return_weights and weights is not None else logits
+        if return_weights and weights is not None:
+            return (logits, weights)
+        return logits
 
     def _check(self, name: str, tokens: Tensor, table: nn.Embedding) -> None:
         check_tokens(name, tokens, table.num_embeddings)
         if tokens.dim() != 2 or not tokens.shape[1]:
             letter = name[0].upper()
             raise ShapeError(
-                f"{name} must be a batch of tokens (B, {letter}), {letter} >= 1, got {tuple(tokens.shape)}"
+                f"{name} must be a batch of tokens (B, {letter}), {letter} >= 1, got "
+                f"{tuple(tokens.shape)}"
             )
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -195,7 +234,9 @@ class Seq2Seq(nn.Module):
             memory, last = self.encoder(x)
         else:
             check_lengths(lengths, source)
-            packed, last = self.encoder(pack_padded_sequence(x, lengths.cpu(), True, enforce_sorted=False))
+            packed, last = self.encoder(
+                pack_padded_sequence(x, lengths.cpu(), True, enforce_sorted=False)
+            )
             memory, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.shape[1])
         return memory, last.transpose(0, 1).flatten(1)
 
@@ -209,27 +250,42 @@ class Seq2Seq(nn.Module):
         read = self.attention
         if self.kind != "bahdanau":
             states = self._steps(y, state, None)
-            context, weights = read(states.flatten(0, 1) if together else states, memory, graph, keys)
+            context, weights = read(
+                states.flatten(0, 1) if together else states, memory, graph, keys
+            )
             return states, context.view_as(states), weights
         results: list[tuple[Tensor, EdgeWeights]] = []
 
         def context_of(t: int, state: Tensor) -> Tensor:
             rows = range(t, graph.num_targets, num_steps)  # one of every example
-            results.append(read(state if together else state.unsqueeze(1), memory, _of_targets(graph, rows), keys))
+            results.append(
+                read(
+                    state if together else state.unsqueeze(1),
+                    memory,
+                    _of_targets(graph, rows),
+                    keys,
+                )
+            )
             return results[-1][0].view_as(state)
 
         states = self._steps(y, state, context_of)
         context = torch.stack([context.view_as(state) for context, _ in results], 1)
         step = graph.target % num_steps
-        edge = torch.argsort(torch.argsort(step, stable=True))  # index of each edge in order of steps
+        # index of each edge in order of steps
+        edge = torch.argsort(torch.argsort(step, stable=True))
         alpha = torch.cat([weights.alpha for _, weights in results], -2)
         return states, context, EdgeWeights(graph, alpha.index_select(-2, edge.to(alpha.device)))
 
     def _steps(self, y: Tensor, state: Tensor, context_of: Context | None) -> Tensor:
-        """States (B, T, C) of the decoder; each step also reads ``context_of(t, previous state)``."""
+        """States (B, T, C) of the decoder; each step also reads
+        ``context_of(t, previous state)``.
+        """
         states = []
         for t in range(y.shape[1]):
-            inputs = y[:, t] if context_of is None else torch.cat((y[:, t], context_of(t, state)), -1)
+            if context_of is None:
+                inputs = y[:, t]
+            else:
+                inputs = torch.cat((y[:, t], context_of(t, state)), -1)
             state = self.cell(inputs, state)
             states.append(state)
         return torch.stack(states, 1)
@@ -241,15 +297,20 @@ def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
 
 
 def _sized(graph: Any, num_targets: int, num_sources: int) -> AttentionGraph:
-    graph = EVERY if graph is None else graph
-    graph = of_size(graph, num_targets, num_sources) if isinstance(graph, Pattern) else graph
+    if graph is None:
+        graph = EVERY
+    if isinstance(graph, Pattern):
+        graph = of_size(graph, num_targets, num_sources)
     if isinstance(graph, PerHead):
-        raise OptionError("the attention of a recurrent model has one head: pass one graph, not a PerHead")
+        raise OptionError(
+            "the attention of a recurrent model has one head: pass one graph, not a PerHead"
+        )
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph or a Pattern")
     if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
         raise ShapeError(
-            f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but target has {num_targets} "
+            f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but "
+            f"target has {num_targets} "
             f"tokens and source {num_sources}"
         )
     return graph

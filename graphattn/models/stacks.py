@@ -21,7 +21,8 @@ from .tokens import check_lengths, memory_up_to, padding_bias, positions_of
 
 ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | nn.ModuleList | nn.ParameterList | None
 """Biases of the edges of every layer's graph; or a module that makes them of a graph, such as
-:class:`graphattn.nn.T5Bias`; or one of these for each layer: a list, or one that holds modules or parameters."""
+:class:`graphattn.nn.T5Bias`; or one of these for each layer: a list, or one that holds modules or
+parameters."""
 
 
 class _Stack(nn.Module):
@@ -57,7 +58,10 @@ class _Stack(nn.Module):
             )
             for rate in rates
         )
-        wanted = norm_first if final_norm is None else final_norm
+        if final_norm is None:
+            wanted = norm_first
+        else:
+            wanted = final_norm
         self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True)) if wanted else None
 
     @classmethod
@@ -72,14 +76,17 @@ class _Stack(nn.Module):
         return made.train(given.training)
 
     def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
-        """The graph of each layer; with caches it has more sources than the layer before has targets."""
+        """The graph of each layer; with caches it has more sources than the layer before has
+        targets.
+        """
         if isinstance(graph, EdgeTensors) and caches is None:
             return [graph] * len(self.layers)
         if caches is None:
             return list(layers_of(graph, len(self.layers)))
-        graphs = (
-            list(graph) if isinstance(graph, Iterable) and not isinstance(graph, Layer) else [graph] * len(self.layers)
-        )
+        if isinstance(graph, Iterable) and not isinstance(graph, Layer):
+            graphs = list(graph)
+        else:
+            graphs = [graph] * len(self.layers)
         if len(graphs) != len(self.layers):
             raise GraphError(f"{len(self.layers)} layers need as many graphs, got {len(graphs)}")
         return graphs
@@ -102,22 +109,39 @@ class _Stack(nn.Module):
             check_lengths(lengths, x[..., 0], graph)
             if caches is not None:
                 raise OptionError(
-                    "lengths exclude caches, whose later tokens would read the keys of padding; continue examples "
+                    "lengths exclude caches, whose later tokens would read the keys of padding; "
+                    "continue examples "
                     "of one length together, as models.generate does with a list of prompts"
                 )
-        past = 0 if caches is None else tokens_held(caches, len(self.layers))
+        if caches is None:
+            past = 0
+        else:
+            past = tokens_held(caches, len(self.layers))
         if isinstance(memory, list):
             tokens_held(memory, len(self.layers))
-        biases, attrs = self._each("score_bias", score_bias), self._each("edge_attr", edge_attr)
+        biases = self._each("score_bias", score_bias)
+        attrs = self._each("edge_attr", edge_attr)
         encodes = self.encodes_positions(biases)
-        made: dict[tuple[int, int], tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
+        made: dict[
+            tuple[int, int], tuple[Graph, Tensor | None]
+        ] = {}  # layers of the same graph share its biases
         with AllOrNone(*(caches or ())):
-            for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
-                cache = None if caches is None else caches[number]
+            for number, (layer, reads) in enumerate(
+                zip(self.layers, self._of_layers(graph, caches), strict=True)
+            ):
+                if caches is None:
+                    cache = None
+                else:
+                    cache = caches[number]
                 key = id(reads), id(biases[number])
                 if key not in made:
-                    dropped = 0 if cache is None else cache.dropped
-                    made[key] = _biased(biases[number], reads, x, range(dropped, past), positions, lengths)
+                    if cache is None:
+                        dropped = 0
+                    else:
+                        dropped = cache.dropped
+                    made[key] = _biased(
+                        biases[number], reads, x, range(dropped, past), positions, lengths
+                    )
                 sized, bias = made[key]
                 of_layer = memory[number] if isinstance(memory, list) else memory
                 attention: Any = layer.attention
@@ -132,27 +156,40 @@ class _Stack(nn.Module):
                     positions=positions if turns else None,
                     **given,
                 )
-        return x if self.norm is None else self.norm(x)
+        if self.norm is None:
+            return x
+        return self.norm(x)
 
     def encodes_positions(self, score_bias: ScoreBias = None) -> bool:
         """True if a layer has rotary positions, or a bias depends on positions."""
         layers: Iterable[Any] = self.layers
         biases = self._each("score_bias", score_bias)
-        return any(layer.attention.rotary is not None for layer in layers) or any(map(callable, biases))
+        return any(layer.attention.rotary is not None for layer in layers) or any(
+            map(callable, biases)
+        )
 
     def _each(self, name: str, given: Any) -> list[Any]:
         """One argument for each layer, from one for all or a list."""
         several = isinstance(given, list | tuple | nn.ModuleList | nn.ParameterList)
-        each = given if several else [given] * len(self.layers)
+        if several:
+            each = given
+        else:
+            each = [given] * len(self.layers)
         if len(each) != len(self.layers):
             raise OptionError(f"{len(self.layers)} layers need as many {name}, got {len(each)}")
         return list(each)
 
 
 def _biased(
-    score_bias: Any, graph: Graph, x: Tensor, past: range, positions: Tensor | None, lengths: Tensor | None
+    score_bias: Any,
+    graph: Graph,
+    x: Tensor,
+    past: range,
+    positions: Tensor | None,
+    lengths: Tensor | None,
 ) -> tuple[Graph, Tensor | None]:
-    """The graph and the biases of its edges; a pattern is sized to ``x`` for biases that a module makes.
+    """The graph and the biases of its edges; a pattern is sized to ``x`` for biases that a module
+    makes.
 
     ``past``: number of cached tokens.
     """
@@ -166,7 +203,10 @@ def _biased(
         assert nodes is not None
         score_bias = score_bias(graph, (nodes[len(past) :], nodes))
     elif callable(score_bias):
-        score_bias = score_bias(graph) if positions is None else score_bias(graph, positions)
+        if positions is None:
+            score_bias = score_bias(graph)
+        else:
+            score_bias = score_bias(graph, positions)
     if lengths is None:
         return graph, score_bias
     padding = padding_bias(graph, lengths, x)
@@ -179,16 +219,19 @@ def layers_in(graphs: Any) -> list[Any]:
 
 
 def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
-    """Probabilities of dropping a path in each of ``number`` layers: a list, or equal steps from 0 to the given one.
+    """Probabilities of dropping a path in each of ``number`` layers: a list, or equal steps from 0
+    to the given one.
 
-    Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of DeiT and Swin has it:
-    there the first layer's is 0.
+    Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of
+    DeiT and Swin has it: there the first layer's is 0.
     """
     number = width(number, "number of layers")
     if not isinstance(drop_path, list | tuple):
         return torch.linspace(0, probability(drop_path, "drop_path"), number, device="cpu").tolist()
     if len(drop_path) != number:
-        raise OptionError(f"drop_path must have {number} rates, one for each layer, got {len(drop_path)}")
+        raise OptionError(
+            f"drop_path must have {number} rates, one for each layer, got {len(drop_path)}"
+        )
     return list(drop_path)
 
 
@@ -204,10 +247,10 @@ class Encoder(_Stack):
         final_norm: True if a norm follows the last block; with pre-norm by default.
         norm: "layer" or "rms".
         eps: Epsilon of the norms.
-        drop_path: Probability of dropping a branch, by example, in the last block, in equal steps from 0 in the first;
-            or a list with one for each block.
-        options: Further arguments of :class:`graphattn.nn.TransformerBlock`. A module with parameters among them
-            (a score, a mixture of experts) is copied for each layer.
+        drop_path: Probability of dropping a branch, by example, in the last block, in equal steps
+            from 0 in the first; or a list with one for each block.
+        options: Further arguments of :class:`graphattn.nn.TransformerBlock`. A module with
+            parameters among them (a score, a mixture of experts) is copied for each layer.
 
     Source: Vaswani et al. 2017; equal to ``nn.TransformerEncoder`` on a full graph.
 
@@ -245,11 +288,14 @@ class Encoder(_Stack):
         Args:
             x: (..., N, C).
             graph: One graph for all layers, or a list with one for each.
-            score_bias: Biases of the edges of every layer's graph; or a module that makes them of each layer's graph
-                and the given positions (with caches a pair, of targets and sources): ``T5Bias``, ``ALiBi``; or a list,
-                ``nn.ModuleList`` or ``nn.ParameterList`` with one for each layer, where None is no bias.
-            edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``; or a list.
-            positions: Positions of the nodes, for layers with ``rotary`` and for biases of positions.
+            score_bias: Biases of the edges of every layer's graph; or a module that makes them of
+                each layer's graph and the given positions (with caches a pair, of targets and
+                sources): ``T5Bias``, ``ALiBi``; or a list, ``nn.ModuleList`` or
+                ``nn.ParameterList`` with one for each layer, where None is no bias.
+            edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``;
+                or a list.
+            positions: Positions of the nodes, for layers with ``rotary`` and for biases of
+                positions.
             lengths: Integers (...), of examples padded at their end: no node reads the padding.
             caches: A cache for each layer, if ``x`` continues earlier tokens.
         """
@@ -267,9 +313,18 @@ class Decoder(_Stack):
     Source: Vaswani et al. 2017; equal to ``nn.TransformerDecoder`` on a causal graph.
     """
 
-    def __init__(self, num_layers: int, embed_dim: int, num_heads: int, hidden: int | None = None, **options: Any):
+    def __init__(
+        self,
+        num_layers: int,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        **options: Any,
+    ):
         if "cross" in options:
-            raise OptionError("the blocks of a Decoder always have cross-attention; leave out cross")
+            raise OptionError(
+                "the blocks of a Decoder always have cross-attention; leave out cross"
+            )
         super().__init__(num_layers, embed_dim, num_heads, hidden, cross=True, **options)
 
     @names_checked
@@ -326,7 +381,8 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder = encoder
+        self.decoder = decoder
 
     @names_checked
     def forward(

@@ -1,4 +1,6 @@
-"""Stratified Transformer and Swin3D: windows of points, with contextual tables of offsets and of relative signals."""
+"""Stratified Transformer and Swin3D: windows of points, with contextual tables of offsets and of
+relative signals.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +27,8 @@ from .point_transformer import PointStages
     lambda: (small_cloud(ratio=0.5),),
 )
 class StratifiedTransformer(PointStages):
-    """Pre-norm blocks on each level, whose scores and values depend on quantised offsets; an output for each point.
+    """Pre-norm blocks on each level, whose scores and values depend on quantised offsets; an output
+    for each point.
 
     Args:
         features: Width of the points' features.
@@ -33,23 +36,26 @@ class StratifiedTransformer(PointStages):
         widths: C of each level, the finest first.
         depths: Blocks of each level on the way down; there are none on the way up.
         num_heads: H of each level, or of all.
-        step: Step of the quantised offsets on the finest level, in the units of the positions; it doubles by level.
+        step: Step of the quantised offsets on the finest level, in the units of the positions; it
+            doubles by level.
         reach: Steps to either side: the widest window over ``step``.
         axes: Number of axes of the positions.
         values: True if offsets are added to values, too.
-        signals: m, the width of ``shape.with_signals(...)``, for a Swin3D, whose tables have differences of colours and
-            normals, too; 0 for none.
+        signals: m, the width of ``shape.with_signals(...)``, for a Swin3D, whose tables have
+            differences of colours and normals, too; 0 for none.
         signal_step: Step of their quantised differences, on every level.
         signal_reach: Steps to either side.
         readout: "node", or "shape", from the mean over the coarsest points.
         drop_path: The largest probability of dropping a branch; it grows with depth.
 
-    Source: Lai et al. 2022. Its hierarchy has ``graph=[(near, shifted), ...]`` with, for a window w that doubles from
-    level to level, ``stratified_windows(..., w, 1 / 16)`` and the same with ``shift=w / 2``, ``ratio=0.25`` and ``down=
-    knn(..., 16)``; with ``voxel_windows(..., w)`` in their place and ``signals`` it is a Swin3D (Yang et al. 2023,
-    section 3.3: contextual relative signal encoding), whose code has signals from -1 to 1, steps of 1 / 8 for them and
-    of a quarter voxel for positions. *What differs:* a linear layer embeds the points, not a convolution; windows are
-    counted from the origin; queries alone are scaled before they meet the tables, as in both codes.
+    Source: Lai et al. 2022. Its hierarchy has ``graph=[(near, shifted), ...]`` with, for a window w
+    that doubles from level to level, ``stratified_windows(..., w, 1 / 16)`` and the same with
+    ``shift=w / 2``, ``ratio=0.25`` and ``down= knn(..., 16)``; with ``voxel_windows(..., w)`` in
+    their place and ``signals`` it is a Swin3D (Yang et al. 2023, section 3.3: contextual relative
+    signal encoding), whose code has signals from -1 to 1, steps of 1 / 8 for them and of a quarter
+    voxel for positions. *What differs:* a linear layer embeds the points, not a convolution;
+    windows are counted from the origin; queries alone are scaled before they meet the tables, as in
+    both codes.
 
     Example:
         >>> import torch, graphattn as ga
@@ -83,21 +89,32 @@ class StratifiedTransformer(PointStages):
         heads = sizes(num_heads, "num_heads", len(wide))
         for C, H in zip(wide, heads, strict=True):
             if C % H:
-                raise OptionError(f"widths must be multiples of num_heads, level by level; got {C} and {H}")
-        step, signals = positive(step, "step"), whole(signals, "signals", 0)
-        known = {"axes": signals, "reach": signal_reach, "step": signal_step} if signals else None
+                raise OptionError(
+                    f"widths must be multiples of num_heads, level by level; got {C} and {H}"
+                )
+        step = positive(step, "step")
+        signals = whole(signals, "signals", 0)
+        if signals:
+            known = {"axes": signals, "reach": signal_reach, "step": signal_step}
+        else:
+            known = None
         options: dict[str, Any] = {
             "reach": width(reach, "reach"),
             "axes": width(axes, "axes"),
             "values": values,
             "signals": known,
         }
-        blocks = [partial(OffsetBlock, num_heads=H, step=step * 2**i, **options) for i, H in enumerate(heads)]
+        blocks = [
+            partial(OffsetBlock, num_heads=H, step=step * 2**i, **options)
+            for i, H in enumerate(heads)
+        ]
         super().__init__(features, out_dim, wide, depths, 0, blocks, readout, _normed)
         self.signals = signals
         every: list[Any] = [own for stage in self.levels.stages for own in stage.children()]
         most = probability(drop_path, "drop_path", below_one=True)
-        for own, p in zip(every, torch.linspace(0, most, len(every), device="cpu").tolist(), strict=True):
+        for own, p in zip(
+            every, torch.linspace(0, most, len(every), device="cpu").tolist(), strict=True
+        ):
             own.drop = DropPath(p)
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -109,14 +126,19 @@ class StratifiedTransformer(PointStages):
         if self.signals and isinstance(shape, Hierarchy):
             got = shape.levels[0].signals
             if got is None or got.shape[1] != self.signals:
-                has = "none" if got is None else f"(N, {got.shape[1]})"
+                if got is None:
+                    has = "none"
+                else:
+                    has = f"(N, {got.shape[1]})"
                 fix = f"shape.with_signals(x) of x (N, {self.signals})"
                 raise GraphError(f"shape must have {self.signals} signals, got {has}; pass {fix}")
         return super().forward(x, shape)
 
 
 class OffsetBlock(nn.Module):
-    """A pre-norm block with biases of offsets by :class:`graphattn.nn.ContextualTable`, and of relative signals."""
+    """A pre-norm block with biases of offsets by :class:`graphattn.nn.ContextualTable`, and of
+    relative signals.
+    """
 
     def __init__(
         self,
@@ -129,17 +151,25 @@ class OffsetBlock(nn.Module):
         signals: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.norm, self.feed_forward_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(embed_dim)
+        self.norm = nn.LayerNorm(embed_dim)
+        self.feed_forward_norm = nn.LayerNorm(embed_dim)
         table = partial(ContextualTable, num_heads, embed_dim // num_heads, values=values)
         self.table = table(reach=reach, step=step, axes=axes)
-        self.signals = None if signals is None else table(**signals)
-        self.qkv, self.out = nn.Linear(embed_dim, 3 * embed_dim), nn.Linear(embed_dim, embed_dim)
+        if signals is None:
+            self.signals = None
+        else:
+            self.signals = table(**signals)
+        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.out = nn.Linear(embed_dim, embed_dim)
         self.feed_forward = FeedForward(embed_dim, 4 * embed_dim, "gelu")
-        self.num_heads, self.drop = num_heads, DropPath(0.0)
+        self.num_heads = num_heads
+        self.drop = DropPath(0.0)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         """The block's output (..., N, C), on the level's graph of that number."""
-        x = x + self.drop(self.out(self._read(self.norm(x), level.graphs[number % len(level.graphs)], level)))
+        x = x + self.drop(
+            self.out(self._read(self.norm(x), level.graphs[number % len(level.graphs)], level))
+        )
         return x + self.drop(self.feed_forward(self.feed_forward_norm(x)))
 
     def _read(self, x: Tensor, graph: AttentionGraph, level: Level) -> Tensor:
@@ -148,11 +178,15 @@ class OffsetBlock(nn.Module):
         if self.signals is not None:
             tables.append((self.signals, level.signals))
         bias: Any = sum(table(graph, query, key, place) for table, place in tables)
-        made: Any = attention(query, key, value, graph, score_bias=bias, return_weights=self.table.value is not None)
+        made: Any = attention(
+            query, key, value, graph, score_bias=bias, return_weights=self.table.value is not None
+        )
         if self.table.value is None:
             return made.flatten(-2)
         alpha = made.weights.alpha.to(x.dtype)
-        return (made.output + sum(table.averaged(graph, alpha, place) for table, place in tables)).flatten(-2)
+        return (
+            made.output + sum(table.averaged(graph, alpha, place) for table, place in tables)
+        ).flatten(-2)
 
 
 def _normed(before: int, after: int) -> nn.Sequential:

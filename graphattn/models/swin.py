@@ -1,4 +1,6 @@
-"""Swin: stages of blocks on alternately shifted cells of a grid; four nodes merge into one between them."""
+"""Swin: stages of blocks on alternately shifted cells of a grid; four nodes merge into one between
+them.
+"""
 
 from typing import Any
 
@@ -19,7 +21,9 @@ OfStages = Layer | list[Layers | None] | None
 
 
 @example(
-    lambda new, p: new(8, (2, 1), (2, 2), window=2, patch=(2, 2), num_classes=5, drop_path=p, dropout=p),
+    lambda new, p: new(
+        8, (2, 1), (2, 2), window=2, patch=(2, 2), num_classes=5, drop_path=p, dropout=p
+    ),
     features(3, 10, 14),
 )
 class Swin(nn.Module):
@@ -29,25 +33,27 @@ class Swin(nn.Module):
         embed_dim: C of the first stage; it doubles from stage to stage.
         depths: Blocks of each stage.
         num_heads: H of each stage.
-        window: Sides of a cell, in nodes. One number: a grid no longer than that on some axis is read in cells of its
-            shortest side, without a shift. Or a number for each axis: an axis no longer than that is one cell.
-        patch: Pixels of a patch, (height, width) or one number for both; or (time, height, width) of a video.
+        window: Sides of a cell, in nodes. One number: a grid no longer than that on some axis is
+            read in cells of its shortest side, without a shift. Or a number for each axis: an axis
+            no longer than that is one cell.
+        patch: Pixels of a patch, (height, width) or one number for both; or (time, height, width)
+            of a video.
         hidden_ratio: Width of a feed-forward over C.
         channels: Channels of the images.
         num_classes: Classes of a linear head on the mean of all nodes; no head by default.
         drop_path: Rate of the last block, on both of its branches; it grows from 0 in equal steps.
-        version: 1; or 2, with cosine scores, biases that are a smooth function of the relative position, and norms at
-            the end of the branches.
-        pretrained_window: For version 2: the side of the cells of each stage in training, by which positions are
-            divided; 0, the default, means that of ``window``.
+        version: 1; or 2, with cosine scores, biases that are a smooth function of the relative
+            position, and norms at the end of the branches.
+        pretrained_window: For version 2: the side of the cells of each stage in training, by which
+            positions are divided; 0, the default, means that of ``window``.
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`.
 
-    Source: Liu et al. 2021, "Swin Transformer", and their code; images whose sides do not divide are padded as there,
-    and the padding of a cell is read. Liu et al. 2022, "Swin Transformer V2". Equal to ``SwinModel`` and
-    ``Swinv2Model`` of ``transformers``; :func:`graphattn.models.from_hf` reads the second. Of videos Liu et al. 2022,
-    "Video Swin Transformer": a window for each axis.
-    *What differs* there: their code takes the first rows of the table's index where a grid is smaller than the window,
-    which are those of other positions if it is less high or wide.
+    Source: Liu et al. 2021, "Swin Transformer", and their code; images whose sides do not divide
+    are padded as there, and the padding of a cell is read. Liu et al. 2022, "Swin Transformer V2".
+    Equal to ``SwinModel`` and ``Swinv2Model`` of ``transformers``; :func:`graphattn.models.from_hf`
+    reads the second. Of videos Liu et al. 2022, "Video Swin Transformer": a window for each axis.
+    *What differs* there: their code takes the first rows of the table's index where a grid is
+    smaller than the window, which are those of other positions if it is less high or wide.
 
     Example:
         >>> import torch, graphattn as ga
@@ -83,18 +89,28 @@ class Swin(nn.Module):
     ) -> None:
         super().__init__()
         depths = tuple(several(depths, "depths", "must be numbers of layers, one for each stage"))
-        num_heads = tuple(several(num_heads, "num_heads", "must be numbers of heads, one for each stage"))
-        embed_dim, hidden_ratio = width(embed_dim, "embed_dim"), positive(hidden_ratio, "hidden_ratio")
+        num_heads = tuple(
+            several(num_heads, "num_heads", "must be numbers of heads, one for each stage")
+        )
+        embed_dim = width(embed_dim, "embed_dim")
+        hidden_ratio = positive(hidden_ratio, "hidden_ratio")
         if len(depths) != len(num_heads) or not depths:
-            raise OptionError(f"depths and num_heads must have one number per stage, got {depths!r} and {num_heads!r}")
+            raise OptionError(
+                f"depths and num_heads must have one number per stage, got {depths!r} and "
+                f"{num_heads!r}"
+            )
         if version not in (1, 2):
             raise OptionError(f"version must be 1 or 2, got {version!r}")
         depths = tuple(width(depth, "depths") for depth in depths)
-        patch = tuple(patch) if isinstance(patch, tuple | list) else (patch, patch)
+        if isinstance(patch, tuple | list):
+            patch = tuple(patch)
+        else:
+            patch = (patch, patch)
         self.patches = PatchEmbedding(channels, embed_dim, patch, pad=True)
         self.patch_norm = nn.LayerNorm(embed_dim)
         self.dropout = nn.Dropout(options.get("dropout", 0.0))
-        rates, last = growing(drop_path, sum(depths)), len(depths) - 1
+        rates = growing(drop_path, sum(depths))
+        last = len(depths) - 1
         trained = _trained(pretrained_window, len(depths), len(patch), version)
         self.stages = nn.ModuleList(
             SwinStage(
@@ -117,7 +133,9 @@ class Swin(nn.Module):
             self.head = nn.Linear(embed_dim * 2**last, width(num_classes, "num_classes"))
 
     def grids(self, size: Grid) -> list[Grid]:
-        """The grid of each stage, (height, width), for images of ``size`` pixels; (time, height, width) for videos."""
+        """The grid of each stage, (height, width), for images of ``size`` pixels; (time, height,
+        width) for videos.
+        """
         grids = [self.patches.grid(size)]
         for _ in self.stages[1:]:
             pairs = zip(grids[-1], merged_sides(len(grids[-1])), strict=True)
@@ -125,9 +143,11 @@ class Swin(nn.Module):
         return grids
 
     def graphs(self, size: Grid) -> list[AttentionGraph]:
-        """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs between their nodes.
+        """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs
+        between their nodes.
 
-        Padding is not a node: ``graphattn.analyse.reach(graphs(size))`` has the patches on which the last nodes depend.
+        Padding is not a node: ``graphattn.analyse.reach(graphs(size))`` has the patches on which
+        the last nodes depend.
         """
         layers: list[AttentionGraph] = []
         stage: Any
@@ -141,48 +161,62 @@ class Swin(nn.Module):
         """The inputs of each stage, and the output of the last, (B, N, C) each."""
         x = self.patch_norm(self.patches(images))
         grids = self.grids(tuple(images.shape[-len(self.patches.patch) :]))
-        each = (
-            [graphs] * len(self.stages)
-            if graphs is None or isinstance(graphs, Layer)
-            else several(graphs, "graphs", "must be those of each stage")
-        )
+        if graphs is None or isinstance(graphs, Layer):
+            each = [graphs] * len(self.stages)
+        else:
+            each = several(graphs, "graphs", "must be those of each stage")
         if len(each) != len(self.stages):
-            raise OptionError(f"graphs must have {len(self.stages)} entries, one for each stage, got {len(each)}")
+            raise OptionError(
+                f"graphs must have {len(self.stages)} entries, one for each stage, got {len(each)}"
+            )
         states = [self.dropout(x)]
         for stage, grid, of_stage in zip(self.stages, grids, each, strict=True):
             states.append(stage(states[-1], grid, of_stage))
         return states
 
     def features(self, images: Tensor, graphs: OfStages = None) -> Tensor:
-        """The nodes of the last stage after the last norm, (B, N, C); arguments as of :meth:`forward`."""
+        """The nodes of the last stage after the last norm, (B, N, C); arguments as of
+        :meth:`forward`.
+        """
         return self.norm(self.hidden(images, graphs)[-1])
 
     @names_checked
     def forward(self, images: Tensor, graphs: OfStages = None) -> Tensor:
-        """The head's output for the mean of all nodes, (B, num_classes), or without a head the :meth:`features`.
+        """The head's output for the mean of all nodes, (B, num_classes), or without a head the
+        :meth:`features`.
 
         Args:
             images: (B, channels, height, width), or videos (B, channels, time, height, width).
-            graphs: One for all layers, or a list with one entry for each stage: a graph for all its layers, or one for
-                each layer, or ``None`` for the paper's. A pattern has the size of each stage's grid; a graph fits the
-                one stage that has as many nodes. Edges are shorter than ``window`` on every axis, as far as the tables
-                of relative positions go.
+            graphs: One for all layers, or a list with one entry for each stage: a graph for all its
+                layers, or one for each layer, or ``None`` for the paper's. A pattern has the size
+                of each stage's grid; a graph fits the one stage that has as many nodes. Edges are
+                shorter than ``window`` on every axis, as far as the tables of relative positions
+                go.
         """
         x = self.features(images, graphs)
-        return x if self.head is None else self.head(x.mean(-2))
+        if self.head is None:
+            return x
+        return self.head(x.mean(-2))
 
 
 def _window(window: Any, num_axes: int) -> Window:
     if not isinstance(window, tuple | list):
         return width(window, "window")
     if len(window) != num_axes:
-        raise OptionError(f"window must be one number, or one for each of the {num_axes} axes of patch, got {window!r}")
+        raise OptionError(
+            f"window must be one number, or one for each of the {num_axes} axes of patch, got "
+            f"{window!r}"
+        )
     return tuple(width(side, "window") for side in window)
 
 
-def _trained(sides: tuple[int, ...] | None, num_stages: int, num_axes: int, version: int) -> list[Grid | None]:
+def _trained(
+    sides: tuple[int, ...] | None, num_stages: int, num_axes: int, version: int
+) -> list[Grid | None]:
     if sides is None:
         return [None] * num_stages
     if version == 1 or len(sides) != num_stages:
-        raise OptionError(f"pretrained_window must have {num_stages} numbers, for version 2 only, got {sides!r}")
+        raise OptionError(
+            f"pretrained_window must have {num_stages} numbers, for version 2 only, got {sides!r}"
+        )
     return [(side,) * num_axes if side else None for side in sides]

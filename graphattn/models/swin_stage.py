@@ -21,7 +21,8 @@ Window = int | Grid
 
 
 class SwinStage(nn.Module):
-    """Blocks on one grid, each with biases of relative positions, then merging except in the last stage.
+    """Blocks on one grid, each with biases of relative positions, then merging except in the last
+    stage.
 
     Args:
         embed_dim: C.
@@ -49,18 +50,30 @@ class SwinStage(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.window, self.windows = window, window_patterns(window)
+        self.window = window
+        self.windows = window_patterns(window)
         if version == 2:
             options = {"score": "cosine", "branch_norm": True, **options}
-        blocks = [TransformerBlock(embed_dim, num_heads, drop_path=drop_path, **options) for drop_path in drop_paths]
-        sides = (window,) * num_axes if isinstance(window, int) else window
+        blocks = [
+            TransformerBlock(embed_dim, num_heads, drop_path=drop_path, **options)
+            for drop_path in drop_paths
+        ]
+        if isinstance(window, int):
+            sides = (window,) * num_axes
+        else:
+            sides = window
         biases: list[nn.Module] = [SwinBias(sides, num_heads) for _ in blocks]
         if version == 2:
-            biases = [SwinV2Bias(sides, num_heads, pretrained_window=pretrained_window) for _ in blocks]
+            biases = [
+                SwinV2Bias(sides, num_heads, pretrained_window=pretrained_window) for _ in blocks
+            ]
             for block in blocks:
                 _norm_after(block)
-        self.layers, self.biases = nn.ModuleList(blocks), nn.ModuleList(biases)
-        self.merge = PatchMerging(embed_dim, norm_last=version == 2, num_axes=num_axes) if merge else None
+        self.layers = nn.ModuleList(blocks)
+        self.biases = nn.ModuleList(biases)
+        self.merge: PatchMerging | None = None
+        if merge:
+            self.merge = PatchMerging(embed_dim, norm_last=version == 2, num_axes=num_axes)
 
     def graphs(self, grid: Grid) -> list[AttentionGraph]:
         """The paper's graphs: cells, shifted by half a side in every second layer."""
@@ -73,8 +86,9 @@ class SwinStage(nn.Module):
         Args:
             x: (B, N, C), row by row.
             grid: (height, width), or (time, height, width).
-            graphs: One for all layers of the stage, or one for each; the paper's by default. Where it has more sources
-                than nodes, these are the nodes of the grid padded by zeros to whole cells, after the norm.
+            graphs: One for all layers of the stage, or one for each; the paper's by default. Where
+                it has more sources than nodes, these are the nodes of the grid padded by zeros to
+                whole cells, after the norm.
         """
         chosen = self.graphs(grid) if graphs is None else sized(graphs, len(self.layers), grid)
         for block, bias, graph in zip(self.layers, self.biases, chosen, strict=True):
@@ -83,13 +97,19 @@ class SwinStage(nn.Module):
                 x,
                 graph,
                 score_bias=bias(graph, None if more else grid),
-                sources=(lambda y: padded(y, grid, cell_sides(grid, self.window))) if more else None,
+                sources=(lambda y: padded(y, grid, cell_sides(grid, self.window)))
+                if more
+                else None,
             )
-        return x if self.merge is None else self.merge(x, grid)
+        if self.merge is None:
+            return x
+        return self.merge(x, grid)
 
 
 def _norm_after(block: TransformerBlock) -> None:
-    """Norms only at the end of branches, after their dropout, and keys without a bias, as in Swin V2."""
+    """Norms only at the end of branches, after their dropout, and keys without a bias, as in Swin
+    V2.
+    """
     assert block.end_norm is not None
     block.attention_norm = block.feed_forward_norm = nn.Identity()
     for name, norm in list(block.end_norm.items()):
@@ -105,32 +125,44 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         OptionError: If there is another number of layers.
         ShapeError: If a graph is of another number of nodes.
     """
-    layers = [graphs] * num_layers if isinstance(graphs, Layer) else layers_in(graphs)
+    if isinstance(graphs, Layer):
+        layers = [graphs] * num_layers
+    else:
+        layers = layers_in(graphs)
     if len(layers) != num_layers:
         raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(layers)}")
-    result: list[Any] = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in layers]
+    result: list[Any] = [
+        of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in layers
+    ]
     for graph in result:
         if not isinstance(graph, AttentionGraph | PerHead):
             raise no_graph(graph, "graphs must be AttentionGraphs")
         if graph.num_targets != math.prod(grid):
             raise ShapeError(
-                f"a stage with grid {grid} has {math.prod(grid)} nodes, but its graph has {graph.num_targets} "
-                "targets; a pattern, such as grid_neighbourhood(..., 3), has the size of every stage, and a list names "
+                f"a stage with grid {grid} has {math.prod(grid)} nodes, but its graph has "
+                f"{graph.num_targets} "
+                "targets; a pattern, such as grid_neighbourhood(..., 3), has the size of every "
+                "stage, and a list names "
                 "the graphs of each stage"
             )
     return result
 
 
 def cell_sides(grid: Grid, window: Window) -> Grid:
-    """Sides of a cell: the window, at most the grid; for a window of one side, at most the grid's shortest side."""
+    """Sides of a cell: the window, at most the grid; for a window of one side, at most the grid's
+    shortest side.
+    """
     if isinstance(window, int):
         return (min(window, *grid),) * len(grid)
     return tuple(min(side, length) for side, length in zip(window, grid, strict=True))
 
 
 @lru_cache(maxsize=64)
-def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tuple[AttentionGraph, AttentionGraph]:
-    """Swin's two graphs of a grid: cells, and cells shifted by half a side, if there is more than one.
+def window_graphs(
+    grid: Grid, window: Window, read_padding: bool = True
+) -> tuple[AttentionGraph, AttentionGraph]:
+    """Swin's two graphs of a grid: cells, and cells shifted by half a side, if there is more than
+    one.
 
     Args:
         grid: (height, width), or (time, height, width).

@@ -23,9 +23,10 @@ CAUSAL = causal(..., ...)
 class T5(nn.Module):
     """Source and target tokens; the logits of the next target token.
 
-    RMS norms before every branch, no bias in any projection, scores not divided by the root of D, one
-    :class:`graphattn.nn.T5Bias` for all layers of the encoder and one for those of the decoder, none in
-    cross-attention. Fresh weights are initialised as in T5's code, so that the scores do not saturate softmax.
+    RMS norms before every branch, no bias in any projection, scores not divided by the root of D,
+    one :class:`graphattn.nn.T5Bias` for all layers of the encoder and one for those of the decoder,
+    none in cross-attention. Fresh weights are initialised as in T5's code, so that the scores do
+    not saturate softmax.
 
     Args:
         vocab_size: V.
@@ -37,16 +38,20 @@ class T5(nn.Module):
         head_dim: D, ``embed_dim / num_heads`` by default.
         activation: "relu" in T5, "gated_gelu_tanh" in T5 1.1.
         tied: True if head and tokens share weights (T5), False if not (T5 1.1).
-        scaled: True if the head reads ``C ** -0.5`` times the decoder's output; ``tied`` by default.
+        scaled: True if the head reads ``C ** -0.5`` times the decoder's output; ``tied`` by
+            default.
         num_buckets: Rows of the tables of biases.
         max_distance: Distance from which on all share one row.
         source_graph: Default graph of the encoder; full, or a window in LongT5.
-        summary_block: Tokens of a block whose summary every token of the encoder also reads (LongT5); none by default.
+        summary_block: Tokens of a block whose summary every token of the encoder also reads
+            (LongT5); none by default.
         eps: Epsilon of the norms.
-        dropout: Rate of dropout on the embeddings, in the blocks, and on the outputs of encoder and decoder.
+        dropout: Rate of dropout on the embeddings, in the blocks, and on the outputs of encoder and
+            decoder.
 
-    Source: Raffel et al. 2020, section 2.1; T5 1.1 in Shazeer 2020. Equal to ``T5ForConditionalGeneration`` of
-    ``transformers``, :func:`graphattn.models.from_hf`, whose norms take the mean in float32.
+    Source: Raffel et al. 2020, section 2.1; T5 1.1 in Shazeer 2020. Equal to
+    ``T5ForConditionalGeneration`` of ``transformers``, :func:`graphattn.models.from_hf`, whose
+    norms take the mean in float32.
 
     Example:
         >>> import torch, graphattn as ga
@@ -81,13 +86,25 @@ class T5(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(tied=tied, **({} if scaled is None else {"scaled": scaled}))
-        self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
+        self.embedding = nn.Embedding(
+            width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
+        )
         self.dropout = nn.Dropout(probability(dropout, "dropout"))
-        options: dict[str, Any] = {"norm": "rms", "bias": False, "scale": 1.0, "eps": eps, "activation": activation}
+        options: dict[str, Any] = {
+            "norm": "rms",
+            "bias": False,
+            "scale": 1.0,
+            "eps": eps,
+            "activation": activation,
+        }
         options |= {"head_dim": head_dim, "dropout": dropout}
-        depth = num_layers if num_decoder_layers is None else num_decoder_layers
+        if num_decoder_layers is None:
+            depth = num_layers
+        else:
+            depth = num_decoder_layers
         self.decoder = Decoder(depth, embed_dim, num_heads, hidden, **options)
-        self.encoder_bias, sizes = T5Bias(num_heads, num_buckets, max_distance), (embed_dim, num_heads, hidden)
+        self.encoder_bias = T5Bias(num_heads, num_buckets, max_distance)
+        sizes = (embed_dim, num_heads, hidden)
         self.encoder: Encoder | SummaryEncoder = (
             Encoder(num_layers, *sizes, **options)
             if summary_block is None
@@ -95,27 +112,40 @@ class T5(nn.Module):
         )
         self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
-        self.source_graph = layers_of(full(...) if source_graph is None else source_graph, num_layers)
-        self.factor = embed_dim**-0.5 if (tied if scaled is None else scaled) else 1.0
+        self.source_graph = layers_of(
+            full(...) if source_graph is None else source_graph, num_layers
+        )
+        if tied if scaled is None else scaled:
+            self.factor = embed_dim**-0.5
+        else:
+            self.factor = 1.0
         self._start()
         if tied:
             self.tie()
 
     def _start(self) -> None:
-        """Normal weights, over the root of their inputs; queries also over the root of D, as scores are not divided."""
+        """Normal weights, over the root of their inputs; queries also over the root of D, as scores
+        are not divided.
+        """
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear) and module is not self.head:
                 attention: Any = self.get_submodule(name.rpartition(".")[0])
                 inputs = module.in_features * (attention.head_dim if name.endswith("q_proj") else 1)
                 nn.init.normal_(module.weight, std=inputs**-0.5)
 
-    def encode(self, source: Tensor, graph: Layers | None = None, lengths: Tensor | None = None) -> Tensor:
+    def encode(
+        self, source: Tensor, graph: Layers | None = None, lengths: Tensor | None = None
+    ) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); tokens beyond the lengths are not read."""
-        x, graph = self._embedded("source", source), self.source_graph if graph is None else graph
+        x = self._embedded("source", source)
+        if graph is None:
+            graph = self.source_graph
         return self.dropout(self.encoder(x, graph, score_bias=self.encoder_bias, lengths=lengths))
 
     def tie(self) -> None:
-        """Share the tokens' weights with the head; again after ``to_empty`` or ``load_state_dict(assign=True)``."""
+        """Share the tokens' weights with the head; again after ``to_empty`` or
+        ``load_state_dict(assign=True)``.
+        """
         self.head.weight = self.embedding.weight
 
     def decode(
@@ -127,13 +157,20 @@ class T5(nn.Module):
         caches: list[KeyValueCache] | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Logits (..., T, V) from a memory; with a cache for each layer, for tokens that continue earlier ones.
+        """Logits (..., T, V) from a memory; with a cache for each layer, for tokens that continue
+        earlier ones.
 
         The memory may be a result of ``decoder.hold(memory)``; lengths are those of its examples.
         """
-        x, graph = self._embedded("target", target), CAUSAL if graph is None else graph
+        x = self._embedded("target", target)
+        if graph is None:
+            graph = CAUSAL
         memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
-        options: dict[str, Any] = {"score_bias": self.decoder_bias, "memory_bias": bias, "caches": caches}
+        options: dict[str, Any] = {
+            "score_bias": self.decoder_bias,
+            "memory_bias": bias,
+            "caches": caches,
+        }
         x = self.decoder(x, graph, memory, memory_graph, **options)
         return self.head(self.dropout(x) * self.factor)
 
@@ -173,12 +210,14 @@ class T5(nn.Module):
         *,
         lengths: Tensor | None = None,
     ) -> Reading:
-        """The model with an encoded source, for :func:`~graphattn.models.generate`; the encoder runs at once.
+        """The model with an encoded source, for :func:`~graphattn.models.generate`; the encoder
+        runs at once.
 
         Args:
             source: Integers (..., S).
             source_graph: As of :meth:`forward`.
-            memory_graph: A target for each token to be generated, start tokens included, and S sources.
+            memory_graph: A target for each token to be generated, start tokens included, and S
+                sources.
             lengths: As of :meth:`forward`.
         """
         return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)

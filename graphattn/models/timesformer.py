@@ -1,4 +1,6 @@
-"""TimeSformer: in every block patches of the same place attend over time, then patches of a frame over space."""
+"""TimeSformer: in every block patches of the same place attend over time, then patches of a frame
+over space.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +21,11 @@ TimeAndSpace = tuple[Graph, Graph]
 
 
 class DividedBlock(nn.Module):
-    """Attention over time, attention over space, a feed-forward, each after a norm and added to what it reads.
+    """Attention over time, attention over space, a feed-forward, each after a norm and added to
+    what it reads.
 
-    Patches are a grid (time, places). The class token is not part of attention over time. Over space every frame has a
-    copy of it in front, and the token becomes the mean of its copies.
+    Patches are a grid (time, places). The class token is not part of attention over time. Over
+    space every frame has a copy of it in front, and the token becomes the mean of its copies.
 
     Args:
         embed_dim: C.
@@ -31,8 +34,8 @@ class DividedBlock(nn.Module):
         activation: Activation of the feed-forward.
         drop_path: Probability of dropping a branch, by example.
 
-    Source: Bertasius et al. 2021, "Is Space-Time Attention All You Need for Video Understanding?", section 3, and their
-    code, which has a linear layer after the attention over time.
+    Source: Bertasius et al. 2021, "Is Space-Time Attention All You Need for Video Understanding?",
+    section 3, and their code, which has a linear layer after the attention over time.
     """
 
     def __init__(
@@ -44,11 +47,15 @@ class DividedBlock(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        self.time_norm, self.time_attention = nn.LayerNorm(embed_dim), GraphAttention(embed_dim, num_heads)
+        self.time_norm = nn.LayerNorm(embed_dim)
+        self.time_attention = GraphAttention(embed_dim, num_heads)
         self.time_dense = nn.Linear(embed_dim, embed_dim)
-        self.space_norm, self.space_attention = nn.LayerNorm(embed_dim), GraphAttention(embed_dim, num_heads)
+        self.space_norm = nn.LayerNorm(embed_dim)
+        self.space_attention = GraphAttention(embed_dim, num_heads)
         self.feed_forward_norm = nn.LayerNorm(embed_dim)
-        self.feed_forward = FeedForward(embed_dim, 4 * embed_dim if hidden is None else hidden, activation)
+        self.feed_forward = FeedForward(
+            embed_dim, 4 * embed_dim if hidden is None else hidden, activation
+        )
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, num_frames: int, graphs: TimeAndSpace) -> Tensor:
@@ -57,16 +64,19 @@ class DividedBlock(nn.Module):
         Args:
             x: The class token, then the patches of every frame.
             num_frames: T, which divides N.
-            graphs: Over time, between the N patches; and over space, between T frames after their copies of the class
-                token, T * (1 + N / T) nodes.
+            graphs: Over time, between the N patches; and over space, between T frames after their
+                copies of the class token, T * (1 + N / T) nodes.
         """
-        token, patches = x[..., :1, :], x[..., 1:, :]
+        token = x[..., :1, :]
+        patches = x[..., 1:, :]
         over_time, over_space = graphs
         attended = self.drop_path(self.time_attention(self.time_norm(patches), over_time))
         patches = patches + self.time_dense(attended)
         copies = token.unsqueeze(-3).expand(*token.shape[:-2], num_frames, 1, -1)
         frames = torch.cat((copies, patches.unflatten(-2, (num_frames, -1))), -2)
-        attended = self.drop_path(self.space_attention(self.space_norm(frames.flatten(-3, -2)), over_space))
+        attended = self.drop_path(
+            self.space_attention(self.space_norm(frames.flatten(-3, -2)), over_space)
+        )
         attended = attended.unflatten(-2, (num_frames, -1))
         token = token + attended[..., 0, :].mean(-2, keepdim=True)
         patches = patches + attended[..., 1:, :].flatten(-3, -2)
@@ -74,7 +84,9 @@ class DividedBlock(nn.Module):
         return x + self.drop_path(self.feed_forward(self.feed_forward_norm(x)))
 
 
-@example(lambda new, p: new((2, 4, 6), (2, 2), 1, 8, 2, num_classes=5, drop_path=p), features(3, 2, 4, 6))
+@example(
+    lambda new, p: new((2, 4, 6), (2, 2), 1, 8, 2, num_classes=5, drop_path=p), features(3, 2, 4, 6)
+)
 class TimeSformer(nn.Module):
     """TimeSformer with divided space-time attention.
 
@@ -92,10 +104,12 @@ class TimeSformer(nn.Module):
 
     Attributes:
         grid: Numbers of patches, (time, height, width).
-        graphs: The paper's pair: patches of the same place; patches of the same frame and its copy of the class token.
+        graphs: The paper's pair: patches of the same place; patches of the same frame and its copy
+            of the class token.
 
-    Source: Bertasius et al. 2021. Equal to ``TimesformerModel`` and ``TimesformerForVideoClassification`` of
-    ``transformers`` with ``attention_type="divided_space_time"``, whose patches come place by place.
+    Source: Bertasius et al. 2021. Equal to ``TimesformerModel`` and
+    ``TimesformerForVideoClassification`` of ``transformers`` with
+    ``attention_type="divided_space_time"``, whose patches come place by place.
 
     Example:
         >>> import graphattn as ga
@@ -124,14 +138,18 @@ class TimeSformer(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        self.patches = PatchEmbedding(channels, embed_dim, (1, *sides("patch", patch, ("height", "width"))))
+        self.patches = PatchEmbedding(
+            channels, embed_dim, (1, *sides("patch", patch, ("height", "width")))
+        )
         time, height, wide = self.patches.grid(sides("size", size, ("time", "height", "width")))
         self.grid: Grid = (time, height, wide)
         self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
         self.space_positions = nn.Parameter(torch.randn(1 + height * wide, embed_dim) * 0.02)
         self.time_positions = nn.Parameter(torch.zeros(time, embed_dim))
         rates = growing(drop_path, num_layers)
-        self.layers = nn.ModuleList(DividedBlock(embed_dim, num_heads, hidden, activation, rate) for rate in rates)
+        self.layers = nn.ModuleList(
+            DividedBlock(embed_dim, num_heads, hidden, activation, rate) for rate in rates
+        )
         self.norm = nn.LayerNorm(embed_dim)
         self.head: nn.Module | None = None
         if num_classes is not None:
@@ -142,21 +160,35 @@ class TimeSformer(nn.Module):
             self.graphs: TimeAndSpace = window_partition(self.grid, (time, 1, 1)), over_space
 
     def nodes(self, videos: Tensor) -> Tensor:
-        """The input of the first block, (B, 1 + N, C): the class token, then the patches frame by frame."""
+        """The input of the first block, (B, 1 + N, C): the class token, then the patches frame by
+        frame.
+        """
         x = self.patches(videos)
         grid = self.patches.grid(tuple(videos.shape[-3:]))
         if grid != self.grid:
-            raise ShapeError(f"videos must have a grid of {self.grid} patches, as the model's positions, got {grid}")
+            raise ShapeError(
+                f"videos must have a grid of {self.grid} patches, as the model's positions, got "
+                f"{grid}"
+            )
         where = self.space_positions[1:] + self.time_positions.unsqueeze(1)  # (time, places, C)
         token = (self.class_token + self.space_positions[0]).expand(*x.shape[:-2], 1, -1)
         return torch.cat((token, x + where.flatten(0, 1)), -2)
 
-    def features(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
+    def features(
+        self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None
+    ) -> Tensor:
         """All nodes after the last norm, (B, 1 + N, C); arguments as of :meth:`forward`."""
-        graphs = self.graphs if graphs is None else graphs
-        each = [graphs] * len(self.layers) if isinstance(graphs, tuple) else layers_in(graphs)
+        if graphs is None:
+            graphs = self.graphs
+        if isinstance(graphs, tuple):
+            each = [graphs] * len(self.layers)
+        else:
+            each = layers_in(graphs)
         if len(each) != len(self.layers):
-            raise OptionError(f"{len(self.layers)} layers need as many pairs (over time, over space), got {len(each)}")
+            raise OptionError(
+                f"{len(self.layers)} layers need as many pairs (over time, over space), got "
+                f"{len(each)}"
+            )
         x = self.nodes(videos)
         for layer, pair in zip(self.layers, each, strict=True):
             x = layer(x, self.grid[0], self._sized(pair))
@@ -164,7 +196,9 @@ class TimeSformer(nn.Module):
 
     def _sized(self, graphs: TimeAndSpace) -> TimeAndSpace:
         if not isinstance(graphs, tuple | list) or len(graphs) != 2:
-            raise OptionError(f"graphs of a layer must be a pair (over time, over space), got {shown(graphs)}")
+            raise OptionError(
+                f"graphs of a layer must be a pair (over time, over space), got {shown(graphs)}"
+            )
         time, space = graphs
         if lies_on_grid(time):
             time = of_size(time, self.grid)
@@ -173,14 +207,20 @@ class TimeSformer(nn.Module):
         return time, space
 
     @names_checked
-    def forward(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
-        """The head's output for the class token, (B, num_classes); without a head the :meth:`features`.
+    def forward(
+        self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None
+    ) -> Tensor:
+        """The head's output for the class token, (B, num_classes); without a head the
+        :meth:`features`.
 
         Args:
             videos: (B, channels, time, height, width).
-            graphs: A pair (over time, over space) as of :class:`DividedBlock` for all layers, or a list with one for
-                each; ``graphs`` by default. A pattern on a grid is over time one of (time, height, width), over space
-                one of (height, width), the same in all frames, each behind its copy of the class token.
+            graphs: A pair (over time, over space) as of :class:`DividedBlock` for all layers, or a
+                list with one for each; ``graphs`` by default. A pattern on a grid is over time one
+                of (time, height, width), over space one of (height, width), the same in all frames,
+                each behind its copy of the class token.
         """
         x = self.features(videos, graphs)
-        return x if self.head is None else self.head(x[..., 0, :])
+        if self.head is None:
+            return x
+        return self.head(x[..., 0, :])

@@ -18,45 +18,77 @@ from ..plans.edge_tensors import EdgeTensors
 
 
 def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
-    """Refuse anything but a number of valid tokens for each sequence (..., S), of which a shard has a part."""
-    longest, wanted = source.shape[-1], tuple(source.shape[:-1])
-    longest = in_whole(graph).num_sources if isinstance(graph, EdgeTensors) else longest
-    wrong = not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool
+    """Refuse anything but a number of valid tokens for each sequence (..., S), of which a shard has
+    a part.
+    """
+    longest = source.shape[-1]
+    wanted = tuple(source.shape[:-1])
+    if isinstance(graph, EdgeTensors):
+        longest = in_whole(graph).num_sources
+    wrong = (
+        not isinstance(lengths, Tensor)
+        or lengths.is_floating_point()
+        or lengths.dtype == torch.bool
+    )
     if wrong or tuple(lengths.shape) != wanted:
-        raise ShapeError(f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {shown(lengths)}")
+        raise ShapeError(
+            f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {shown(lengths)}"
+        )
     if can_read_values(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
-        least, most = int(lengths.min()), int(lengths.max())
-        raise ShapeError(f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {least} to {most}")
+        least = int(lengths.min())
+        most = int(lengths.max())
+        raise ShapeError(
+            f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {least} to "
+            f"{most}"
+        )
 
 
 def check_tokens(name: str, tokens: Any, size: int) -> None:
     """Refuse anything but integers (..., N) within a table of ``size`` rows."""
-    if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() < 1:
-        raise ShapeError(f"{name} must be an int64 or int32 tensor (..., nodes), got {shown(tokens)}")
-    bad = outside(tokens, size) if can_read_values(tokens) else ""
+    if (
+        not isinstance(tokens, Tensor)
+        or tokens.dtype not in (torch.int32, torch.int64)
+        or tokens.dim() < 1
+    ):
+        raise ShapeError(
+            f"{name} must be an int64 or int32 tensor (..., nodes), got {shown(tokens)}"
+        )
+    if can_read_values(tokens):
+        bad = outside(tokens, size)
+    else:
+        bad = ""
     if bad:
         raise PositionIndexError(f"{name} must be in [0, {size}), the rows of the table; got {bad}")
 
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
-    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
+    edges: AttentionGraph = (
+        graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
+    )
     if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
-        raise ShapeError(f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}")
+        raise ShapeError(
+            f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}"
+        )
     padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
     return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 
 
 def positions_of(graph: Any, past: range, x: Tensor) -> Tensor | None:
-    """Positions of cached tokens and of ``x`` (..., N), where they do not count from 0: ``past`` are cached, or a shard
-    has some of the nodes; else None.
+    """Positions of cached tokens and of ``x`` (..., N), where they do not count from 0: ``past``
+    are cached, or a shard has some of the nodes; else None.
     """
-    of_shard = graph.positions if isinstance(graph, EdgeTensors) else None
+    if isinstance(graph, EdgeTensors):
+        of_shard = graph.positions
+    else:
+        of_shard = None
     if of_shard is not None and past.start:
         raise OptionError("positions must be passed to a shard whose cache has dropped tokens")
     if of_shard is not None:
         return of_shard[1].to(x.device)  # new tokens are the last sources
-    return torch.arange(past.start, past.stop + x.shape[-1], device=x.device) if past.stop else None
+    if past.stop:
+        return torch.arange(past.start, past.stop + x.shape[-1], device=x.device)
+    return None
 
 
 def memory_up_to(
@@ -65,6 +97,9 @@ def memory_up_to(
     """The graph from a memory to ``x`` (..., T, C), and its biases; unchanged without lengths."""
     if lengths is None:
         return graph, None
-    key = memory[0].key if isinstance(memory, list) else memory.unsqueeze(-2)
+    if isinstance(memory, list):
+        key = memory[0].key
+    else:
+        key = memory.unsqueeze(-2)
     graph = sized(EVERY if graph is None else graph, x.unsqueeze(-2), key)
     return graph, padding_bias(graph, lengths, x)

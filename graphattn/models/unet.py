@@ -1,4 +1,6 @@
-"""A U-Net over any hierarchy: attention on each level, with the geometry of its edges, and attention between levels."""
+"""A U-Net over any hierarchy: attention on each level, with the geometry of its edges, and
+attention between levels.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -28,10 +30,12 @@ POOLING = ("attention", "max", "mean")
     lambda: (small_cloud(ratio=0.5),),
 )
 class UNet(nn.Module):
-    """Blocks on each level of a hierarchy on the way down and up, and an output for each point or each cloud.
+    """Blocks on each level of a hierarchy on the way down and up, and an output for each point or
+    each cloud.
 
-    A block reads its level's graph, with features of its edges in keys and values. A coarser point reads the finer ones
-    of ``down``, and on the way up a finer point reads the coarser ones of ``up``.
+    A block reads its level's graph, with features of its edges in keys and values. A coarser point
+    reads the finer ones of ``down``, and on the way up a finer point reads the coarser ones of
+    ``up``.
 
     Args:
         features: Width of the points' features; constants serve if positions suffice.
@@ -40,16 +44,20 @@ class UNet(nn.Module):
         num_heads: H.
         depths: Blocks of each level on the way down.
         back_depths: Blocks of each level but the coarsest on the way up.
-        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. Without "offset", "direction" and
-            equivariant features in ``x``, outputs are invariant under rotations of all points.
-        edge_dim: Width of a perceptron of them, which costs as much as H times as many channels; that of the points by
-            default.
+        edges: Features of edges, names of :func:`graphattn.nn.edge_geometry`. Without "offset",
+            "direction" and equivariant features in ``x``, outputs are invariant under rotations of
+            all points.
+        edge_dim: Width of a perceptron of them, which costs as much as H times as many channels;
+            that of the points by default.
         axes: Number of axes of the positions.
-        pooling: "attention", or the "max" or "mean" along ``down``, and then inverse distances on the way up.
-        readout: "node", or "shape", from the mean and the maximum over the coarsest points of each cloud.
+        pooling: "attention", or the "max" or "mean" along ``down``, and then inverse distances on
+            the way up.
+        readout: "node", or "shape", from the mean and the maximum over the coarsest points of each
+            cloud.
         dropout: Rate of dropout in blocks and in the perceptron of the answer.
 
-    Source: Ronneberger et al. 2015 on the levels of Qi et al. 2017 (PointNet++), with transformer blocks.
+    Source: Ronneberger et al. 2015 on the levels of Qi et al. 2017 (PointNet++), with transformer
+    blocks.
 
     Example:
         >>> import torch, graphattn as ga
@@ -79,13 +87,23 @@ class UNet(nn.Module):
         wide = sizes(widths, "widths")
         heads_of(wide, width(num_heads, "num_heads"), "num_heads")
         self.embedding = Perceptron(width(features, "features"), wide[0], wide[0])
-        own = None if edge_dim is None else width(edge_dim, "edge_dim")
+        if edge_dim is None:
+            own = None
+        else:
+            own = width(edge_dim, "edge_dim")
         geometry = partial(EdgeEncoder, edges, width(axes, "axes"), edge_dim=own)
-        block = partial(EdgeBlock, num_heads=num_heads, geometry=geometry, dropout=probability(dropout, "dropout"))
+        block = partial(
+            EdgeBlock,
+            num_heads=num_heads,
+            geometry=geometry,
+            dropout=probability(dropout, "dropout"),
+        )
         down: Part = partial(Down, how=one_of(pooling, "pooling", POOLING))
         up: Part = Up
         if pooling == "attention":
-            down, up = (partial(part, num_heads=num_heads, geometry=geometry) for part in (Descent, Ascent))
+            down, up = (
+                partial(part, num_heads=num_heads, geometry=geometry) for part in (Descent, Ascent)
+            )
         self.levels = Levels(
             wide,
             sizes(depths, "depths", len(wide), 0),
@@ -96,8 +114,11 @@ class UNet(nn.Module):
             readout=readout,
         )
         last = self.levels.out_dim
-        self.norm, self.dropout = make_norm("layer", last, 1e-5), nn.Dropout(dropout)
-        self.head = Perceptron(last if readout == "node" else 2 * last, last, width(out_dim, "out_dim"))
+        self.norm = make_norm("layer", last, 1e-5)
+        self.dropout = nn.Dropout(dropout)
+        self.head = Perceptron(
+            last if readout == "node" else 2 * last, last, width(out_dim, "out_dim")
+        )
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -105,11 +126,12 @@ class UNet(nn.Module):
 
         Args:
             x: (..., N, features) of the finest points.
-            shape: The levels: ``ga.graphs.hierarchy(pos, batch, ratio=...)``, with ``normals`` if ``edges`` need
-                them.
+            shape: The levels: ``ga.graphs.hierarchy(pos, batch, ratio=...)``, with ``normals`` if
+                ``edges`` need them.
 
         Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number
+                of levels.
         """
         shape = self.levels.check(x, shape, self.embedding.first.in_features, self.embedding.first)
         x = self.norm(self.levels(self.embedding(x), shape))
@@ -123,7 +145,8 @@ class Perceptron(nn.Module):
 
     def __init__(self, before: int, hidden: int, after: int) -> None:
         super().__init__()
-        self.first, self.last = nn.Linear(before, hidden), nn.Linear(hidden, after)
+        self.first = nn.Linear(before, hidden)
+        self.last = nn.Linear(hidden, after)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(nn.functional.gelu(self.first(x)))
@@ -132,23 +155,44 @@ class Perceptron(nn.Module):
 class EdgeEncoder(nn.Module):
     """A perceptron of the features of :func:`graphattn.nn.edge_geometry`."""
 
-    def __init__(self, words: Sequence[str], axes: int, embed_dim: int, edge_dim: int | None = None) -> None:
+    def __init__(
+        self, words: Sequence[str], axes: int, embed_dim: int, edge_dim: int | None = None
+    ) -> None:
         super().__init__()
-        self.width = embed_dim if edge_dim is None else edge_dim
+        if edge_dim is None:
+            self.width = embed_dim
+        else:
+            self.width = edge_dim
         self.words = tuple(several(words, "edges", f"must name some of {', '.join(FEATURES)}"))
         for word in self.words:
             one_of(word, "edges", tuple(FEATURES))
-        size = sum(axes if word in ("offset", "direction") else FEATURES[word] for word in self.words)
+        size = sum(
+            axes if word in ("offset", "direction") else FEATURES[word] for word in self.words
+        )
         self.perceptron = Perceptron(width(size, "edges"), self.width, self.width)
 
-    def forward(self, graph: AttentionGraph, sources: Level, targets: Level | None = None) -> Tensor:
+    def forward(
+        self, graph: AttentionGraph, sources: Level, targets: Level | None = None
+    ) -> Tensor:
         """Encodings (E, width) of the edges on a level, or from one level to another."""
-        level = sources if isinstance(sources, LevelOfCall) and not torch.compiler.is_compiling() else None
-        made = None if level is None else level.geometry.get((graph, targets, self.words))
+        if isinstance(sources, LevelOfCall) and not torch.compiler.is_compiling():
+            level = sources
+        else:
+            level = None
+        if level is None:
+            made = None
+        else:
+            made = level.geometry.get((graph, targets, self.words))
         if made is None:
-            other = {} if targets is None else {"queries": targets.pos, "queries_normals": targets.normals}
-            made = edge_geometry(graph, sources.pos, features=self.words, normals=sources.normals, **other)
-            if level is not None and not made.requires_grad:  # what is recomputed must save the same tensors
+            if targets is None:
+                other = {}
+            else:
+                other = {"queries": targets.pos, "queries_normals": targets.normals}
+            made = edge_geometry(
+                graph, sources.pos, features=self.words, normals=sources.normals, **other
+            )
+            # what is recomputed must save the same tensors
+            if level is not None and not made.requires_grad:
                 level.geometry[graph, targets, self.words] = made
         return self.perceptron(made.to(self.perceptron.first.weight.dtype))
 
@@ -159,7 +203,9 @@ class EdgeBlock(nn.Module):
     def __init__(self, embed_dim: int, num_heads: int, geometry: Part, dropout: float) -> None:
         super().__init__()
         self.edges: Any = geometry(embed_dim)
-        self.block = TransformerBlock(embed_dim, num_heads, 2 * embed_dim, edge_dim=self.edges.width, dropout=dropout)
+        self.block = TransformerBlock(
+            embed_dim, num_heads, 2 * embed_dim, edge_dim=self.edges.width, dropout=dropout
+        )
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         graph = level.graphs[number % len(level.graphs)]
@@ -167,16 +213,23 @@ class EdgeBlock(nn.Module):
 
 
 class Between(nn.Module):
-    """Attention from one level to another: ``y + attention(norm(y), norm(x))`` with ``y`` the targets' features."""
+    """Attention from one level to another: ``y + attention(norm(y), norm(x))`` with ``y`` the
+    targets' features.
+    """
 
     def __init__(self, sources: int, targets: int, num_heads: int, geometry: Part) -> None:
         super().__init__()
         edges: Any = geometry(targets)
         self.edges = edges
-        self.attention = GraphAttention(targets, num_heads, kdim=sources, vdim=sources, edge_dim=edges.width)
-        self.norm, self.source_norm = make_norm("layer", targets, 1e-5), make_norm("layer", sources, 1e-5)
+        self.attention = GraphAttention(
+            targets, num_heads, kdim=sources, vdim=sources, edge_dim=edges.width
+        )
+        self.norm = make_norm("layer", targets, 1e-5)
+        self.source_norm = make_norm("layer", sources, 1e-5)
 
-    def forward(self, y: Tensor, x: Tensor, graph: AttentionGraph | None, targets: Level, sources: Level) -> Tensor:
+    def forward(
+        self, y: Tensor, x: Tensor, graph: AttentionGraph | None, targets: Level, sources: Level
+    ) -> Tensor:
         if graph is None:
             raise ShapeError("the levels have no graph between them")
         edges = self.edges(graph, sources, targets)
@@ -184,11 +237,14 @@ class Between(nn.Module):
 
 
 class Descent(nn.Module):
-    """A coarser point reads finer ones, starting from the features of its own finer point, or the mean of its cell."""
+    """A coarser point reads finer ones, starting from the features of its own finer point, or the
+    mean of its cell.
+    """
 
     def __init__(self, fine: int, coarse: int, num_heads: int, geometry: Part) -> None:
         super().__init__()
-        self.own, self.read = nn.Linear(fine, coarse), Between(fine, coarse, num_heads, geometry)
+        self.own = nn.Linear(fine, coarse)
+        self.read = Between(fine, coarse, num_heads, geometry)
 
     def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
         return self.read(self.own(carried(x, coarse)), x, coarse.down, coarse, fine)
@@ -199,7 +255,8 @@ class Ascent(nn.Module):
 
     def __init__(self, coarse: int, fine: int, after: int, num_heads: int, geometry: Part) -> None:
         super().__init__()
-        self.own, self.read = nn.Linear(fine, after), Between(coarse, after, num_heads, geometry)
+        self.own = nn.Linear(fine, after)
+        self.read = Between(coarse, after, num_heads, geometry)
 
     def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
         return self.read(self.own(skip), x, coarse.up, fine, coarse)

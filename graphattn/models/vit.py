@@ -1,4 +1,6 @@
-"""The Vision Transformer: patches of an image or a video after a class token, on the full graph or any other."""
+"""The Vision Transformer: patches of an image or a video after a class token, on the full graph or
+any other.
+"""
 
 import math
 from typing import Any
@@ -24,27 +26,33 @@ class ViT(nn.Module):
     """Patches after a class token, learned positions, an encoder, a head; for videos it is a ViViT.
 
     Args:
-        size: Size of the images in pixels, (height, width), or one number for both; of videos (time, height, width).
-        patch: Pixels of a patch, (height, width), or one number for both; of videos a tubelet (time, height, width).
+        size: Size of the images in pixels, (height, width), or one number for both; of videos
+            (time, height, width).
+        patch: Pixels of a patch, (height, width), or one number for both; of videos a tubelet
+            (time, height, width).
         num_layers: Number of blocks, pre-norm.
         embed_dim: C.
         num_heads: H.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         channels: Channels of the images.
-        num_classes: Classes of a linear head on the class token (without one, on the mean); no head by default.
-        num_tokens: K, learned nodes before the patches: none, a class token, or also DeiT's distillation token.
+        num_classes: Classes of a linear head on the class token (without one, on the mean); no head
+            by default.
+        num_tokens: K, learned nodes before the patches: none, a class token, or also DeiT's
+            distillation token.
         dropout: Rate of dropout in the blocks and on the embeddings.
         options: Further arguments of :class:`graphattn.models.Encoder`, such as ``drop_path``.
 
     Attributes:
-        grid: Patches on every axis. The graph's nodes are the K tokens, the class token first, then these row by row.
+        grid: Patches on every axis. The graph's nodes are the K tokens, the class token first, then
+            these row by row.
         pooler: The last module of :meth:`pooled`; the identity by default.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words". Equal to ``ViTModel`` and
-    ``ViTForImageClassification`` of ``transformers``, :func:`graphattn.models.from_hf`; with a second token a DeiT
-    (Touvron et al. 2021). Of videos Arnab et al. 2021, "ViViT", section 3.3, model 1 (joint space-time attention), and
-    without a class token VideoMAE's encoder (Tong et al. 2022); model 3 has
-    ``window_partition(..., (1, height, width))`` and ``window_partition(..., (time, 1, 1))`` by turns.
+    ``ViTForImageClassification`` of ``transformers``, :func:`graphattn.models.from_hf`; with a
+    second token a DeiT (Touvron et al. 2021). Of videos Arnab et al. 2021, "ViViT", section 3.3,
+    model 1 (joint space-time attention), and without a class token VideoMAE's encoder (Tong et al.
+    2022); model 3 has ``window_partition(..., (1, height, width))`` and
+    ``window_partition(..., (time, 1, 1))`` by turns.
 
     Example:
         >>> import torch, graphattn as ga
@@ -92,26 +100,41 @@ class ViT(nn.Module):
             self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
 
     def nodes(self, pixels: Tensor) -> Tensor:
-        """The input of the first block, (B, K + N, C): the class and other tokens, then the patches row by row."""
+        """The input of the first block, (B, K + N, C): the class and other tokens, then the patches
+        row by row.
+        """
         x = self.patches(pixels)
         grid = self.patches.grid(tuple(pixels.shape[-len(self.grid) :]))
         if grid != self.grid:
-            raise ShapeError(f"pixels must have a grid of {self.grid} patches, as the model's positions, got {grid}")
-        return self.dropout(self.positions(torch.cat((self.tokens.expand(*x.shape[:-2], -1, -1), x), -2)))
+            raise ShapeError(
+                f"pixels must have a grid of {self.grid} patches, as the model's positions, got "
+                f"{grid}"
+            )
+        return self.dropout(
+            self.positions(torch.cat((self.tokens.expand(*x.shape[:-2], -1, -1), x), -2))
+        )
 
     def graphs(self, graph: Layers | None = None) -> Layers:
         """The encoder's graphs: patterns on a grid are sized to the patches, after the tokens."""
         if graph is None:
             return EVERY_NODE
-        return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in layers_in(graph)]
+        if isinstance(graph, Layer):
+            return self._sized(graph)
+        return [self._sized(layer) for layer in layers_in(graph)]
 
     def _sized(self, graph: Layer) -> Layer:
         if lies_on_grid(graph):
             return behind_tokens(graph, self.grid, self.num_tokens)
-        if self.num_tokens and isinstance(graph, AttentionGraph) and graph.num_targets == math.prod(self.grid):
+        if (
+            self.num_tokens
+            and isinstance(graph, AttentionGraph)
+            and graph.num_targets == math.prod(self.grid)
+        ):
             raise ShapeError(
-                f"the graph has {graph.num_targets} targets, the patches, but {self.num_tokens} tokens come before "
-                f"them: pass graph.with_global_tokens({self.num_tokens}), or a pattern, grid_neighbourhood(..., 3)"
+                f"the graph has {graph.num_targets} targets, the patches, but {self.num_tokens} "
+                "tokens come before "
+                f"them: pass graph.with_global_tokens({self.num_tokens}), or a pattern, "
+                "grid_neighbourhood(..., 3)"
             )
         return graph
 
@@ -120,20 +143,31 @@ class ViT(nn.Module):
         return self.encoder(self.nodes(pixels), self.graphs(graph))
 
     def pooled(self, features: Tensor) -> Tensor:
-        """One vector (B, C) of the features: that of the class token, or the mean without one, through the pooler."""
+        """One vector (B, C) of the features: that of the class token, or the mean without one,
+        through the pooler.
+        """
         floats(features, "features", "(B, K + N, C)", 2)
-        x = features[..., 0, :] if self.num_tokens else features.mean(-2)
-        return x if self.pooler is None else self.pooler(x)
+        if self.num_tokens:
+            x = features[..., 0, :]
+        else:
+            x = features.mean(-2)
+        if self.pooler is None:
+            return x
+        return self.pooler(x)
 
     @names_checked
     def forward(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
-        """The head's output for the :meth:`pooled` features, (B, num_classes), or without a head the :meth:`features`.
+        """The head's output for the :meth:`pooled` features, (B, num_classes), or without a head
+        the :meth:`features`.
 
         Args:
             pixels: (B, channels, ``*size``), or (channels, ``*size``).
-            graph: Over K + N nodes, the class token first; one for all layers or a list. Full by default. A pattern
-                on a grid, ``grid_neighbourhood(..., 3)``, is sized to the patches, and the tokens before them read all
-                and are read by all; for a graph of the patches use ``graph.with_global_tokens(K)``.
+            graph: Over K + N nodes, the class token first; one for all layers or a list. Full by
+                default. A pattern on a grid, ``grid_neighbourhood(..., 3)``, is sized to the
+                patches, and the tokens before them read all and are read by all; for a graph of the
+                patches use ``graph.with_global_tokens(K)``.
         """
         x = self.features(pixels, graph)
-        return x if self.head is None else self.head(self.pooled(x))
+        if self.head is None:
+            return x
+        return self.head(self.pooled(x))

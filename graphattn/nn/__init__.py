@@ -37,7 +37,11 @@ from .rotary import Rotary as Rotary
 from .rotary import grid_positions as grid_positions
 
 #: The names that ``help`` and ``dir`` show, without the files of this room.
-__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and not isinstance(value, _Module)
+]
 
 
 def __dir__() -> list[str]:

@@ -31,33 +31,53 @@ def made_with(make: Callable[..., T], **sizes: Any) -> T:
 
 def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
     """Refuse options that none of the constructors accepts; the error lists the valid ones."""
-    taken = [p for make in makers for p in signature(make).parameters.values() if p.kind != Parameter.VAR_KEYWORD]
+    taken = [
+        p
+        for make in makers
+        for p in signature(make).parameters.values()
+        if p.kind != Parameter.VAR_KEYWORD
+    ]
     known = {p.name for p in taken} - {"self"}
     for name in given:
         if name not in known:
-            near = "".join(f"; did you mean {close!r}" for close in get_close_matches(name, known, 1))
-            raise OptionError(f"there is no option {name!r}{near}; pass one of {', '.join(sorted(known))}")
+            near = "".join(
+                f"; did you mean {close!r}" for close in get_close_matches(name, known, 1)
+            )
+            raise OptionError(
+                f"there is no option {name!r}{near}; pass one of {', '.join(sorted(known))}"
+            )
 
 
 def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
-    """Refuse a dropout that is not a probability, an unknown backend, a flag that is neither True nor False."""
+    """Refuse a dropout that is not a probability, an unknown backend, a flag that is neither True
+    nor False.
+    """
     check_flags(**flags)
     probability(dropout, "dropout")
     one_of(backend, "backend", ("auto", *BACKENDS))
 
 
 def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
-    """Refuse positional arguments after the graph: PyG's third is ``edge_attr``, others expect ``context``."""
+    """Refuse positional arguments after the graph: PyG's third is ``edge_attr``, others expect
+    ``context``.
+    """
     if unnamed:
-        got = f"a tensor {tuple(unnamed[0].shape)}" if isinstance(unnamed[0], Tensor) else repr(unnamed[0])
+        if isinstance(unnamed[0], Tensor):
+            got = f"a tensor {tuple(unnamed[0].shape)}"
+        else:
+            got = repr(unnamed[0])
         raise OptionError(
-            "after x and graph every argument is passed by name: layer(x, graph, edge_attr=...) for features of edges "
-            f"(the third argument of PyG's layers), layer(x, graph, context=...) for other sources; got {got} without "
+            "after x and graph every argument is passed by name: layer(x, graph, edge_attr=...) "
+            "for features of edges "
+            "(the third argument of PyG's layers), layer(x, graph, context=...) for other "
+            f"sources; got {got} without "
             "a name"
         )
 
 
-def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
+def features_of(
+    x: Any, context: Any, widths: tuple[int, int, int]
+) -> tuple[Tensor, Tensor, Tensor]:
     """The inputs of query, key and value, of the layer's widths (qdim, kdim, vdim)."""
     names = ("x", "context")
     if isinstance(x, tuple | list):
@@ -69,8 +89,10 @@ def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Ten
         _check("x", x, "T", widths[0])
         if x.shape[-1] not in widths[1:] or widths[1] != widths[2]:
             raise ShapeError(
-                f"x without context must have width kdim = {widths[1]} and vdim = {widths[2]} (embed_dim), got "
-                f"{x.shape[-1]}; build the layer with kdim={x.shape[-1]}, vdim={x.shape[-1]}, or pass context=, the "
+                f"x without context must have width kdim = {widths[1]} and vdim = {widths[2]} "
+                "(embed_dim), got "
+                f"{x.shape[-1]}; build the layer with kdim={x.shape[-1]}, vdim={x.shape[-1]}, or "
+                "pass context=, the "
                 f"sources' features (..., S, {widths[1]})"
             )
         return x, x, x
@@ -80,14 +102,18 @@ def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Ten
 
 def sources_of(context: Any, widths: tuple[int, int], name: str = "context") -> Pair:
     """The inputs of key and value, of widths (kdim, vdim): one tensor for both, or a pair."""
-    pair = _pair("context", context, "(for keys, for values)") if isinstance(context, tuple | list) else (context,) * 2
+    if isinstance(context, tuple | list):
+        pair = _pair("context", context, "(for keys, for values)")
+    else:
+        pair = (context,) * 2
     for given, width in zip(pair, widths, strict=True):
         _check(name, given, "S", width)
     return pair
 
 
 def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
-    """Refuse features on another device than the projection that reads them, or of a dtype that autocast cannot cast.
+    """Refuse features on another device than the projection that reads them, or of a dtype that
+    autocast cannot cast.
 
     Parameters on meta pass, since a hook may load them later (offloading).
     """
@@ -97,25 +123,41 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     if weight is None or (given.dtype == weight.dtype and given.device == weight.device):
         return
     if given.device != weight.device and weight.device.type != "meta":
-        raise ShapeError(f"{name} is on {given.device} and the layer's parameters on {weight.device}; move one of them")
+        raise ShapeError(
+            f"{name} is on {given.device} and the layer's parameters on {weight.device}; move one "
+            "of them"
+        )
     if given.dtype == weight.dtype:
         return
-    joined = all(dtype.is_floating_point and dtype != torch.float64 for dtype in (given.dtype, weight.dtype))
+    joined = all(
+        dtype.is_floating_point and dtype != torch.float64 for dtype in (given.dtype, weight.dtype)
+    )
     if joined and torch.is_autocast_enabled(given.device.type):
         return
-    other = f", or convert the layer with layer.to({given.dtype})" if given.is_floating_point() else ""
+    if given.is_floating_point():
+        other = f", or convert the layer with layer.to({given.dtype})"
+    else:
+        other = ""
     raise ShapeError(
-        f"{name} is {given.dtype}, and the layer's parameters are {weight.dtype}; pass {name}.to({weight.dtype}){other}"
+        f"{name} is {given.dtype}, and the layer's parameters are {weight.dtype}; pass "
+        f"{name}.to({weight.dtype}){other}"
     )
 
 
-def check_input(name: str, given: Any, width: int, reader: nn.Module, nodes: str | None = "N") -> None:
-    """Refuse anything but features (..., nodes, width) of the dtype and device of the first parameters that read them.
+def check_input(
+    name: str, given: Any, width: int, reader: nn.Module, nodes: str | None = "N"
+) -> None:
+    """Refuse anything but features (..., nodes, width) of the dtype and device of the first
+    parameters that read them.
 
-    ``nodes=None`` is for modules that read each node separately, (..., width). A norm in float32 also reads halves.
+    ``nodes=None`` is for modules that read each node separately, (..., width). A norm in float32
+    also reads halves.
     """
     _check(name, given, nodes, width)
-    if not (isinstance(reader, nn.LayerNorm | nn.RMSNorm) and given.dtype in (torch.float16, torch.bfloat16)):
+    if not (
+        isinstance(reader, nn.LayerNorm | nn.RMSNorm)
+        and given.dtype in (torch.float16, torch.bfloat16)
+    ):
         check_kind(reader, name, given)
 
 
@@ -130,16 +172,19 @@ def graph_of(
         graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2), past)
     elif not isinstance(graph, _GRAPHS):
         graph = _listed(graph, x.shape[-2], key.shape[-2] + past)
-    T, S = graph.num_targets, graph.num_sources - past
+    T = graph.num_targets
+    S = graph.num_sources - past
     if x.shape[-2] == T and key.shape[-2] == S and (value is key or value.shape[-2] == S):
         return graph
     if past and key.shape[-2] != S:
         raise ShapeError(
-            f"the graph has {graph.num_sources} sources, but the cache holds {past} and x has {key.shape[-2]} more"
+            f"the graph has {graph.num_sources} sources, but the cache holds {past} and x has "
+            f"{key.shape[-2]} more"
         )
     if key is x and x.shape[-2] == T != S:
         raise ShapeError(
-            f"the graph has {S} sources and {T} targets, but x has features of the targets only; pass context=, the "
+            f"the graph has {S} sources and {T} targets, but x has features of the targets only; "
+            "pass context=, the "
             f"sources' features (..., {S}, {key.shape[-1]}), or x as a pair (sources, targets)"
         )
     for name, given, size, side in (
@@ -148,9 +193,11 @@ def graph_of(
         ("context", value, S, "sources"),
     ):
         if given.shape[-2] != size:
-            name = "x" if given is x else name
+            if given is x:
+                name = "x"
             raise ShapeError(
-                f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph has {size} {side}; "
+                f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph "
+                f"has {size} {side}; "
                 f"features are (..., nodes, width), and x as a pair is (sources, targets)"
                 f"{of_other_size(graph, given.shape[-2])}"
             )
@@ -160,19 +207,32 @@ def graph_of(
 def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
     if edge_index is None:
         raise GraphError(
-            "graph is missing: pass layer(x, graph), an AttentionGraph or an edge_index (2, E); for a PyG Data "
+            "graph is missing: pass layer(x, graph), an AttentionGraph or an edge_index (2, E); "
+            "for a PyG Data "
             "layer(data.x, data.edge_index)"
         )
     way = advice(edge_index)
-    if way is None and not (isinstance(edge_index, list | tuple) or hasattr(edge_index, "__array__")):
+    if way is None and not (
+        isinstance(edge_index, list | tuple) or hasattr(edge_index, "__array__")
+    ):
         way = "a builder makes one, such as graphattn.graphs.full(num_nodes)"
     if way is not None:
         got = f"a {type(edge_index).__name__}"
-        raise GraphError(f"graph must be an AttentionGraph or an edge_index (2, E), got {got}; {way}")
+        raise GraphError(
+            f"graph must be an AttentionGraph or an edge_index (2, E), got {got}; {way}"
+        )
     sizes = f"{num_sources} sources and {num_targets} targets"
-    own = edge_index.sparse_size() if hasattr(edge_index, "sparse_size") else (None, None)
-    if any(mine not in (None, given) for mine, given in zip(own, (num_sources, num_targets), strict=True)):
-        raise GraphError(f"graph is an EdgeIndex of sparse_size {own}, but the features have {sizes}")
+    if hasattr(edge_index, "sparse_size"):
+        own = edge_index.sparse_size()
+    else:
+        own = (None, None)
+    if any(
+        mine not in (None, given)
+        for mine, given in zip(own, (num_sources, num_targets), strict=True)
+    ):
+        raise GraphError(
+            f"graph is an EdgeIndex of sparse_size {own}, but the features have {sizes}"
+        )
     try:
         return from_edge_index(edge_index, num_sources=num_sources, num_targets=num_targets)
     except GraphIndexError as error:
@@ -180,22 +240,35 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
 
 
 def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
-    axes = 1 if nodes is None else 2
+    if nodes is None:
+        axes = 1
+    else:
+        axes = 2
     dense = isinstance(given, Tensor) and given.layout == torch.strided and not given.is_nested
     if dense and given.dim() >= axes and given.shape[-1] == width:
         return
-    shape = f"(..., {width})" if nodes is None else f"(..., {nodes}, {width})"
+    if nodes is None:
+        shape = f"(..., {width})"
+    else:
+        shape = f"(..., {nodes}, {width})"
     if isinstance(given, Tensor) and not dense:
-        what, way = str(given.layout), f"pass {name}.to_dense()"
+        what = str(given.layout)
+        way = f"pass {name}.to_dense()"
         if given.is_nested:
-            what, way = "a nested one", "for graphs of several sizes use disjoint_union, and concatenate their nodes"
+            what = "a nested one"
+            way = "for graphs of several sizes use disjoint_union, and concatenate their nodes"
         raise ShapeError(f"{name} must be a strided tensor {shape}, got {what}; {way}")
     got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-    hint = "; pass data.x, and data.edge_index as the graph" if hasattr(given, "edge_index") else ""
+    if hasattr(given, "edge_index"):
+        hint = "; pass data.x, and data.edge_index as the graph"
+    else:
+        hint = ""
     raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
 
 
 def _pair(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
     if len(given) != 2:
-        raise ShapeError(f"{name} must be a tensor or a pair {of}, got a {type(given).__name__} of {len(given)}")
+        raise ShapeError(
+            f"{name} must be a tensor or a pair {of}, got a {type(given).__name__} of {len(given)}"
+        )
     return given[0], given[1]

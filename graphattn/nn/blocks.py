@@ -1,4 +1,6 @@
-"""The transformer block: attention on a graph, cross-attention on another, a feed-forward, each with its residual."""
+"""The transformer block: attention on a graph, cross-attention on another, a feed-forward, each
+with its residual.
+"""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -22,13 +24,16 @@ Graph = AttentionGraph | PerHead | Pattern | Chosen
 def make_norm(kind: str, embed_dim: int, eps: float, bias: bool = True) -> nn.Module:
     """A layer norm, or an RMS norm, which has no bias."""
     one_of(kind, "norm", ("layer", "rms"))
-    embed_dim, eps = width(embed_dim, "embed_dim"), positive(eps, "eps")
-    return nn.LayerNorm(embed_dim, eps, bias=bias) if kind == "layer" else nn.RMSNorm(embed_dim, eps)
+    embed_dim = width(embed_dim, "embed_dim")
+    eps = positive(eps, "eps")
+    if kind == "layer":
+        return nn.LayerNorm(embed_dim, eps, bias=bias)
+    return nn.RMSNorm(embed_dim, eps)
 
 
 class TransformerBlock(nn.Module):
-    r"""Attention and a feed-forward, each with a residual: an encoder's layer on a full graph, a decoder's on a causal
-    one.
+    r"""Attention and a feed-forward, each with a residual: an encoder's layer on a full graph, a
+    decoder's on a causal one.
 
     .. math:: x \leftarrow x + f(\mathrm{norm}(x)) \text{ (norm\_first)}, \qquad
               x \leftarrow \mathrm{norm}(x + f(x)) \text{ (else)}
@@ -42,13 +47,14 @@ class TransformerBlock(nn.Module):
         norm: "layer" or "rms".
         eps: Epsilon of the norms.
         activation: As in :class:`FeedForward`.
-        feed_forward: A module (..., C) to (..., C) in place of the feed-forward, such as :class:`MixtureOfExperts`.
+        feed_forward: A module (..., C) to (..., C) in place of the feed-forward, such as
+            :class:`MixtureOfExperts`.
         bias: True if projections and layer norms have one.
         dropout: Rate of dropout of weights, in the feed-forward and on every branch.
         drop_path: Probability of dropping a branch, by example.
         branch_norm: True if a norm ends each branch, before the residual (Gemma 2).
-        options: Further arguments of :class:`GraphAttention`, for both attentions, which share no parameters;
-            ``rotary`` and ``edge_dim`` are for the first only.
+        options: Further arguments of :class:`GraphAttention`, for both attentions, which share no
+            parameters; ``rotary`` and ``edge_dim`` are for the first only.
 
     Source: Vaswani et al. 2017, section 3.1; pre-norm as Xiong et al. 2020.
 
@@ -81,40 +87,61 @@ class TransformerBlock(nn.Module):
         super().__init__()
         check_flags(cross=cross, norm_first=norm_first, branch_norm=branch_norm)
         check_names(options, TransformerBlock.__init__, GraphAttention.__init__)
-        self.embed_dim, self.norm_first = embed_dim, norm_first
+        self.embed_dim = embed_dim
+        self.norm_first = norm_first
 
         def attend(**given: Any) -> GraphAttention:
             return GraphAttention(embed_dim, num_heads, bias=bias, dropout=dropout, **given)
 
-        self.attention, self.attention_norm = attend(**options), make_norm(norm, embed_dim, eps, bias)
+        self.attention = attend(**options)
+        self.attention_norm = make_norm(norm, embed_dim, eps, bias)
         own = copies({name: x for name, x in options.items() if name not in ("rotary", "edge_dim")})
         self.cross_attention = attend(**own) if cross else None
         self.cross_norm = make_norm(norm, embed_dim, eps, bias) if cross else None
         if feed_forward is None:
-            hidden = 4 * embed_dim if hidden is None else hidden
+            if hidden is None:
+                hidden = 4 * embed_dim
             feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
         elif hidden is not None or activation != "gelu":
-            given = f"hidden={hidden}" if hidden is not None else f"activation={activation!r}"
-            raise OptionError(f"{given} configures the default feed-forward, which feed_forward replaces; leave it out")
+            if hidden is not None:
+                given = f"hidden={hidden}"
+            else:
+                given = f"activation={activation!r}"
+            raise OptionError(
+                f"{given} configures the default feed-forward, which feed_forward replaces; leave "
+                "it out"
+            )
         self.feed_forward = feed_forward
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
         self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
         ends = ("attention", "cross", "feed_forward") if cross else ("attention", "feed_forward")
         norms = {name: make_norm(norm, embed_dim, eps, bias) for name in ends if branch_norm}
-        self.end_norm = nn.ModuleDict(norms) if norms else None
+        self.end_norm: nn.ModuleDict | None = None
+        if norms:
+            self.end_norm = nn.ModuleDict(norms)
 
     def _added(self, x: Tensor, norm: nn.Module, made: Any, name: str) -> Tensor:
         output = made(norm(x) if self.norm_first else x)
         if name == "feed_forward" and output.shape != x.shape:
-            raise ShapeError(f"feed_forward must return {tuple(x.shape)}, the shape of x; got {tuple(output.shape)}")
+            raise ShapeError(
+                f"feed_forward must return {tuple(x.shape)}, the shape of x; got "
+                f"{tuple(output.shape)}"
+            )
         if self.end_norm is not None:
             output = self.end_norm[name](output)
         added = x + (self.branch(output) if self.training else output)
-        return added if self.norm_first else norm(added)
+        if self.norm_first:
+            return added
+        return norm(added)
 
     def check(self, x: Any) -> None:
         """Refuse anything but features (..., N, C) of the block's dtype and device."""
-        check_input("x", x, self.embed_dim, self.attention_norm if self.norm_first else self.attention.q_proj)
+        check_input(
+            "x",
+            x,
+            self.embed_dim,
+            self.attention_norm if self.norm_first else self.attention.q_proj,
+        )
 
     @names_checked
     def forward(
@@ -136,18 +163,21 @@ class TransformerBlock(nn.Module):
         Args:
             x: (..., N, C).
             graph: N targets and as many sources; with a cache, the new tokens and all so far.
-            memory: (..., M, C), the sources of a block with ``cross``, or the result of its ``cross_attention.hold``;
-                required by such a block only.
+            memory: (..., M, C), the sources of a block with ``cross``, or the result of its
+                ``cross_attention.hold``; required by such a block only.
             memory_graph: N targets and M sources; all pairs by default.
-            score_bias: Biases of the edges, as in :func:`graphattn.attention`; ``memory_bias`` of the memory graph's.
+            score_bias: Biases of the edges, as in :func:`graphattn.attention`; ``memory_bias`` of
+                the memory graph's.
             edge_attr: Features of the graph's edges, for a block with ``edge_dim``.
             positions: Positions of the nodes, for a layer with ``rotary``.
             cache: Keys and values of earlier tokens.
-            sources: A function from the normed ``x`` to the sources, if these are other nodes: a padded or pooled grid.
+            sources: A function from the normed ``x`` to the sources, if these are other nodes: a
+                padded or pooled grid.
 
         Raises:
             OptionError: If a memory is missing, or given to a block that reads none.
-            ShapeError: If features do not fit the block or the graph, or have another dtype or device than the block.
+            ShapeError: If features do not fit the block or the graph, or have another dtype or
+                device than the block.
         """
         self.check(x)
         if (memory is None) != (self.cross_attention is None):
@@ -158,8 +188,12 @@ class TransformerBlock(nn.Module):
             )
         if memory is None and (memory_graph is not None or memory_bias is not None):
             raise OptionError("memory_graph and memory_bias require cross=True")
-        if self.cross_attention is not None and not isinstance(memory, KeyValueCache | tuple | list):
-            check_input("memory", memory, self.cross_attention.kdim, self.cross_attention.k_proj, "M")
+        if self.cross_attention is not None and not isinstance(
+            memory, KeyValueCache | tuple | list
+        ):
+            check_input(
+                "memory", memory, self.cross_attention.kdim, self.cross_attention.k_proj, "M"
+            )
         with AllOrNone(cache):
             x = self._added(
                 x,
@@ -176,19 +210,26 @@ class TransformerBlock(nn.Module):
                 "attention",
             )
             if self.cross_attention is not None and self.cross_norm is not None:
-                read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
+                read = self.cross_attention
+                to = EVERY if memory_graph is None else memory_graph
                 given: dict[str, Any] = {"context": memory, "score_bias": memory_bias}
                 x = self._added(x, self.cross_norm, lambda y: read(y, to, **given), "cross")
             return self._added(x, self.feed_forward_norm, self.feed_forward, "feed_forward")
 
     @classmethod
-    def from_torch(cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> "TransformerBlock":
-        """The block with the weights of a torch layer, and its outputs on a full or a causal graph."""
+    def from_torch(
+        cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
+    ) -> "TransformerBlock":
+        """The block with the weights of a torch layer, and its outputs on a full or a causal
+        graph.
+        """
         return loaders.block_from_torch(cls, layer)
 
 
 def copies(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of another layer: modules with parameters are copied, so that layers share none."""
+    """The options of another layer: modules with parameters are copied, so that layers share
+    none.
+    """
     return {
         name: deepcopy(x) if isinstance(x, nn.Module) and any(True for _ in x.parameters()) else x
         for name, x in options.items()

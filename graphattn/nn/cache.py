@@ -24,7 +24,11 @@ class _Room(NamedTuple):
 
         False after a failed call, whose tokens are still in the storage.
         """
-        if self.held[0] is not key or self.held[1] is not value or self.end + more > self.key.shape[-3]:
+        if (
+            self.held[0] is not key
+            or self.held[1] is not value
+            or self.end + more > self.key.shape[-3]
+        ):
             return False
         return torch.is_inference_mode_enabled() or not self.key.is_inference()
 
@@ -32,9 +36,10 @@ class _Room(NamedTuple):
 class KeyValueCache:
     """Projected keys and values of one layer, extended by each call.
 
-    With a cache, a layer's sources are all tokens so far and its targets the new ones: a growing bipartite graph, the
-    last rows of the graph of the whole sequence. It belongs to the first layer that it is passed to; a failed call
-    leaves it as it was. Without gradients it grows in place, in storage that doubles.
+    With a cache, a layer's sources are all tokens so far and its targets the new ones: a growing
+    bipartite graph, the last rows of the graph of the whole sequence. It belongs to the first layer
+    that it is passed to; a failed call leaves it as it was. Without gradients it grows in place, in
+    storage that doubles.
 
     Example:
         >>> import torch, graphattn as ga
@@ -43,7 +48,8 @@ class KeyValueCache:
         >>> first = layer(x[:3], graph.subgraph(range(3)), cache=cache)
         >>> growing = graph.subgraph(targets=[3, 4])
         >>> print(growing)  # the new targets read three sources in the cache, and themselves
-        AttentionGraph(subgraph(sliding_window(5, 4)): 5 sources -> 2 targets, 8 edges, density 0.8, rule)
+        AttentionGraph(subgraph(sliding_window(5, 4)): 5 sources -> 2 targets, 8 edges, density 0.8,
+            rule)
         █ █ █ █ ·
         · █ █ █ █
         >>> rest = layer(x[3:], growing, cache=cache)
@@ -59,16 +65,21 @@ class KeyValueCache:
         self._layer: ref[nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keys and values to be saved or copied; a copy belongs to the next layer that it is passed to."""
+        """Keys and values to be saved or copied; a copy belongs to the next layer that it is passed
+        to.
+        """
         return {**self.__dict__, "_room": None, "_layer": None}
 
     @property
     def length(self) -> int:
-        """The number of tokens so far, including the first ``dropped``, which are no longer cached."""
+        """The number of tokens so far, including the first ``dropped``, which are no longer
+        cached.
+        """
         return self.dropped + (0 if self.key is None else self.key.shape[-3])
 
     def drop(self, before: int) -> None:
-        """Drop the tokens before number ``before``, which no later token reads; sources then count from it.
+        """Drop the tokens before number ``before``, which no later token reads; sources then count
+        from it.
 
         Raises:
             OptionError: If there are fewer tokens.
@@ -83,17 +94,22 @@ class KeyValueCache:
             True
         """
         if not 0 <= whole(before, "before", 0) <= self.length:
-            raise OptionError(f"before must be at most {self.length}, the tokens so far, got {before}")
+            raise OptionError(
+                f"before must be at most {self.length}, the tokens so far, got {before}"
+            )
         if before <= self.dropped or self.key is None or self.value is None:
             return
-        first, ends = before - self.dropped, self._room is not None and self._room.continues(self.key, self.value)
-        self.key, self.value = self.key[..., first:, :, :], self.value[..., first:, :, :]
+        first = before - self.dropped
+        ends = self._room is not None and self._room.continues(self.key, self.value)
+        self.key = self.key[..., first:, :, :]
+        self.value = self.value[..., first:, :, :]
         self.dropped = before
         if self._room is not None and ends:
             self._room = self._room._replace(held=(self.key, self.value))
 
     def grown(self, key: Tensor, value: Tensor, layer: nn.Module) -> tuple[Tensor, Tensor]:
-        """All keys and values (..., S, H_kv, D) with those of new tokens (..., T, H_kv, D); :meth:`keep` stores them.
+        """All keys and values (..., S, H_kv, D) with those of new tokens (..., T, H_kv, D);
+        :meth:`keep` stores them.
 
         Raises:
             OptionError: If the cache belongs to another layer.
@@ -107,28 +123,37 @@ class KeyValueCache:
         for name, old, new in (("key", self.key, key), ("value", self.value, value)):
             if old.shape[:-3] != new.shape[:-3] or old.shape[-2:] != new.shape[-2:]:
                 raise ShapeError(
-                    f"the cache holds a {name} of shape {tuple(old.shape)}, and cannot grow by {tuple(new.shape)}; use "
+                    f"the cache holds a {name} of shape {tuple(old.shape)}, and cannot grow by "
+                    f"{tuple(new.shape)}; use "
                     "one cache for each layer and batch"
                 )
             if old.dtype != new.dtype or old.device != new.device:
                 raise ShapeError(
-                    f"the cache holds a {name} of {old.dtype} on {old.device}, and cannot grow by {new.dtype} on "
-                    f"{new.device}; start a new cache after converting or moving a layer, or switching autocast"
+                    f"the cache holds a {name} of {old.dtype} on {old.device}, and cannot grow by "
+                    f"{new.dtype} on "
+                    f"{new.device}; start a new cache after converting or moving a layer, or "
+                    "switching autocast"
                 )
-        if torch.is_grad_enabled() or not can_read_values(key):  # autograd and compilers need constant storage
+        # autograd and compilers need constant storage
+        if torch.is_grad_enabled() or not can_read_values(key):
             return torch.cat((self.key, key), -3), torch.cat((self.value, value), -3)
-        held, more, room = self.key.shape[-3], key.shape[-3], self._room
+        held = self.key.shape[-3]
+        more = key.shape[-3]
+        room = self._room
         if room is None or not room.continues(self.key, self.value, more):
             keys, values = (
-                x.new_empty(*x.shape[:-3], 2 * (held + more), *x.shape[-2:]) for x in (self.key, self.value)
+                x.new_empty(*x.shape[:-3], 2 * (held + more), *x.shape[-2:])
+                for x in (self.key, self.value)
             )
             keys.narrow(-3, 0, held).copy_(self.key)
             values.narrow(-3, 0, held).copy_(self.value)
             room = _Room(keys, values, held, (self.key, self.value))
         room.key.narrow(-3, room.end, more).copy_(key)
         room.value.narrow(-3, room.end, more).copy_(value)
-        first, end = room.end - held, room.end + more
-        key, value = room.key.narrow(-3, first, held + more), room.value.narrow(-3, first, held + more)
+        first = room.end - held
+        end = room.end + more
+        key = room.key.narrow(-3, first, held + more)
+        value = room.value.narrow(-3, first, held + more)
         self._room = _Room(room.key, room.value, end, (key, value))
         return key, value
 
@@ -146,17 +171,20 @@ class KeyValueCache:
     def _check_owner(self, layer: nn.Module) -> None:
         if self._layer is not None and self._layer() is not layer:
             raise OptionError(
-                f"the cache holds {self.length} tokens of another layer; pass a separate KeyValueCache() to each layer"
+                f"the cache holds {self.length} tokens of another layer; pass a separate "
+                "KeyValueCache() to each layer"
             )
 
     def keep(self, key: Tensor, value: Tensor, layer: nn.Module) -> None:
         """Store the result of :meth:`grown` for this layer."""
-        self.key, self.value = key, value
+        self.key = key
+        self.value = value
         if self._layer is None:
             self._layer = ref(layer)
 
     def reorder(self, batch: Tensor) -> None:
-        """Select the examples ``batch`` (int64 (B',)) of the first dimension, in that order, as beam search needs.
+        """Select the examples ``batch`` (int64 (B',)) of the first dimension, in that order, as
+        beam search needs.
 
         Raises:
             ShapeError: If ``batch`` is not such a tensor, or the cache has no batch.
@@ -167,18 +195,33 @@ class KeyValueCache:
         if self.key is None or self.value is None:
             return
         if self.key.dim() < 4:
-            raise ShapeError(f"the cache holds a key of shape {tuple(self.key.shape)}, without a batch to reorder")
+            raise ShapeError(
+                f"the cache holds a key of shape {tuple(self.key.shape)}, without a batch to "
+                "reorder"
+            )
         size = self.key.shape[0]
-        bad = "" if torch.compiler.is_compiling() else outside(batch, size)
+        if torch.compiler.is_compiling():
+            bad = ""
+        else:
+            bad = outside(batch, size)
         if bad:
-            raise PositionIndexError(f"batch must be in [0, {size}), the cached examples; got {bad}")
-        self.key, self.value, self._room = self.key.index_select(0, batch), self.value.index_select(0, batch), None
+            raise PositionIndexError(
+                f"batch must be in [0, {size}), the cached examples; got {bad}"
+            )
+        self.key, self.value, self._room = (
+            self.key.index_select(0, batch),
+            self.value.index_select(0, batch),
+            None,
+        )
 
 
 def check_cache(cache: Any) -> None:
     """Refuse anything but a cache."""
     if cache is not None and not isinstance(cache, KeyValueCache):
-        raise OptionError(f"cache must be a KeyValueCache(), made once for each layer and sequence; got {shown(cache)}")
+        raise OptionError(
+            "cache must be a KeyValueCache(), made once for each layer and sequence; got "
+            f"{shown(cache)}"
+        )
 
 
 def tokens_held(caches: Any, num_layers: int) -> int:
@@ -189,14 +232,22 @@ def tokens_held(caches: Any, num_layers: int) -> int:
         ShapeError: If one holds more tokens than another.
     """
     several = isinstance(caches, list | tuple)
-    if not several or len(caches) != num_layers or not all(isinstance(cache, KeyValueCache) for cache in caches):
+    if (
+        not several
+        or len(caches) != num_layers
+        or not all(isinstance(cache, KeyValueCache) for cache in caches)
+    ):
         raise OptionError(
-            f"caches must be a list of {num_layers} KeyValueCache, one for each layer; got {shown(caches)}: "
+            f"caches must be a list of {num_layers} KeyValueCache, one for each layer; got "
+            f"{shown(caches)}: "
             f"[KeyValueCache() for _ in range({num_layers})]"
         )
     lengths = [cache.length for cache in caches]
     if len(set(lengths)) > 1:
-        raise ShapeError(f"the caches of a stack must hold the same tokens, got lengths {lengths}; start with new ones")
+        raise ShapeError(
+            f"the caches of a stack must hold the same tokens, got lengths {lengths}; start with "
+            "new ones"
+        )
     return lengths[0]
 
 
@@ -206,7 +257,9 @@ class AllOrNone:
     def __init__(self, *caches: KeyValueCache | None) -> None:
         for cache in caches:
             check_cache(cache)
-        self.before = [(cache, cache.key, cache.value, cache._layer) for cache in caches if cache is not None]
+        self.before = [
+            (cache, cache.key, cache.value, cache._layer) for cache in caches if cache is not None
+        ]
 
     def __enter__(self) -> None:
         pass
@@ -214,4 +267,6 @@ class AllOrNone:
     def __exit__(self, error: type[BaseException] | None, *of: Any) -> None:
         if error is not None:
             for cache, key, value, layer in self.before:
-                cache.key, cache.value, cache._layer = key, value, layer
+                cache.key = key
+                cache.value = value
+                cache._layer = layer

@@ -1,4 +1,6 @@
-"""One cast of features that several linear layers read under autocast, in place of one that each makes and keeps."""
+"""One cast of features that several linear layers read under autocast, in place of one that each
+makes and keeps.
+"""
 
 from typing import Any
 
@@ -9,14 +11,16 @@ from ..kernels.modes import nothing_watches, plain_operations_only
 
 
 def cast_once(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
-    """``x`` for each of the layers; under autocast views of one copy. Their gradients are summed in the dtype of ``x``,
-    as those of separate casts are.
+    """``x`` for each of the layers; under autocast views of one copy. Their gradients are summed in
+    the dtype of ``x``, as those of separate casts are.
     """
     device = x.device.type
     if x.dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device):
         linear = all(type(layer) is nn.Linear for layer in layers)  # another layer may read float32
         if linear and nothing_watches(x) and not plain_operations_only():
-            views: tuple[Tensor, ...] = _Cast.apply(x, torch.get_autocast_dtype(device), len(layers))
+            views: tuple[Tensor, ...] = _Cast.apply(
+                x, torch.get_autocast_dtype(device), len(layers)
+            )
             return views
     return (x,) * len(layers)
 
@@ -25,7 +29,8 @@ class _Cast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype, count: int) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.dtype, copy = x.dtype, x.to(dtype)
+        ctx.dtype = x.dtype
+        copy = x.to(dtype)
         return tuple(copy.view_as(copy) for _ in range(count))
 
     @staticmethod
@@ -33,7 +38,11 @@ class _Cast(torch.autograd.Function):
         total: Tensor | None = None
         for grad in reversed(grads):  # the order in which autograd adds them
             if total is None or grad is None:
-                total = grad.to(ctx.dtype) if grad is not None else total
+                if grad is not None:
+                    total = grad.to(ctx.dtype)
             else:
-                total = total + grad if torch.is_grad_enabled() else total.add_(grad)
+                if torch.is_grad_enabled():
+                    total = total + grad
+                else:
+                    total = total.add_(grad)
         return total, None, None

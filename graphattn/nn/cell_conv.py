@@ -15,7 +15,8 @@ class CellConv(nn.Module):
 
     .. math:: y_t = b + \sum_{s \in \mathcal{N}(t)} W_{c_s - c_t} \, x_s
 
-    It is attention with fixed weights: a head for each offset, on a graph of at most one source for each target.
+    It is attention with fixed weights: a head for each offset, on a graph of at most one source for
+    each target.
 
     Args:
         in_dim: Width of the input.
@@ -27,8 +28,8 @@ class CellConv(nn.Module):
     Attributes:
         weight: (kernel ** axes, out_dim, in_dim), offsets in the order of :class:`CellNeighbours`.
 
-    Source: Graham et al. 2018, submanifold sparse convolution; spconv's ``SubMConv3d``, whose weight
-    (out, k, k, k, in) is ``weight.unflatten(0, (k, k, k)).movedim(3, 0)``.
+    Source: Graham et al. 2018, submanifold sparse convolution; spconv's ``SubMConv3d``, whose
+    weight (out, k, k, k, in) is ``weight.unflatten(0, (k, k, k)).movedim(3, 0)``.
 
     Example:
         >>> import torch, graphattn as ga
@@ -38,34 +39,58 @@ class CellConv(nn.Module):
         torch.Size([27, 8])
     """
 
-    def __init__(self, in_dim: int, out_dim: int, kernel: int = 3, *, axes: int = 3, bias: bool = True) -> None:
+    def __init__(
+        self, in_dim: int, out_dim: int, kernel: int = 3, *, axes: int = 3, bias: bool = True
+    ) -> None:
         super().__init__()
-        size = width(kernel, "kernel") ** width(axes, "axes"), width(out_dim, "out_dim"), width(in_dim, "in_dim")
+        size = (
+            width(kernel, "kernel") ** width(axes, "axes"),
+            width(out_dim, "out_dim"),
+            width(in_dim, "in_dim"),
+        )
         self.weight = nn.Parameter(torch.empty(size))
-        self.bias = nn.Parameter(torch.zeros(size[1])) if flag(bias, "bias") else None
+        self.bias: nn.Parameter | None = None
+        if flag(bias, "bias"):
+            self.bias = nn.Parameter(torch.zeros(size[1]))
         nn.init.normal_(self.weight, std=(size[0] * size[2]) ** -0.5)
 
     def forward(self, x: Tensor, near: CellNeighbours) -> Tensor:
-        """(..., N, out_dim) from (..., N, in_dim); ``near`` is that of a level of a serialized hierarchy.
+        """(..., N, out_dim) from (..., N, in_dim); ``near`` is that of a level of a serialized
+        hierarchy.
 
         Raises:
-            GraphError: If ``near`` has another number of offsets than the kernel, or of cells than ``x`` has rows.
+            GraphError: If ``near`` has another number of offsets than the kernel, or of cells than
+                ``x`` has rows.
         """
         offsets, out_dim, in_dim = self.weight.shape
         if not isinstance(near, CellNeighbours) or near.num_offsets != offsets:
-            got = f"{near.num_offsets}" if isinstance(near, CellNeighbours) else type(near).__name__
-            raise GraphError(f"near must be CellNeighbours of {offsets} offsets, as the kernel has, got {got}")
+            if isinstance(near, CellNeighbours):
+                got = f"{near.num_offsets}"
+            else:
+                got = type(near).__name__
+            raise GraphError(
+                f"near must be CellNeighbours of {offsets} offsets, as the kernel has, got {got}"
+            )
         check_input("x", x, in_dim, self)
         if x.shape[-2] != near.graph.num_sources:
-            raise GraphError(f"x must have a row for each of {near.graph.num_sources} cells, got {tuple(x.shape)}")
-        parts = zip(near.source.split(near.counts), near.target.split(near.counts), self.weight, strict=True)
+            raise GraphError(
+                f"x must have a row for each of {near.graph.num_sources} cells, got "
+                f"{tuple(x.shape)}"
+            )
+        parts = zip(
+            near.source.split(near.counts), near.target.split(near.counts), self.weight, strict=True
+        )
         y = x.new_zeros(*x.shape[:-1], out_dim)
-        x = near.graph.ends(x, x)[0] if isinstance(near.graph, EdgeTensors) else x
+        if isinstance(near.graph, EdgeTensors):
+            x = near.graph.ends(x, x)[0]
         for source, target, weight in parts:
             if source.numel():
-                product = x.index_select(-2, source) @ weight.t()  # in autocast's dtype, under autocast
+                # in autocast's dtype, under autocast
+                product = x.index_select(-2, source) @ weight.t()
                 y.index_add_(-2, target, product.to(y.dtype))  # no target comes twice
-        return y if self.bias is None else y + self.bias
+        if self.bias is None:
+            return y
+        return y + self.bias
 
     def extra_repr(self) -> str:
         offsets, out_dim, in_dim = self.weight.shape

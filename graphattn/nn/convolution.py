@@ -17,19 +17,30 @@ _FROM_LATER = ("circular", "reflect")  # padding before the start is a copy of w
 
 
 def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> tuple[Any, PerHead]:
-    """A ``make``, :class:`GraphAttention`, with the weights of a convolution, and the graph of each head."""
+    """A ``make``, :class:`GraphAttention`, with the weights of a convolution, and the graph of each
+    head.
+    """
     refuse_other(conv, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     check_flags(causal=causal)
     kernel = conv.kernel_size
-    lengths = tuple(size) if isinstance(size, tuple | list) else (size,)
+    if isinstance(size, tuple | list):
+        lengths = tuple(size)
+    else:
+        lengths = (size,)
     if len(lengths) != len(kernel):
-        raise OptionError(f"size must be the {len(kernel)} lengths of the {type(conv).__name__}'s input, got {size!r}")
+        raise OptionError(
+            f"size must be the {len(kernel)} lengths of the {type(conv).__name__}'s input, got "
+            f"{size!r}"
+        )
     lengths = tuple(whole(length, "size", 1) for length in lengths)
     places = _places(conv, lengths, causal)
     graphs = tuple(_graph(chosen, lengths) for chosen in product(*places))
-    inputs, heads = conv.in_channels, len(graphs)
+    inputs = conv.in_channels
+    heads = len(graphs)
     options = {"head_dim": 1, "value_dim": inputs, "num_kv_heads": 1, "bias": conv.bias is not None}
-    layer = make(conv.out_channels, heads, qdim=inputs, kdim=inputs, vdim=inputs, **options).to(conv.weight)
+    layer = make(conv.out_channels, heads, qdim=inputs, kdim=inputs, vdim=inputs, **options).to(
+        conv.weight
+    )
     with torch.no_grad():
         nn.init.eye_(layer.v_proj.weight)
     layer.v_proj.requires_grad_(False)
@@ -39,30 +50,56 @@ def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> t
 
 def _of_heads(conv: Any) -> Tensor:
     """The kernel (C_out, heads * C_in): what each head writes, with zeros between groups."""
-    blocks = conv.weight.detach().flatten(2).transpose(1, 2).chunk(conv.groups)  # (C_out / G, heads, C_in / G) each
-    each = [torch.block_diag(*(block[:, head] for block in blocks)) for head in range(blocks[0].shape[1])]
+    # (C_out / G, heads, C_in / G) each
+    blocks = conv.weight.detach().flatten(2).transpose(1, 2).chunk(conv.groups)
+    each = [
+        torch.block_diag(*(block[:, head] for block in blocks))
+        for head in range(blocks[0].shape[1])
+    ]
     return torch.cat(each, 1)
 
 
 def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tensor]]:
-    """For each axis and each place of its kernel: the source of every target (n,), -1 for a zero of the padding."""
-    given = (0,) * len(lengths) if conv.padding == "valid" else conv.padding
+    """For each axis and each place of its kernel: the source of every target (n,), -1 for a zero of
+    the padding.
+    """
+    if conv.padding == "valid":
+        given = (0,) * len(lengths)
+    else:
+        given = conv.padding
     if causal and (given == "same" or given[0]):
-        raise OptionError(f"causal=True pads axis 0 itself and requires conv.padding 0 there, got {conv.padding!r}")
+        raise OptionError(
+            "causal=True pads axis 0 itself and requires conv.padding 0 there, got "
+            f"{conv.padding!r}"
+        )
     if causal and conv.kernel_size[0] > 1 and conv.padding_mode in _FROM_LATER:
         raise OptionError(
-            f"causal=True requires conv.padding_mode 'zeros' or 'replicate', got {conv.padding_mode!r}, which pads the "
+            "causal=True requires conv.padding_mode 'zeros' or 'replicate', got "
+            f"{conv.padding_mode!r}, which pads the "
             "start of axis 0 with later nodes"
         )
     found = []
     for axis, length in enumerate(lengths):
-        dilation, stride = conv.dilation[axis], conv.stride[axis]
+        dilation = conv.dilation[axis]
+        stride = conv.stride[axis]
         reach = dilation * (conv.kernel_size[axis] - 1)
-        before = reach if causal and not axis else reach // 2 if given == "same" else given[axis]
-        after = 0 if causal and not axis else reach - before if given == "same" else given[axis]
+        if causal and not axis:
+            before = reach
+        elif given == "same":
+            before = reach // 2
+        else:
+            before = given[axis]
+        if causal and not axis:
+            after = 0
+        elif given == "same":
+            after = reach - before
+        else:
+            after = given[axis]
         last = length + before + after - reach  # first places of the kernel
         if last < 1:
-            raise OptionError(f"size must hold the kernel, {reach + 1} on axis {axis} with padding, got {length}")
+            raise OptionError(
+                f"size must hold the kernel, {reach + 1} on axis {axis} with padding, got {length}"
+            )
         starts = torch.arange(0, last, stride) - before
         shifts = range(0, reach + 1, dilation)
         found.append([_padded(starts + shift, length, conv.padding_mode) for shift in shifts])
@@ -89,4 +126,6 @@ def _graph(places: tuple[Tensor, ...], lengths: tuple[int, ...]) -> Any:
     exists = torch.stack(grid).amin(0).flatten() >= 0
     target = exists.nonzero().flatten()
     edge_index = torch.stack((number.flatten()[target], target))
-    return from_edge_index(edge_index, num_sources=torch.Size(lengths).numel(), num_targets=exists.numel())
+    return from_edge_index(
+        edge_index, num_sources=torch.Size(lengths).numel(), num_targets=exists.numel()
+    )

@@ -1,4 +1,6 @@
-"""Feed-forward modules on single nodes: perceptrons, gated ones, mixtures of experts; and dropped paths."""
+"""Feed-forward modules on single nodes: perceptrons, gated ones, mixtures of experts; and dropped
+paths.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -23,17 +25,21 @@ Activation = str | Callable[[Tensor], Tensor]
 
 def plain_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     """The elementwise function of an activation, or that of its gate."""
-    return ACTIVATIONS[activation.removeprefix("gated_")] if isinstance(activation, str) else activation
+    if isinstance(activation, str):
+        return ACTIVATIONS[activation.removeprefix("gated_")]
+    return activation
 
 
 class FeedForward(nn.Module):
-    """``W_2 activation(W_1 x)``, or gated ``W_2 (activation(W_g x) * W_1 x)``, on every node separately.
+    """``W_2 activation(W_1 x)``, or gated ``W_2 (activation(W_g x) * W_1 x)``, on every node
+    separately.
 
     Args:
         embed_dim: C.
         hidden: Width between the two.
-        activation: "relu", "gelu" (exact), "gelu_tanh" (GPT-2's), "silu"; after ``"gated_"`` one with a gate:
-            "gated_silu" is SwiGLU (Llama), "gated_gelu_tanh" T5 1.1's. Or any function of a tensor: ``nn.GELU()``.
+        activation: "relu", "gelu" (exact), "gelu_tanh" (GPT-2's), "silu"; after ``"gated_"`` one
+            with a gate: "gated_silu" is SwiGLU (Llama), "gated_gelu_tanh" T5 1.1's. Or any function
+            of a tensor: ``nn.GELU()``.
         dropout: Rate of dropout between the two.
         bias: True if the projections have one.
 
@@ -41,20 +47,30 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, hidden: int, activation: Activation = "gelu", *, dropout: float = 0.0, bias: bool = True
+        self,
+        embed_dim: int,
+        hidden: int,
+        activation: Activation = "gelu",
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         plain = activation.removeprefix("gated_") if isinstance(activation, str) else activation
         if not (plain in ACTIVATIONS if isinstance(plain, str) else callable(plain)):
             raise OptionError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}, one of these after gated_, or a function; got "
+                f"activation must be one of {', '.join(ACTIVATIONS)}, one of these after gated_, "
+                "or a function; got "
                 f"{activation!r}"
             )
         refuse_class(activation, "activation")
         check_flags(bias=bias)
-        self.embed_dim, self.activation = width(embed_dim, "embed_dim"), activation
+        self.embed_dim = width(embed_dim, "embed_dim")
+        self.activation = activation
         self.up = nn.Linear(embed_dim, width(hidden, "hidden"), bias)
-        self.gate = nn.Linear(embed_dim, hidden, bias) if activation != plain else None
+        self.gate: nn.Linear | None = None
+        if activation != plain:
+            self.gate = nn.Linear(embed_dim, hidden, bias)
         self.down = nn.Linear(hidden, embed_dim, bias)
         self.dropout = nn.Dropout(probability(dropout, "dropout"))
 
@@ -62,15 +78,19 @@ class FeedForward(nn.Module):
         """(..., C) to (..., C)."""
         check_input("x", x, self.embed_dim, self.up, None)
         activate = plain_activation(self.activation)
-        inner = activate(self.up(x)) if self.gate is None else activate(self.gate(x)) * self.up(x)
+        if self.gate is None:
+            inner = activate(self.up(x))
+        else:
+            inner = activate(self.gate(x)) * self.up(x)
         return self.down(self.dropout(inner))
 
 
 class MixtureOfExperts(nn.Module):
-    """Several feed-forwards, of which every token uses a few: a bipartite graph from experts to tokens.
+    """Several feed-forwards, of which every token uses a few: a bipartite graph from experts to
+    tokens.
 
-    A router scores the experts for each token; the edges are its ``top_k`` best, and softmax weighs the outputs of the
-    experts.
+    A router scores the experts for each token; the edges are its ``top_k`` best, and softmax weighs
+    the outputs of the experts.
 
     Args:
         experts: The feed-forwards, each from (n, C) to (n, C).
@@ -78,12 +98,13 @@ class MixtureOfExperts(nn.Module):
         top_k: Experts of a token, at most as many as there are.
         bias: True if the router has one.
 
-    The weights of the chosen experts sum to 1 (Mixtral); of a single one, ``top_k=1``, it is that of softmax over all
-    (Switch transformer), since a router whose only weight is 1 would learn nothing.
+    The weights of the chosen experts sum to 1 (Mixtral); of a single one, ``top_k=1``, it is that
+    of softmax over all (Switch transformer), since a router whose only weight is 1 would learn
+    nothing.
 
-    Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2.1, without noise; Fedus et al. 2022,
-    "Switch Transformers", section 2.1. No capacity limit: no token is dropped. :func:`load_balancing_loss` balances
-    the load of the experts.
+    Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2.1, without noise;
+    Fedus et al. 2022, "Switch Transformers", section 2.1. No capacity limit: no token is dropped.
+    :func:`load_balancing_loss` balances the load of the experts.
 
     Example:
         >>> experts = [FeedForward(8, 16) for _ in range(4)]
@@ -101,17 +122,25 @@ class MixtureOfExperts(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        experts, top_k = nn.ModuleList(experts), width(top_k, "top_k")
+        experts = nn.ModuleList(experts)
+        top_k = width(top_k, "top_k")
         check_flags(bias=bias)
         if top_k > len(experts):
-            raise OptionError(f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}")
-        self.experts, self.embed_dim, self.top_k = experts, width(embed_dim, "embed_dim"), top_k
+            raise OptionError(
+                f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}"
+            )
+        self.experts = experts
+        self.embed_dim = width(embed_dim, "embed_dim")
+        self.top_k = top_k
         self.router = nn.Linear(embed_dim, len(experts), bias=bias)
 
     def _chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights (N, top_k) of the experts chosen for each token, and the experts (N, top_k), best first."""
+        """Weights (N, top_k) of the experts chosen for each token, and the experts (N, top_k), best
+        first.
+        """
         check_input("x", x, self.embed_dim, self.router)
-        wide, score = torch.promote_types(x.dtype, torch.float32), self.router(x)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        score = self.router(x)
         best = torch.topk(score, self.top_k, dim=-1)
         if self.top_k > 1:
             return torch.softmax(best.values, -1, wide), best.indices
@@ -121,7 +150,9 @@ class MixtureOfExperts(nn.Module):
         """The graph from experts to tokens x (N, C)."""
         _, expert = self._chosen(x)
         if x.dim() != 2:
-            raise ShapeError(f"x must be tokens (N, {x.shape[-1]}), the graph's targets; got {tuple(x.shape)}")
+            raise ShapeError(
+                f"x must be tokens (N, {x.shape[-1]}), the graph's targets; got {tuple(x.shape)}"
+            )
         token = torch.arange(len(x), device=x.device).repeat_interleave(self.top_k)
         edges = torch.stack((expert.flatten(), token))
         return from_edge_index(edges, num_sources=len(self.experts), num_targets=len(x))
@@ -137,20 +168,29 @@ class MixtureOfExperts(nn.Module):
             read = flat[edge // self.top_k]
             output = module(read)
             if output.shape != read.shape:
-                raise ShapeError(f"experts[{number}] must return {tuple(read.shape)}, got {tuple(output.shape)}")
+                raise ShapeError(
+                    f"experts[{number}] must return {tuple(read.shape)}, got {tuple(output.shape)}"
+                )
             made = made.index_copy(0, edge, output.to(x.dtype))
-        return (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1)).sum(-2).view(x.shape)
+        return (
+            (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1))
+            .sum(-2)
+            .view(x.shape)
+        )
 
 
 def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
-    r"""A loss that is least, 1, if tokens use all experts equally; to be added to the loss, times 0.01 or so.
+    r"""A loss that is least, 1, if tokens use all experts equally; to be added to the loss, times
+    0.01 or so.
 
     .. math:: \frac{n}{k} \sum_{i=1}^{n} f_i P_i
 
-    f is the share of tokens that choose an expert among their k, P the mean of its softmax weight over all n experts.
+    f is the share of tokens that choose an expert among their k, P the mean of its softmax weight
+    over all n experts.
 
     Args:
-        scores: (..., n), the output of the router, for example from ``moe.router.register_forward_hook``.
+        scores: (..., n), the output of the router, for example from
+            ``moe.router.register_forward_hook``.
         top_k: Experts of a token.
 
     Source: Fedus et al. 2022, "Switch Transformers", equation 4, with k = 1.
@@ -164,7 +204,8 @@ def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: in training, drop a whole branch for some examples of the batch, and scale up the others.
+    """Stochastic depth: in training, drop a whole branch for some examples of the batch, and scale
+    up the others.
 
     Args:
         p: Probability that an example's branch is dropped.
@@ -184,5 +225,8 @@ class DropPath(nn.Module):
         floats(x, "x", "(B, N, C) or (N, C)", 2)
         if not self.training or self.p == 0.0:
             return x
-        shape = (x.shape[0], *(1,) * (x.dim() - 1)) if x.dim() > 2 else (1,) * x.dim()
+        if x.dim() > 2:
+            shape = (x.shape[0], *(1,) * (x.dim() - 1))
+        else:
+            shape = (1,) * x.dim()
         return x * x.new_empty(shape).bernoulli_(1 - self.p) / (1 - self.p)

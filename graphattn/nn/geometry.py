@@ -18,7 +18,8 @@ from .biases.constant import Graph, need_graph, sources, targets
 def relative_positions(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
     r"""The position of the target of each edge relative to its source, :math:`p_t - p_s`.
 
-    The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's ``PointPairFeatures``.
+    The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's
+    ``PointPairFeatures``.
 
     Args:
         graph: The graph of the edges.
@@ -27,7 +28,8 @@ def relative_positions(graph: Graph, pos: Tensor, queries: Tensor | None = None)
     Returns:
         (..., E, d) in the graph's edge order; differentiable any number of times.
     Raises:
-        ShapeError: If there is not one row for each source and each target, or their axes or devices differ.
+        ShapeError: If there is not one row for each source and each target, or their axes or
+            devices differ.
     Example:
         >>> import torch, graphattn as ga
         >>> pos = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 1.0]])
@@ -39,7 +41,15 @@ def relative_positions(graph: Graph, pos: Tensor, queries: Tensor | None = None)
 
 
 #: Features of :func:`edge_geometry`, and their widths for positions on 3 axes.
-FEATURES = {"offset": 3, "distance": 1, "direction": 3, "pair": 4, "alignment": 3, "frame": 3, "bend": 2}
+FEATURES = {
+    "offset": 3,
+    "distance": 1,
+    "direction": 3,
+    "pair": 4,
+    "alignment": 3,
+    "frame": 3,
+    "bend": 2,
+}
 _OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
 
@@ -58,18 +68,21 @@ def edge_geometry(
     ``"offset"``     axes  :math:`d`
     ``"distance"``   1     :math:`|d|`
     ``"direction"``  axes  :math:`d / |d|`, and 0 of points at one place
-    ``"pair"``       4     :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's ``PointPairFeatures``
-    ``"alignment"``  3     :math:`|\cos|` of these angles: the same for normals without a sign, which PCA gives
-    ``"frame"``      3     :math:`-d` in the target's frame of :func:`local_frames`
-    ``"bend"``       2     :math:`-2 n_s \cdot d / |d|^2`, :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
-                           its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
+    ``"pair"``       4     :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's
+    ``PointPairFeatures`` ``"alignment"``  3     :math:`|\cos|` of these angles: the same for
+    normals without a sign, which PCA gives ``"frame"``      3     :math:`-d` in the target's frame
+    of :func:`local_frames` ``"bend"``       2     :math:`-2 n_s \cdot d / |d|^2`,
+    :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
+                           its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of
+                           points at one place
     ===============  ====  =============================================================================================
 
     Distances, pairs, alignments, frames and bends are invariant under rotations of all points.
 
     Args:
         graph: The graph of the edges; square or bipartite.
-        pos: (..., S, d) positions of the sources, as in :func:`relative_positions`, as are ``queries`` (..., T, d).
+        pos: (..., S, d) positions of the sources, as in :func:`relative_positions`, as are
+            ``queries`` (..., T, d).
         features: Names from the table, in the order of the result.
         normals: (..., S, 3) unit normals of the sources, for the features of normals.
         queries_normals: (..., T, 3) unit normals of the targets, if these are other points.
@@ -96,11 +109,15 @@ def edge_geometry(
     ends: Any = ()
     if any(word in _OF_NORMALS for word in features):
         if normals is None or (queries is None) != (queries_normals is None):
-            raise OptionError(f"features={tuple(features)} need normals, and queries_normals exactly with queries")
+            raise OptionError(
+                f"features={tuple(features)} need normals, and queries_normals exactly with queries"
+            )
         ends = _ends(graph, normals, queries_normals, "normals", "queries_normals")
         for name, x in (("pos", pos), ("normals", normals)):
             if x.shape[-1] != 3:
-                raise ShapeError(f"{name} must have 3 axes for features of normals, got {tuple(x.shape)}")
+                raise ShapeError(
+                    f"{name} must have 3 axes for features of normals, got {tuple(x.shape)}"
+                )
     if ends:
         d, *ends = (_by_axis(x) for x in (d, *ends))
     distance = length_of(d)
@@ -108,19 +125,27 @@ def edge_geometry(
         "offset": lambda: d,
         "distance": lambda: distance,
         "direction": lambda: d / distance.masked_fill(distance == 0, 1.0),
-        "pair": lambda: torch.cat([distance, *(angle_between(*pair) for pair in _pairs(d, *ends))], -1),
+        "pair": lambda: torch.cat(
+            [distance, *(angle_between(*pair) for pair in _pairs(d, *ends))], -1
+        ),
         "alignment": lambda: torch.cat([_cosine(*pair).abs() for pair in _pairs(d, *ends)], -1),
         "bend": lambda: _bends(d, *ends),
-        "frame": lambda: _in_frames(graph, pos, queries, normals if queries is None else queries_normals, d),
+        "frame": lambda: _in_frames(
+            graph, pos, queries, normals if queries is None else queries_normals, d
+        ),
     }
     return torch.cat([made[word]() for word in features], -1)
 
 
-def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | None = None) -> Tensor:
-    """An orthonormal frame at each target, equivariant to rotations: the normal, a tangent and their product.
+def local_frames(
+    graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | None = None
+) -> Tensor:
+    """An orthonormal frame at each target, equivariant to rotations: the normal, a tangent and
+    their product.
 
-    The tangent points to the mean direction of the target's sources, weighed by the cube of their distance. If that is
-    undefined (no sources, or a symmetric set), the tangent is an arbitrary one, without equivariance.
+    The tangent points to the mean direction of the target's sources, weighed by the cube of their
+    distance. If that is undefined (no sources, or a symmetric set), the tangent is an arbitrary
+    one, without equivariance.
 
     Args:
         graph: The graph of the edges.
@@ -128,21 +153,28 @@ def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | N
         normals: (T, 3) unit normals of the targets.
         queries: (T, 3) positions of the targets, if these are other points.
     Returns:
-        (T, 3, 3): the tangent, the second tangent, the normal, as rows: ``frames @ vector`` is the vector in the frame.
+        (T, 3, 3): the tangent, the second tangent, the normal, as rows: ``frames @ vector`` is the
+        vector in the frame.
     """
     d = -relative_positions(graph, pos, queries)
     floats(normals, "normals", "(T, 3)", 2)
     if d.shape[-1] != 3 or normals.shape != (graph.num_targets, 3):
         raise ShapeError(
-            f"normals must have shape ({graph.num_targets}, 3), and pos 3 axes; got {tuple(normals.shape)}"
+            f"normals must have shape ({graph.num_targets}, 3), and pos 3 axes; got "
+            f"{tuple(normals.shape)}"
         )
-    target, size = targets(graph, d.device), num_ends(graph)
+    target = targets(graph, d.device)
+    size = num_ends(graph)
     pull = own_rows(graph, scatter_sum(d * length_of(d) ** 2, target, size, 0))
-    least = torch.finfo(d.dtype).eps ** 0.5 * own_rows(graph, scatter_sum(length_of(d) ** 3, target, size, 0))
+    least = torch.finfo(d.dtype).eps ** 0.5 * own_rows(
+        graph, scatter_sum(length_of(d) ** 3, target, size, 0)
+    )
     along = pull - (pull * normals).sum(-1, keepdim=True) * normals
     axis = torch.nn.functional.one_hot(normals.detach().abs().argmin(-1), 3).to(d.dtype)
     other = axis - (axis * normals).sum(-1, keepdim=True) * normals
-    tangent = torch.nn.functional.normalize(torch.where(length_of(along) > least, along, other), dim=-1)
+    tangent = torch.nn.functional.normalize(
+        torch.where(length_of(along) > least, along, other), dim=-1
+    )
     return torch.stack((tangent, torch.linalg.cross(normals, tangent), normals), -2)
 
 
@@ -150,20 +182,25 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
     """Normals of the targets from their sources, without a sign, and the spread of the sources.
 
     Args:
-        graph: The sources of each target's normal, itself included: ``knn(pos, 16, include_self=True)``.
-        pos: (S, d) positions of the sources; ``queries`` is for :func:`relative_positions` only, as there.
+        graph: The sources of each target's normal, itself included:
+            ``knn(pos, 16, include_self=True)``.
+        pos: (S, d) positions of the sources; ``queries`` is for :func:`relative_positions` only, as
+            there.
     Returns:
-        Unit vectors (T, d) along which the sources spread least, and the standard deviations (T, d) along the principal
-        axes, ascending, with sum of squares 1. Computed in float64; for a target with fewer than two sources the
-        first axis and zeros.
+        Unit vectors (T, d) along which the sources spread least, and the standard deviations (T, d)
+        along the principal axes, ascending, with sum of squares 1. Computed in float64; for a
+        target with fewer than two sources the first axis and zeros.
     Source:
         Hoppe et al. 1992, section 3.1.
     """
     d = -relative_positions(graph, pos, queries).double()
-    target, size = targets(graph, d.device), num_ends(graph)
+    target = targets(graph, d.device)
+    size = num_ends(graph)
     count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
     spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
-    covariance = scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
+    covariance = (
+        scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
+    )
     covariance = own_rows(graph, covariance, 0)
     values, vectors = torch.linalg.eigh(covariance)
     values = values.clamp(min=0)
@@ -172,7 +209,9 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
     return vectors[..., 0].to(pos.dtype), relative.to(pos.dtype)
 
 
-def _ends(graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str) -> tuple[Tensor, ...]:
+def _ends(
+    graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str
+) -> tuple[Tensor, ...]:
     """The rows of the two ends of each edge, (..., E, d)."""
     if not isinstance(graph, EdgeTensors):
         need_graph(graph)
@@ -181,35 +220,50 @@ def _ends(graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: s
     for name, x, size in zip(names, both, (graph.num_sources, graph.num_targets), strict=True):
         floats(x, name, "(..., points, axes)", 2)
         if x.shape[-2] != size:
-            hint = "; queries are the targets' own" if of_targets is None and graph.num_sources != size else ""
-            raise ShapeError(f"{name} must have {size} rows, as the graph has nodes there, got {tuple(x.shape)}{hint}")
+            if of_targets is None and graph.num_sources != size:
+                hint = "; queries are the targets' own"
+            else:
+                hint = ""
+            raise ShapeError(
+                f"{name} must have {size} rows, as the graph has nodes there, got "
+                f"{tuple(x.shape)}{hint}"
+            )
     if both[0].shape[-1] != both[1].shape[-1] or both[0].device != both[1].device:
         got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in both)
-        raise ShapeError(f"{names[0]} and {names[1]} must have the same axes on one device, got {got}")
+        raise ShapeError(
+            f"{names[0]} and {names[1]} must have the same axes on one device, got {got}"
+        )
     device = both[0].device
-    both = graph.ends(*both) if isinstance(graph, EdgeTensors) else both
+    if isinstance(graph, EdgeTensors):
+        both = graph.ends(*both)
     index = sources(graph, device), targets(graph, device)
     return tuple(rows_of(x, i) for x, i in zip(both, index, strict=True))
 
 
 def num_ends(graph: Graph) -> int:
     """The number of rows that targets of edges index: T, but all targets of a shard by heads."""
-    return graph.edge_targets if isinstance(graph, EdgeTensors) else graph.num_targets
+    if isinstance(graph, EdgeTensors):
+        return graph.edge_targets
+    return graph.num_targets
 
 
 def own_rows(graph: Graph, x: Tensor, dim: int = 0) -> Tensor:
     """Those of a process's own targets."""
-    return graph.of_own(x, dim) if isinstance(graph, EdgeTensors) else x
+    if isinstance(graph, EdgeTensors):
+        return graph.of_own(x, dim)
+    return x
 
 
 def rows_of(x: Tensor, index: Tensor) -> Tensor:
     """Rows by index; with gradients, and without a compiler, the backward is deterministic."""
-    return gather(x, index, -2) if x.requires_grad and can_read_values(x) else x.index_select(-2, index)
+    if x.requires_grad and can_read_values(x):
+        return gather(x, index, -2)
+    return x.index_select(-2, index)
 
 
 def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
-    """Sums (..., size, H) of the rows of ``x`` (..., E, H) that share an index; deterministic, as the gradients of
-    :func:`rows_of`.
+    """Sums (..., size, H) of the rows of ``x`` (..., E, H) that share an index; deterministic, as
+    the gradients of :func:`rows_of`.
     """
     if not can_read_values(x):
         return x.new_zeros(*x.shape[:-2], size, x.shape[-1]).index_add(-2, index, x)
@@ -238,7 +292,8 @@ def angle_between(a: Tensor, b: Tensor) -> Tensor:
     """Angles between vectors (..., 3), in [0, pi]; 0 if one is 0."""
     (a1, a2, a3), (b1, b2, b3) = a.split(1, -1), b.split(1, -1)
     squared = (a2 * b3 - a3 * b2) ** 2 + (a3 * b1 - a1 * b3) ** 2 + (a1 * b2 - a2 * b1) ** 2
-    across, along = squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0), _dot(a, b)
+    across = squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0)
+    along = _dot(a, b)
     return torch.atan2(across, along.masked_fill((across == 0) & (along == 0), 1.0))
 
 
@@ -246,7 +301,9 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosines (..., 1) of the angles between vectors; 1 if one is 0."""
     lengths = length_of(a) * length_of(b)
     nothing = lengths == 0
-    return (_dot(a, b) / lengths.masked_fill(nothing, 1.0)).masked_fill(nothing, 1.0).clamp(-1.0, 1.0)
+    return (
+        (_dot(a, b) / lengths.masked_fill(nothing, 1.0)).masked_fill(nothing, 1.0).clamp(-1.0, 1.0)
+    )
 
 
 def _pairs(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -259,7 +316,9 @@ def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
     return torch.cat((-_dot(of_sources, along), _dot(of_targets, along)), -1)
 
 
-def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor) -> Tensor:
+def _in_frames(
+    graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor
+) -> Tensor:
     assert normals is not None
     frames = local_frames(graph, pos, normals, queries).flatten(-2)
     if isinstance(graph, EdgeTensors):

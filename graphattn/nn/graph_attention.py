@@ -1,4 +1,6 @@
-"""The layer: projections, attention on the graph, projection back. A PyG MessagePassing with torch's names."""
+"""The layer: projections, attention on the graph, projection back. A PyG MessagePassing with
+torch's names.
+"""
 
 import sys
 from dataclasses import replace
@@ -23,7 +25,15 @@ from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
 from ..plans.edge_tensors import EdgeTensors
 from . import loaders
-from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
+from .arguments import (
+    Pair,
+    check_kind,
+    check_options,
+    features_of,
+    graph_of,
+    refuse_unnamed,
+    sources_of,
+)
 from .cache import KeyValueCache, check_cache
 from .casts import cast_once
 from .convolution import from_conv
@@ -42,10 +52,13 @@ Edges = AttentionGraph | PerHead | Chosen | EdgeTensors
 class GraphAttention(EdgeAttention):
     r"""Multi-head attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``.
 
-    .. math:: y_t = W_o \, \big\Vert_h \sum_{s \in \mathcal{N}(t)} \alpha^h_{ts} \, (W_v x_s + W_e a_{ts}), \qquad
-              \alpha^h_{ts} = \mathrm{softmax}_s \, \langle W_q x_t, W_k x_s + W_e a_{ts} \rangle / \sqrt{D}
+    .. math:: y_t = W_o \, \big\Vert_h \sum_{s \in \mathcal{N}(t)} \alpha^h_{ts} \, (W_v x_s + W_e
+    a_{ts}), \qquad
+              \alpha^h_{ts} = \mathrm{softmax}_s \, \langle W_q x_t, W_k x_s + W_e a_{ts} \rangle /
+              \sqrt{D}
 
-    The same layer is an encoder's on a full graph, a decoder's on a causal one, cross-attention on a bipartite one.
+    The same layer is an encoder's on a full graph, a decoder's on a causal one, cross-attention on
+    a bipartite one.
 
     Args:
         embed_dim: C, width of the output, and of the inputs unless given.
@@ -56,35 +69,43 @@ class GraphAttention(EdgeAttention):
         head_dim: D, ``embed_dim / num_heads`` by default.
         value_dim: Width of a head of the value, D by default; with edge features it must be D.
         num_kv_heads: H_kv, heads of key and value; a divisor of H, and H by default.
-        edge_dim: F, width of edge features, which are projected and added to key and value; none by default.
-        edge_to: Operands to which they are added: "both", "key" (or a score that reads them) or "value".
+        edge_dim: F, width of edge features, which are projected and added to key and value; none by
+            default.
+        edge_to: Operands to which they are added: "both", "key" (or a score that reads them) or
+            "value".
         bias: True if the projections have a bias (that of edge features never has).
-        out_proj: True if the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if not.
-        root_weight: True if a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
-        score: The score of a target's query and a source's key: "scaled_dot"; one of "dot", "cosine", "general",
-            "additive", "mlp", "gaussian", "subtraction"; a module of :mod:`graphattn.nn.scores`; or any function
-            ``score(query, key, edge_attr)`` of edges, from (..., E, H, D) twice and (..., E, F) to (..., E, H).
-            A score reads edge features itself, and the layer adds them to the value only: by a projection, or in
-            the encoding of the score (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine and
-            general run on every backend, the others on ``edges`` (CPU) or edge by edge.
-        normalize: The weights from scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
-            "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges, which may
-            also take ``source`` (E,) and ``edge_attr`` (..., E, F) by these names. Softmax and
-            sink run on every backend, the others on ``edges`` (CPU) or edge by edge; with dot products sigmoid, sum
-            and none on ``dense`` and ``tiles``, too. Sum and none of a dot product cost O(N) if targets read all
-            sources, or all up to a last one (see :class:`FeatureScore`).
+        out_proj: True if the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if
+            not.
+        root_weight: True if a projection of ``x`` is added to the output, as PyG's
+            ``TransformerConv`` does.
+        score: The score of a target's query and a source's key: "scaled_dot"; one of "dot",
+            "cosine", "general", "additive", "mlp", "gaussian", "subtraction"; a module of
+            :mod:`graphattn.nn.scores`; or any function ``score(query, key, edge_attr)`` of edges,
+            from (..., E, H, D) twice and (..., E, F) to (..., E, H). A score reads edge features
+            itself, and the layer adds them to the value only: by a projection, or in the encoding
+            of the score (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine
+            and general run on every backend, the others on ``edges`` (CPU) or edge by edge.
+        normalize: The weights from scores: "softmax"; "sink", beside a learned sink; "sigmoid",
+            "hard", "sparsemax", "sum", "none"; or any function
+            ``normalize(score, target, num_targets)`` of edges, which may also take ``source`` (E,)
+            and ``edge_attr`` (..., E, F) by these names. Softmax and sink run on every backend, the
+            others on ``edges`` (CPU) or edge by edge; with dot products sigmoid, sum and none on
+            ``dense`` and ``tiles``, too. Sum and none of a dot product cost O(N) if targets read
+            all sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
-        cap_bias: True if softcap bounds scores with their bias, as in x-transformers, rather than the products before
-            it, as in Gemma 2; requires ``softcap``. Runs on ``edges`` (CPU) or edge by edge.
-        qk_norm: Epsilon of an RMS norm of every head's query and key, before they are rotated and edge features are
-            added; none by default.
+        cap_bias: True if softcap bounds scores with their bias, as in x-transformers, rather than
+            the products before it, as in Gemma 2; requires ``softcap``. Runs on ``edges`` (CPU) or
+            edge by edge.
+        qk_norm: Epsilon of an RMS norm of every head's query and key, before they are rotated and
+            edge features are added; none by default.
         rotary: Rotation of queries and keys by their positions; see :class:`Rotary`.
         dropout: Probability of dropping a weight, per edge and head, in training.
-        backend: "auto", or the backend that must run. PyG's explainers and message hooks need message passing.
+        backend: "auto", or the backend that must run. PyG's explainers and message hooks need
+            message passing.
 
-    Source: Vaswani et al. 2017, section 3.2.2; names as ``torch.nn.MultiheadAttention``. Edge features and root weight
-    as in PyG's ``TransformerConv``, which lacks the output projection.
+    Source: Vaswani et al. 2017, section 3.2.2; names as ``torch.nn.MultiheadAttention``. Edge
+    features and root weight as in PyG's ``TransformerConv``, which lacks the output projection.
 
     Example:
         >>> import torch, graphattn as ga
@@ -122,25 +143,55 @@ class GraphAttention(EdgeAttention):
     ) -> None:
         """A layer with fresh parameters; for the arguments see :class:`GraphAttention`."""
         super().__init__()
-        check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight, cap_bias=cap_bias)
+        check_options(
+            dropout,
+            backend,
+            bias=bias,
+            out_proj=out_proj,
+            root_weight=root_weight,
+            cap_bias=cap_bias,
+        )
         check_numbers(scale, softcap, dropout)
-        self._set_sizes(embed_dim, num_heads, (qdim, kdim, vdim), head_dim, value_dim, num_kv_heads, edge_dim)
+        self._set_sizes(
+            embed_dim, num_heads, (qdim, kdim, vdim), head_dim, value_dim, num_kv_heads, edge_dim
+        )
         self.edge_to = one_of(edge_to, "edge_to", ("both", "key", "value"))
-        self.dropout, self.backend, self.rotary = dropout, backend, rotary
-        self.scale, self.softcap, self.cap_bias = scale, softcap, cap_bias
+        self.dropout = dropout
+        self.backend = backend
+        self.rotary = rotary
+        self.scale = scale
+        self.softcap = softcap
+        self.cap_bias = cap_bias
         self.q_proj = nn.Linear(self.qdim, self.num_heads * self.head_dim, bias)
         self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.head_dim, bias)
         self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, bias)
-        self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias) if out_proj else None
-        self.skip = RootWeight(self.qdim, self.embed_dim, bias) if root_weight else None
-        read = None if self.edge_to == "value" else self.edge_dim
+        self.out_proj: nn.Linear | None = None
+        if out_proj:
+            self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias)
+        self.skip: RootWeight | None = None
+        if root_weight:
+            self.skip = RootWeight(self.qdim, self.embed_dim, bias)
+        if self.edge_to == "value":
+            read = None
+        else:
+            read = self.edge_dim
         self.score = make_score(score, self.num_heads, self.head_dim, read)
-        projects = self.edge_dim is not None and self.delta is None and (self.score is None or self.edge_to != "key")
-        self.edge_proj = nn.Linear(self.edge_dim or 0, self.k_proj.out_features, bias=False) if projects else None
+        projects = (
+            self.edge_dim is not None
+            and self.delta is None
+            and (self.score is None or self.edge_to != "key")
+        )
+        self.edge_proj: nn.Linear | None = None
+        if projects:
+            self.edge_proj = nn.Linear(self.edge_dim or 0, self.k_proj.out_features, bias=False)
         self.normalize = make_normalizer(normalize, self.num_heads)
         self._asks = asked_by(self.normalize)
-        self.q_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, positive(qk_norm, "qk_norm"))
-        self.k_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, qk_norm)
+        if qk_norm is None:
+            self.q_norm = None
+            self.k_norm = None
+        else:
+            self.q_norm = nn.RMSNorm(self.head_dim, positive(qk_norm, "qk_norm"))
+            self.k_norm = nn.RMSNorm(self.head_dim, qk_norm)
         check_rotary(rotary, self.head_dim)
         self._check_together()
         self.reset_parameters()
@@ -155,31 +206,47 @@ class GraphAttention(EdgeAttention):
         num_kv_heads: int | None,
         edge_dim: int | None,
     ) -> None:
-        self.embed_dim, self.num_heads = width(embed_dim, "embed_dim"), width(num_heads, "num_heads")
+        self.embed_dim = width(embed_dim, "embed_dim")
+        self.num_heads = width(num_heads, "num_heads")
         if head_dim is None and self.embed_dim % self.num_heads:
             sizes = f"{self.embed_dim} and {self.num_heads}"
-            raise OptionError(f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim")
+            raise OptionError(
+                f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim"
+            )
 
         def size(given: int | None, name: str, otherwise: int) -> int:
-            return otherwise if given is None else width(given, name)
+            if given is None:
+                return otherwise
+            return width(given, name)
 
         self.num_kv_heads = size(num_kv_heads, "num_kv_heads", self.num_heads)
         self.qdim, self.kdim, self.vdim = (
-            size(given, name, self.embed_dim) for given, name in zip(inputs, ("qdim", "kdim", "vdim"), strict=True)
+            size(given, name, self.embed_dim)
+            for given, name in zip(inputs, ("qdim", "kdim", "vdim"), strict=True)
         )
         self.head_dim = size(head_dim, "head_dim", self.embed_dim // self.num_heads)
         self.value_dim = size(value_dim, "value_dim", self.head_dim)
         if self.num_heads % self.num_kv_heads:
-            raise OptionError(f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}")
-        self.edge_dim = None if edge_dim is None else width(edge_dim, "edge_dim")
+            raise OptionError(
+                f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}"
+            )
+        if edge_dim is None:
+            self.edge_dim = None
+        else:
+            self.edge_dim = width(edge_dim, "edge_dim")
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
         if self.out_proj is None and self.num_heads * self.value_dim != self.embed_dim:
             wide = self.num_heads * self.value_dim
-            raise OptionError(f"without out_proj the output has width H * D_v = {wide}, but embed_dim={self.embed_dim}")
+            raise OptionError(
+                f"without out_proj the output has width H * D_v = {wide}, but "
+                f"embed_dim={self.embed_dim}"
+            )
         if self.edge_dim is None and self.edge_to != "both":
-            raise OptionError(f"edge_to={self.edge_to!r} requires edge_dim, the width of edge features")
+            raise OptionError(
+                f"edge_to={self.edge_to!r} requires edge_dim, the width of edge features"
+            )
         if self.edge_dim is not None and self.value_dim != self.head_dim and self.edge_to != "key":
             raise OptionError(
                 f"edge features need key and value of one width, got head_dim={self.head_dim} "
@@ -188,18 +255,30 @@ class GraphAttention(EdgeAttention):
         if self.cap_bias and self.softcap is None:
             raise OptionError("cap_bias=True requires softcap")
         if self.scale is not None and self.score is not None:
-            raise OptionError(f"scale={self.scale} requires the dot product; a score has its own factor")
+            raise OptionError(
+                f"scale={self.scale} requires the dot product; a score has its own factor"
+            )
         reads = not isinstance(self.score, Score) or self.score.edge_dim is not None
         if self.edge_dim is not None and self.edge_to == "key" and not reads:
-            raise OptionError(f'edge_to="key", but {type(self.score).__name__} reads no edge features; try "value"')
+            raise OptionError(
+                f'edge_to="key", but {type(self.score).__name__} reads no edge features; try '
+                '"value"'
+            )
         if "edge_attr" in self._asks and self.delta is not None:
-            raise OptionError("normalize needs edge_attr, which the score encodes by its delta; use source")
+            raise OptionError(
+                "normalize needs edge_attr, which the score encodes by its delta; use source"
+            )
 
     @property
     def delta(self) -> nn.Module | None:
         """The score's encoder of edge features, in place of a projection."""
-        delta = getattr(self.score, "delta", None) if isinstance(self.score, Score) else None
-        return delta if isinstance(delta, nn.Module) else None
+        if isinstance(self.score, Score):
+            delta = getattr(self.score, "delta", None)
+        else:
+            delta = None
+        if isinstance(delta, nn.Module):
+            return delta
+        return None
 
     def reset_parameters(self) -> None:
         """Xavier-uniform projections and zero biases, as in ``nn.MultiheadAttention``."""
@@ -212,7 +291,9 @@ class GraphAttention(EdgeAttention):
 
     @classmethod
     def from_torch(cls, mha: nn.MultiheadAttention) -> "GraphAttention":
-        """The layer with the weights of an ``nn.MultiheadAttention``, and its outputs on a full graph."""
+        """The layer with the weights of an ``nn.MultiheadAttention``, and its outputs on a full
+        graph.
+        """
         return loaders.from_torch(cls, mha)
 
     @classmethod
@@ -226,26 +307,32 @@ class GraphAttention(EdgeAttention):
     def from_conv(
         cls, conv: nn.Module, size: tuple[int, ...] | int, *, causal: bool = False
     ) -> tuple["GraphAttention", PerHead]:
-        """A convolution as the layer that equals it, and the graph of each head: one for each place of the kernel.
+        """A convolution as the layer that equals it, and the graph of each head: one for each place
+        of the kernel.
 
-        A head's targets read one source each, so that the weight is 1 whatever queries and keys are; the kernel is the
-        output projection. It trains as the convolution does: values are a fixed identity, zeros of the padding are
-        targets without a source. Zeros between groups are trained, too.
+        A head's targets read one source each, so that the weight is 1 whatever queries and keys
+        are; the kernel is the output projection. It trains as the convolution does: values are a
+        fixed identity, zeros of the padding are targets without a source. Zeros between groups are
+        trained, too.
 
         Args:
-            conv: An ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``, with any stride, dilation, groups and padding.
+            conv: An ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``, with any stride, dilation,
+                groups and padding.
             size: Lengths of its input, (height, width) for images; nodes are numbered row by row,
                 ``x.flatten(2).mT`` of torch's (B, C, height, width).
-            causal: Pad axis 0, of a sequence or of time, before its start alone, by ``dilation * (kernel - 1)``;
-                requires ``conv.padding`` 0 there, and ``padding_mode`` "zeros" or "replicate".
+            causal: Pad axis 0, of a sequence or of time, before its start alone, by
+                ``dilation * (kernel - 1)``; requires ``conv.padding`` 0 there, and ``padding_mode``
+                "zeros" or "replicate".
         Returns:
-            The layer and its :class:`graphattn.PerHead`. Where targets are fewer than sources, as with a stride, call
-            ``layer(x[..., :graph.num_targets, :], graph, context=x)``: queries have no influence.
+            The layer and its :class:`graphattn.PerHead`. Where targets are fewer than sources, as
+            with a stride, call ``layer(x[..., :graph.num_targets, :], graph, context=x)``: queries
+            have no influence.
         Raises:
             OptionError: If ``conv`` is of another class, or ``size`` or ``causal`` does not fit it.
         Source:
-            Cordonnier et al. 2020, theorem 1. *What differs:* a head's graph has the one edge that their attention by
-            relative positions reaches in the limit, so that borders and strides are equal, too.
+            Cordonnier et al. 2020, theorem 1. *What differs:* a head's graph has the one edge that
+            their attention by relative positions reaches in the limit, so that borders and strides
+            are equal, too.
         Example:
             >>> import torch
             >>> conv, image = torch.nn.Conv2d(3, 4, 3, padding=1), torch.randn(1, 3, 5, 7)
@@ -272,79 +359,130 @@ class GraphAttention(EdgeAttention):
         """Attention on the graph; arguments after the graph are passed by name.
 
         Args:
-            x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
-            graph: T targets and S sources; :class:`graphattn.PerHead`, a :class:`graphattn.graphs.Pattern`, or
-                :class:`graphattn.nn.EdgeTensors`; or an ``edge_index`` (2, E), checked at every call.
-            context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
-                keys (..., S, kdim) and one for values (..., S, vdim); or a result of :meth:`hold`.
-            edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
+            x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no
+                context.
+            graph: T targets and S sources; :class:`graphattn.PerHead`, a
+                :class:`graphattn.graphs.Pattern`, or :class:`graphattn.nn.EdgeTensors`; or an
+                ``edge_index`` (2, E), checked at every call.
+            context: The sources' features (..., S, kdim), the targets' own by default; or a pair of
+                them, one for keys (..., S, kdim) and one for values (..., S, vdim); or a result of
+                :meth:`hold`.
+            edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if
+                ``edge_dim`` was given.
             score_bias: As in :func:`graphattn.attention`.
-            positions: For a layer with ``rotary``: those of the targets, or a pair (of targets, of sources) with a
-                context. By default the nodes count from 0, after those in the cache. For a layer with
-                ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim), whose :func:`relative_positions` are the
-                edge features, in place of ``edge_attr``.
-            cache: Keys and values of earlier tokens. The graph's sources are these and then the nodes of ``x``, which
-                a successful call adds to the cache; it excludes a context. A cache is for one layer.
+            positions: For a layer with ``rotary``: those of the targets, or a pair (of targets, of
+                sources) with a context. By default the nodes count from 0, after those in the
+                cache. For a layer with ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim),
+                whose :func:`relative_positions` are the edge features, in place of ``edge_attr``.
+            cache: Keys and values of earlier tokens. The graph's sources are these and then the
+                nodes of ``x``, which a successful call adds to the cache; it excludes a context. A
+                cache is for one layer.
             return_weights: Also return the :class:`EdgeWeights`.
 
         Returns:
             (..., T, C), or that and the weights.
 
         Raises:
-            ShapeError: If a tensor does not fit the layer or the graph, or has another dtype or device than the
-                parameters.
-            OptionError: If an argument is not named, edge features come without ``edge_dim`` or the reverse, or a cache
-                belongs to another layer.
-            GraphError: If ``graph`` is missing or of another type, or an ``edge_index`` that repeats an edge.
+            ShapeError: If a tensor does not fit the layer or the graph, or has another dtype or
+                device than the parameters.
+            OptionError: If an argument is not named, edge features come without ``edge_dim`` or the
+                reverse, or a cache belongs to another layer.
+            GraphError: If ``graph`` is missing or of another type, or an ``edge_index`` that
+                repeats an edge.
         """
         refuse_unnamed(unnamed)
         check_flags(return_weights=return_weights)
         check_cache(cache)
         x, key_input, value_input, held = self._features(x, context, cache)
-        graph = graph_of(graph, x, key_input, value_input, 0 if cache is None else cache.length - cache.dropped)
-        if positions is not None and edge_attr is None and self.rotary is None and self.edge_dim is not None:
+        graph = graph_of(
+            graph, x, key_input, value_input, 0 if cache is None else cache.length - cache.dropped
+        )
+        if (
+            positions is not None
+            and edge_attr is None
+            and self.rotary is None
+            and self.edge_dim is not None
+        ):
             (of_targets, of_sources), positions = pair_of_positions(positions), None
             edge_attr = relative_positions(graph, of_sources, of_targets)
-        past, apart = 0 if cache is None else cache.length, held is None and key_input is not x
-        name, targets = "x" if key_input is x else "context", x
-        if isinstance(graph, EdgeTensors) and held is None and cache is None and self.rotary is None:
+        if cache is None:
+            past = 0
+        else:
+            past = cache.length
+        apart = held is None and key_input is not x
+        if key_input is x:
+            name = "x"
+        else:
+            name = "context"
+        targets = x
+        if (
+            isinstance(graph, EdgeTensors)
+            and held is None
+            and cache is None
+            and self.rotary is None
+        ):
             numbers = self.num_kv_heads * (self.head_dim + self.value_dim)
-            numbers = sys.maxsize if self._is_observed() else numbers  # PyG's hooks see rows of all sources
+            # PyG's hooks see rows of all sources
+            if self._is_observed():
+                numbers = sys.maxsize
             graph, arrive = graph.gathered(key_input, value_input, numbers=numbers)
-            query, (key_input, value_input) = self._query(x), arrive()  # while a shard's rows are on their way
+            # while a shard's rows are on their way
+            query, (key_input, value_input) = (
+                self._query(x),
+                arrive(),
+            )
         else:
             if key_input is value_input is x and self.k_proj is not self.v_proj:
-                targets, key_input, value_input = cast_once(x, self.q_proj, self.k_proj, self.v_proj)
+                targets, key_input, value_input = cast_once(
+                    x, self.q_proj, self.k_proj, self.v_proj
+                )
             query = self._query(targets)
         if isinstance(graph, EdgeTensors) and positions is None and self.rotary is not None:
             positions = graph.positions
             if cache is not None and positions is not None:  # new tokens are the last sources
                 if cache.dropped:
-                    raise OptionError("positions must be passed to a shard whose cache has dropped tokens")
+                    raise OptionError(
+                        "positions must be passed to a shard whose cache has dropped tokens"
+                    )
                 positions = positions[1][cache.length :]
         of_targets, of_sources = self._positions(query, positions, past, apart, held is not None)
-        query = query if self.rotary is None else self.rotary(query, of_targets)
-        key, value = self._keys(name, key_input, value_input, of_sources) if held is None else held
+        if self.rotary is not None:
+            query = self.rotary(query, of_targets)
+        if held is None:
+            key, value = self._keys(name, key_input, value_input, of_sources)
+        else:
+            key, value = held
         if cache is not None:
             key, value = cache.grown(key, value, self)
         inputs = self._inputs(graph, query, key, value, score_bias, edge_attr)
         output, weights = self._attend(graph, inputs, return_weights)
-        output = output.flatten(-2) if self.out_proj is None else self.out_proj(output.flatten(-2))
-        output = output if self.skip is None else self.skip(output, x)
+        if self.out_proj is None:
+            output = output.flatten(-2)
+        else:
+            output = self.out_proj(output.flatten(-2))
+        if self.skip is not None:
+            output = self.skip(output, x)
         if cache is not None:
             cache.keep(key, value, self)
-        return (output, weights) if return_weights and weights is not None else output
+        if return_weights and weights is not None:
+            return (output, weights)
+        return output
 
-    def _features(self, x: Any, context: Any, cache: Any) -> tuple[Tensor, Tensor, Tensor, Pair | None]:
+    def _features(
+        self, x: Any, context: Any, cache: Any
+    ) -> tuple[Tensor, Tensor, Tensor, Pair | None]:
         """The inputs of queries, keys and values; and keys and values from :meth:`hold`, if any."""
-        widths, held = (self.qdim, self.kdim, self.vdim), None
+        widths = (self.qdim, self.kdim, self.vdim)
+        held = None
         if isinstance(context, KeyValueCache):
             held = context.of(self)
             context = held[0].flatten(-2), held[1].flatten(-2)
             widths = self.qdim, context[0].shape[-1], context[1].shape[-1]
         features = features_of(x, context, widths)
         if cache is not None and (context is not None or isinstance(x, tuple | list)):
-            raise OptionError("a cache holds the keys of earlier nodes of x, and excludes context and x as a pair")
+            raise OptionError(
+                "a cache holds the keys of earlier nodes of x, and excludes context and x as a pair"
+            )
         return *features, held
 
     def _inputs(
@@ -356,47 +494,67 @@ class GraphAttention(EdgeAttention):
         score_bias: Tensor | None,
         edge_attr: Tensor | None,
     ) -> Inputs:
-        """The operands of attention, checked, and encoded by the score together with edge features."""
-        weight, last = None, None
+        """The operands of attention, checked, and encoded by the score together with edge
+        features.
+        """
+        weight = None
+        last = None
         if self._takes(edge_attr, graph):
             edge_attr, weight, value, last = self._encoded(edge_attr, value)
         query, key, scale, score = self._scored(query, key, edge_attr, last)
-        dropout_p = self.dropout if self.training else 0.0
+        if self.training:
+            dropout_p = self.dropout
+        else:
+            dropout_p = 0.0
         operands = (query, key, value, graph, score_bias, scale, self.softcap, dropout_p)
         inputs = check(*operands, edge_attr, weight, score, self.normalize)
         if self.edge_to != "both" or self.cap_bias or self._asks:
             inputs = replace(inputs, edge_to=self.edge_to, cap_bias=self.cap_bias, asks=self._asks)
         return inputs
 
-    def _encoded(self, edge_attr: Any, value: Tensor) -> tuple[Tensor, Tensor | None, Tensor, nn.Linear | None]:
-        """Edge features, the weight of their projection to the value (None if they are added as they are), the value,
-        and the last part of the score's encoder, if it is that weight.
+    def _encoded(
+        self, edge_attr: Any, value: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor, nn.Linear | None]:
+        """Edge features, the weight of their projection to the value (None if they are added as
+        they are), the value, and the last part of the score's encoder, if it is that weight.
         """
         if self.edge_proj is not None:
-            return edge_attr, self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim)), value, None
+            return (
+                edge_attr,
+                self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim)),
+                value,
+                None,
+            )
         if self.delta is None:  # the score's alone
             return edge_attr, None, value, None
-        heads, parts = (self.num_heads, self.head_dim), None
+        heads = (self.num_heads, self.head_dim)
+        parts = None
         if self.num_kv_heads == self.num_heads and isinstance(self.score, Score):
             parts = self.score.delta_in_parts()
         if parts is not None:
             function, last = parts
             if self.edge_to != "key":
-                value = value + last.bias.unflatten(0, heads)  # a constant of all edges can be added to the sources
+                # a constant of all edges can be added to the sources
+                value = value + last.bias.unflatten(0, heads)
             return function(edge_attr), last.weight.unflatten(0, heads), value, last
         encoded = self.delta(edge_attr)
         shape = (*edge_attr.shape[:-1], self.num_heads * self.head_dim)
         if not isinstance(encoded, Tensor) or encoded.shape != shape:
             came = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
-            raise ShapeError(f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got {came}")
+            raise ShapeError(
+                f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got "
+                f"{came}"
+            )
         return encoded, None, value, None
 
     def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
-        """Keys and values of a context, computed once for several calls, ``context=layer.hold(...)``.
+        """Keys and values of a context, computed once for several calls,
+        ``context=layer.hold(...)``.
 
         Args:
             context: As in :meth:`forward`.
-            positions: Positions of the sources, for a layer with ``rotary``; they count from 0 by default.
+            positions: Positions of the sources, for a layer with ``rotary``; they count from 0 by
+                default.
 
         Example:
             >>> import torch, graphattn as ga
@@ -416,26 +574,39 @@ class GraphAttention(EdgeAttention):
         q_proj = self.q_proj
         check_kind(q_proj, "x", x)
         query = torch.unflatten(q_proj(x), -1, (self.num_heads, self.head_dim))
-        return query if self.q_norm is None else self.q_norm(query)
+        if self.q_norm is None:
+            return query
+        return self.q_norm(query)
 
-    def _keys(self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None) -> Pair:
+    def _keys(
+        self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None
+    ) -> Pair:
         """Keys (..., S, H_kv, D) and values (..., S, H_kv, D_v)."""
-        k_proj, v_proj = self.k_proj, self.v_proj
+        k_proj = self.k_proj
+        v_proj = self.v_proj
         check_kind(k_proj, name, key_input)
         check_kind(v_proj, name, value_input)
         key = torch.unflatten(k_proj(key_input), -1, (self.num_kv_heads, self.head_dim))
         if v_proj is k_proj and value_input is key_input and self.k_norm is None:
             return key if self.rotary is None else self.rotary(key, positions), key
         value = torch.unflatten(v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
-        key = key if self.k_norm is None else self.k_norm(key)
+        if self.k_norm is not None:
+            key = self.k_norm(key)
         return key if self.rotary is None else self.rotary(key, positions), value
 
     def _positions(
-        self, query: Tensor | None, positions: Tensor | Pair | None, past: int, apart: bool, held: bool = False
+        self,
+        query: Tensor | None,
+        positions: Tensor | Pair | None,
+        past: int,
+        apart: bool,
+        held: bool = False,
     ) -> tuple[Any, Any]:
         """Positions of targets and of sources, for a layer that rotates them."""
         if held and isinstance(positions, tuple | list):
-            raise OptionError("held keys already have rotary embeddings: pass positions of the targets alone")
+            raise OptionError(
+                "held keys already have rotary embeddings: pass positions of the targets alone"
+            )
         if self.rotary is None:
             if positions is not None:
                 raise OptionError("positions were given, but the layer was built without rotary")
@@ -456,22 +627,38 @@ class GraphAttention(EdgeAttention):
                 return *dot, 1.0, None
         return query, key, self.scale, None if self.score is None else LayerScore(self.score, last)
 
-    def _attend(self, graph: Edges, inputs: Inputs, return_weights: bool) -> tuple[Tensor, EdgeWeights | None]:
+    def _attend(
+        self, graph: Edges, inputs: Inputs, return_weights: bool
+    ) -> tuple[Tensor, EdgeWeights | None]:
         if self._is_observed():
             if isinstance(graph, EdgeTensors) and graph.positions is not None:
-                raise BackendError("an observed layer cannot run on a shard by heads, with rotary or held keys:", [])
+                raise BackendError(
+                    "an observed layer cannot run on a shard by heads, with rotary or held keys:",
+                    [],
+                )
             edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
             if isinstance(graph, PerHead | Chosen):
-                inputs = as_bias(graph, inputs) if isinstance(graph, PerHead) else as_bias_of_edges(graph, inputs)
+                if isinstance(graph, PerHead):
+                    inputs = as_bias(graph, inputs)
+                else:
+                    inputs = as_bias_of_edges(graph, inputs)
             edge_index = edges._listed().edge_index.to(inputs.query.device)
             outputs = self.attend(edge_index, (graph.num_sources, graph.num_targets), inputs)
         elif isinstance(self.normalize, SinkSoftmax) and inputs.score is None:
-            softmax = run(graph, replace(inputs, normalize=None), self.backend, return_weights, lse=True)
+            softmax = run(
+                graph, replace(inputs, normalize=None), self.backend, return_weights, lse=True
+            )
             outputs = with_sink(self.normalize, softmax, graph)
         else:
             plain = inputs.normalize is None or self.backend != "auto" or isinstance(graph, Chosen)
-            summed = None if plain else linear(graph, inputs, return_weights)
-            outputs = run(graph, inputs, self.backend, return_weights, False) if summed is None else Outputs(summed)
+            if plain:
+                summed = None
+            else:
+                summed = linear(graph, inputs, return_weights)
+            if summed is None:
+                outputs = run(graph, inputs, self.backend, return_weights, False)
+            else:
+                outputs = Outputs(summed)
         wanted = return_weights and outputs.alpha is not None
         return outputs.output, EdgeWeights.of(graph, outputs) if wanted else None
 
@@ -482,9 +669,13 @@ class GraphAttention(EdgeAttention):
             if edge_attr is not None:
                 raise OptionError("edge_attr was given, but the layer was built without edge_dim")
             return False
-        shape = f"(..., {graph.num_edges}, {self.edge_dim}), one row per edge in the graph's edge order"
+        shape = (
+            f"(..., {graph.num_edges}, {self.edge_dim}), one row per edge in the graph's edge order"
+        )
         if edge_attr is None:
-            raise OptionError(f"the layer was built with edge_dim={self.edge_dim}: pass edge_attr {shape}")
+            raise OptionError(
+                f"the layer was built with edge_dim={self.edge_dim}: pass edge_attr {shape}"
+            )
         if not isinstance(edge_attr, Tensor):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
@@ -493,7 +684,9 @@ class GraphAttention(EdgeAttention):
         return True
 
     def _is_observed(self) -> bool:
-        """True if a PyG explainer or hook listens to ``propagate``, so that message passing must run here."""
+        """True if a PyG explainer or hook listens to ``propagate``, so that message passing must
+        run here.
+        """
         observed = bool(
             self.explain
             or (self._propagate_forward_pre_hooks or self._propagate_forward_hooks)
@@ -503,7 +696,10 @@ class GraphAttention(EdgeAttention):
         if observed and self.backend not in ("auto", "message_passing"):
             raise BackendError(
                 f"backend {self.backend!r} cannot run an observed layer:",
-                ['PyG\'s explainers and hooks read messages, which only "auto" and "message_passing" pass'],
+                [
+                    'PyG\'s explainers and hooks read messages, which only "auto" and '
+                    '"message_passing" pass'
+                ],
             )
         return observed
 
@@ -511,12 +707,21 @@ class GraphAttention(EdgeAttention):
         usual: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
         usual |= {"head_dim": self.embed_dim / self.num_heads, "value_dim": self.head_dim}
         usual |= {"num_kv_heads": self.num_heads, "score": None, "normalize": None}
-        values: dict[str, Any] = {"bias": self.q_proj.bias is not None, "out_proj": self.out_proj is not None}
-        values |= {"root_weight": self.skip is not None, "qk_norm": None if self.q_norm is None else self.q_norm.eps}
+        values: dict[str, Any] = {
+            "bias": self.q_proj.bias is not None,
+            "out_proj": self.out_proj is not None,
+        }
+        values |= {
+            "root_weight": self.skip is not None,
+            "qk_norm": None if self.q_norm is None else self.q_norm.eps,
+        }
         values |= {"score": _name(self.score), "normalize": _name(self.normalize)}
         extra = ""
         for name, option in list(signature(GraphAttention).parameters.items())[2:]:
-            value = values[name] if name in values else getattr(self, name)
+            if name in values:
+                value = values[name]
+            else:
+                value = getattr(self, name)
             extra += f", {name}={value!r}" if value != usual.get(name, option.default) else ""
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
 
@@ -524,7 +729,8 @@ class GraphAttention(EdgeAttention):
 def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
     """The outputs of plain softmax, times the share that a sink leaves."""
     assert softmax.lse is not None
-    share, alpha = sink.share(softmax.lse), softmax.alpha
+    share = sink.share(softmax.lse)
+    alpha = softmax.alpha
     if alpha is not None:
         edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
         alpha = alpha * gather(share, edges.target.to(share.device), -2)
@@ -535,4 +741,6 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
 
 def _name(part: Any) -> str | None:
     """The name of a score or normalisation in ``repr``."""
-    return part if part is None else getattr(part, "__name__", type(part).__name__)
+    if part is None:
+        return part
+    return getattr(part, "__name__", type(part).__name__)

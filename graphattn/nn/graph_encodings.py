@@ -18,7 +18,8 @@ from .biases.constant import in_whole
 
 
 def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
-    r"""The probability that a random walk returns to its start after 1, 2, ..., ``walk_length`` steps.
+    r"""The probability that a random walk returns to its start after 1, 2, ..., ``walk_length``
+    steps.
 
     .. math:: p_{n, k} = (R^k)_{nn}, \qquad R_{st} = 1 / \mathrm{outdegree}(s) \text{ if } s \to t
 
@@ -32,7 +33,8 @@ def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
     Raises:
         GraphError: If the graph is not square or repeats an edge.
 
-    Source: Dwivedi et al. 2022, equation 5 (RWPE), by PyG's ``AddRandomWalkPE``. Theirs is undirected.
+    Source: Dwivedi et al. 2022, equation 5 (RWPE), by PyG's ``AddRandomWalkPE``. Theirs is
+    undirected.
 
     Example:
         >>> from graphattn.graphs import sliding_window
@@ -50,18 +52,24 @@ def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
         return AddRandomWalkPE(walk_length, attr_name="pe")(data).pe
 
 
-def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph | EdgeTensors) -> Tensor:
-    r"""The probabilities that walks of 0, 1, ..., ``steps - 1`` steps lead from target to source, for each edge.
+def relative_walk_pe(
+    along: AttentionGraph, steps: int, graph: AttentionGraph | EdgeTensors
+) -> Tensor:
+    r"""The probabilities that walks of 0, 1, ..., ``steps - 1`` steps lead from target to source,
+    for each edge.
 
-    .. math:: p_{ts} = (I, M, M^2, \dots, M^{K-1})_{ts}, \qquad M_{ts} = 1 / \mathrm{outdegree}(t) \text{ if } t \to s
+    .. math:: p_{ts} = (I, M, M^2, \dots, M^{K-1})_{ts}, \qquad M_{ts} = 1 / \mathrm{outdegree}(t)
+    \text{ if } t \to s
 
     Args:
         along: A square graph without repeated edges, whose edges the walks follow: the data's.
         steps: K.
-        graph: The graph of attention, of the same nodes, such as ``ga.graphs.full(N)``; or a shard of one.
+        graph: The graph of attention, of the same nodes, such as ``ga.graphs.full(N)``; or a shard
+            of one.
 
     Returns:
-        (E, K), float64, in the edge order of ``graph``: features of its edges, for layers with ``edge_dim=K``.
+        (E, K), float64, in the edge order of ``graph``: features of its edges, for layers with
+        ``edge_dim=K``.
 
     Raises:
         GraphError: If a graph is not square, ``along`` repeats an edge, or their nodes differ.
@@ -76,15 +84,22 @@ def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph | 
                 [0.0000, 1.0000, 0.0000],
                 [0.0000, 0.0000, 0.5000]], dtype=torch.float64)
     """
-    steps, data = whole(steps, "steps", 1), _data(along)
+    steps = whole(steps, "steps", 1)
+    data = _data(along)
     need_graph(graph := in_whole(graph), "relative_walk_pe")
     if (graph.num_targets, graph.num_sources) != (data.num_nodes,) * 2:
         sizes = (graph.num_targets, graph.num_sources)
-        raise GraphError(f"graph must have the {data.num_nodes} nodes of along on both sides, got {sizes}")
-    refuse_over(8 * data.num_nodes**2, f"walks between {data.num_nodes:,} nodes", "use smaller batches")
+        raise GraphError(
+            f"graph must have the {data.num_nodes} nodes of along on both sides, got {sizes}"
+        )
+    refuse_over(
+        8 * data.num_nodes**2, f"walks between {data.num_nodes:,} nodes", "use smaller batches"
+    )
     degree = along.out_degree.clamp(min=1).double()
     size = (data.num_nodes, data.num_nodes)
-    step = torch.sparse_coo_tensor(along.edge_index, 1 / degree[along.source], size, check_invariants=False)
+    step = torch.sparse_coo_tensor(
+        along.edge_index, 1 / degree[along.source], size, check_invariants=False
+    )
     place = graph.target, graph.source
     power = torch.eye(data.num_nodes, dtype=torch.float64, device=along.device)
     result = [power[place]]
@@ -95,16 +110,18 @@ def relative_walk_pe(along: AttentionGraph, steps: int, graph: AttentionGraph | 
 
 
 def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
-    r"""The eigenvectors of the normalised Laplacian with the smallest eigenvalues, without the first.
+    r"""The eigenvectors of the normalised Laplacian with the smallest eigenvalues, without the
+    first.
 
     .. math:: L = I - D^{-1/2} A D^{-1/2}
 
     of the graph with symmetric edges and without self-loops.
 
-    The sign of an eigenvector is arbitrary. Here the entry largest in magnitude (the first of equals) is positive, so
-    that a graph gives the same numbers every time; relabelling nodes may flip a sign. Networks should not depend on it:
-    flip signs at random in training, ``pe * (2 * torch.randint(2, (k,)) - 1)``. For equal eigenvalues any rotation of
-    their eigenvectors is as valid, as is any mixture of the first ones of the components of a graph.
+    The sign of an eigenvector is arbitrary. Here the entry largest in magnitude (the first of
+    equals) is positive, so that a graph gives the same numbers every time; relabelling nodes may
+    flip a sign. Networks should not depend on it: flip signs at random in training,
+    ``pe * (2 * torch.randint(2, (k,)) - 1)``. For equal eigenvalues any rotation of their
+    eigenvectors is as valid, as is any mixture of the first ones of the components of a graph.
 
     Args:
         graph: A square graph without repeated edges.
@@ -116,7 +133,8 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     Raises:
         GraphError: If the graph is not square or repeats an edge, or has too few nodes.
 
-    Source: Dwivedi et al. 2020, section 3 (LapPE), by PyG's ``AddLaplacianEigenvectorPE``, whose signs are random.
+    Source: Dwivedi et al. 2020, section 3 (LapPE), by PyG's ``AddLaplacianEigenvectorPE``, whose
+    signs are random.
 
     Example:
         >>> from graphattn.graphs import sliding_window
@@ -127,12 +145,16 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     """
     k = whole(k, "k", 1)
     data = _data(graph, both_ways=True)
-    data.edge_weight = torch.ones(data.num_edges, dtype=torch.float64, device=graph.device)  # eigenvectors, too
+    # eigenvectors, too
+    data.edge_weight = torch.ones(data.num_edges, dtype=torch.float64, device=graph.device)
     n = data.num_nodes
     if k >= n:
-        raise GraphError(f"k must be below the number of nodes, got k={k} and {n} nodes; pad with zeros")
+        raise GraphError(
+            f"k must be below the number of nodes, got k={k} and {n} nodes; pad with zeros"
+        )
     start = np.random.default_rng(0).standard_normal(n)  # for ARPACK, which is random by default
-    transform, device = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start), graph.device
+    transform = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start)
+    device = graph.device
     if k == n - 1:  # all of them, more than ARPACK computes
         transform.SPARSE_THRESHOLD = n + 1
     with torch.random.fork_rng(devices=[]):
@@ -144,11 +166,15 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
 
 def eigenvectors_of_each(graph: AttentionGraph, k: int, sizes: tuple[int, ...]) -> Tensor:
     """The first eigenvectors (N, k) of each graph of a batch, padded with zeros for a small one."""
-    result, first = torch.zeros(graph.num_nodes, k, device=graph.device), 0
+    result = torch.zeros(graph.num_nodes, k, device=graph.device)
+    first = 0
     for size in sizes:
         few = min(k, size - 1)
         if few > 0:
-            piece = graph if size == graph.num_nodes else graph.subgraph(range(first, first + size))
+            if size == graph.num_nodes:
+                piece = graph
+            else:
+                piece = graph.subgraph(range(first, first + size))
             result[first : first + size, :few] = laplacian_eigenvector_pe(piece, few)
         first += size
     return result
@@ -164,7 +190,13 @@ def _data(graph: AttentionGraph, both_ways: bool = False) -> Data:
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")
     if not graph.is_square or graph.has_repeated_edges:
-        what = "repeats edges; drop them with graph | graph" if graph.is_square else "is not square"
+        if graph.is_square:
+            what = "repeats edges; drop them with graph | graph"
+        else:
+            what = "is not square"
         raise GraphError(f"graph must be square, without repeated edges, but {graph.name} {what}")
-    edges = graph | graph.reverse() if both_ways else graph
+    if both_ways:
+        edges = graph | graph.reverse()
+    else:
+        edges = graph
     return Data(edge_index=edges.edge_index, num_nodes=graph.num_nodes)

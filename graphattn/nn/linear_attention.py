@@ -1,4 +1,6 @@
-"""Linear attention: without softmax, (Q K^T) V = Q (K^T V), so that the sources reduce to one matrix."""
+"""Linear attention: without softmax, (Q K^T) V = Q (K^T V), so that the sources reduce to one
+matrix.
+"""
 
 import math
 from collections.abc import Callable
@@ -43,27 +45,31 @@ class FeatureMap(NamedTuple):
 FEATURE_MAPS: dict[str, FeatureMap] = {
     "elu": FeatureMap(_elu, lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()), True),
     "relu": FeatureMap(F.relu, lambda x: x.clamp(min=0)),
-    "softmax": FeatureMap(_softmax, lambda x: (x - torch.logsumexp(x, -1, keepdim=True)).exp(), True),
+    "softmax": FeatureMap(
+        _softmax, lambda x: (x - torch.logsumexp(x, -1, keepdim=True)).exp(), True
+    ),
     "identity": FeatureMap(_identity, lambda x: x),
 }
 _CHUNK = 64  # targets per chunk, whose last sources are a dense product
 
 
 class FeatureScore(Score):
-    r"""``<phi(q), phi(k)>``, the score of linear attention; with ``normalize="sum"`` or ``"none"`` its cost is O(N).
+    r"""``<phi(q), phi(k)>``, the score of linear attention; with ``normalize="sum"`` or ``"none"``
+    its cost is O(N).
 
-    A :class:`graphattn.nn.GraphAttention` whose score is any dot product, with "sum" or "none", computes targets that
-    read all sources, or all up to a last one (full, causal, prefix, cross), from running sums of ``phi(k) v^T``,
-    exactly and without weights. On other graphs, with biases, dropout or requested weights, or with
-    ``backend="message_passing"``, it runs edge by edge. A NaN in a later source may reach the targets of its chunk;
-    edge by edge it does not.
+    A :class:`graphattn.nn.GraphAttention` whose score is any dot product, with "sum" or "none",
+    computes targets that read all sources, or all up to a last one (full, causal, prefix, cross),
+    from running sums of ``phi(k) v^T``, exactly and without weights. On other graphs, with biases,
+    dropout or requested weights, or with ``backend="message_passing"``, it runs edge by edge. A NaN
+    in a later source may reach the targets of its chunk; edge by edge it does not.
 
     Args:
-        feature_map: phi, on the last dimension: "elu" (elu + 1, Katharopoulos), "relu", "softmax" (over the features),
-            "identity"; or a module or function such as :class:`PositiveFeatures`.
+        feature_map: phi, on the last dimension: "elu" (elu + 1, Katharopoulos), "relu", "softmax"
+            (over the features), "identity"; or a module or function such as
+            :class:`PositiveFeatures`.
 
-    Source: Katharopoulos et al. 2020, "Transformers are RNNs", equations 4 to 9. *What differs:* a target whose scores
-    sum to 0 gets 0, not 0 / epsilon.
+    Source: Katharopoulos et al. 2020, "Transformers are RNNs", equations 4 to 9. *What differs:* a
+    target whose scores sum to 0 gets 0, not 0 / epsilon.
 
     Example:
         >>> import graphattn as ga
@@ -78,7 +84,8 @@ class FeatureScore(Score):
             feature_map = FEATURE_MAPS[feature_map].function
         if not callable(feature_map):
             raise OptionError(
-                f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), got {feature_map!r}"
+                f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), "
+                f"got {feature_map!r}"
             )
         self.feature_map = function(feature_map, "feature_map", "x")
         self.head_dim = getattr(feature_map, "head_dim", None)  # that of PositiveFeatures
@@ -90,16 +97,23 @@ class FeatureScore(Score):
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         for name, x in (("query", query), ("key", key)):
             if floats(x, name, "(..., D)", 1).shape[-1] != query.shape[-1]:
-                raise ShapeError(f"key must have the query's width {query.shape[-1]}, got {x.shape[-1]}")
+                raise ShapeError(
+                    f"key must have the query's width {query.shape[-1]}, got {x.shape[-1]}"
+                )
         return self.feature_map(query), self.feature_map(key)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        phi = self._named.dense if self._named else getattr(self.feature_map, "dense", self.feature_map)
+        if self._named:
+            phi = self._named.dense
+        else:
+            phi = getattr(self.feature_map, "dense", self.feature_map)
         return torch.einsum("...thd,...shd->...hts", phi(query), phi(key))
 
     @property
     def _named(self) -> FeatureMap | None:
-        return next((entry for entry in FEATURE_MAPS.values() if entry.function is self.feature_map), None)
+        return next(
+            (entry for entry in FEATURE_MAPS.values() if entry.function is self.feature_map), None
+        )
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
@@ -111,17 +125,21 @@ class FeatureScore(Score):
 
 
 class PositiveFeatures(nn.Module):
-    r"""Random features whose dot product has the mean ``exp(<q, k> / sqrt(D))``: linear attention close to softmax.
+    r"""Random features whose dot product has the mean ``exp(<q, k> / sqrt(D))``: linear attention
+    close to softmax.
 
-    .. math:: \phi(x)_i = m^{-1/2} \exp(\langle \omega_i, y \rangle - |y|^2 / 2), \qquad y = D^{-1/4} x
+    .. math:: \phi(x)_i = m^{-1/2} \exp(\langle \omega_i, y \rangle - |y|^2 / 2), \qquad y =
+    D^{-1/4} x
 
     Args:
         head_dim: D.
         num_features: m; the error falls as m ** -0.5.
-        seed: Seed of omega, rows of random orthogonal matrices with the lengths of Gaussian vectors.
+        seed: Seed of omega, rows of random orthogonal matrices with the lengths of Gaussian
+            vectors.
 
-    Source: Choromanski et al. 2021 (Performer), lemma 1 and section 2.4. *What differs:* no maximum is subtracted
-    inside the exponential, since a maximum over all sources would make targets depend on later ones.
+    Source: Choromanski et al. 2021 (Performer), lemma 1 and section 2.4. *What differs:* no maximum
+    is subtracted inside the exponential, since a maximum over all sources would make targets depend
+    on later ones.
     """
 
     projection: Tensor
@@ -130,12 +148,18 @@ class PositiveFeatures(nn.Module):
         super().__init__()
         self.head_dim = head_dim = width(head_dim, "head_dim")
         num_features = width(num_features, "num_features")
-        refuse_over(4 * num_features * head_dim, f"{num_features:,} features of width {head_dim:,}", "use fewer")
+        refuse_over(
+            4 * num_features * head_dim,
+            f"{num_features:,} features of width {head_dim:,}",
+            "use fewer",
+        )
         made = torch.Generator().manual_seed(seed)
-        rows, left = [], num_features
+        rows = []
+        left = num_features
         while left > 0:
             turn, upper = torch.linalg.qr(torch.randn(head_dim, head_dim, generator=made))
-            rows.append((turn * upper.diagonal().sign())[:left])  # signs make the rotation uniform (Mezzadri 2007)
+            # signs make the rotation uniform (Mezzadri 2007)
+            rows.append((turn * upper.diagonal().sign())[:left])
             left -= head_dim
         lengths = torch.randn(num_features, head_dim, generator=made).norm(dim=-1, keepdim=True)
         self.register_buffer("projection", torch.cat(rows) * lengths)  # (m, D)
@@ -153,11 +177,15 @@ class PositiveFeatures(nn.Module):
         """The dense twin: ``exp(w_i . y - |y|^2 / 2) / sqrt(m)`` with ``y = x / D^(1/4)``."""
         y = x / x.shape[-1] ** 0.25
         half = 0.5 * (y * y).sum(-1, keepdim=True)
-        return (torch.einsum("...d,md->...m", y, self.projection) - half).exp() / math.sqrt(self.projection.shape[0])
+        return (torch.einsum("...d,md->...m", y, self.projection) - half).exp() / math.sqrt(
+            self.projection.shape[0]
+        )
 
 
 class Chunk(NamedTuple):
-    """Targets that read every source of the chunks before, and those of this chunk before their own end."""
+    """Targets that read every source of the chunks before, and those of this chunk before their own
+    end.
+    """
 
     num_targets: int
     num_sources: int
@@ -165,34 +193,54 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
-    """The end of each target's sources, int64 (T,), and the chunks; ``None`` if the graph has another form.
+    """The end of each target's sources, int64 (T,), and the chunks; ``None`` if the graph has
+    another form.
 
     Target ``t`` reads the sources ``0 .. end[t] - 1``, and ``end`` never decreases.
     """
-    return None if graph.has_repeated_edges else cached(graph, "prefixes in chunks", lambda: _chunks(graph))
+    if graph.has_repeated_edges:
+        return None
+    return cached(graph, "prefixes in chunks", lambda: _chunks(graph))
 
 
 def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
-    runs, T = all_runs(graph), graph.num_targets
+    runs = all_runs(graph)
+    T = graph.num_targets
     if runs is None or bool(runs.lo.any()):
         return None
     end = torch.zeros(T, dtype=torch.int64).index_copy(0, runs.row, runs.hi)
     if runs.row.unique().numel() < runs.row.numel() or bool((end[1:] < end[:-1]).any()):
         return None
-    chunks, first, begin = [], 0, 0
-    same = torch.searchsorted(end, end, right=True).tolist()  # one past the last target that reads the same
+    chunks = []
+    first = 0
+    begin = 0
+    same = torch.searchsorted(
+        end, end, right=True
+    ).tolist()  # one past the last target that reads the same
     while first < T:
         last = max(min(first + _CHUNK, T), same[first])
         stop = int(end[last - 1])
         chunks.append(Chunk(last - first, stop - begin, same[first] >= last))
-        first, begin = last, stop
+        first = last
+        begin = stop
     return end, chunks
 
 
 def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tensor | None:
-    """The output (..., T, H, D_v) by running sums; ``None`` if the inputs or the graph need edges."""
-    plain = inputs.score is None and inputs.softcap is None and inputs.score_bias is None and inputs.dropout_p == 0.0
-    summed = inputs.normalize in (by_sum, none) and inputs.edge_attr is None and inputs.edge_weight is None
+    """The output (..., T, H, D_v) by running sums; ``None`` if the inputs or the graph need
+    edges.
+    """
+    plain = (
+        inputs.score is None
+        and inputs.softcap is None
+        and inputs.score_bias is None
+        and inputs.dropout_p == 0.0
+    )
+    summed = (
+        inputs.normalize in (by_sum, none)
+        and inputs.edge_attr is None
+        and inputs.edge_weight is None
+    )
     if not (plain and summed and isinstance(graph, AttentionGraph)) or return_weights:
         return None
     return _linear(graph, inputs)
@@ -203,11 +251,14 @@ def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     plan = chunks_of(graph)
     if plan is None:
         return None
-    wide, heads = inputs.request().statistics, inputs.key.shape[-2]
+    wide = inputs.request().statistics
+    heads = inputs.key.shape[-2]
     with without_autocast(inputs.query.device.type):
-        query, key = (inputs.query.to(wide) * inputs.scale).unflatten(-2, (heads, -1)), inputs.key.to(wide)
+        query = (inputs.query.to(wide) * inputs.scale).unflatten(-2, (heads, -1))
+        key = inputs.key.to(wide)
         value = inputs.value.to(wide)
-        value = torch.cat((value, torch.ones_like(value[..., :1])), -1)  # the last column sums the weights
+        # the last column sums the weights
+        value = torch.cat((value, torch.ones_like(value[..., :1])), -1)
         output = _summed(query, key, value, *plan)
         output, total = output[..., :-1].flatten(-3, -2), output[..., -1:].flatten(-3, -2)
         if inputs.normalize is by_sum:
@@ -216,21 +267,33 @@ def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
 
 
 def _summed(query: Tensor, key: Tensor, value: Tensor, end: Tensor, chunks: list[Chunk]) -> Tensor:
-    """Sums of ``(q . k) v`` (..., T, H_kv, group, D_v): of earlier chunks by one matrix, of its own by a product."""
+    """Sums of ``(q . k) v`` (..., T, H_kv, group, D_v): of earlier chunks by one matrix, of its own
+    by a product.
+    """
     queries = query.split([c.num_targets for c in chunks], -4)
     read = [c.num_sources for c in chunks]
     keys, values = (x.split([*read, x.shape[-3] - sum(read)], -3) for x in (key, value))
     state = _outer(key[..., :0, :, :], value[..., :0, :, :])
-    parts, target, source = [torch.einsum("...thgd,...hde->...thge", query[..., :0, :, :, :], state)], 0, 0
+    parts = [torch.einsum("...thgd,...hde->...thge", query[..., :0, :, :, :], state)]
+    target = 0
+    source = 0
     for chunk, q, k, v in zip(chunks, queries, keys, values, strict=False):
-        grown = state + _outer(k, v) if chunk.num_sources else state
+        if chunk.num_sources:
+            grown = state + _outer(k, v)
+        else:
+            grown = state
         part = torch.einsum("...thgd,...hde->...thge", q, grown if chunk.alike else state)
         if not chunk.alike:
-            own = torch.arange(source, source + chunk.num_sources) < end[target : target + chunk.num_targets, None]
+            own = (
+                torch.arange(source, source + chunk.num_sources)
+                < end[target : target + chunk.num_targets, None]
+            )
             score = torch.einsum("...thgd,...shd->...hgts", q, k).where(own.to(q.device), 0.0)
             part = part + torch.einsum("...hgts,...she->...thge", score, v)
         parts.append(part)
-        state, target, source = grown, target + chunk.num_targets, source + chunk.num_sources
+        state = grown
+        target = target + chunk.num_targets
+        source = source + chunk.num_sources
     return torch.cat(parts, -4)
 
 

@@ -1,4 +1,6 @@
-"""Weights of layers of torch and PyG; those of PyG become layers with a score and a use of edge features."""
+"""Weights of layers of torch and PyG; those of PyG become layers with a score and a use of edge
+features.
+"""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -13,13 +15,16 @@ from .root_weight import OutputBias, RootWeight
 from .scores import Additive, GATScore, Subtraction
 
 _LOOPS = (
-    "a {} with add_self_loops=True adds edges, which belong in the graph: set conv.add_self_loops = False, "
+    "a {} with add_self_loops=True adds edges, which belong in the graph: set conv.add_self_loops "
+    "= False, "
     "and pass graph.with_self_loops()"
 )
 
 
 def linear(weight: Tensor, bias: Tensor | None, like: Tensor | None = None) -> nn.Linear:
-    """A layer with copies of these parameters, frozen if they are; the weight may be a part of ``like``."""
+    """A layer with copies of these parameters, frozen if they are; the weight may be a part of
+    ``like``.
+    """
     new = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     new.weight = _parameter(weight, weight if like is None else like)
     if bias is not None:
@@ -32,11 +37,19 @@ def _parameter(value: Tensor, like: Tensor) -> nn.Parameter:
 
 
 def refuse_other(given: Any, *kinds: type[nn.Module]) -> None:
-    """Refuse anything but these modules of torch; subclasses, too, since they may compute something else."""
+    """Refuse anything but these modules of torch; subclasses, too, since they may compute something
+    else.
+    """
     if type(given) not in kinds or "forward" in vars(given):
         wanted = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
-        own = ", whose forward is its own" if isinstance(given, kinds) else ""
-        got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+        if isinstance(given, kinds):
+            own = ", whose forward is its own"
+        else:
+            own = ""
+        if isinstance(given, type):
+            got = f"the class {given.__name__}"
+        else:
+            got = type(given).__name__
         raise OptionError(f"expected an {wanted}, got {got}{own}")
 
 
@@ -44,13 +57,14 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
     """A ``make``, :class:`GraphAttention`, with the weights of an ``nn.MultiheadAttention``.
 
     Raises:
-        OptionError: If the module adds a bias or a zero to the keys: these are additional sources, which belong in the
-            graph.
+        OptionError: If the module adds a bias or a zero to the keys: these are additional sources,
+            which belong in the graph.
     """
     refuse_other(mha, nn.MultiheadAttention)
     if mha.bias_k is not None or mha.add_zero_attn:
         raise OptionError(
-            "add_bias_kv and add_zero_attn add a source that no graph lists; add a node to the graph instead"
+            "add_bias_kv and add_zero_attn add a source that no graph lists; add a node to the "
+            "graph instead"
         )
     layer = make(
         mha.embed_dim,
@@ -60,8 +74,13 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
         bias=mha.in_proj_bias is not None,
         dropout=mha.dropout,
     )
-    whole, bias = mha.in_proj_weight, mha.in_proj_bias
-    weights: Any = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight) if whole is None else whole.chunk(3)
+    whole = mha.in_proj_weight
+    bias = mha.in_proj_bias
+    weights: Any = (
+        (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
+        if whole is None
+        else whole.chunk(3)
+    )
     biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
     for name, weight, own in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
         setattr(layer, name, linear(weight, own, whole))
@@ -72,17 +91,26 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
 
 
 def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
-    """A ``make``, :class:`TransformerBlock`, with the weights of a torch layer of an encoder or a decoder.
+    """A ``make``, :class:`TransformerBlock`, with the weights of a torch layer of an encoder or a
+    decoder.
 
     Its norms, linear layers and activation are copied as they are, replacements included.
 
     Raises:
-        OptionError: If it is of another class, or a part was replaced by one that the block does not support.
+        OptionError: If it is of another class, or a part was replaced by one that the block does
+            not support.
     """
     refuse_other(layer, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     drops = [part for name, part in layer.named_children() if name.startswith("dropout")]
-    if any(type(part) is not nn.Dropout or part.p != layer.dropout1.p for part in drops if part is not layer.dropout):
-        raise OptionError("every branch of a block has the same nn.Dropout; the layer's dropout1, dropout2, ... differ")
+    if any(
+        type(part) is not nn.Dropout or part.p != layer.dropout1.p
+        for part in drops
+        if part is not layer.dropout
+    ):
+        raise OptionError(
+            "every branch of a block has the same nn.Dropout; the layer's dropout1, dropout2, ... "
+            "differ"
+        )
     cross = isinstance(layer, nn.TransformerDecoderLayer)
     block = make(
         layer.self_attn.embed_dim,
@@ -94,41 +122,56 @@ def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
         dropout=layer.dropout1.p,
     )
     block.attention = block.attention.from_torch(layer.self_attn)
-    block.attention_norm, block.feed_forward_norm = deepcopy(layer.norm1), deepcopy(layer.norm2)
+    block.attention_norm = deepcopy(layer.norm1)
+    block.feed_forward_norm = deepcopy(layer.norm2)
     if cross:
         block.cross_attention = block.cross_attention.from_torch(layer.multihead_attn)
-        block.cross_norm, block.feed_forward_norm = deepcopy(layer.norm2), deepcopy(layer.norm3)
+        block.cross_norm = deepcopy(layer.norm2)
+        block.feed_forward_norm = deepcopy(layer.norm3)
     mlp: Any = block.feed_forward
-    mlp.up, mlp.down, mlp.dropout = deepcopy(layer.linear1), deepcopy(layer.linear2), deepcopy(layer.dropout)
+    mlp.up = deepcopy(layer.linear1)
+    mlp.down = deepcopy(layer.linear2)
+    mlp.dropout = deepcopy(layer.dropout)
     return block.train(layer.training)
 
 
 def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
     """A ``make``, :class:`GraphAttention`, with the weights of one of PyG's attention convolutions.
 
-    ``TransformerConv``: edge features are added to key and value. ``GATConv`` and ``GATv2Conv``: to the score only, and
-    projections shared in PyG stay shared. ``PointTransformerConv``: the offsets of targets from their sources are
-    the edge features, ``layer(x, graph, positions=pos)``. With ``concat=False`` the mean over heads becomes a fixed
-    output projection.
+    ``TransformerConv``: edge features are added to key and value. ``GATConv`` and ``GATv2Conv``: to
+    the score only, and projections shared in PyG stay shared. ``PointTransformerConv``: the offsets
+    of targets from their sources are the edge features, ``layer(x, graph, positions=pos)``. With
+    ``concat=False`` the mean over heads becomes a fixed output projection.
 
     Raises:
-        OptionError: If its sizes are not known yet, its flow or aggregation differs, or it adds self-loops, which are
-            edges, ``graph.with_self_loops()``.
+        OptionError: If its sizes are not known yet, its flow or aggregation differs, or it adds
+            self-loops, which are edges, ``graph.with_self_loops()``.
     """
     from torch_geometric.nn import GATConv, GATv2Conv, PointTransformerConv, TransformerConv
 
-    loaders = {TransformerConv: _transformer, GATConv: _gat, GATv2Conv: _gatv2, PointTransformerConv: _points}
+    loaders = {
+        TransformerConv: _transformer,
+        GATConv: _gat,
+        GATv2Conv: _gatv2,
+        PointTransformerConv: _points,
+    }
     if type(conv) not in loaders:
-        own = ", which may compute something else" if isinstance(conv, tuple(loaders)) else ""
+        if isinstance(conv, tuple(loaders)):
+            own = ", which may compute something else"
+        else:
+            own = ""
         names = ", ".join(kind.__name__ for kind in loaders)
         raise OptionError(f"expected a {names}, got {type(conv).__name__}{own}")
     if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
         raise OptionError(
-            f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and {conv.aggr!r}; for the other '
+            f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and '
+            f"{conv.aggr!r}; for the other "
             "direction use graph.reverse()"
         )
     if any(getattr(part, "in_channels", 0) < 0 for part in conv.children()):
-        raise OptionError(f"the {type(conv).__name__} must have an input width, got -1; run it once first")
+        raise OptionError(
+            f"the {type(conv).__name__} must have an input width, got -1; run it once first"
+        )
     if getattr(conv, "add_self_loops", False):
         raise OptionError(_LOOPS.format(type(conv).__name__))
     layer = loaders[type(conv)](make, conv)
@@ -137,12 +180,18 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
 
 def _transformer(make: Callable[..., Any], conv: Any) -> Any:
     layer = _layer(make, conv, conv.lin_query, conv.lin_key, edge_dim=conv.edge_dim)
-    for name, old in (("q_proj", conv.lin_query), ("k_proj", conv.lin_key), ("v_proj", conv.lin_value)):
+    for name, old in (
+        ("q_proj", conv.lin_query),
+        ("k_proj", conv.lin_key),
+        ("v_proj", conv.lin_value),
+    ):
         setattr(layer, name, linear(old.weight, old.bias))
     if layer.edge_proj is not None:
         layer.edge_proj = linear(conv.lin_edge.weight, conv.lin_edge.bias)
     if conv.root_weight:
-        layer.skip = RootWeight(layer.qdim, layer.embed_dim, conv.lin_skip.bias is not None, bool(conv.beta))
+        layer.skip = RootWeight(
+            layer.qdim, layer.embed_dim, conv.lin_skip.bias is not None, bool(conv.beta)
+        )
         layer.skip.root = linear(conv.lin_skip.weight, conv.lin_skip.bias)
         if layer.skip.gate is not None:
             layer.skip.gate = linear(conv.lin_beta.weight, conv.lin_beta.bias)
@@ -151,9 +200,16 @@ def _transformer(make: Callable[..., Any], conv: Any) -> Any:
 
 def _gat(make: Callable[..., Any], conv: Any) -> Any:
     """One projection for sources, targets and values, or one for targets in a bipartite layer."""
-    of_source, of_target = (conv.lin, conv.lin) if conv.lin is not None else (conv.lin_src, conv.lin_dst)
+    if conv.lin is not None:
+        of_source = conv.lin
+        of_target = conv.lin
+    else:
+        of_source = conv.lin_src
+        of_target = conv.lin_dst
     score = GATScore(conv.heads, conv.out_channels, float(conv.negative_slope), conv.edge_dim)
-    score.of_source, score.of_target = (_parameter(x.squeeze(0), x) for x in (conv.att_src, conv.att_dst))
+    score.of_source, score.of_target = (
+        _parameter(x.squeeze(0), x) for x in (conv.att_src, conv.att_dst)
+    )
     if conv.edge_dim is not None:
         score.of_edge = _parameter(conv.att_edge.squeeze(0), conv.att_edge)
     return _graph_attention_network(make, conv, score, of_target, of_source)
@@ -166,13 +222,21 @@ def _gatv2(make: Callable[..., Any], conv: Any) -> Any:
     return _graph_attention_network(make, conv, score, conv.lin_r, conv.lin_l)
 
 
-def _graph_attention_network(make: Callable[..., Any], conv: Any, score: Any, of_target: Any, of_source: Any) -> Any:
-    options = {} if conv.edge_dim is None else {"edge_dim": conv.edge_dim, "edge_to": "key"}
+def _graph_attention_network(
+    make: Callable[..., Any], conv: Any, score: Any, of_target: Any, of_source: Any
+) -> Any:
+    if conv.edge_dim is None:
+        options = {}
+    else:
+        options = {"edge_dim": conv.edge_dim, "edge_to": "key"}
     layer = _layer(make, conv, of_target, of_source, score=score, **options)
     if conv.edge_dim is not None:
         layer.score.edge = linear(conv.lin_edge.weight, conv.lin_edge.bias)
     layer.k_proj = layer.v_proj = linear(of_source.weight, of_source.bias)
-    layer.q_proj = layer.k_proj if of_target is of_source else linear(of_target.weight, of_target.bias)
+    if of_target is of_source:
+        layer.q_proj = layer.k_proj
+    else:
+        layer.q_proj = linear(of_target.weight, of_target.bias)
     if conv.res is not None:
         layer.skip = RootWeight(layer.qdim, layer.embed_dim, conv.bias is not None)
         layer.skip.root.weight = _parameter(conv.res.weight, conv.res.weight)
@@ -188,12 +252,18 @@ def _points(make: Callable[..., Any], conv: Any) -> Any:
     """Vector attention: every channel is a head."""
     for name in ("pos_nn", "attn_nn"):
         if not isinstance(getattr(conv, name), nn.Module | None):
-            raise OptionError(f"conv.{name} must be a module, got a {type(getattr(conv, name)).__name__}")
-    wide, pos = conv.out_channels, conv.pos_nn
-    sizes = [getattr(part, "in_channels", getattr(part, "in_features", None)) for part in pos.modules()]
+            raise OptionError(
+                f"conv.{name} must be a module, got a {type(getattr(conv, name)).__name__}"
+            )
+    wide = conv.out_channels
+    pos = conv.pos_nn
+    sizes = [
+        getattr(part, "in_channels", getattr(part, "in_features", None)) for part in pos.modules()
+    ]
     axes = next((size for size in sizes if isinstance(size, int)), 3)
     score = Subtraction(wide, 1, edge_dim=axes)
-    source, target = conv.lin_src.in_channels, conv.lin_dst.in_channels
+    source = conv.lin_src.in_channels
+    target = conv.lin_dst.in_channels
     layer = make(
         wide,
         wide,
@@ -207,15 +277,21 @@ def _points(make: Callable[..., Any], conv: Any) -> Any:
         score=score,
     )
     layer.score.delta = deepcopy(pos)
-    layer.score.gamma = nn.Identity() if conv.attn_nn is None else deepcopy(conv.attn_nn)
+    if conv.attn_nn is None:
+        layer.score.gamma = nn.Identity()
+    else:
+        layer.score.gamma = deepcopy(conv.attn_nn)
     for name, old in (("q_proj", conv.lin_dst), ("k_proj", conv.lin_src), ("v_proj", conv.lin)):
         setattr(layer, name, linear(old.weight, old.bias))
     return layer
 
 
-def _layer(make: Callable[..., Any], conv: Any, of_target: Any, of_source: Any, **options: Any) -> Any:
+def _layer(
+    make: Callable[..., Any], conv: Any, of_target: Any, of_source: Any, **options: Any
+) -> Any:
     """A layer of the sizes of a convolution with heads."""
-    heads, width = conv.heads, conv.out_channels
+    heads = conv.heads
+    width = conv.out_channels
     layer = make(
         heads * width if conv.concat else width,
         heads,
@@ -229,7 +305,11 @@ def _layer(make: Callable[..., Any], conv: Any, of_target: Any, of_source: Any, 
         **options,
     )
     if layer.out_proj is not None:
-        layer.out_proj = nn.Linear(heads * width, width, bias=False).to(of_target.weight).requires_grad_(False)
+        layer.out_proj = (
+            nn.Linear(heads * width, width, bias=False).to(of_target.weight).requires_grad_(False)
+        )
         with torch.no_grad():
-            layer.out_proj.weight.copy_(torch.eye(width, dtype=torch.float64).repeat(1, heads) / heads)
+            layer.out_proj.weight.copy_(
+                torch.eye(width, dtype=torch.float64).repeat(1, heads) / heads
+            )
     return layer

@@ -1,4 +1,6 @@
-"""Vertices, faces or edges of a triangle mesh as tokens: their features, positions and neighbours."""
+"""Vertices, faces or edges of a triangle mesh as tokens: their features, positions and
+neighbours.
+"""
 
 import torch
 from torch import Tensor
@@ -17,15 +19,23 @@ _LARGEST = 1e4  # ratio of an edge to the height of a face: that of a face witho
 
 
 def mesh_elements(
-    pos: Tensor, faces: Tensor, elements: str = "vertices", *, hops: int = 1, batch: Tensor | None = None
+    pos: Tensor,
+    faces: Tensor,
+    elements: str = "vertices",
+    *,
+    hops: int = 1,
+    batch: Tensor | None = None,
 ) -> tuple[Tensor, Hierarchy]:
-    """Tokens of a mesh for :class:`graphattn.models.MeshTransformer`: rotation-invariant features, and neighbours.
+    """Tokens of a mesh for :class:`graphattn.models.MeshTransformer`: rotation-invariant features,
+    and neighbours.
 
     ==============  ===================================================================================================
-    ``"vertices"``  the area around it, its angle defect, and the mean and the largest length of its edges
-    ``"faces"``     its area, and its three angles, ascending
-    ``"edges"``     the dihedral angle, the two opposite angles and the two ratios of its length to the heights of its
-                    faces (at most 1e4), each pair ascending: MeshCNN's features; 0 in place of a face that is not there
+    ``"vertices"``  the area around it, its angle defect, and the mean and the largest length of its
+    edges ``"faces"``     its area, and its three angles, ascending
+    ``"edges"``     the dihedral angle, the two opposite angles and the two ratios of its length to
+    the heights of its
+                    faces (at most 1e4), each pair ascending: MeshCNN's features; 0 in place of a
+                    face that is not there
     ==============  ===================================================================================================
 
     Args:
@@ -35,8 +45,8 @@ def mesh_elements(
         hops: Steps of the neighbourhood: 1 for what shares an edge (of edges, a face).
         batch: (N,) the mesh of every vertex, sorted, if there are several.
     Returns:
-        Features (tokens, F), differentiable, and a :class:`graphattn.graphs.Hierarchy` of one level with the tokens'
-        positions, normals and graph; a token reads itself, too.
+        Features (tokens, F), differentiable, and a :class:`graphattn.graphs.Hierarchy` of one level
+        with the tokens' positions, normals and graph; a token reads itself, too.
     Raises:
         GraphError: If a face is not a triangle or joins two meshes of the batch.
     Source:
@@ -51,32 +61,53 @@ def mesh_elements(
     """
     one_of(elements, "elements", ELEMENTS)
     if isinstance(pos, Tensor) and not bool(pos.isfinite().all()):
-        raise GraphError(f"pos must be finite, got {int((~pos.isfinite()).sum())} numbers that are not")
+        raise GraphError(
+            f"pos must be finite, got {int((~pos.isfinite()).sum())} numbers that are not"
+        )
     mesh, corner = checked_triangles(pos, faces)
     if not bool(mesh.sound.all()):
-        raise GraphError(f"faces must not be degenerate, got one in row {int((~mesh.sound).nonzero()[0])}; drop it")
+        raise GraphError(
+            f"faces must not be degenerate, got one in row {int((~mesh.sound).nonzero()[0])}; "
+            "drop it"
+        )
     vertex = mesh.vertex.view(-1, 3).to(pos.device)
-    if batch is not None and counts(batch, len(pos)) and bool((batch[vertex] != batch[vertex[:, :1]]).any()):
+    if (
+        batch is not None
+        and counts(batch, len(pos))
+        and bool((batch[vertex] != batch[vertex[:, :1]]).any())
+    ):
         raise GraphError("batch must name the mesh of each vertex, and no face joins two")
     across = area_vectors(corner)
-    sides = [(corner.roll(-1, 1)[:, i] - corner[:, i], corner.roll(1, 1)[:, i] - corner[:, i]) for i in range(3)]
+    sides = [
+        (corner.roll(-1, 1)[:, i] - corner[:, i], corner.roll(1, 1)[:, i] - corner[:, i])
+        for i in range(3)
+    ]
     angle = torch.cat([angle_between(one, other) for one, other in sides], 1)
     area = length_of(across) / 2
     if elements == "vertices":
-        made, place = _of_vertices(pos, faces, vertex, angle, area), pos
-        normals, first = mesh_normals(pos, faces), torch.arange(len(pos), device=pos.device)
+        made = _of_vertices(pos, faces, vertex, angle, area)
+        place = pos
+        normals = mesh_normals(pos, faces)
+        first = torch.arange(len(pos), device=pos.device)
         graph = mesh_vertices(faces, len(pos), hops, self_loops=True)
     elif elements == "faces":
-        made, place = torch.cat((area, angle.sort(1).values), 1), corner.mean(1)
-        normals, first = torch.nn.functional.normalize(across, dim=-1), vertex[:, 0]
+        made = torch.cat((area, angle.sort(1).values), 1)
+        place = corner.mean(1)
+        normals = torch.nn.functional.normalize(across, dim=-1)
+        first = vertex[:, 0]
         graph = mesh_faces(faces, hops, self_loops=True)
     else:
         ends = mesh_edge_ends(faces).to(pos.device)
-        edge, place = mesh.edges()[0].to(pos.device), pos[ends].mean(1)
+        edge = mesh.edges()[0].to(pos.device)
+        place = pos[ends].mean(1)
         made = _of_edges(pos, faces, edge, angle, area, corner, len(ends))
         normals = torch.nn.functional.normalize(mesh_normals(pos, faces)[ends].sum(1), dim=-1)
-        first, graph = ends[:, 0], mesh_edges(faces, hops, self_loops=True)
-    number = None if batch is None else batch[first]
+        first = ends[:, 0]
+        graph = mesh_edges(faces, hops, self_loops=True)
+    if batch is None:
+        number = None
+    else:
+        number = batch[first]
     if number is not None and bool((number.diff() < 0).any()):
         raise GraphError("faces must be sorted by mesh, as the vertices are")
     count = count_of_clouds(batch)
@@ -98,13 +129,17 @@ def _of_vertices(pos: Tensor, faces: Tensor, vertex: Tensor, angle: Tensor, area
 def _of_edges(
     pos: Tensor, faces: Tensor, edge: Tensor, angle: Tensor, area: Tensor, corner: Tensor, size: int
 ) -> Tensor:
-    """The dihedral angle, and the opposite angle and the ratio of the first two faces of each edge."""
+    """The dihedral angle, and the opposite angle and the ratio of the first two faces of each
+    edge.
+    """
     count = torch.bincount(edge, minlength=size)
-    order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
+    order = torch.argsort(edge, stable=True)
+    first = torch.cumsum(count, 0) - count
     length = length_of(corner.roll(-1, 1) - corner).squeeze(-1)
     opposite = angle.roll(1, 1).flatten()  # of the edge from a corner to the next
     square = length.square()
-    height = torch.maximum(2 * area, square / _LARGEST).clamp(min=torch.finfo(pos.dtype).tiny)  # times the length
+    # times the length
+    height = torch.maximum(2 * area, square / _LARGEST).clamp(min=torch.finfo(pos.dtype).tiny)
     ratio = (square / height).flatten()
     pairs = []
     for values in (opposite, ratio):

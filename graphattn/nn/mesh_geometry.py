@@ -18,32 +18,40 @@ from .geometry import angle_between, length_of
 
 
 def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
-    """Unit normals (N, 3) of vertices: those of their faces weighed by area; 0 for a vertex without a face.
+    """Unit normals (N, 3) of vertices: those of their faces weighed by area; 0 for a vertex without
+    a face.
 
     Args:
         pos: (N, 3) positions of the vertices.
         faces: (F, 3) triangles, counter-clockwise from outside.
     """
     mesh, corner = checked_triangles(pos, faces)
-    total = scatter_sum(area_vectors(corner).repeat_interleave(3, 0), mesh.vertex.to(pos.device), len(pos), 0)
+    total = scatter_sum(
+        area_vectors(corner).repeat_interleave(3, 0), mesh.vertex.to(pos.device), len(pos), 0
+    )
     return torch.nn.functional.normalize(total, dim=-1)
 
 
-def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | EdgeTensors | None = None) -> Tensor:
+def mesh_edge_geometry(
+    pos: Tensor, faces: Tensor, graph: AttentionGraph | EdgeTensors | None = None
+) -> Tensor:
     r"""Length, dihedral angle and cotangent weight of every edge of a triangle mesh.
 
-    The dihedral angle is that between the normals of its two faces: 0 if they are flat, positive on a ridge, negative
-    in a valley, and 0 without exactly two faces. The cotangent weight is :math:`(\cot\alpha + \cot\beta) / 2`,
-    with the angles opposite to the edge.
+    The dihedral angle is that between the normals of its two faces: 0 if they are flat, positive on
+    a ridge, negative in a valley, and 0 without exactly two faces. The cotangent weight is
+    :math:`(\cot\alpha + \cot\beta) / 2`, with the angles opposite to the edge.
 
     Args:
         pos: (N, 3) positions of the vertices.
-        faces: (F, 3) triangles; all counter-clockwise from outside, or ridges and valleys are exchanged.
-        graph: A graph of the vertices whose edges are mesh edges, such as ``mesh_vertices(faces)``; self-loops may be
-            among them. Of a shard, its own edges, and positions and faces of the whole mesh.
+        faces: (F, 3) triangles; all counter-clockwise from outside, or ridges and valleys are
+            exchanged.
+        graph: A graph of the vertices whose edges are mesh edges, such as ``mesh_vertices(faces)``;
+            self-loops may be among them. Of a shard, its own edges, and positions and faces of the
+            whole mesh.
     Returns:
-        (M, 3), differentiable, in the order of :func:`graphattn.graphs.mesh_edge_ends`, which is that of the nodes of
-        :func:`graphattn.graphs.mesh_edges`; with a graph (E, 3) in its edge order, zeros for self-loops.
+        (M, 3), differentiable, in the order of :func:`graphattn.graphs.mesh_edge_ends`, which is
+        that of the nodes of :func:`graphattn.graphs.mesh_edges`; with a graph (E, 3) in its edge
+        order, zeros for self-loops.
     Raises:
         ShapeError: If ``pos`` is not (N, 3).
         GraphError: If a face is not a triangle, or an edge of ``graph`` is not in the mesh.
@@ -55,10 +63,15 @@ def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | EdgeT
     if not len(ends):
         made = pos.new_zeros(0, 3)
     else:
-        here, there = gather(pos, ends[:, 0], 0), gather(pos, ends[:, 1], 0)
+        here = gather(pos, ends[:, 0], 0)
+        there = gather(pos, ends[:, 1], 0)
         cotangent = scatter_sum(_cotangents(corner).flatten(), edge, len(ends), 0) / 2
-        made = torch.cat((length_of(there - here), _dihedral(mesh, corner, edge, ends), cotangent[:, None]), 1)
-    return made if graph is None else _along(graph, made, ends, len(pos))
+        made = torch.cat(
+            (length_of(there - here), _dihedral(mesh, corner, edge, ends), cotangent[:, None]), 1
+        )
+    if graph is None:
+        return made
+    return _along(graph, made, ends, len(pos))
 
 
 def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.0) -> Tensor:
@@ -72,8 +85,8 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     Returns:
         (N,) in the dtype of ``pos``, computed in float64 on the CPU; infinite without a path.
     Source:
-        Crane et al. 2013, "Geodesics in Heat". Errors are a few per cent on regular meshes. For paths over edges only,
-        which are too long, see ``scipy.sparse.csgraph.dijkstra``.
+        Crane et al. 2013, "Geodesics in Heat". Errors are a few per cent on regular meshes. For
+        paths over edges only, which are too long, see ``scipy.sparse.csgraph.dijkstra``.
     """
     from scipy.sparse import coo_array, diags_array  # slow to import
     from scipy.sparse.csgraph import connected_components
@@ -85,24 +98,38 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     ids = checked_integers(start, "start", "(K,)", GraphError).cpu()
     if ids.dim() != 1 or not ids.numel() or not 0 <= int(ids.min()) <= int(ids.max()) < len(pos):
         raise GraphError(f"start must name at least one of {len(pos)} vertices, got {shown(start)}")
-    vertex, cotangent = mesh.vertex.view(-1, 3), _cotangents(corner)  # of the angle opposite to the edge j -> j + 1
+    # of the angle opposite to the edge j -> j + 1
+    vertex = mesh.vertex.view(-1, 3)
+    cotangent = _cotangents(corner)
     edge = corner.roll(-1, 1) - corner
     across = area_vectors(corner)
     area = across.norm(dim=1) / 2
     N = len(pos)
-    head, tail = vertex.flatten().numpy(), vertex.roll(-1, 1).flatten().numpy()
+    head = vertex.flatten().numpy()
+    tail = vertex.roll(-1, 1).flatten().numpy()
     weight = (cotangent / 2).flatten().numpy()
-    adjacent = coo_array((np.r_[weight, weight], (np.r_[head, tail], np.r_[tail, head])), (N, N)).tocsr()
+    adjacent = coo_array(
+        (np.r_[weight, weight], (np.r_[head, tail], np.r_[tail, head])), (N, N)
+    ).tocsr()
     laplacian = diags_array(adjacent.sum(1)) - adjacent
     mass = np.bincount(head, np.repeat(area.numpy() / 3, 3), N)
     mass[mass == 0] = 1.0  # vertices without a face
-    step = time * float(edge.norm(dim=2).mean()) ** 2 if len(edge) else 1.0
-    heat = torch.from_numpy(splu((diags_array(mass) + step * laplacian).tocsc()).solve(_ones(ids, N)))
+    if len(edge):
+        step = time * float(edge.norm(dim=2).mean()) ** 2
+    else:
+        step = 1.0
+    heat = torch.from_numpy(
+        splu((diags_array(mass) + step * laplacian).tocsc()).solve(_ones(ids, N))
+    )
     opposite = edge.roll(-1, 1)  # the edge opposite to corner j
-    gradient = (heat[vertex][..., None] * torch.linalg.cross(across[:, None].expand_as(opposite), opposite)).sum(1)
+    gradient = (
+        heat[vertex][..., None] * torch.linalg.cross(across[:, None].expand_as(opposite), opposite)
+    ).sum(1)
     flow = -torch.nn.functional.normalize(gradient, dim=1)
     along = (edge * flow[:, None]).sum(2) * cotangent / 2  # of the edge j -> j + 1, out of its head
-    source = np.bincount(head, along.flatten().numpy(), N) - np.bincount(tail, along.flatten().numpy(), N)
+    source = np.bincount(head, along.flatten().numpy(), N) - np.bincount(
+        tail, along.flatten().numpy(), N
+    )
     distance = splu((laplacian + 1e-10 * diags_array(mass / mass.mean())).tocsc()).solve(-source)
     piece = connected_components(adjacent != 0)[1]
     result = np.full(N, np.inf)
@@ -138,7 +165,8 @@ def area_vectors(corner: Tensor) -> Tensor:
 def _cotangents(corner: Tensor) -> Tensor:
     """Cotangents (F, 3) of the angle opposite to the edge from corner j to the next."""
     apex = corner.roll(1, 1)
-    a, b = corner - apex, corner.roll(-1, 1) - apex
+    a = corner - apex
+    b = corner.roll(-1, 1) - apex
     across = length_of(torch.linalg.cross(a, b)).squeeze(-1)
     return (a * b).sum(-1) / across.masked_fill(across == 0, torch.inf)
 
@@ -147,12 +175,17 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
     """(M, 1)."""
     normal = area_vectors(corner)
     count = torch.bincount(edge, minlength=len(ends))
-    order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
+    order = torch.argsort(edge, stable=True)
+    first = torch.cumsum(count, 0) - count
     two = torch.nonzero(count == 2).flatten()
-    one, other = order[first[two]], order[first[two] + 1]  # corners, three to a face
+    # corners, three to a face
+    one = order[first[two]]
+    other = order[first[two] + 1]
     tail = mesh.vertex.to(edge.device)
-    turned = torch.where(tail[one] == tail[other], -1.0, 1.0).to(corner)[:, None]  # faces of opposite orientation
-    n, m = normal[one // 3], normal[other // 3] * turned
+    # faces of opposite orientation
+    turned = torch.where(tail[one] == tail[other], -1.0, 1.0).to(corner)[:, None]
+    n = normal[one // 3]
+    m = normal[other // 3] * turned
     apex = corner[other // 3, (other + 2) % 3]
     rises = ((apex - corner[one // 3, one % 3]) * n).sum(-1, keepdim=True)
     angle = angle_between(n, m) * torch.where(rises > 0, -1.0, 1.0).to(corner)
@@ -163,12 +196,22 @@ def _along(graph: AttentionGraph | EdgeTensors, values: Tensor, ends: Tensor, si
     """The row of each graph edge's mesh edge."""
     need_graph(graph := in_whole(graph), "mesh_edge_geometry")
     source, target = graph.edge_index.to(values.device)
-    key, wanted = ends[:, 0] * size + ends[:, 1], torch.minimum(source, target) * size + torch.maximum(source, target)
+    key = ends[:, 0] * size + ends[:, 1]
+    wanted = torch.minimum(source, target) * size + torch.maximum(source, target)
     row = torch.searchsorted(key, wanted).clamp(max=max(0, len(key) - 1))
     loop = source == target
-    known = (key[row] == wanted) if len(key) else loop & False
+    if len(key):
+        known = key[row] == wanted
+    else:
+        known = loop & False
     wrong = torch.nonzero(~known & ~loop).flatten()
     if wrong.numel():
-        s, t = int(source[wrong[0]]), int(target[wrong[0]])
-        raise GraphError(f"{graph.name} has an edge {s} -> {t} that is not in the mesh; pass mesh_vertices(faces)")
-    return gather(torch.cat((values, values.new_zeros(1, 3))), torch.where(loop, len(values), row), 0)
+        s = int(source[wrong[0]])
+        t = int(target[wrong[0]])
+        raise GraphError(
+            f"{graph.name} has an edge {s} -> {t} that is not in the mesh; pass "
+            "mesh_vertices(faces)"
+        )
+    return gather(
+        torch.cat((values, values.new_zeros(1, 3))), torch.where(loop, len(values), row), 0
+    )

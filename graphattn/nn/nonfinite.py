@@ -27,10 +27,14 @@ class Nonfinite:
 
     def __str__(self) -> str:
         side = {"query": "target", "key": "source", "value": "source"}.get(self.what, "edge")
-        place = (
-            f"{side} {self.number}" if self.ends is None else f"edge {self.number} ({self.ends[0]} -> {self.ends[1]})"
-        )
-        numbers = f"{self.value}" if self.count == 1 else f"{self.value} and {self.count - 1} more"
+        if self.ends is None:
+            place = f"{side} {self.number}"
+        else:
+            place = f"edge {self.number} ({self.ends[0]} -> {self.ends[1]})"
+        if self.count == 1:
+            numbers = f"{self.value}"
+        else:
+            numbers = f"{self.value} and {self.count - 1} more"
         readers = f"read by {self.spoils or 'no'} target{'' if self.spoils == 1 else 's'}"
         return f"{self.what} of {place} is {numbers}: {readers}"
 
@@ -44,10 +48,11 @@ def find_nonfinite(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> list[Nonfinite]:
-    """The nodes and edges whose numbers are NaN or infinite, or whose score overflows; empty if all are finite.
+    """The nodes and edges whose numbers are NaN or infinite, or whose score overflows; empty if all
+    are finite.
 
-    A ``score_bias`` of -inf removes an edge, and is no fault. One sum per tensor shows that it is finite; edges are
-    examined only if every node is.
+    A ``score_bias`` of -inf removes an edge, and is no fault. One sum per tensor shows that it is
+    finite; edges are examined only if every node is.
 
     Args:
         query: As in :func:`graphattn.attention`, like the others.
@@ -67,7 +72,8 @@ def find_nonfinite(
         raise no_graph(graph, "graph must be an AttentionGraph or a PerHead")
     inputs = check(query, key, value, graph, score_bias, scale, softcap)
     if isinstance(graph, PerHead):
-        inputs, graph = as_bias(graph, inputs), graph.union()
+        inputs = as_bias(graph, inputs)
+        graph = graph.union()
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
     result = []
     for what, x, readers in (*sides, ("value", value, graph.out_degree)):
@@ -81,19 +87,21 @@ def find_nonfinite(
 
 
 def _all_finite(x: Tensor) -> bool:
-    return bool(torch.isfinite(x.sum(dtype=torch.float32 if x.element_size() < 4 else None))) or bool(
-        torch.isfinite(x).all()
-    )
+    return bool(
+        torch.isfinite(x.sum(dtype=torch.float32 if x.element_size() < 4 else None))
+    ) or bool(torch.isfinite(x).all())
 
 
 def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
     """Edges whose score is not finite although all of its inputs are."""
-    wide, group = inputs.request().statistics, inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
+    wide = inputs.request().statistics
+    group = inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
     result = []
     edges = graph._listed()
     for first in range(0, graph.num_edges, _EDGES_AT_ONCE):
         target, source = (x[first : first + _EDGES_AT_ONCE] for x in (edges.target, edges.source))
-        query, key = inputs.query[..., target, :, :].to(wide), inputs.key[..., source, :, :].to(wide)
+        query = inputs.query[..., target, :, :].to(wide)
+        key = inputs.key[..., source, :, :].to(wide)
         score = (query * key.repeat_interleave(group, -2)).sum(-1) * inputs.scale
         if inputs.softcap is not None:
             score = inputs.softcap * torch.tanh(score / inputs.softcap)
@@ -119,7 +127,13 @@ def _named(
     for place in torch.nonzero(wrong.any(1)).flatten().tolist():
         numbers = x[place][wrong[place]]
         number = first + place
-        ends = None if graph is None else (int(graph._listed().source[number]), int(graph._listed().target[number]))
-        spoils = 1 if readers is None else int(readers[place])
+        if graph is None:
+            ends = None
+        else:
+            ends = (int(graph._listed().source[number]), int(graph._listed().target[number]))
+        if readers is None:
+            spoils = 1
+        else:
+            spoils = int(readers[place])
         result.append(Nonfinite(what, number, ends, float(numbers[0]), numbers.numel(), spoils))
     return result

@@ -19,8 +19,9 @@ POOLS = ("mean", "max", "sum")
 def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> Tensor:
     """The mean, maximum or sum of the features of each target's sources, channel by channel.
 
-    The mean is attention whose scores are all 0. Pooling by attention is :class:`GraphAttention` on the same graph, and
-    interpolation is :func:`graphattn.attention` with the bias of :func:`graphattn.graphs.inverse_distance_bias`.
+    The mean is attention whose scores are all 0. Pooling by attention is :class:`GraphAttention` on
+    the same graph, and interpolation is :func:`graphattn.attention` with the bias of
+    :func:`graphattn.graphs.inverse_distance_bias`.
 
     Args:
         x: (..., S, C).
@@ -39,28 +40,36 @@ def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> T
     _check(x, graph, "pool")
     if how == "max":
         blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1)
-        rows = graph.ends(x, blank)[0] if isinstance(graph, EdgeTensors) else x
+        if isinstance(graph, EdgeTensors):
+            rows = graph.ends(x, blank)[0]
+        else:
+            rows = x
         return largest(rows.index_select(-2, sources(graph, x.device)), graph)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
     mean: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph)
     mean = mean.squeeze(-2)
     if how == "mean":
         return mean
-    degrees = _degrees(graph) if isinstance(graph, EdgeTensors) else of_edges(graph, _degrees, device=x.device)
+    if isinstance(graph, EdgeTensors):
+        degrees = _degrees(graph)
+    else:
+        degrees = of_edges(graph, _degrees, device=x.device)
     return mean * own_rows(graph, degrees).to(x.dtype)
 
 
-def interpolate(x: Tensor, graph: AttentionGraph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+def interpolate(
+    x: Tensor, graph: AttentionGraph | EdgeTensors, pos: Tensor, queries: Tensor | None = None
+) -> Tensor:
     """The mean of a target's sources, weighed by the inverse squares of their distances.
 
-    Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions already known to be
-    finite; a part of models that torch.compile can trace.
+    Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions already
+    known to be finite; a part of models that torch.compile can trace.
 
     Args:
         x: (..., S, C).
         graph: T targets and S sources, such as a level's ``up``.
-        pos: (S, d) positions of the sources, as in :func:`graphattn.nn.relative_positions`; ``queries`` (T, d) those of
-            the targets.
+        pos: (S, d) positions of the sources, as in :func:`graphattn.nn.relative_positions`;
+            ``queries`` (T, d) those of the targets.
     Returns:
         (..., T, C); a target at the position of sources has their mean.
     Source:
@@ -73,12 +82,17 @@ def interpolate(x: Tensor, graph: AttentionGraph | EdgeTensors, pos: Tensor, que
     """
     _check(x, graph, "interpolate")
     squared = relative_positions(graph, pos, queries).double().square().sum(-1)
-    there, target = squared == 0, targets(graph, pos.device)
-    taken = there.new_zeros(num_ends(graph), dtype=torch.int64).index_add(0, target, there.long()) > 0
+    there = squared == 0
+    target = targets(graph, pos.device)
+    taken = (
+        there.new_zeros(num_ends(graph), dtype=torch.int64).index_add(0, target, there.long()) > 0
+    )
     bias = -squared.masked_fill(there, 1.0).log()
     bias = bias.masked_fill(taken[target] & ~there, -torch.inf).to(x.dtype)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
-    made: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph, score_bias=bias)
+    made: Any = attention(
+        blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph, score_bias=bias
+    )
     made = made.squeeze(-2)
     return made
 
@@ -87,7 +101,9 @@ def _check(x: Tensor, graph: AttentionGraph | EdgeTensors, what: str) -> None:
     if not isinstance(graph, EdgeTensors):
         need_graph(graph, what)
     if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
-        raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
+        raise ShapeError(
+            f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}"
+        )
 
 
 def _degrees(graph: AttentionGraph | EdgeTensors) -> Tensor:
@@ -95,7 +111,9 @@ def _degrees(graph: AttentionGraph | EdgeTensors) -> Tensor:
 
 
 def largest(values: Tensor, graph: AttentionGraph | EdgeTensors) -> Tensor:
-    """(..., T, C): the largest of ``values`` (..., E, C) over the edges into each target, or 0 without any."""
+    """(..., T, C): the largest of ``values`` (..., E, C) over the edges into each target, or 0
+    without any.
+    """
     slots = targets(graph, values.device).unsqueeze(-1).expand_as(values)
     empty = values.new_zeros(*values.shape[:-2], num_ends(graph), values.shape[-1])
     return own_rows(graph, empty.scatter_reduce(-2, slots, values, "amax", include_self=False), -2)

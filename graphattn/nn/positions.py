@@ -20,7 +20,8 @@ class LearnedPosition(nn.Module):
         dim: C, width of the features.
         padding_idx: A position whose vector is not trained; none by default.
 
-    Source: Gehring et al. 2017; BERT, GPT-2 and ViT do the same. It starts normal with deviation 0.02, like theirs.
+    Source: Gehring et al. 2017; BERT, GPT-2 and ViT do the same. It starts normal with deviation
+    0.02, like theirs.
 
     Example:
         >>> LearnedPosition(max_len=512, dim=8)(torch.randn(2, 5, 8)).shape
@@ -34,24 +35,31 @@ class LearnedPosition(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Features (..., N, C) with their positions, int64 (N,) or (..., N): 0, 1, ..., N - 1 by default.
+        """Features (..., N, C) with their positions, int64 (N,) or (..., N): 0, 1, ..., N - 1 by
+        default.
 
         Raises:
             PositionIndexError: If a position is negative, or not below ``max_len``.
-            ShapeError: If a tensor has another shape, or another dtype or device than the parameters.
+            ShapeError: If a tensor has another shape, or another dtype or device than the
+                parameters.
         """
         _check_features(x, self.weight.shape[1])
         check_kind(self, "x", x)
         last = self.weight.shape[0]
         if positions is None:
             if x.shape[-2] > last:
-                raise PositionIndexError(f"x must have at most max_len = {last} nodes, got {x.shape[-2]}")
+                raise PositionIndexError(
+                    f"x must have at most max_len = {last} nodes, got {x.shape[-2]}"
+                )
             return x + self.weight[: x.shape[-2]]
         check_positions(positions, x, x.shape[-2])
         if positions.is_floating_point():
             raise ShapeError(f"positions must be integers, got {positions.dtype}")
         positions = positions.to(torch.int64)
-        bad = outside(positions, last) if can_read_values(positions) else ""
+        if can_read_values(positions):
+            bad = outside(positions, last)
+        else:
+            bad = ""
         if bad:
             raise PositionIndexError(f"positions must be in [0, max_len = {last}), got {bad}")
         return x + nn.functional.embedding(positions, self.weight, self.padding_idx)
@@ -63,15 +71,16 @@ class LearnedPosition(nn.Module):
 class SinusoidalPosition(nn.Module):
     r"""Sines and cosines of the position, added to the features; no parameters, any length.
 
-    .. math:: p_{n, 2i} = \sin(n \, \theta^{-2i / C}), \qquad p_{n, 2i + 1} = \cos(n \, \theta^{-2i / C})
+    .. math:: p_{n, 2i} = \sin(n \, \theta^{-2i / C}), \qquad p_{n, 2i + 1} = \cos(n \, \theta^{-2i
+    / C})
 
     Args:
         dim: C, width of the features; even.
         base: Theta.
         layout: "interleaved" as above, or "half": all sines, then all cosines.
 
-    Source: Vaswani et al. 2017, section 3.5 (interleaved). Their own code, tensor2tensor, has halves, with another
-    spacing of the frequencies; GPT-J has halves with this one.
+    Source: Vaswani et al. 2017, section 3.5 (interleaved). Their own code, tensor2tensor, has
+    halves, with another spacing of the frequencies; GPT-J has halves with this one.
 
     Example:
         >>> SinusoidalPosition(4)(torch.zeros(2, 4))
@@ -81,20 +90,26 @@ class SinusoidalPosition(nn.Module):
 
     def __init__(self, dim: int, *, base: float = 10000.0, layout: str = "interleaved") -> None:
         super().__init__()
-        self.dim, self.base, self.layout = even("dim", dim), frequency_base(base), pairing(layout)
+        self.dim = even("dim", dim)
+        self.base = frequency_base(base)
+        self.layout = pairing(layout)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Features (..., N, C) with their positions, numbers (N,) or (..., N): 0, 1, ..., N - 1 by default.
+        """Features (..., N, C) with their positions, numbers (N,) or (..., N): 0, 1, ..., N - 1 by
+        default.
 
         Raises:
-            ShapeError: If a tensor has another shape or device, or positions are not real (on the CPU: if one is NaN or
-                infinite).
+            ShapeError: If a tensor has another shape or device, or positions are not real (on the
+                CPU: if one is NaN or infinite).
         """
         _check_features(x, self.dim)
         at = given(positions, x, x.shape[-2])
         angle = angles(at, frequencies(self.dim, self.base, x))  # (..., N, C / 2)
         waves = (angle.sin(), angle.cos())
-        encoding = torch.cat(waves, -1) if self.layout == "half" else torch.stack(waves, -1).flatten(-2)
+        if self.layout == "half":
+            encoding = torch.cat(waves, -1)
+        else:
+            encoding = torch.stack(waves, -1).flatten(-2)
         return x + encoding.to(x.dtype)
 
     def extra_repr(self) -> str:
@@ -104,9 +119,13 @@ class SinusoidalPosition(nn.Module):
 def frequencies(dim: int, base: float, x: Tensor) -> Tensor:
     """Theta to the power ``-2 i / dim`` (dim / 2,), on the device of ``x``.
 
-    In float64: in float32 the angle of position 1,000,000 would be wrong by 0.03. Apple's GPUs have float32 only.
+    In float64: in float32 the angle of position 1,000,000 would be wrong by 0.03. Apple's GPUs have
+    float32 only.
     """
-    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    if x.device.type == "mps":
+        wide = torch.float32
+    else:
+        wide = torch.float64
     exponent = torch.arange(0, dim, 2, device=x.device, dtype=wide) / dim
     return 1.0 / base**exponent
 
@@ -137,19 +156,32 @@ def pair_of_positions(positions: Any) -> tuple[Any, Any]:
     return positions[0], positions[1]
 
 
-def check_positions(positions: Tensor, x: Tensor, num_nodes: int, num_axes: int | None = None) -> None:
-    """Refuse positions of another shape than (..., N) or (..., N, A), on another device than ``x``, or not real.
+def check_positions(
+    positions: Tensor, x: Tensor, num_nodes: int, num_axes: int | None = None
+) -> None:
+    """Refuse positions of another shape than (..., N) or (..., N, A), on another device than ``x``,
+    or not real.
 
     NaN and infinity are refused on the CPU only, since the check would synchronise another device.
     """
     wanted = (num_nodes,) if num_axes is None else (num_nodes, num_axes)
     if not isinstance(positions, Tensor) or tuple(positions.shape[-len(wanted) :]) != wanted:
-        got = tuple(positions.shape) if isinstance(positions, Tensor) else type(positions).__name__
+        if isinstance(positions, Tensor):
+            got = tuple(positions.shape)
+        else:
+            got = type(positions).__name__
         shape = ", ".join(map(str, wanted))
-        raise ShapeError(f"positions must be a tensor (..., {shape}), one for each of {num_nodes} nodes; got {got}")
+        raise ShapeError(
+            f"positions must be a tensor (..., {shape}), one for each of {num_nodes} nodes; got "
+            f"{got}"
+        )
     if positions.is_complex() or positions.dtype == torch.bool:
         raise ShapeError(f"positions must be integers or real numbers, got {positions.dtype}")
-    seen = positions.is_floating_point() and positions.device.type == "cpu" and can_read_values(positions)
+    seen = (
+        positions.is_floating_point()
+        and positions.device.type == "cpu"
+        and can_read_values(positions)
+    )
     if seen and not bool(positions.isfinite().all()):
         raise ShapeError("positions must be finite numbers, got NaN or infinite ones")
 
@@ -171,7 +203,9 @@ def frequency_base(base: Any) -> float:
     """Theta, a number above 0 whose angles do not overflow float64."""
     number = positive(base, "base")
     if not math.isfinite(2.0**63 / number):
-        raise OptionError(f"base must be large enough for angles not to overflow, got {base!r}; 10000 is usual")
+        raise OptionError(
+            f"base must be large enough for angles not to overflow, got {base!r}; 10000 is usual"
+        )
     return number
 
 

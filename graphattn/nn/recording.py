@@ -15,12 +15,14 @@ from .graph_attention import GraphAttention
 
 @contextmanager
 def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
-    """A context: the weights of the last call of every :class:`GraphAttention` of the model, in a dict by name.
+    """A context: the weights of the last call of every :class:`GraphAttention` of the model, in a
+    dict by name.
 
-    The dict is in the order of the calls, as :func:`graphattn.viz.rollout` multiplies them for one stack of
-    self-attention; for an encoder and a decoder, or a :class:`graphattn.models.Longformer`, whose global tokens have
-    separate layers (``of_global``), select by name. Backends without weights are replaced by others. Calls in other
-    threads are not recorded.
+    The dict is in the order of the calls, as :func:`graphattn.viz.rollout` multiplies them for one
+    stack of self-attention; for an encoder and a decoder, or a
+    :class:`graphattn.models.Longformer`, whose global tokens have separate layers (``of_global``),
+    select by name. Backends without weights are replaced by others. Calls in other threads are not
+    recorded.
 
     Args:
         model: Any module.
@@ -38,14 +40,21 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
         >>> ga.viz.rollout(weights).dense().shape  # what each output holds of each input
         torch.Size([1, 5, 5])
     """
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, GraphAttention)}
+    layers = {
+        name: layer for name, layer in model.named_modules() if isinstance(layer, GraphAttention)
+    }
     if not layers:
-        raise OptionError(f"model must have a GraphAttention, got a {type(model).__name__} without one")
+        raise OptionError(
+            f"model must have a GraphAttention, got a {type(model).__name__} without one"
+        )
     weights: dict[str, EdgeWeights] = {}
-    here, hooks = local(), []
+    here = local()
+    hooks = []
     here.requested = {}  # True if the caller of a layer requests its weights
     for name, layer in layers.items():
-        hooks.append(layer.register_forward_pre_hook(partial(_request, here, name), with_kwargs=True))
+        hooks.append(
+            layer.register_forward_pre_hook(partial(_request, here, name), with_kwargs=True)
+        )
         hooks.append(layer.register_forward_hook(partial(_keep, here, weights, name)))
     try:
         yield weights
@@ -63,9 +72,18 @@ def _request(
     return args, {**given, "return_weights": True}
 
 
-def _keep(here: local, weights: dict[str, EdgeWeights], name: str, layer: nn.Module, args: Any, output: Any) -> Any:
+def _keep(
+    here: local,
+    weights: dict[str, EdgeWeights],
+    name: str,
+    layer: nn.Module,
+    args: Any,
+    output: Any,
+) -> Any:
     if not hasattr(here, "requested"):
         return None
     weights.pop(name, None)
     weights[name] = output[1]
-    return output if here.requested[name] else output[0]
+    if here.requested[name]:
+        return output
+    return output[0]

@@ -22,11 +22,14 @@ class RootWeight(nn.Module):
     def __init__(self, in_dim: int, out_dim: int, bias: bool = True, beta: bool = False) -> None:
         super().__init__()
         self.root = nn.Linear(in_dim, out_dim, bias=bias)
-        self.gate = nn.Linear(3 * out_dim, 1, bias=False) if beta else None
+        self.gate: nn.Linear | None = None
+        if beta:
+            self.gate = nn.Linear(3 * out_dim, 1, bias=False)
 
     def forward(self, output: Tensor, x: Tensor) -> Tensor:
         """Join ``output`` (..., T, C) and the targets' features (..., T, C_in)."""
-        output, own = torch.broadcast_tensors(output, self.root(x))  # context or a bias may have a batch that x lacks
+        # context or a bias may have a batch that x lacks
+        output, own = torch.broadcast_tensors(output, self.root(x))
         if self.gate is None:
             return output + own
         beta = torch.sigmoid(self.gate(torch.cat((output, own, output - own), -1)))

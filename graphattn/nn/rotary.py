@@ -14,7 +14,9 @@ from .positions import angles, check_positions, even, frequencies, frequency_bas
 
 
 class RotaryScaling:
-    """A change of the frequencies of :class:`~graphattn.nn.Rotary`: a function of them and of theta."""
+    """A change of the frequencies of :class:`~graphattn.nn.Rotary`: a function of them and of
+    theta.
+    """
 
     def __call__(self, frequency: Tensor, base: float) -> Tensor:
         """Scaled frequencies (d / 2,), from theta to the power ``-2 i / d``."""
@@ -25,7 +27,8 @@ class RotaryScaling:
 class LinearScaling(RotaryScaling):
     """All frequencies divided by ``factor``: positions are interpolated.
 
-    Source: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation".
+    Source: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional
+    Interpolation".
     """
 
     factor: float
@@ -41,8 +44,9 @@ class LinearScaling(RotaryScaling):
 class Llama3Scaling(RotaryScaling):
     r"""Slow frequencies divided by ``factor``, fast ones kept, those in between mixed.
 
-    With r the periods of a frequency in ``length`` tokens: those with :math:`r < low` are divided, those with
-    :math:`r > high` kept, and between them the share :math:`(r - low) / (high - low)` is kept.
+    With r the periods of a frequency in ``length`` tokens: those with :math:`r < low` are divided,
+    those with :math:`r > high` kept, and between them the share :math:`(r - low) / (high - low)` is
+    kept.
 
     Args:
         factor: Ratio of the lengths of the new texts and those of training.
@@ -75,26 +79,31 @@ class Llama3Scaling(RotaryScaling):
 
 
 class Rotary(nn.Module):
-    r"""Queries and keys rotated by their positions, so that their product depends only on relative positions.
+    r"""Queries and keys rotated by their positions, so that their product depends only on relative
+    positions.
 
     A pair of channels (a, b) of a node at position n is a point of the plane, rotated by an angle:
 
-    .. math:: (a \cos \phi - b \sin \phi, \; a \sin \phi + b \cos \phi), \qquad \phi = n \, \theta^{-2i / d}
+    .. math:: (a \cos \phi - b \sin \phi, \; a \sin \phi + b \cos \phi), \qquad \phi = n \,
+    \theta^{-2i / d}
 
-    with d the number of rotated channels and i = 0, 1, ..., d / 2 - 1 the index of the pair. With several axes the
-    pairs are divided evenly: the first d / (2 A) pairs rotate by the first axis, and so on, each axis with the
-    frequencies of ``d / A`` channels.
+    with d the number of rotated channels and i = 0, 1, ..., d / 2 - 1 the index of the pair. With
+    several axes the pairs are divided evenly: the first d / (2 A) pairs rotate by the first axis,
+    and so on, each axis with the frequencies of ``d / A`` channels.
 
     Args:
         head_dim: D, width of a head.
         base: Theta.
-        rotary_dim: d, the first channels of each head, which are rotated; the others stay. All by default.
-        layout: The pairs of channels. "half": i and i + d / 2 (Llama, GPT-NeoX); "interleaved": 2 i and 2 i + 1
-            (the paper, GPT-J). Weights trained with one do not fit the other.
+        rotary_dim: d, the first channels of each head, which are rotated; the others stay. All by
+            default.
+        layout: The pairs of channels. "half": i and i + d / 2 (Llama, GPT-NeoX); "interleaved": 2 i
+            and 2 i + 1 (the paper, GPT-J). Weights trained with one do not fit the other.
         num_axes: A, number of coordinates of a position; 2 for images.
-        scaling: Scaled frequencies for longer texts: :class:`LinearScaling` or :class:`Llama3Scaling`.
+        scaling: Scaled frequencies for longer texts: :class:`LinearScaling` or
+            :class:`Llama3Scaling`.
 
-    Source: Su et al. 2021 (RoFormer), section 3.4.2. Several axes as in Qwen2-VL's vision encoder, with halves.
+    Source: Su et al. 2021 (RoFormer), section 3.4.2. Several axes as in Qwen2-VL's vision encoder,
+    with halves.
 
     Example:
         >>> import graphattn as ga
@@ -115,14 +124,19 @@ class Rotary(nn.Module):
         scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
-        self.head_dim, self.num_axes = width(head_dim, "head_dim"), width(num_axes, "num_axes")
+        self.head_dim = width(head_dim, "head_dim")
+        self.num_axes = width(num_axes, "num_axes")
         self.rotary_dim = even("rotary_dim", self.head_dim if rotary_dim is None else rotary_dim)
-        self.base, self.layout = frequency_base(base), pairing(layout)
+        self.base = frequency_base(base)
+        self.layout = pairing(layout)
         if self.rotary_dim > self.head_dim:
-            raise OptionError(f"rotary_dim must be at most head_dim = {self.head_dim}, got {rotary_dim}")
+            raise OptionError(
+                f"rotary_dim must be at most head_dim = {self.head_dim}, got {rotary_dim}"
+            )
         if self.rotary_dim % (2 * self.num_axes):
             raise OptionError(
-                f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got {self.rotary_dim}: each "
+                f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got "
+                f"{self.rotary_dim}: each "
                 "axis rotates as many pairs as the others"
             )
         self.scaling = scaling
@@ -132,23 +146,35 @@ class Rotary(nn.Module):
 
         Args:
             x: (..., N, H, D), node-first.
-            positions: Numbers (N,) or (..., N), or (..., N, A) if there are several axes (:func:`grid_positions` of a
-                grid, coordinates of points). 0, 1, ..., N - 1 by default, for one axis.
+            positions: Numbers (N,) or (..., N), or (..., N, A) if there are several axes
+                (:func:`grid_positions` of a grid, coordinates of points). 0, 1, ..., N - 1 by
+                default, for one axis.
 
         Raises:
-            ShapeError: If a tensor has another shape or device, or several axes have no positions; or if positions are
-                not real numbers (on the CPU: if one is NaN or infinite).
+            ShapeError: If a tensor has another shape or device, or several axes have no positions;
+                or if positions are not real numbers (on the CPU: if one is NaN or infinite).
         """
         if floats(x, "x", f"(..., nodes, heads, {self.head_dim})", 3).shape[-1] != self.head_dim:
-            raise ShapeError(f"x must have shape (..., nodes, heads, {self.head_dim}), got {tuple(x.shape)}")
-        turn, wide = self._turn(x, positions).unsqueeze(-2), torch.promote_types(x.dtype, torch.float32)
-        cos, sin = turn.cos().to(wide), turn.sin().to(wide)  # (..., N, 1, d / 2)
-        moved, rest = x[..., : self.rotary_dim].to(wide), x[..., self.rotary_dim :]
+            raise ShapeError(
+                f"x must have shape (..., nodes, heads, {self.head_dim}), got {tuple(x.shape)}"
+            )
+        turn = self._turn(x, positions).unsqueeze(-2)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        # (..., N, 1, d / 2)
+        cos = turn.cos().to(wide)
+        sin = turn.sin().to(wide)
+        moved = x[..., : self.rotary_dim].to(wide)
+        rest = x[..., self.rotary_dim :]
         half = self.layout == "half"
-        a, b = moved.chunk(2, -1) if half else moved.unflatten(-1, (-1, 2)).unbind(-1)
+        if half:
+            a, b = moved.chunk(2, -1)
+        else:
+            a, b = moved.unflatten(-1, (-1, 2)).unbind(-1)
         pair = (a * cos - b * sin, a * sin + b * cos)
         turned = (torch.cat(pair, -1) if half else torch.stack(pair, -1).flatten(-2)).to(x.dtype)
-        return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
+        if rest.shape[-1]:
+            return torch.cat((turned, rest), -1)
+        return turned
 
     def _turn(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Angles (..., N, d / 2)."""
@@ -158,23 +184,32 @@ class Rotary(nn.Module):
         if self.num_axes == 1:
             return angles(given(positions, x, x.shape[-3]), frequency)
         if positions is None:
-            raise ShapeError(f"positions (..., N, {self.num_axes}) are needed; for a grid pass grid_positions((H, W))")
+            raise ShapeError(
+                f"positions (..., N, {self.num_axes}) are needed; for a grid pass "
+                "grid_positions((H, W))"
+            )
         check_positions(positions, x, x.shape[-3], self.num_axes)
         return angles(positions, frequency).flatten(-2)
 
     def extra_repr(self) -> str:
         return (
-            f"{self.head_dim}, base={self.base}, rotary_dim={self.rotary_dim}, layout={self.layout!r}, "
-            f"num_axes={self.num_axes}" + (f", scaling={self.scaling}" if self.scaling is not None else "")
+            f"{self.head_dim}, base={self.base}, rotary_dim={self.rotary_dim}, "
+            f"layout={self.layout!r}, "
+            f"num_axes={self.num_axes}"
+            + (f", scaling={self.scaling}" if self.scaling is not None else "")
         )
 
 
 def check_rotary(rotary: Any, head_dim: int) -> None:
     """Refuse anything but a rotation of heads of this width."""
     if not isinstance(rotary, Rotary | None):
-        raise OptionError(f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
+        raise OptionError(
+            f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}"
+        )
     if rotary is not None and rotary.head_dim != head_dim:
-        raise OptionError(f"rotary has head_dim={rotary.head_dim}, and the layer head_dim={head_dim}")
+        raise OptionError(
+            f"rotary has head_dim={rotary.head_dim}, and the layer head_dim={head_dim}"
+        )
 
 
 def grid_positions(size: tuple[int, ...]) -> Tensor:

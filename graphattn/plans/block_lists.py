@@ -1,8 +1,10 @@
-"""Square blocks of targets and sources, as FlexAttention takes them: empty, full, or partial with a bitmap.
+"""Square blocks of targets and sources, as FlexAttention takes them: empty, full, or partial with a
+bitmap.
 
-T x S is never built: blocks are classed by exact counts, pairs are tested in partial blocks only, and equal partial
-blocks share a bitmap. One program of a GPU walks a row of blocks, in the backward a column; a row that reads most
-others (global tokens) would keep the device waiting, so it is cut into pieces, merged by log-sum-exp.
+T x S is never built: blocks are classed by exact counts, pairs are tested in partial blocks only,
+and equal partial blocks share a bitmap. One program of a GPU walks a row of blocks, in the backward
+a column; a row that reads most others (global tokens) would keep the device waiting, so it is cut
+into pieces, merged by log-sum-exp.
 """
 
 from typing import NamedTuple
@@ -25,14 +27,18 @@ SHORT = 16  # but not rows up to this length
 
 
 class Pieces(NamedTuple):
-    """Rows of blocks (n,) that are cut, and the indices of their pieces among all rows, (n, most), padded with -1."""
+    """Rows of blocks (n,) that are cut, and the indices of their pieces among all rows, (n, most),
+    padded with -1.
+    """
 
     row: Tensor
     piece: Tensor
 
 
 class BlockLists(NamedTuple):
-    """The blocks of a graph; targets and sources in order, or in that of ``target`` and ``source`` if rows are cut."""
+    """The blocks of a graph; targets and sources in order, or in that of ``target`` and ``source``
+    if rows are cut.
+    """
 
     kinds: Tensor  # int8 (rows, columns): EMPTY, PARTIAL or FULL
     which: Tensor  # int32 (rows, columns): the bitmap of each; 0 has no pair and 1 has all
@@ -50,20 +56,26 @@ def num_blocks(graph: AttentionGraph) -> int:
 
 
 def block_work(graph: AttentionGraph) -> float:
-    """The cost of the blocks that are not empty, in pairs of a full one; a partial one also reads its bitmap."""
+    """The cost of the blocks that are not empty, in pairs of a full one; a partial one also reads
+    its bitmap.
+    """
     kinds = _kinds(graph)
     return SIDE**2 * (float((kinds == FULL).sum()) + 1.3 * float((kinds == PARTIAL).sum()))
 
 
 def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of ``blocks`` (rows, columns) in each row, and its columns, these first; int32, with two axes of 1."""
+    """The number of ``blocks`` (rows, columns) in each row, and its columns, these first; int32,
+    with two axes of 1.
+    """
     columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
     return blocks.sum(-1).to(torch.int32)[None, None], columns.to(torch.int32)[None, None]
 
 
 @on_devices
 def _kinds(graph: AttentionGraph) -> Tensor:
-    """The class of each block, int8 (rows, columns); blocks that cross the border are never full."""
+    """The class of each block, int8 (rows, columns); blocks that cross the border are never
+    full.
+    """
     kinds = graph.block_classes((SIDE, SIDE))
     over = torch.zeros_like(kinds, dtype=torch.bool)
     over[graph.num_targets // SIDE :] = True
@@ -80,7 +92,8 @@ def block_lists(graph: AttentionGraph) -> BlockLists:
     turned, of_column, _ = _split(kinds.T)
     kinds = turned.T.contiguous()
     which = torch.where(kinds > 0, which[of_row][:, of_column], 0)
-    isolated, unused = graph.in_degree.cpu() == 0, graph.out_degree.cpu() == 0
+    isolated = graph.in_degree.cpu() == 0
+    unused = graph.out_degree.cpu() == 0
     return BlockLists(
         kinds,
         which.contiguous(),
@@ -94,15 +107,22 @@ def block_lists(graph: AttentionGraph) -> BlockLists:
 
 
 def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
-    """The bitmap of each block, and the bitmaps; their number is rounded up, so that few shapes remain."""
+    """The bitmap of each block, and the bitmaps; their number is rounded up, so that few shapes
+    remain.
+    """
     partial = torch.nonzero(kinds == PARTIAL)
     table, octets = bitmaps(graph.edges, kinds, SIDE)
     bits = octets.view(torch.int32)
-    inside = _within(graph.num_targets, kinds.shape[0])[partial[:, 0]], _within(graph.num_sources, kinds.shape[1])
+    inside = (
+        _within(graph.num_targets, kinds.shape[0])[partial[:, 0]],
+        _within(graph.num_sources, kinds.shape[1]),
+    )
     bits[2:] &= _packed(inside[1])[partial[:, 1]][:, None] & -inside[0].to(torch.int32)[..., None]
     own, which = _distinct(bits)
     room = 1 << max(3, (len(own) - 1).bit_length())
-    return which[table.long()].to(torch.int32), torch.nn.functional.pad(own, (0, 0, 0, 0, 0, room - len(own)))
+    return which[table.long()].to(torch.int32), torch.nn.functional.pad(
+        own, (0, 0, 0, 0, 0, room - len(own))
+    )
 
 
 def _within(size: int, blocks: int) -> Tensor:
@@ -111,7 +131,9 @@ def _within(size: int, blocks: int) -> Tensor:
 
 
 def _packed(places: Tensor) -> Tensor:
-    """bool (blocks, SIDE) as int32 words (blocks, SIDE // WORD), the first place in the lowest bit."""
+    """bool (blocks, SIDE) as int32 words (blocks, SIDE // WORD), the first place in the lowest
+    bit.
+    """
     powers = torch.bitwise_left_shift(torch.ones((), dtype=torch.int64), torch.arange(WORD))
     return (places.view(len(places), -1, WORD).long() * powers).sum(-1).to(torch.int32)
 
@@ -122,19 +144,25 @@ def _distinct(bits: Tensor) -> tuple[Tensor, Tensor]:
     key = mixed(words * (1 << 32) + torch.arange(words.shape[1]) + 1).sum(1)
     key[:2] = torch.tensor([torch.iinfo(key.dtype).min, torch.iinfo(key.dtype).min + 1])
     _, which = torch.unique(key, return_inverse=True)
-    first = torch.full((int(which.max()) + 1,), len(bits)).scatter_reduce(0, which, torch.arange(len(bits)), "amin")
+    first = torch.full((int(which.max()) + 1,), len(bits)).scatter_reduce(
+        0, which, torch.arange(len(bits)), "amin"
+    )
     if not torch.equal(bits[first[which]], bits):  # hashes may collide
         return bits, torch.arange(len(bits))
     return bits[first], which
 
 
 def _split(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
-    """Rows of blocks, those far longer than the mean cut into pieces, the first in its place and the others at the end;
-    the row of each; and the pieces."""
-    rows, there = kinds.shape[0], kinds > 0
+    """Rows of blocks, those far longer than the mean cut into pieces, the first in its place and
+    the others at the end; the row of each; and the pieces."""
+    rows = kinds.shape[0]
+    there = kinds > 0
     count = there.sum(1)
     busy = count[count > 0].double()
-    most = max(SHORT, LONG * int(busy.mean().ceil())) if busy.numel() else SHORT
+    if busy.numel():
+        most = max(SHORT, LONG * int(busy.mean().ceil()))
+    else:
+        most = SHORT
     number = (-(-count // most)).clamp(min=1)
     extra = number - 1
     row, column = torch.nonzero(there, as_tuple=True)

@@ -1,4 +1,6 @@
-"""Targets cut into blocks with few sources in total, and the runs of every block among its own columns."""
+"""Targets cut into blocks with few sources in total, and the runs of every block among its own
+columns.
+"""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +21,8 @@ from .grouped import effective_edges
 HEIGHTS = (32, 64, 128, 256)
 TWINS = 8  # least number of targets with the same sources that form a block of any size
 SAMPLE = 24  # blocks examined to judge a cut
-WORTH_ORDERING = 64  # mean degree from which other orders of listed edges are tried: they may have a dense core
+# mean degree from which other orders of listed edges are tried: they may have a dense core
+WORTH_ORDERING = 64
 ROW_WORK = 50  # cost of moving a row, in pairs of a large tile
 HOPELESS = 3  # if short tiles cost this many times as much as edges, taller ones are not tried
 
@@ -33,11 +36,15 @@ class Cut(NamedTuple):
     @property
     def num_blocks(self) -> int:
         """Number of blocks."""
-        return int(self.block[-1]) + 1 if self.block.numel() else 0
+        if self.block.numel():
+            return int(self.block[-1]) + 1
+        return 0
 
 
 class Survey(NamedTuple):
-    """The best cut, and its approximate cost: pairs in tiles, gathered columns, and a measure of the work."""
+    """The best cut, and its approximate cost: pairs in tiles, gathered columns, and a measure of
+    the work.
+    """
 
     cut: Cut
     pairs: int
@@ -48,7 +55,8 @@ class Survey(NamedTuple):
 class Blocks(NamedTuple):
     """Blocks in sequence: the slice of ``target`` (``first``, ``rows``) reads that of ``column``.
 
-    ``run`` holds the edges as intervals: target within the block, first column within the block, and length.
+    ``run`` holds the edges as intervals: target within the block, first column within the block,
+    and length.
     """
 
     target: Tensor
@@ -70,14 +78,26 @@ def starts(counts: Tensor) -> Tensor:
 
 def blocks(graph: AttentionGraph) -> Blocks:
     """The blocks of the surveyed cut."""
-    cut, edges = survey(graph).cut, quickest(graph)
+    cut = survey(graph).cut
+    edges = quickest(graph)
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     parts = [_columns(edges, *part) for part in _chunks(edges, cut)]
     if not parts:
         none = torch.empty(0, dtype=torch.int64)
         return Blocks(cut.target, none, none, none, none, none, none.expand(3, 0), none, none, none)
     column, columns, run, runs, count = (torch.cat(x, -1) for x in zip(*parts, strict=True))
-    return Blocks(cut.target, starts(rows), rows, column, starts(columns), columns, run, starts(runs), runs, count)
+    return Blocks(
+        cut.target,
+        starts(rows),
+        rows,
+        column,
+        starts(columns),
+        columns,
+        run,
+        starts(runs),
+        runs,
+        count,
+    )
 
 
 def quickest(graph: AttentionGraph) -> Edges:
@@ -85,7 +105,9 @@ def quickest(graph: AttentionGraph) -> Edges:
     rule = graph.edges
     mean = graph.num_edges / max(1, graph.num_targets)
     listing = not rule.is_listed and rule.runs_per_row > 8 + 2 * mean and graph.num_edges < 1 << 26
-    return graph._listed() if listing else rule
+    if listing:
+        return graph._listed()
+    return rule
 
 
 def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
@@ -94,15 +116,22 @@ def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
     first = 0
     while first < cut.target.numel():
         last = min(first + rows, cut.target.numel()) - 1
-        last = int(torch.searchsorted(cut.block, cut.block[last], right=True))  # to the end of its block
+        # to the end of its block
+        last = int(torch.searchsorted(cut.block, cut.block[last], right=True))
         yield cut.target[first:last], cut.block[first:last] - cut.block[first]
         first = last
 
 
-def _columns(edges: Edges, target: Tensor, block: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The sources of each block, their number, and its runs among them: column, columns, run, runs, edges."""
+def _columns(
+    edges: Edges, target: Tensor, block: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The sources of each block, their number, and its runs among them: column, columns, run, runs,
+    edges.
+    """
     (row, lo, hi), joint = _read(edges, target, block)
-    owner, length, count = block[row], joint.hi - joint.lo, int(block[-1]) + 1
+    owner = block[row]
+    length = joint.hi - joint.lo
+    count = int(block[-1]) + 1
     columns = torch.zeros(count, dtype=torch.int64).index_add_(0, joint.row, length)
     stride = edges.num_sources + 1
     within = torch.searchsorted(joint.row * stride + joint.lo, owner * stride + lo, right=True) - 1
@@ -125,10 +154,15 @@ def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
 
 
 def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
-    """Candidate cuts of the targets: a block for each group of twins (T,), the others by position, for each height."""
+    """Candidate cuts of the targets: a block for each group of twins (T,), the others by position,
+    for each height.
+    """
     degree = graph.in_degree.cpu()
     loose = (twins < 0) & (degree > 0)
-    mean = float(degree[loose].double().mean()) if bool(loose.any()) else 0.0
+    if bool(loose.any()):
+        mean = float(degree[loose].double().mean())
+    else:
+        mean = 0.0
     hub = loose & (degree > HUB * mean)
     for place, label in _labels(graph, loose & ~hub, mean):
         yield _cut(twins, (place, label), hub, degree)
@@ -136,8 +170,11 @@ def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
 
 @on_devices
 def survey(graph: AttentionGraph) -> Survey:
-    """The cut of a graph's targets into blocks whose tiles cost least, judged by a sample of the blocks."""
-    edges, degree = quickest(graph), graph.in_degree.cpu()
+    """The cut of a graph's targets into blocks whose tiles cost least, judged by a sample of the
+    blocks.
+    """
+    edges = quickest(graph)
+    degree = graph.in_degree.cpu()
     twins = _twins(edges, graph.num_targets)
     best: Survey | None = None
     for cut in cuts(graph, twins):
@@ -156,7 +193,9 @@ def edge_work(num_edges: float, num_targets: int) -> float:
 
 
 def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Candidate cuts of the plain targets: their positions in an order, and the label of each target's block."""
+    """Candidate cuts of the plain targets: their positions in an order, and the label of each
+    target's block.
+    """
     given = torch.arange(graph.num_targets)
     orders = [given]
     if not graph.is_rule and mean > WORTH_ORDERING:
@@ -174,19 +213,24 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
 
 
 def grid_cells(edges: Edges, most: int) -> Tensor | None:
-    """The cell of every node of a grid, int64 (T,), or None if the targets are not on a grid of two or more axes.
+    """The cell of every node of a grid, int64 (T,), or None if the targets are not on a grid of two
+    or more axes.
 
-    Cells are boxes of at most ``most`` nodes whose sides are as equal as the grid allows, numbered row by row.
+    Cells are boxes of at most ``most`` nodes whose sides are as equal as the grid allows, numbered
+    row by row.
     """
     grid = edges.grid
     if len(grid) < 2:
         return None
     place = torch.arange(math.prod(grid))
-    cell, stride = torch.zeros_like(place), 1
+    cell = torch.zeros_like(place)
+    stride = 1
     for axis in reversed(range(len(grid))):
         side = max(1, min(grid[axis], math.floor(most ** (1 / (axis + 1)) + 1e-9)))
         cell += place % grid[axis] // side * stride
-        place, most, stride = place // grid[axis], most // side, stride * -(-grid[axis] // side)
+        place = place // grid[axis]
+        most = most // side
+        stride = stride * -(-grid[axis] // side)
     return cell
 
 
@@ -199,8 +243,14 @@ def _rank(place: Tensor, plain: Tensor) -> Tensor:
 def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tensor) -> Cut:
     """Twins by group, then plain targets by label, then hubs in small blocks."""
     place, label = labels
-    most = int(label.max()) + 1 if label.numel() else 0
-    groups = int(twins.max()) + 1 if twins.numel() else 0
+    if label.numel():
+        most = int(label.max()) + 1
+    else:
+        most = 0
+    if twins.numel():
+        groups = int(twins.max()) + 1
+    else:
+        groups = 0
     label = torch.where(twins >= 0, twins, groups + label)
     label = torch.where(hub, groups + most + (torch.cumsum(hub, 0) - 1) // TWINS, label)
     target = torch.nonzero(degree > 0).flatten()
@@ -213,7 +263,9 @@ def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, i
     """The approximate numbers of pairs, columns and units of work of a cut."""
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     head = cut.target[starts(rows)]
-    columns = torch.where(twins[head] >= 0, degree[head], 0).double()  # a full tile, as wide as its first row
+    columns = torch.where(
+        twins[head] >= 0, degree[head], 0
+    ).double()  # a full tile, as wide as its first row
     for block, sample in _sampled(rows, twins[head] < 0):
         target, owner = _members(cut, sample)
         width = _widths(edges, target, owner).double()
@@ -222,7 +274,9 @@ def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, i
 
 
 def work(rows: Tensor, columns: Tensor) -> Tensor:
-    """The measured cost of blocks in pairs of a large tile: small products cost more, and rows are moved."""
+    """The measured cost of blocks in pairs of a large tile: small products cost more, and rows are
+    moved.
+    """
     return (rows + 40) * columns + ROW_WORK * rows + 490
 
 
@@ -265,12 +319,18 @@ def _twins(edges: Edges, num_targets: int) -> Tensor:
     for first, last, chunk in edges.chunks():
         row, lo, hi = _runs.nonempty(chunk)
         total = torch.zeros(last - first, dtype=torch.int64)
-        parts.append(total.index_add_(0, row, mixed(lo * factor[0] + factor[1]) - mixed(hi * factor[0] + factor[1])))
+        parts.append(
+            total.index_add_(
+                0, row, mixed(lo * factor[0] + factor[1]) - mixed(hi * factor[0] + factor[1])
+            )
+        )
     return _groups(torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64))
 
 
 def _groups(key: Tensor) -> Tensor:
-    """The number of the group of targets with the same key, -1 for groups of fewer than ``TWINS``."""
+    """The number of the group of targets with the same key, -1 for groups of fewer than
+    ``TWINS``.
+    """
     _, group, count = torch.unique(key, return_inverse=True, return_counts=True)
     many = count >= TWINS
     name = torch.where(many, torch.cumsum(many, 0) - 1, -1)

@@ -34,7 +34,9 @@ def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
 
 
 def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., T]:
-    """A decorator: a plan, made from a graph once for each device; under torch.compile it is a constant."""
+    """A decorator: a plan, made from a graph once for each device; under torch.compile it is a
+    constant.
+    """
 
     @constant_result
     @wraps(make)
@@ -50,7 +52,9 @@ def on_devices(make: Callable[[AttentionGraph], T]) -> Callable[..., T]:
     @planned
     @wraps(make)
     def plan(graph: AttentionGraph, device: torch.device) -> T:
-        return make(graph) if device.type == "cpu" else moved(plan(graph), device)
+        if device.type == "cpu":
+            return make(graph)
+        return moved(plan(graph), device)
 
     return plan
 
@@ -62,4 +66,6 @@ def moved(plan: Any, device: torch.device) -> Any:
     if not isinstance(plan, tuple):
         return plan
     parts = [moved(part, device) for part in plan]
-    return type(plan)(*parts) if hasattr(plan, "_fields") else tuple(parts)
+    if hasattr(plan, "_fields"):
+        return type(plan)(*parts)
+    return tuple(parts)

@@ -13,12 +13,13 @@ from .grouped import EdgeLayout, by_source, by_target
 
 
 class EdgeTensors:
-    """A graph's edges as tensors, passed in place of the graph: under ``torch.compile`` they are inputs of a program.
+    """A graph's edges as tensors, passed in place of the graph: under ``torch.compile`` they are
+    inputs of a program.
 
-    A graph is a constant of a compiled program, and each graph compiles its own. Graphs of the same numbers of targets,
-    sources and edges, such as the nearest neighbours of moving points, share one program if they are passed as
-    ``EdgeTensors(graph)``, made outside it, on the graph's device. They run on the backend ``edges``, or on
-    ``message_passing``.
+    A graph is a constant of a compiled program, and each graph compiles its own. Graphs of the same
+    numbers of targets, sources and edges, such as the nearest neighbours of moving points, share
+    one program if they are passed as ``EdgeTensors(graph)``, made outside it, on the graph's
+    device. They run on the backend ``edges``, or on ``message_passing``.
 
     Args:
         graph: The graph.
@@ -55,7 +56,10 @@ class EdgeTensors:
         ptr, source = by_target[:2]
         back = transposed(Sorted(ptr, source, source), num_sources)
         by_source = EdgeLayout(back.ptr, back.column, back.place, torch.arange(num_sources))
-        small = torch.int32 if max(ptr.numel(), num_sources, source.numel()) < 2**31 else torch.int64
+        if max(ptr.numel(), num_sources, source.numel()) < 2**31:
+            small = torch.int32
+        else:
+            small = torch.int64
         edges._by_target, edges._by_source = (
             tuple(x.to(device, torch.int64 if n == 0 else small) for n, x in enumerate(layout))
             for layout in (by_target, by_source)
@@ -114,28 +118,38 @@ class EdgeTensors:
 
     @property
     def names(self) -> Tensor | None:
-        """The numbers by which dropout hashes edges, by target, where they are not those of the order of biases."""
+        """The numbers by which dropout hashes edges, by target, where they are not those of the
+        order of biases.
+        """
         if self._named is not None and "names" not in self._memo:
             self._memo["names"] = self._named().to(self.device, self._by_target[2].dtype)
         return self._memo.get("names")
 
     @property
     def positions(self) -> tuple[Tensor, Tensor] | None:
-        """The numbers of targets and of sources in a larger graph, if these are some of its nodes."""
+        """The numbers of targets and of sources in a larger graph, if these are some of its
+        nodes.
+        """
         return None
 
     @property
     def of_whole(self) -> AttentionGraph | None:
-        """The same edges, in their order, between the nodes of a larger graph, if they are some of its edges."""
+        """The same edges, in their order, between the nodes of a larger graph, if they are some of
+        its edges.
+        """
         return None
 
     def attend(self, run: Callable[..., Any], inputs: Any, weights: bool, lse: bool) -> Any:
-        """The outputs of ``run(edges, inputs, weights, lse)``; a shard sends rows before it, or after."""
+        """The outputs of ``run(edges, inputs, weights, lse)``; a shard sends rows before it, or
+        after.
+        """
         return run(self, inputs, weights, lse)
 
-    def gathered(self, *rows: Tensor, numbers: int) -> tuple["EdgeTensors", Callable[[], tuple[Tensor, ...]]]:
-        """The edges, and a function that returns the rows (..., S, C) of sources to make keys and values of; these have
-        ``numbers`` a row.
+    def gathered(
+        self, *rows: Tensor, numbers: int
+    ) -> tuple["EdgeTensors", Callable[[], tuple[Tensor, ...]]]:
+        """The edges, and a function that returns the rows (..., S, C) of sources to make keys and
+        values of; these have ``numbers`` a row.
         """
         return self, lambda: rows
 
@@ -151,4 +165,7 @@ class EdgeTensors:
         return self
 
     def __repr__(self) -> str:
-        return f"{self.name}({self.num_sources} sources -> {self.num_targets} targets, {self.num_edges} edges)"
+        return (
+            f"{self.name}({self.num_sources} sources -> {self.num_targets} targets, "
+            f"{self.num_edges} edges)"
+        )

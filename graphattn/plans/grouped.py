@@ -1,8 +1,9 @@
-"""Edges grouped by target and by source, for the edge kernels, and the order in which these process the rows.
+"""Edges grouped by target and by source, for the edge kernels, and the order in which these process
+the rows.
 
-Neighbours that are far apart in memory leave the caches between two rows that read them. Consecutive rows in
-Cuthill-McKee order share sources; the nodes stay in place, and every sum keeps its order, so that the results are
-equal bit for bit.
+Neighbours that are far apart in memory leave the caches between two rows that read them.
+Consecutive rows in Cuthill-McKee order share sources; the nodes stay in place, and every sum keeps
+its order, so that the results are equal bit for bit.
 """
 
 from typing import NamedTuple
@@ -16,14 +17,18 @@ from ..graph.near import near_order
 from ..graph.sort import Sorted, offsets, transposed
 from .cache import CPU, moved, on_devices, planned
 
-FAR = 1 << 11  # mean distance of neighbours from which an order is computed: about a megabyte of rows
-GAIN = 4  # least factor by which the distance must fall: measured, kNN in Morton order loses a tenth by a new order
+# mean distance of neighbours from which an order is computed: about a megabyte of rows
+FAR = 1 << 11
+# least factor by which the distance must fall: measured, kNN in Morton order loses a tenth by a new
+# order
+GAIN = 4
 MOST = 1 << 23  # edges of the largest graph for which an order is computed
 
 
 class EdgeLayout(NamedTuple):
-    """Edges grouped by one end: ``ptr`` int64 (N + 1,); the ``node`` at the other end of each edge (E,); its index
-    ``edge`` (E,), in the caller's order if they are grouped by target, in the order by target if by source.
+    """Edges grouped by one end: ``ptr`` int64 (N + 1,); the ``node`` at the other end of each edge
+    (E,); its index ``edge`` (E,), in the caller's order if they are grouped by target, in the order
+    by target if by source.
 
     Row ``r`` holds the edges of node ``order[r]``.
     """
@@ -48,14 +53,17 @@ def ends(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @planned
 def by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
-    """The edges by target, then by source; int32 where that is enough. Listed edges are sorted on the device."""
+    """The edges by target, then by source; int32 where that is enough. Listed edges are sorted on
+    the device.
+    """
     if isinstance(graph.edges, Listed):
         ptr, source, edge = (x.to(device) for x in graph.edges.sorted)
     elif device != CPU:
         return moved(by_target(graph), device)
     else:
         source = graph.source.cpu()
-        ptr, edge = offsets(graph.in_degree.cpu()), torch.arange(source.numel())
+        ptr = offsets(graph.in_degree.cpu())
+        edge = torch.arange(source.numel())
     small = _index_dtype(graph)
     order = torch.arange(graph.num_targets, dtype=small, device=device)
     return EdgeLayout(ptr, source.to(small), edge.to(small), order)
@@ -76,23 +84,34 @@ def by_source(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
 def _index_dtype(graph: AttentionGraph) -> torch.dtype:
     """One for nodes and edges: the kernels are compiled for one."""
     largest = max(graph.num_targets, graph.num_sources, graph.num_edges)
-    return torch.int32 if largest <= 2**31 - 1 else torch.int64
+    if largest <= 2**31 - 1:
+        return torch.int32
+    return torch.int64
 
 
 def rows_by_target(graph: AttentionGraph) -> EdgeLayout:
     """:func:`by_target`, its rows in the best order."""
-    return by_target(graph) if order(graph) is None else _scheduled(graph)[0]
+    if order(graph) is None:
+        return by_target(graph)
+    return _scheduled(graph)[0]
 
 
 def rows_by_source(graph: AttentionGraph) -> EdgeLayout:
     """:func:`by_source`, likewise; ``edge`` is the one in :func:`rows_by_target`."""
-    return by_source(graph) if order(graph) is None else _scheduled(graph)[1]
+    if order(graph) is None:
+        return by_source(graph)
+    return _scheduled(graph)[1]
 
 
 def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
     """The mean number of nodes between the ends of an edge, with node ``i`` at ``position[i]``."""
-    target, source = ends(graph) if position is None else (position[end] for end in ends(graph))
-    return (target - source).abs().double().mean().item() if target.numel() else 0.0
+    if position is None:
+        target, source = ends(graph)
+    else:
+        target, source = (position[end] for end in ends(graph))
+    if target.numel():
+        return (target - source).abs().double().mean().item()
+    return 0.0
 
 
 @on_devices
@@ -104,13 +123,17 @@ def order(graph: AttentionGraph) -> Tensor | None:
     if before < FAR:
         return None
     nodes = near_order(graph)
-    return nodes if GAIN * distance(graph, torch.argsort(nodes)) < before else None
+    if GAIN * distance(graph, torch.argsort(nodes)) < before:
+        return nodes
+    return None
 
 
 @on_devices
 def _scheduled(graph: AttentionGraph) -> tuple[EdgeLayout, EdgeLayout]:
     """Both layouts with their rows in the new order; the edges within a row keep theirs."""
-    nodes, targets, sources = order(graph), by_target(graph), by_source(graph)
+    nodes = order(graph)
+    targets = by_target(graph)
+    sources = by_source(graph)
     assert nodes is not None
     ptr, old = rows_in_order(targets.ptr, nodes)
     place = torch.empty_like(targets.edge)

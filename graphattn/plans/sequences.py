@@ -1,4 +1,6 @@
-"""Consecutive sequences, each of which reads itself within one window: documents, decoders, chains."""
+"""Consecutive sequences, each of which reads itself within one window: documents, decoders,
+chains.
+"""
 
 from typing import NamedTuple
 
@@ -13,7 +15,9 @@ MOST = 1 << 26  # limit of the intervals of sources that are examined
 
 
 class Sequences(NamedTuple):
-    """Node ``t`` reads the nodes of its sequence from ``t - before`` to ``t + after``; -1 means no bound."""
+    """Node ``t`` reads the nodes of its sequence from ``t - before`` to ``t + after``; -1 means no
+    bound.
+    """
 
     ends: Tensor  # int32 (sequences + 1,): the start of each, and T
     longest: int
@@ -29,25 +33,30 @@ def sequences(graph: AttentionGraph) -> Sequences | None:
         return None
     low, high = ends  # the interval of each node, itself included
     node = torch.arange(len(low))
-    reached, needed = high.cummax(0).values, low.flip(0).cummin(0).values.flip(0)
+    reached = high.cummax(0).values
+    needed = low.flip(0).cummin(0).values.flip(0)
     first = torch.ones(len(low), dtype=torch.bool)
     first[1:] = (reached[:-1] <= node[1:]) & (needed[1:] >= node[1:])  # no node reads across
     bounds = torch.cat((torch.nonzero(first).flatten(), torch.tensor([len(low)])))
     size = bounds.diff()
     begin, end = (torch.repeat_interleave(x, size) for x in (bounds[:-1], bounds[1:]))
-    before, after = _bound(node - low, node - begin), _bound(high - 1 - node, end - 1 - node)
+    before = _bound(node - low, node - begin)
+    after = _bound(high - 1 - node, end - 1 - node)
     if before is None or after is None:
         return None
     return Sequences(bounds.int(), int(size.max()), before, after)
 
 
 def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
-    """The first source of each target and its last + 1, if each reads one interval that contains itself."""
+    """The first source of each target and its last + 1, if each reads one interval that contains
+    itself.
+    """
     if graph.num_targets != graph.num_sources or graph.num_targets == 0:
         return None
     if graph.edges.num_runs > MOST:
         return None
-    lows, highs = [], []
+    lows = []
+    highs = []
     for first, last, chunk in graph.edges.chunks():
         row, low, high = nonempty(chunk)
         node = torch.arange(last - first)
@@ -65,4 +74,6 @@ def _bound(reads: Tensor, there: Tensor) -> int | None:
     if torch.equal(reads, there):
         return -1
     most = int(reads.max())
-    return most if torch.equal(reads, there.clamp(max=most)) else None
+    if torch.equal(reads, there.clamp(max=most)):
+        return most
+    return None

@@ -1,8 +1,9 @@
 """Blocks of targets with their sources: a sparse mask as a few dense tiles.
 
-Each target is in one block. A block has its own *columns*: the sources that any of its targets reads, side by side, so
-that the tile is full if its targets read the same sources. Windows of Swin and packed documents have full tiles; the
-blocks of a sliding window share one mask. Blocks of the same shape form a bucket, which runs as one batched product.
+Each target is in one block. A block has its own *columns*: the sources that any of its targets
+reads, side by side, so that the tile is full if its targets read the same sources. Windows of Swin
+and packed documents have full tiles; the blocks of a sliding window share one mask. Blocks of the
+same shape form a bucket, which runs as one batched product.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ SIZES = 16  # most shapes of full tiles; more are padded to fewer
 
 
 class Bucket(NamedTuple):
-    """Blocks of one shape; ``allowed`` is bool (blocks or 1, 1, rows, columns), or None if every pair is an edge."""
+    """Blocks of one shape; ``allowed`` is bool (blocks or 1, 1, rows, columns), or None if every
+    pair is an edge.
+    """
 
     blocks: int
     rows: int
@@ -30,7 +33,9 @@ class Bucket(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """The node of each slot; slots that pad a block repeat the node before, and are not in ``slot``."""
+    """The node of each slot; slots that pad a block repeat the node before, and are not in
+    ``slot``.
+    """
 
     node: Tensor  # (n,) int64
     ptr: Tensor  # (nodes + 1,) start of the slots of each node in ``slot``
@@ -51,12 +56,17 @@ class Tiles(NamedTuple):
 def tiles(graph: AttentionGraph) -> Tiles:
     """The tiles of a graph; copies of a repeated edge are one pair."""
     cut = blocks(graph)
-    rows, columns, made = [], [], []
+    rows = []
+    columns = []
+    made = []
     for members, height, width, shared in _buckets(cut):
         rows.append(_padded(cut.target, cut.first[members], cut.rows[members], height))
         columns.append(_padded(cut.column, cut.first_column[members], cut.columns[members], width))
         full = bool((cut.edges[members] == height * width).all())
-        allowed = None if full else _allowed(cut, members[:1] if shared else members, height, width)
+        if full:
+            allowed = None
+        else:
+            allowed = _allowed(cut, members[:1] if shared else members, height, width)
         made.append(Bucket(members.numel(), height, width, allowed))
     row = slots_of(rows, graph.num_targets)
     isolated = row.ptr[1:] == row.ptr[:-1]
@@ -97,7 +107,9 @@ def _rounded(size: Tensor) -> Tensor:
 
 
 def _padded(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The nodes of some blocks, each padded to ``size`` with its last; and the mask of real slots."""
+    """The nodes of some blocks, each padded to ``size`` with its last; and the mask of real
+    slots.
+    """
     within = torch.arange(size)
     place = first[:, None] + torch.minimum(within, count[:, None] - 1)
     return node[place].flatten(), (within < count[:, None]).flatten()
@@ -106,15 +118,23 @@ def _padded(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tens
 def slots_of(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
     """Slots of some nodes, and the mask of real ones."""
     none = torch.empty(0, dtype=torch.int64)
-    node, real = (torch.cat(x) for x in zip(*parts, strict=True)) if parts else (none, none.bool())
+    if parts:
+        node, real = (torch.cat(x) for x in zip(*parts, strict=True))
+    else:
+        node = none
+        real = none.bool()
     slot = torch.nonzero(real).flatten()
     return Slots(
-        node, offsets(torch.bincount(node[slot], minlength=size)), slot[torch.argsort(node[slot], stable=True)]
+        node,
+        offsets(torch.bincount(node[slot], minlength=size)),
+        slot[torch.argsort(node[slot], stable=True)],
     )
 
 
 def _turned(row: Slots, isolated: Tensor) -> Slots:
-    """The slot of each target, which has one at most; an isolated target has any slot, and no gradient."""
+    """The slot of each target, which has one at most; an isolated target has any slot, and no
+    gradient.
+    """
     node = torch.zeros(isolated.numel(), dtype=torch.int64)
     reads = torch.nonzero(~isolated).flatten()
     node[reads] = row.slot
@@ -137,16 +157,23 @@ def _allowed(blocks: Blocks, members: Tensor, height: int, width: int) -> Tensor
 
 @on_devices
 def edge_places(graph: AttentionGraph) -> Tensor:
-    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,), in the caller's order."""
+    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,), in the
+    caller's order.
+    """
     plan = tiles(graph)
-    sizes = torch.tensor([(b.blocks, b.rows, b.columns) for b in plan.buckets], dtype=torch.int64).reshape(-1, 3)
+    sizes = torch.tensor(
+        [(b.blocks, b.rows, b.columns) for b in plan.buckets], dtype=torch.int64
+    ).reshape(-1, 3)
     count, rows, columns = sizes.unbind(1)
     block_rows, block_columns = (x.repeat_interleave(count) for x in (rows, columns))
-    first_row, first_column, first_pair = (starts(x) for x in (block_rows, block_columns, block_rows * block_columns))
+    first_row, first_column, first_pair = (
+        starts(x) for x in (block_rows, block_columns, block_rows * block_columns)
+    )
     source, target = graph.edge_index.cpu().unbind(0)
     slot = plan.output.node[target]
     block = torch.searchsorted(first_row, slot, right=True) - 1
-    # Columns ascend within a block, and blocks follow each other: one sorted line of (block, source).
+    # Columns ascend within a block, and blocks follow each other: one sorted line of (block,
+    # source).
     line = torch.repeat_interleave(block_columns) * graph.num_sources + plan.column.node
     column = torch.searchsorted(line, block * graph.num_sources + source) - first_column[block]
     return first_pair[block] + (slot - first_row[block]) * block_columns[block] + column

@@ -21,7 +21,9 @@ def all_runs(graph: AttentionGraph) -> Runs | None:
 
 def runs_of(edges: Edges) -> Runs | None:
     """The runs of every row of a set of edges, likewise."""
-    return None if edges.num_runs > MOST_RUNS else edges.all_runs()
+    if edges.num_runs > MOST_RUNS:
+        return None
+    return edges.all_runs()
 
 
 def csr_by_target(graph: AttentionGraph) -> Any:
@@ -29,12 +31,16 @@ def csr_by_target(graph: AttentionGraph) -> Any:
 
     float64, as scipy's searches want it; they run forever where an entry is stored twice.
     """
-    return cached(graph, "csr by target", lambda: _csr(*by_target(graph)[:2], graph.num_sources, graph))
+    return cached(
+        graph, "csr by target", lambda: _csr(*by_target(graph)[:2], graph.num_sources, graph)
+    )
 
 
 def csr_by_source(graph: AttentionGraph) -> Any:
     """scipy's sparse (S, T): in row ``s``, the number of edges to each target that reads ``s``."""
-    return cached(graph, "csr by source", lambda: _csr(*by_source(graph)[:2], graph.num_targets, graph))
+    return cached(
+        graph, "csr by source", lambda: _csr(*by_source(graph)[:2], graph.num_targets, graph)
+    )
 
 
 def _csr(ptr: Tensor, index: Tensor, columns: int, graph: AttentionGraph) -> Any:
@@ -42,7 +48,11 @@ def _csr(ptr: Tensor, index: Tensor, columns: int, graph: AttentionGraph) -> Any
 
     small = max(index.numel(), columns) < 2**31
     matrix = csr_array(
-        (np.ones(index.numel()), index.numpy(), ptr.numpy().astype(np.int32 if small else np.int64)),
+        (
+            np.ones(index.numel()),
+            index.numpy(),
+            ptr.numpy().astype(np.int32 if small else np.int64),
+        ),
         shape=(ptr.numel() - 1, columns),
         copy=graph.has_repeated_edges,
     )

@@ -1,8 +1,9 @@
 """Random changes of shapes that carry normals and faces along, as transforms of PyG.
 
-PyG's own ``RandomJitter`` and ``RandomScale`` move no normal and are right as they are. Its ``RandomRotate`` and
-``RandomFlip`` leave normals where they were, its ``FixedPoints`` leaves faces that name points which are gone; it has
-none that stretches each axis. All draw from torch's random numbers.
+PyG's own ``RandomJitter`` and ``RandomScale`` move no normal and are right as they are. Its
+``RandomRotate`` and ``RandomFlip`` leave normals where they were, its ``FixedPoints`` leaves faces
+that name points which are gone; it has none that stretches each axis. All draw from torch's random
+numbers.
 """
 
 import math
@@ -19,7 +20,9 @@ from ..graph.modes import without_autocast
 
 
 class _Linear(BaseTransform):
-    """Positions times a matrix; normals times its inverse transpose, of length 1 again; faces turned by a mirror."""
+    """Positions times a matrix; normals times its inverse transpose, of length 1 again; faces
+    turned by a mirror.
+    """
 
     def matrix(self) -> Tensor:
         """(3, 3) float64, drawn anew at each call."""
@@ -27,13 +30,19 @@ class _Linear(BaseTransform):
 
     def forward(self, data: Any) -> Any:
         """The shape, changed."""
-        matrix, pos = self.matrix(), data.pos
-        normal = data.get("normal") if "normal" in data else None
+        matrix = self.matrix()
+        pos = data.pos
+        if "normal" in data:
+            normal = data.get("normal")
+        else:
+            normal = None
         for name, value in (("pos", pos), ("normal", normal)):
             if value is not None and value.shape != (len(pos), 3):
                 raise ShapeError(f"{self!r}: {name} must be (N, 3), got {tuple(value.shape)}")
             if value is not None and not value.is_floating_point():
-                raise ShapeError(f"{self!r}: {name} must be floats, got {value.dtype}; data.{name}.float() first")
+                raise ShapeError(
+                    f"{self!r}: {name} must be floats, got {value.dtype}; data.{name}.float() first"
+                )
         with without_autocast(pos.device.type):
             data.pos = pos @ matrix.to(pos).T
         if normal is not None:
@@ -74,7 +83,10 @@ class RandomRotation(_Linear):
     """
 
     def __init__(self, axis: int | None = None, degrees: float = 180.0) -> None:
-        self.axis = None if axis is None else _axis(axis)
+        if axis is None:
+            self.axis = None
+        else:
+            self.axis = _axis(axis)
         self.degrees = real(degrees, "degrees")
 
     def matrix(self) -> Tensor:
@@ -85,40 +97,54 @@ class RandomRotation(_Linear):
             return torch.eye(3, dtype=torch.float64) + 2 * w * turn + 2 * turn @ turn
         angle = math.radians(self.degrees) * (2 * torch.rand((), dtype=torch.float64) - 1)
         turn = _cross(torch.eye(3, dtype=torch.float64)[self.axis])
-        return torch.eye(3, dtype=torch.float64) + angle.sin() * turn + (1 - angle.cos()) * turn @ turn
+        return (
+            torch.eye(3, dtype=torch.float64) + angle.sin() * turn + (1 - angle.cos()) * turn @ turn
+        )
 
 
 class RandomStretch(_Linear):
-    """Each axis times a number of its own, drawn evenly by its logarithm from ``low`` to ``high``."""
+    """Each axis times a number of its own, drawn evenly by its logarithm from ``low`` to
+    ``high``.
+    """
 
     def __init__(self, low: float = 0.8, high: float = 1.25) -> None:
-        self.low, self.high = positive(low, "low"), positive(high, "high")
+        self.low = positive(low, "low")
+        self.high = positive(high, "high")
         if self.low > self.high:
             raise OptionError(f"low must not be above high, got {low} and {high}")
 
     def matrix(self) -> Tensor:
         """Diagonal."""
-        low, high = math.log(self.low), math.log(self.high)
+        low = math.log(self.low)
+        high = math.log(self.high)
         return torch.diag(torch.exp(low + (high - low) * torch.rand(3, dtype=torch.float64)))
 
 
 class RandomMirror(_Linear):
-    """One axis turned round, with probability ``p``: normals and the order of corners of faces with it."""
+    """One axis turned round, with probability ``p``: normals and the order of corners of faces with
+    it.
+    """
 
     def __init__(self, axis: int = 0, p: float = 0.5) -> None:
-        self.axis, self.p = _axis(axis), probability(p, "p")
+        self.axis = _axis(axis)
+        self.p = probability(p, "p")
 
     def matrix(self) -> Tensor:
         """Diagonal."""
         sign = torch.ones(3, dtype=torch.float64)
-        sign[self.axis] = -1.0 if torch.rand(()) < self.p else 1.0
+        if torch.rand(()) < self.p:
+            sign[self.axis] = -1.0
+        else:
+            sign[self.axis] = 1.0
         return torch.diag(sign)
 
 
 class RandomDrop(BaseTransform):
-    r"""Points left out, each with a probability that is itself drawn from 0 to ``most``; at least one stays.
+    r"""Points left out, each with a probability that is itself drawn from 0 to ``most``; at least
+    one stays.
 
-    Every tensor with a row for each point loses the same rows; faces that lose a corner go, the others are renumbered.
+    Every tensor with a row for each point loses the same rows; faces that lose a corner go, the
+    others are renumbered.
     """
 
     def __init__(self, most: float = 0.5) -> None:
@@ -148,18 +174,28 @@ def of_faces(data: Any) -> list[str]:
     return [
         name
         for name, value in data.items()
-        if name.startswith("face_") and isinstance(value, Tensor) and value.ndim and len(value) == faces
+        if name.startswith("face_")
+        and isinstance(value, Tensor)
+        and value.ndim
+        and len(value) == faces
     ]
 
 
 def keep_rows(data: Any, keep: Tensor, apart: Sequence[str] = ()) -> None:
-    """Choose points by numbers or bool (N,): of every tensor with a row for each, but those ``apart``.
+    """Choose points by numbers or bool (N,): of every tensor with a row for each, but those
+    ``apart``.
 
-    Of a shape of one point only the places have one: what else has one row may be about the whole shape.
+    Of a shape of one point only the places have one: what else has one row may be about the whole
+    shape.
     """
     size = len(data.pos)
     for name, value in list(data.items()):
-        of_points = isinstance(value, Tensor) and value.ndim and len(value) == size and (size > 1 or name == "pos")
+        of_points = (
+            isinstance(value, Tensor)
+            and value.ndim
+            and len(value) == size
+            and (size > 1 or name == "pos")
+        )
         if of_points and name not in apart:
             data[name] = value[keep]
 
@@ -167,9 +203,13 @@ def keep_rows(data: Any, keep: Tensor, apart: Sequence[str] = ()) -> None:
 def before_joined(transform: str, data: Any) -> None:
     """Refuse a shape whose points are named elsewhere, by edges or by the pointers of a batch."""
     if "edge_index" in data:
-        raise ShapeError(f"{transform}: a shape with edge_index; choose points before its edges are made")
+        raise ShapeError(
+            f"{transform}: a shape with edge_index; choose points before its edges are made"
+        )
     if "batch" in data:
-        raise ShapeError(f"{transform}: a batch; choose points of each shape before they are joined")
+        raise ShapeError(
+            f"{transform}: a batch; choose points of each shape before they are joined"
+        )
 
 
 def _axis(axis: object) -> int:

@@ -1,4 +1,6 @@
-"""Packed batches: as many shapes as a budget of points allows, in an order that a seed says and that can be resumed."""
+"""Packed batches: as many shapes as a budget of points allows, in an order that a seed says and
+that can be resumed.
+"""
 
 import signal
 import zlib
@@ -23,21 +25,23 @@ class Draw(int):
 
 
 class PointBatches:
-    r"""Batches of at most ``points`` points, without padding: ``pos``, ``batch`` and ``ptr`` of PyG's ``Batch``.
+    r"""Batches of at most ``points`` points, without padding: ``pos``, ``batch`` and ``ptr`` of
+    PyG's ``Batch``.
 
     Args:
         dataset: A :class:`ShapeFolder`, a part of its split, or any ``Dataset`` of ``Data``.
         points: The most of all shapes of a batch together.
         shuffle: A new order in each epoch.
-        seed: Of the orders, and of what the transforms of a :class:`ShapeFolder` draw, which depends on nothing else
-            but the epoch and the shape: not on the number of workers, nor on where training was resumed.
+        seed: Of the orders, and of what the transforms of a :class:`ShapeFolder` draw, which
+            depends on nothing else but the epoch and the shape: not on the number of workers, nor
+            on where training was resumed.
         num_workers: Processes that load; 0 is this one.
         sizes: (len(dataset),) numbers of points, if the dataset is none of the first two.
-        share: (process, number of processes) that share each batch: every so many-th of its shapes; the first one where
-            it has none for this process.
+        share: (process, number of processes) that share each batch: every so many-th of its shapes;
+            the first one where it has none for this process.
 
-    Iterating is one epoch, from its first batch; one that was left early is not gone on with. Only after
-    ``load_state_dict(state_dict())`` the next one begins behind the last batch.
+    Iterating is one epoch, from its first batch; one that was left early is not gone on with. Only
+    after ``load_state_dict(state_dict())`` the next one begins behind the last batch.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -58,23 +62,40 @@ class PointBatches:
         sizes: Tensor | list[int] | None = None,
         share: tuple[int, int] = (0, 1),
     ) -> None:
-        self.points, self.seed = whole(points, "points", 1), whole(seed, "seed", 0)
-        self.shuffle, self.num_workers = flag(shuffle, "shuffle"), whole(num_workers, "num_workers", 0)
+        self.points = whole(points, "points", 1)
+        self.seed = whole(seed, "seed", 0)
+        self.shuffle = flag(shuffle, "shuffle")
+        self.num_workers = whole(num_workers, "num_workers", 0)
         self.share = share
-        self.dataset, self._numbers = dataset, torch.arange(len(dataset))
+        self.dataset = dataset
+        self._numbers = torch.arange(len(dataset))
         while isinstance(self.dataset, Subset):
-            self._numbers, self.dataset = torch.as_tensor(self.dataset.indices)[self._numbers], self.dataset.dataset
+            self._numbers = torch.as_tensor(self.dataset.indices)[self._numbers]
+            self.dataset = self.dataset.dataset
         known = getattr(self.dataset, "sizes", None)
         if sizes is None and known is None:
-            raise OptionError("sizes must be the numbers of points of this dataset's shapes, got None")
-        given = sizes if sizes is not None else torch.as_tensor(known)[self._numbers]
+            raise OptionError(
+                "sizes must be the numbers of points of this dataset's shapes, got None"
+            )
+        if sizes is not None:
+            given = sizes
+        else:
+            given = torch.as_tensor(known)[self._numbers]
         self._sizes = integers(given, "sizes", "(len(dataset),)")
         if len(self._sizes) != len(self._numbers) or not len(self._sizes):
-            raise OptionError(f"sizes must be {len(self._numbers)} numbers, at least one, got {len(self._sizes)}")
+            raise OptionError(
+                f"sizes must be {len(self._numbers)} numbers, at least one, got {len(self._sizes)}"
+            )
         big = int(self._sizes.argmax())
         if int(self._sizes[big]) > self.points:
-            name = self.dataset.name(int(self._numbers[big])) if hasattr(self.dataset, "name") else f"shape {big}"
-            raise OptionError(f"points must be at least {int(self._sizes[big])}, those of {name}, got {self.points}")
+            if hasattr(self.dataset, "name"):
+                name = self.dataset.name(int(self._numbers[big]))
+            else:
+                name = f"shape {big}"
+            raise OptionError(
+                f"points must be at least {int(self._sizes[big])}, those of {name}, got "
+                f"{self.points}"
+            )
         self.epoch = self.position = 0
         self._resumed = False
 
@@ -84,10 +105,15 @@ class PointBatches:
     def plan(self) -> list[list[Draw]]:
         """The shapes of each batch of this epoch."""
         draw = torch.Generator().manual_seed(mixed(self.seed, self.epoch))
-        order = torch.randperm(len(self._sizes), generator=draw) if self.shuffle else torch.arange(len(self._sizes))
+        if self.shuffle:
+            order = torch.randperm(len(self._sizes), generator=draw)
+        else:
+            order = torch.arange(len(self._sizes))
         batches: list[list[Draw]] = []
         room = 0
-        for size, number in zip(self._sizes[order].tolist(), self._numbers[order].tolist(), strict=True):
+        for size, number in zip(
+            self._sizes[order].tolist(), self._numbers[order].tolist(), strict=True
+        ):
             if size > room:
                 batches.append([])
                 room = self.points
@@ -99,17 +125,21 @@ class PointBatches:
 
     def __iter__(self) -> Iterator[Any]:
         if self.position and not self._resumed:  # the last epoch was left early
-            self.epoch, self.position = self.epoch + 1, 0
+            self.epoch = self.epoch + 1
+            self.position = 0
         self._resumed = False
-        epoch, start = self.epoch, self.position
+        epoch = self.epoch
+        start = self.position
         own = [batch[self.share[0] :: self.share[1]] or batch[:1] for batch in self.plan()[start:]]
         loader = DataLoader(self.dataset, batch_sampler=own, num_workers=self.num_workers)
         with _without_interrupts():  # Ctrl-C reaches workers, too, and is this process's to answer
             batches = iter(loader)
         for position, batch in enumerate(batches, start + 1):
-            self.epoch, self.position = epoch, position
+            self.epoch = epoch
+            self.position = position
             yield batch
-        self.epoch, self.position = epoch + 1, 0
+        self.epoch = epoch + 1
+        self.position = 0
 
     def state_dict(self) -> dict[str, int]:
         """The position: of the batch that was yielded last, the next one."""
@@ -118,13 +148,20 @@ class PointBatches:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on from there, if the shapes, the budget and the seed are the same."""
         if state["of"] != self._of():
-            raise OptionError("state must be of the same shapes, points, shuffle and seed, got that of others")
-        self.epoch, self.position, self._resumed = state["epoch"], state["position"], True
+            raise OptionError(
+                "state must be of the same shapes, points, shuffle and seed, got that of others"
+            )
+        self.epoch = state["epoch"]
+        self.position = state["position"]
+        self._resumed = True
         if self.position >= len(self):
-            self.epoch, self.position = self.epoch + 1, 0
+            self.epoch = self.epoch + 1
+            self.position = 0
 
     def _of(self) -> int:
-        told = torch.cat((self._sizes, self._numbers, torch.tensor([self.points, self.shuffle, self.seed])))
+        told = torch.cat(
+            (self._sizes, self._numbers, torch.tensor([self.points, self.shuffle, self.seed]))
+        )
         return zlib.crc32(told.numpy().tobytes())
 
 

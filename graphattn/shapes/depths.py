@@ -1,7 +1,8 @@
-"""Bits of what LAS keeps in fields of 16: colours and near infrared of 8 or 16, intensities of 8, 12 or 16.
+"""Bits of what LAS keeps in fields of 16: colours and near infrared of 8 or 16, intensities of 8,
+12 or 16.
 
-A file does not say how many it uses. They follow from its largest value, and from the other files of its folder: a dark
-tile of 16 bits may have no value above 255.
+A file does not say how many it uses. They follow from its largest value, and from the other files
+of its folder: a dark tile of 16 bits may have no value above 255.
 """
 
 import math
@@ -23,7 +24,9 @@ _SOME = 100_000  # points that it is taken of
 
 @dataclass(frozen=True)
 class Depth:
-    """Bits of a property in a folder, and a bright value of its files as a share of the largest that these hold."""
+    """Bits of a property in a folder, and a bright value of its files as a share of the largest
+    that these hold.
+    """
 
     bits: int
     typical: float
@@ -53,7 +56,8 @@ def values_of(shape: Any) -> dict[str, Values]:
             scale = top(bits)  # loaded from 0 to 1
         column = shape[name].numpy().reshape(-1)
         some = column[:: 1 + len(column) // _SOME].astype(np.float64)
-        largest, bright = float(column.max()), float(np.quantile(some, _BRIGHT))
+        largest = float(column.max())
+        bright = float(np.quantile(some, _BRIGHT))
         found[name] = Values(round(scale * largest), scale * bright)
     return found
 
@@ -74,9 +78,15 @@ def fewest(largest: float, name: str) -> int:
 
 
 def depth_of_folder(name: str, files: list[Values]) -> Depth | None:
-    """The bits that hold every value of a folder, and a bright value of its files that need them; None if all are 0."""
+    """The bits that hold every value of a folder, and a bright value of its files that need them;
+    None if all are 0.
+    """
     bits = max(fewest(file.largest, name) for file in files)
-    bright = [file.bright / top(bits) for file in files if file.bright and fewest(file.largest, name) == bits]
+    bright = [
+        file.bright / top(bits)
+        for file in files
+        if file.bright and fewest(file.largest, name) == bits
+    ]
     if not bright:
         return None
     return Depth(bits, median(bright))
@@ -104,7 +114,9 @@ def bits_of_file(name: str, file: Values, folder: Depth) -> int:
 
 
 def factor(name: str, read: int, bits: int, folder: Depth) -> float:
-    """What the numbers of a file are multiplied by, where loading took ``read`` bits for what are ``bits``."""
+    """What the numbers of a file are multiplied by, where loading took ``read`` bits for what are
+    ``bits``.
+    """
     if name == "color":
         return top(read) / top(bits)
     return top(folder.bits) / top(bits)
@@ -143,5 +155,8 @@ def as_of(shape: Any, folders: Mapping[str, Depth]) -> tuple[str, ...]:
         scale = factor(name, shape.depths[name], bits, folder)
         if scale != 1:
             shape[name] = (shape[name].double() * scale).float()
-            lines.append(f"{name} is taken as of {bits} bits, those that it was compared with as of {folder.bits}")
+            lines.append(
+                f"{name} is taken as of {bits} bits, those that it was compared with as of "
+                f"{folder.bits}"
+            )
     return tuple(lines)

@@ -23,8 +23,26 @@ from .splits import Splits, drawn
 
 #: Of the classification of LAS.
 _LAS = (
-    *("never classified", "unclassified", "ground", "low vegetation", "medium vegetation", "high vegetation"),
-    *("building", "noise", "key point", "water", "rail", "road", "overlap", "wire guard", "wire", "tower"),
+    *(
+        "never classified",
+        "unclassified",
+        "ground",
+        "low vegetation",
+        "medium vegetation",
+        "high vegetation",
+    ),
+    *(
+        "building",
+        "noise",
+        "key point",
+        "water",
+        "rail",
+        "road",
+        "overlap",
+        "wire guard",
+        "wire",
+        "tower",
+    ),
     *("wire connector", "bridge", "high noise"),
 )
 _SEAMS = {"uv", *OF_CORNERS.values()}  # of which a file has one or the other
@@ -54,35 +72,43 @@ class ShapeFolder(Dataset):
     Args:
         root: A folder in one of these layouts, which ``layout`` says:
 
-            * ``labels.csv`` beside the files: a file and its class on each line; numbers of which one is no
-              whole number are what to regress, whole numbers alone are classes;
+            * ``labels.csv`` beside the files: a file and its class on each line; numbers of which
+              one is no whole number are what to regress, whole numbers alone are classes;
             * those of ShapeNetPart (with normals), S3DIS, ScanNet and FAUST;
-            * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it; of files
-              whose points have labels the folders are read by ``task="classify"`` alone;
-            * files with a property ``label`` of each point or face (``y`` in a .npz, or of the shape), or else
-              ``classification``, as LAS has it, or ``scalar_Classification``, as CloudCompare has it. Files of several
-              endings may differ in their properties: those that all have are read.
+            * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or
+              above it; of files whose points have labels the folders are read by
+              ``task="classify"`` alone;
+            * files with a property ``label`` of each point or face (``y`` in a .npz, or of the
+              shape), or else ``classification``, as LAS has it, or ``scalar_Classification``, as
+              CloudCompare has it. Files of several endings may differ in their properties: those
+              that all have are read.
         transform: Called with each shape; PyG's are as good as :mod:`~graphattn.shapes.augment`'s.
-        num_classes: Labels must be below it; by default there are as many as the largest label says.
-        task: What the labels must be for: numbers that could be classes are what to regress, if it says so.
-        classes: Names that labels are numbered by, such as those a model knows, where a class may have one shape or
-            none; by default those of the folder, and those of LAS for its ``classification``.
+        num_classes: Labels must be below it; by default there are as many as the largest label
+            says.
+        task: What the labels must be for: numbers that could be classes are what to regress, if it
+            says so.
+        classes: Names that labels are numbered by, such as those a model knows, where a class may
+            have one shape or none; by default those of the folder, and those of LAS for its
+            ``classification``.
         label: The property of each point or face that is the label; by default as above.
-        ignore: Values of it that are no label; the other values are then numbered from 0, as ``values`` lists them.
-        depths: Bits of colours, intensity and near infrared of LAS, such as those that a model knows; by default those
-            that the files need.
+        ignore: Values of it that are no label; the other values are then numbered from 0, as
+            ``values`` lists them.
+        depths: Bits of colours, intensity and near infrared of LAS, such as those that a model
+            knows; by default those that the files need.
 
-    Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
-    "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
-    ``sizes`` (len,) the numbers of points, ``surveyed`` says that a file has a
-    ``classification``. Numbers are float32, integers stay integers but for
-    ``pos`` and ``normal``; ``pos`` is float64 where float32 is coarse. LAS does not say how many bits its colours,
-    intensity and near infrared have: that follows from the values of each file and of all (:mod:`.depths`), and files
-    of fewer bits are scaled to those of the others. ``notes`` says so.
+    Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each
+    shape, ``y`` (1,)), "segment" (one for each point, ``y`` (N,), where -1 is no label) or
+    "regress" (numbers); ``classes`` are the names, ``sizes`` (len,) the numbers of points,
+    ``surveyed`` says that a file has a ``classification``. Numbers are float32, integers stay
+    integers but for ``pos`` and ``normal``; ``pos`` is float64 where float32 is coarse. LAS does
+    not say how many bits its colours, intensity and near infrared have: that follows from the
+    values of each file and of all (:mod:`.depths`), and files of fewer bits are scaled to those of
+    the others. ``notes`` says so.
 
     Raises:
-        LoaderError: With the file: it cannot be read, has other properties than the first, has no label or one out of
-            range, is the only one of its class, is of none of ``classes``, or has changed since.
+        LoaderError: With the file: it cannot be read, has other properties than the first, has no
+            label or one out of range, is the only one of its class, is of none of ``classes``, or
+            has changed since.
 
     Example:
         >>> import tempfile, torch, graphattn as ga
@@ -112,13 +138,27 @@ class ShapeFolder(Dataset):
         ignore: Sequence[int] = (),
         depths: Mapping[str, Depth] | None = None,
     ) -> None:
-        self._wanted = None if task is None else one_of(task, "task", ("classify", "segment", "regress"))
-        self.root, self.transform = Path(root), None if transform is None else function(transform, "transform", "shape")
+        if task is None:
+            self._wanted = None
+        else:
+            self._wanted = one_of(task, "task", ("classify", "segment", "regress"))
+        self.root = Path(root)
+        if transform is None:
+            self.transform = None
+        else:
+            self.transform = function(transform, "transform", "shape")
         self.layout, self.items = items_of(root)
         self.label = label
-        self.ignore = tuple(sorted({whole(value, "ignore", 0) for value in several(ignore, "ignore", "whole numbers")}))
+        self.ignore = tuple(
+            sorted(
+                {whole(value, "ignore", 0) for value in several(ignore, "ignore", "whole numbers")}
+            )
+        )
         if label is not None:
-            self.layout, self.items = f"label: {label}", [replace(item, label=None) for item in self.items]
+            self.layout, self.items = (
+                f"label: {label}",
+                [replace(item, label=None) for item in self.items],
+            )
         self._names: dict[int, str] = {}
         if self._wanted == "segment" or (self._wanted == "regress" and self._is_named()):
             self.items = [replace(item, label=None) for item in self.items]  # of points alone
@@ -131,13 +171,18 @@ class ShapeFolder(Dataset):
         unread = self._unread()
         every = [seen.properties for seen in self._seen]
         self._common = {name for name in every[0] if all(name in each for each in every)}
-        self.left = sorted({name for each in every for name in each} - self._common)  # that not all endings have
+        # that not all endings have
+        self.left = sorted({name for each in every for name in each} - self._common)
         self.sizes = torch.tensor([seen.points for seen in self._seen])
         self.depths = self._depths(depths or {})
         bits = self._bits()
-        self._scaled = {name for name, files in bits.items() if set(files) != {self.depths[name].bits}}
+        self._scaled = {
+            name for name, files in bits.items() if set(files) != {self.depths[name].bits}
+        }
         self.notes = (*unread, *said(bits, self.depths), *self._gaps())
-        self.task = self._task(num_classes if num_classes is None else whole(num_classes, "num_classes", 1))
+        self.task = self._task(
+            num_classes if num_classes is None else whole(num_classes, "num_classes", 1)
+        )
 
     def __len__(self) -> int:
         return len(self.items)
@@ -155,34 +200,53 @@ class ShapeFolder(Dataset):
         return self.items[index].path.relative_to(self.root).as_posix()
 
     def split(self, *, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
-        """Parts for training, validation and testing: those that the folder says, else drawn, class by class."""
+        """Parts for training, validation and testing: those that the folder says, else drawn, class
+        by class.
+        """
         return drawn(self, val, test, seed)
 
     def present(self, numbers: Iterable[int]) -> np.ndarray:
         """Classes of which some shapes have labels, (shapes, classes) of bool."""
-        rows = [torch.bincount(self.labels[n] + 1, minlength=len(self.classes) + 1)[1:] > 0 for n in numbers]
-        return torch.stack(rows).numpy() if rows else np.zeros((0, len(self.classes)), bool)
+        rows = [
+            torch.bincount(self.labels[n] + 1, minlength=len(self.classes) + 1)[1:] > 0
+            for n in numbers
+        ]
+        if rows:
+            return torch.stack(rows).numpy()
+        return np.zeros((0, len(self.classes)), bool)
 
     def classes_here(self) -> list[str]:
         """Classes that anything has: names of LAS stand for values that no point may have."""
         if self.task != "segment":
             return list(self.classes)
-        return [self.classes[at] for at in np.flatnonzero(self.present(range(len(self))).any(axis=0))]
+        return [
+            self.classes[at] for at in np.flatnonzero(self.present(range(len(self))).any(axis=0))
+        ]
 
     def __repr__(self) -> str:
         classes = self.classes_here()
-        named = f": {', '.join(classes[:9])}{', ...' * (len(classes) > 9)}" if classes else ""
-        few, many = int(self.sizes.min()), int(self.sizes.max())
-        return f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {many:,} points; {self.layout}{named})"
+        if classes:
+            named = f": {', '.join(classes[:9])}{', ...' * (len(classes) > 9)}"
+        else:
+            named = ""
+        few = int(self.sizes.min())
+        many = int(self.sizes.max())
+        return (
+            f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {many:,} points; "
+            f"{self.layout}{named})"
+        )
 
     def _is_named(self) -> bool:
         """True of folders of classes whose names are no numbers."""
-        return self.layout == CLASSES and not all(_is_number(str(item.label)) for item in self.items)
+        return self.layout == CLASSES and not all(
+            _is_number(str(item.label)) for item in self.items
+        )
 
     def _read_all(self) -> None:
         """Read every file once."""
         self._kept: dict[int, Shape] = {}
-        self._room, self._coarse = _KEPT, False
+        self._room = _KEPT
+        self._coarse = False
         self._seen: list[_Seen] = []
         self._values: list[dict[str, Values]] = []  # of LAS
         self.labels: list[torch.Tensor] = []
@@ -193,21 +257,34 @@ class ShapeFolder(Dataset):
             self._read_first(number, item)
 
     def _unread(self) -> tuple[str, ...]:
-        """Choose between a label of each shape, by its folder, and those of its points; the other is said.
+        """Choose between a label of each shape, by its folder, and those of its points; the other
+        is said.
 
-        The points' win if no task is asked for, as folders may be sites; a table of labels is meant.
+        The points' win if no task is asked for, as folders may be sites; a table of labels is
+        meant.
         """
         beside = [each for each in self._beside if each.varies]
         if not beside:
             return ()
-        if self.layout == CLASSES and self._wanted is None and all(each.of_points for each in self._beside):
+        if (
+            self.layout == CLASSES
+            and self._wanted is None
+            and all(each.of_points for each in self._beside)
+        ):
             folders = ", ".join(self.classes[:9]) + ", ..." * (len(self.classes) > 9)
             self.items = [replace(item, label=None) for item in self.items]
-            self.layout, self.classes = FLAT, ()
+            self.layout = FLAT
+            self.classes = ()
             self._read_all()
-            return (f"not read: the folders {folders}, as points have labels; --task classify reads the folders",)
+            return (
+                f"not read: the folders {folders}, as points have labels; --task classify reads "
+                "the folders",
+            )
         names = ", ".join(sorted({each.name for each in beside}))
-        return (f"not read: {names} of points, as {self.layout} says what shapes are; --label NAME reads it",)
+        return (
+            f"not read: {names} of points, as {self.layout} says what shapes are; --label NAME "
+            "reads it",
+        )
 
     def _beside_label(self, item: Item, shape: Shape) -> "_Beside":
         """The label in a file whose shape has one already."""
@@ -226,13 +303,16 @@ class ShapeFolder(Dataset):
         return _Beside({"y": "label"}.get(name, name), of_points, varies)
 
     def _read_first(self, number: int, item: Item) -> None:
-        stamp, loaded = _stamp(item), item.load()
+        stamp = _stamp(item)
+        loaded = item.load()
         self.surveyed |= any(plain_name(name) == "classification" for name in loaded.keys())  # noqa: SIM118
         self._beside.append(self._beside_label(item, loaded))
         shape = self._with_label(item, loaded)
         if shape.pos.dtype not in (torch.float16, torch.float32):
             self._coarse |= narrow(shape.pos.double().numpy(), whole=False).dtype == np.float64
-        properties = {name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"}
+        properties = {
+            name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"
+        }
         if "face" in shape:
             properties["face"] = ()
         self._seen.append(_Seen(stamp, len(shape.pos), properties, shape.dropped))
@@ -246,16 +326,27 @@ class ShapeFolder(Dataset):
             self._room -= size
 
     def _alike(self, item: Item, properties: dict[str, tuple[int, ...]], number: int) -> None:
-        """Refuse a file whose properties differ from those of another; of another ending, those that both have."""
-        first, same = self._seen[number].properties, self.items[number].path.suffix.lower() == item.path.suffix.lower()
-        odd = sorted(name for name in {*first, *properties} if first.get(name) != properties.get(name))
+        """Refuse a file whose properties differ from those of another; of another ending, those
+        that both have.
+        """
+        first = self._seen[number].properties
+        same = self.items[number].path.suffix.lower() == item.path.suffix.lower()
+        odd = sorted(
+            name for name in {*first, *properties} if first.get(name) != properties.get(name)
+        )
         odd = [name for name in odd if name not in _SEAMS]
-        odd = [name for name in odd if same or name == "face" or (name in first and name in properties)]
+        odd = [
+            name for name in odd if same or name == "face" or (name in first and name in properties)
+        ]
         if odd:
             has = {True: "has", False: "has no"}
-            got = f"{has[odd[0] in properties]} {odd[0]}, which {self.name(number)} {has[odd[0] in first]}"
+            got = (
+                f"{has[odd[0] in properties]} {odd[0]}, which {self.name(number)} "
+                f"{has[odd[0] in first]}"
+            )
             raise LoaderError(
-                f"{item.path}: expected the properties of {self.name(number)}, got others: it {got}. Try: leave it out."
+                f"{item.path}: expected the properties of {self.name(number)}, got others: it "
+                f"{got}. Try: leave it out."
             )
 
     def _depths(self, known: Mapping[str, Depth]) -> dict[str, Depth]:
@@ -294,32 +385,56 @@ class ShapeFolder(Dataset):
         return next((name for name in names if name in shape), "")
 
     def _labelled(self, item: Item, shape: Shape) -> None:
-        """Give a shape its ``y`` from the property that is the label, without the values that are none."""
+        """Give a shape its ``y`` from the property that is the label, without the values that are
+        none.
+        """
         found = self._label_in(shape)
         if not found:
-            seen = ", ".join(name for name, _ in shape.items() if name not in ("pos", "face")) or "none"
-            fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"
+            seen = (
+                ", ".join(name for name, _ in shape.items() if name not in ("pos", "face"))
+                or "none"
+            )
+            fix = (
+                "a property label, labels.csv, or a folder for each class (and the folder above "
+                "them)"
+            )
             fix = f"label='NAME' (--label NAME), {fix}"
             if self.label is not None:
-                fix = "no label= (--label), for labels.csv or folders of classes" if seen == "none" else "one of these"
+                if seen == "none":
+                    fix = "no label= (--label), for labels.csv or folders of classes"
+                else:
+                    fix = "one of these"
             if self.layout == CLASSES:
-                fix = "task=\"classify\" (--task classify) for the classes of folders, or label='NAME' (--label NAME)"
-            what = "labels" if self.label is None else f"the property {self.label}"
+                fix = (
+                    'task="classify" (--task classify) for the classes of folders, or '
+                    "label='NAME' (--label NAME)"
+                )
+            if self.label is None:
+                what = "labels"
+            else:
+                what = f"the property {self.label}"
             what += f" to {self._wanted}" if self._wanted is not None else ""
-            raise LoaderError(f"{item.path}: expected {what}, got none; its properties: {seen}. Try: {fix}.")
+            raise LoaderError(
+                f"{item.path}: expected {what}, got none; its properties: {seen}. Try: {fix}."
+            )
         if found != "y":
             shape.y = shape[found]
             del shape[found]
-        named = found not in ("y", "face_y") and self._wanted != "regress"  # CloudCompare has whole numbers as floats
+        # CloudCompare has whole numbers as floats
+        named = found not in ("y", "face_y") and self._wanted != "regress"
         if named and shape.y.is_floating_point():
-            known = torch.where(shape.y.isnan(), -1.0, shape.y)  # CloudCompare has NaN where a scalar is unknown
-            shape.y = known.long() if torch.equal(known, known.round()) else shape.y
+            # CloudCompare has NaN where a scalar is unknown
+            known = torch.where(shape.y.isnan(), -1.0, shape.y)
+            if torch.equal(known, known.round()):
+                shape.y = known.long()
         if plain_name(found) == "classification" and self._wanted != "regress":
             self._names = dict(enumerate(_LAS))
         if self.ignore:
             if shape.y.is_floating_point():
                 fix = "leave ignore out"
-                raise LoaderError(f"{item.path}: expected whole numbers, got labels {shape.y.dtype}. Try: {fix}.")
+                raise LoaderError(
+                    f"{item.path}: expected whole numbers, got labels {shape.y.dtype}. Try: {fix}."
+                )
             y = shape.y.long()
             below = (y.unsqueeze(-1) > torch.tensor(self.ignore)).sum(-1)
             shape.y = torch.where(torch.isin(y, torch.tensor(self.ignore)), -1, y - below)
@@ -333,16 +448,22 @@ class ShapeFolder(Dataset):
     def _with_label(self, item: Item, shape: Shape) -> Shape:
         """A shape that was loaded, with its ``y``."""
         if item.label is not None:
-            shape.y = torch.tensor([self._number_of(item) if isinstance(item.label, str) else item.label])
+            shape.y = torch.tensor(
+                [self._number_of(item) if isinstance(item.label, str) else item.label]
+            )
         for name, value in item.also.items():
             shape[name] = torch.tensor([value])
         if item.label is None:
             self._labelled(item, shape)
         whole_ = not shape.y.dtype.is_floating_point
-        shape.y = shape.y.long() if whole_ else shape.y.float()
+        if whole_:
+            shape.y = shape.y.long()
+        else:
+            shape.y = shape.y.float()
         if not torch.isfinite(shape.y).all() or (whole_ and int(shape.y.min()) < -1):
             raise LoaderError(
-                f"{item.path}: expected labels from -1 that are finite, got {shape.y.min()}. Try: repair it."
+                f"{item.path}: expected labels from -1 that are finite, got {shape.y.min()}. Try: "
+                "repair it."
             )
         return shape
 
@@ -350,7 +471,8 @@ class ShapeFolder(Dataset):
         if item.label not in self.classes:
             fix = "a folder of the classes that are known"
             raise LoaderError(
-                f"{item.path}: expected a class of {', '.join(self.classes)}, got {item.label!r}. Try: {fix}."
+                f"{item.path}: expected a class of {', '.join(self.classes)}, got {item.label!r}. "
+                f"Try: {fix}."
             )
         return self.classes.index(item.label)
 
@@ -359,7 +481,8 @@ class ShapeFolder(Dataset):
         if _stamp(item) != self._seen[number].stamp:
             fix = "ShapeFolder(...) again, which reads it anew"
             raise LoaderError(
-                f"{item.path}: expected the file that was there, got one that has changed since. Try: {fix}."
+                f"{item.path}: expected the file that was there, got one that has changed since. "
+                f"Try: {fix}."
             )
         return self._typed(self._with_label(item, item.load()))
 
@@ -372,7 +495,10 @@ class ShapeFolder(Dataset):
             if value.dtype.is_floating_point and not (name == "pos" and self._coarse):
                 shape[name] = value.float()
             elif name in ("pos", "normal") or (name == "y" and self._floats):
-                shape[name] = value.double() if name == "pos" and self._coarse else value.float()
+                if name == "pos" and self._coarse:
+                    shape[name] = value.double()
+                else:
+                    shape[name] = value.float()
             elif name in self._scaled:
                 shape[name] = value.float()  # as those are that were scaled
             elif name != "y" and value.dtype in (torch.uint16, torch.uint32, torch.uint64):
@@ -383,7 +509,9 @@ class ShapeFolder(Dataset):
 
     def _task(self, num_classes: int | None) -> str:
         """The task of the labels, once they are in range and every class has two shapes."""
-        self._floats = self._wanted == "regress" or any(label.dtype.is_floating_point for label in self.labels)
+        self._floats = self._wanted == "regress" or any(
+            label.dtype.is_floating_point for label in self.labels
+        )
         self._kept = {number: self._typed(shape) for number, shape in self._kept.items()}
         if self._floats:
             self.labels = [label.float() for label in self.labels]
@@ -394,13 +522,22 @@ class ShapeFolder(Dataset):
                 got = f"{int(label.max())}"
                 raise LoaderError(
                     f"{self.items[number].path}: expected labels 0 to {most - 1}, got {got}. Try: "
-                    + ("num_classes." if num_classes or not self._few else "a name for each class, or ignore.")
+                    + (
+                        "num_classes."
+                        if num_classes or not self._few
+                        else "a name for each class, or ignore."
+                    )
                 )
         if not all(len(label) == 1 for label in self.labels):
             largest = max(int(label.max()) for label in self.labels)
             if largest < 0:
-                got = "none but those to ignore" if self.ignore else "none but -1"
-                raise LoaderError(f"{self.root}: expected labels from 0, got {got}. Try: label some points.")
+                if self.ignore:
+                    got = "none but those to ignore"
+                else:
+                    got = "none but -1"
+                raise LoaderError(
+                    f"{self.root}: expected labels from 0, got {got}. Try: label some points."
+                )
             if not self.classes:
                 self.classes = tuple(map(str, range(num_classes or largest + 1)))
                 self.classes = tuple(self._names.get(value, str(value)) for value in self.values)
@@ -408,7 +545,10 @@ class ShapeFolder(Dataset):
         for number, label in enumerate(self.labels):
             if int(label) < 0:
                 fix = "leave it out"
-                raise LoaderError(f"{self.items[number].path}: expected a class from 0, got {int(label)}. Try: {fix}.")
+                raise LoaderError(
+                    f"{self.items[number].path}: expected a class from 0, got {int(label)}. Try: "
+                    f"{fix}."
+                )
         count = Counter(int(label) for label in self.labels)
         self.classes = self.classes or tuple(map(str, range(num_classes or max(count) + 1)))
         for number, label in enumerate(() if self._few else self.labels):
@@ -416,21 +556,29 @@ class ShapeFolder(Dataset):
                 got = f"only this one of {self.classes[int(label)]!r}"
                 fix = "add another, or leave the class out"
                 raise LoaderError(
-                    f"{self.items[number].path}: expected two shapes or more of each class, got {got}. Try: {fix}."
+                    f"{self.items[number].path}: expected two shapes or more of each class, got "
+                    f"{got}. Try: {fix}."
                 )
         return self._as_wanted("classify")
 
     def _as_wanted(self, task: str) -> str:
         if self._wanted not in (None, task):
-            got = {"classify": "a class of each shape", "segment": "a class of each point", "regress": "numbers"}[task]
+            got = {
+                "classify": "a class of each shape",
+                "segment": "a class of each point",
+                "regress": "numbers",
+            }[task]
             raise LoaderError(
-                f"{self.items[0].path}: expected labels to {self._wanted}, got {got}. Try: task={task!r}."
+                f"{self.items[0].path}: expected labels to {self._wanted}, got {got}. Try: "
+                f"task={task!r}."
             )
         return task
 
 
 def plain_name(name: str) -> str:
-    """The name of a property without the prefix that CloudCompare gives it: ``label`` of ``scalar_Label``."""
+    """The name of a property without the prefix that CloudCompare gives it: ``label`` of
+    ``scalar_Label``.
+    """
     return name.removeprefix("scalar_").lower()
 
 
@@ -444,24 +592,36 @@ def _is_number(text: str) -> bool:
 
 def _number(item: Item) -> float | None:
     try:
-        return None if item.label is None else float(item.label)
+        if item.label is None:
+            return None
+        return float(item.label)
     except ValueError:
         fix = 'task="classify"'
-        raise LoaderError(f"{item.path}: expected a number to regress, got {item.label!r}. Try: {fix}.") from None
+        raise LoaderError(
+            f"{item.path}: expected a number to regress, got {item.label!r}. Try: {fix}."
+        ) from None
 
 
 def _natural(name: str) -> tuple[Any, ...]:
     """2 before 10."""
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+    if name.isdecimal():
+        return (0, int(name), name)
+    return (1, 0, name)
 
 
 def _stamp(item: Item) -> tuple[int, ...]:
-    paths = (
-        [item.path] if item.path.is_file() else sorted(item.path.rglob("*.txt")) if item.path.is_dir() else [item.path]
-    )
+    if item.path.is_file():
+        paths = [item.path]
+    elif item.path.is_dir():
+        paths = sorted(item.path.rglob("*.txt"))
+    else:
+        paths = [item.path]
     try:
-        return tuple(number for path in paths for number in (path.stat().st_size, path.stat().st_mtime_ns))
+        return tuple(
+            number for path in paths for number in (path.stat().st_size, path.stat().st_mtime_ns)
+        )
     except OSError as error:
         raise LoaderError(
-            f"{item.path}: expected a file, got: {error.strerror}. Try: check the list that names it."
+            f"{item.path}: expected a file, got: {error.strerror}. Try: check the list that names "
+            "it."
         ) from None

@@ -1,4 +1,6 @@
-"""Where the shapes of a folder are, and what their labels are, in the layouts that the field uses."""
+"""Where the shapes of a folder are, and what their labels are, in the layouts that the field
+uses.
+"""
 
 import csv
 import json
@@ -18,7 +20,14 @@ from .shape import Shape
 
 CLASSES = "a folder for each class"
 FLAT = "files with labels"
-_SPLITS = {"train": "train", "training": "train", "val": "val", "validation": "val", "test": "test", "testing": "test"}
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
 _PARTS = "x y z nx ny nz label"
 
 
@@ -35,15 +44,21 @@ class Item:
 
     def load(self) -> Shape:
         """The shape as its file, or files, have it."""
-        return self.read(self) if self.read else load(self.path, columns=self.columns)
+        if self.read:
+            return self.read(self)
+        return load(self.path, columns=self.columns)
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS and path.is_file())
+    return sorted(
+        path for path in folder.iterdir() if path.suffix.lower() in READERS and path.is_file()
+    )
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
 
 
 def _text(path: Path) -> str:
@@ -51,7 +66,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise LoaderError(f"{path}: expected a text in UTF-8, got {error}. Try: save it as UTF-8.") from None
+        raise LoaderError(
+            f"{path}: expected a text in UTF-8, got {error}. Try: save it as UTF-8."
+        ) from None
 
 
 def table(root: Path) -> list[Item] | None:
@@ -61,30 +78,55 @@ def table(root: Path) -> list[Item] | None:
         return None
     try:
         lines = _text(path).splitlines()
-        between = ";" if all(";" in line for line in lines if line.strip()) else ","  # then commas are decimal
-        rows = [(number, row) for number, row in enumerate(csv.reader(lines, delimiter=between), 1) if row]
+        # then commas are decimal
+        if all(";" in line for line in lines if line.strip()):
+            between = ";"
+        else:
+            between = ","
+        rows = [
+            (number, row)
+            for number, row in enumerate(csv.reader(lines, delimiter=between), 1)
+            if row
+        ]
     except csv.Error as error:
-        raise LoaderError(f"{path}: expected a table of commas, got {error}. Try: save it as CSV again.") from None
-    items, seen = [], set[Path]()
-    named = bool(rows) and Path(rows[0][1][0].strip()).suffix.lower() not in READERS  # names of columns
+        raise LoaderError(
+            f"{path}: expected a table of commas, got {error}. Try: save it as CSV again."
+        ) from None
+    items = []
+    seen = set[Path]()
+    # names of columns
+    named = bool(rows) and Path(rows[0][1][0].strip()).suffix.lower() not in READERS
     for number, row in rows[named:]:
         cells = [cell.strip() for cell in row]
         if len(cells) != 2 or not cells[1]:
             raise LoaderError(
-                f"{path}, line {number}: expected a file and its label, got {','.join(row)[:80]!r}. Try: fill it."
+                f"{path}, line {number}: expected a file and its label, got "
+                f"{','.join(row)[:80]!r}. Try: fill it."
             )
         own = root / cells[0]
-        if ".." in Path(cells[0]).parts or Path(cells[0]).is_absolute() or not own.is_file() or own in seen:
-            got = "none of this name in the folder" if own not in seen else "a second label for it"
+        if (
+            ".." in Path(cells[0]).parts
+            or Path(cells[0]).is_absolute()
+            or not own.is_file()
+            or own in seen
+        ):
+            if own not in seen:
+                got = "none of this name in the folder"
+            else:
+                got = "a second label for it"
             raise LoaderError(
-                f"{path}, line {number}: expected a file {cells[0][:80]}, got {got}. Try: correct the line."
+                f"{path}, line {number}: expected a file {cells[0][:80]}, got {got}. Try: correct "
+                "the line."
             )
         seen.add(own)
         decimal = between == ";" and re.fullmatch(r"[+-]?\d+,\d+", cells[1])
         items.append(Item(own, cells[1].replace(",", ".") if decimal else cells[1]))
     missing = sorted({each for each in _below(root) if each != path} - seen)
     if missing:
-        raise LoaderError(f"{path}: expected a label for each file, got none for {missing[0]}. Try: add a line for it.")
+        raise LoaderError(
+            f"{path}: expected a label for each file, got none for {missing[0]}. Try: add a line "
+            "for it."
+        )
     numbers = [_number(str(item.label)) for item in items]
     if all(number is not None for number in numbers) and any(
         not number.is_integer() for number in numbers if number is not None
@@ -108,49 +150,77 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _whole(root: Path, items: list[Item]) -> list[Item] | None:
-    """The items, once there is no shape beside them; a text above them or of another ending may be a list, or words."""
+    """The items, once there is no shape beside them; a text above them or of another ending may be
+    a list, or words.
+    """
     endings = {item.path.suffix.lower() for item in items} | (READERS.keys() - TEXT)
-    left = sorted({path for path in _below(root) if path.suffix.lower() in endings} - {item.path for item in items})
+    left = sorted(
+        {path for path in _below(root) if path.suffix.lower() in endings}
+        - {item.path for item in items}
+    )
     left = [path for path in left if path.parent != root or path.suffix.lower() not in TEXT]
     if items and left:
-        expected = "all files in a folder for each class, all in folders train and test, or all in one"
+        expected = (
+            "all files in a folder for each class, all in folders train and test, or all in one"
+        )
         raise LoaderError(f"{left[0]}: expected {expected}, got this one elsewhere. Try: move it.")
     return items or None
 
 
 def shapenet_part(root: Path) -> list[Item] | None:
-    """ShapeNetPart with normals: a folder for each category, a text file for each shape, lists of splits in JSON."""
-    names, lists = root / "synsetoffset2category.txt", root / "train_test_split"
+    """ShapeNetPart with normals: a folder for each category, a text file for each shape, lists of
+    splits in JSON.
+    """
+    names = root / "synsetoffset2category.txt"
+    lists = root / "train_test_split"
     if not (names.is_file() and lists.is_dir()):
         return None
     categories = [line.split() for line in _text(names).splitlines() if line.strip()]
     if any(len(words) != 2 for words in categories):
-        raise LoaderError(f"{names}: expected lines of a name and a synset, got others. Try: get it again.")
+        raise LoaderError(
+            f"{names}: expected lines of a name and a synset, got others. Try: get it again."
+        )
     numbers = {synset: number for number, (_, synset) in enumerate(categories)}
     items = []
     for split in ("train", "val", "test"):
         path = lists / f"shuffled_{split}_file_list.json"
         try:
-            entries = json.loads(_text(path)) if path.is_file() else []
+            if path.is_file():
+                entries = json.loads(_text(path))
+            else:
+                entries = []
             parts = [Path(entry).parts[-2:] for entry in entries]
             also = [{"category": numbers[synset]} for synset, _ in parts]
         except (ValueError, KeyError, TypeError) as error:
-            raise LoaderError(f"{path}: expected names synset/shape, got {error!r}. Try: get it again.") from None
+            raise LoaderError(
+                f"{path}: expected names synset/shape, got {error!r}. Try: get it again."
+            ) from None
         for (synset, name), more in zip(parts, also, strict=True):
             items.append(Item(root / synset / f"{name}.txt", None, split, _PARTS, more))
     return items
 
 
 def s3dis(root: Path) -> list[Item] | None:
-    """S3DIS: rooms in areas, a text file for each object in ``Annotations``; Area_5 is for testing."""
+    """S3DIS: rooms in areas, a text file for each object in ``Annotations``; Area_5 is for
+    testing.
+    """
     rooms = sorted(path.parent for path in root.glob("Area_*/*/Annotations") if path.is_dir())
-    names = sorted({path.name.rpartition("_")[0] for room in rooms for path in (room / "Annotations").glob("*_*.txt")})
+    names = sorted(
+        {
+            path.name.rpartition("_")[0]
+            for room in rooms
+            for path in (room / "Annotations").glob("*_*.txt")
+        }
+    )
 
     def read(item: Item) -> Shape:
         objects = sorted((item.path / "Annotations").glob("*_*.txt"))
         parts = [load(path, columns="x y z r g b") for path in objects]
         if not parts:
-            raise LoaderError(f"{item.path / 'Annotations'}: expected files of objects, got none. Try: get it again.")
+            raise LoaderError(
+                f"{item.path / 'Annotations'}: expected files of objects, got none. Try: get it "
+                "again."
+            )
         label = [
             torch.full((len(p.pos),), names.index(o.name.rpartition("_")[0]))
             for p, o in zip(parts, objects, strict=True)
@@ -158,11 +228,16 @@ def s3dis(root: Path) -> list[Item] | None:
         pos, color = (torch.cat([part[name] for part in parts]) for name in ("pos", "color"))
         return Shape(pos=pos, color=color, y=torch.cat(label))
 
-    return [Item(room, None, "test" if room.parent.name == "Area_5" else "train", read=read) for room in rooms] or None
+    return [
+        Item(room, None, "test" if room.parent.name == "Area_5" else "train", read=read)
+        for room in rooms
+    ] or None
 
 
 def scannet(root: Path) -> list[Item] | None:
-    """ScanNet: a mesh for each scene, and one with its labels; lists of scenes for training and validation."""
+    """ScanNet: a mesh for each scene, and one with its labels; lists of scenes for training and
+    validation.
+    """
     meshes = sorted(root.glob("**/scene*_vh_clean_2.ply"))
     split = {
         name: kind
@@ -173,10 +248,17 @@ def scannet(root: Path) -> list[Item] | None:
 
     def read(item: Item) -> Shape:
         labels = item.path.with_name(item.path.name.replace("_2.ply", "_2.labels.ply"))
-        shape, other = load(item.path), load(labels)
+        shape = load(item.path)
+        other = load(labels)
         if "y" not in other or len(other.y) != len(shape.pos):
-            got = f"{len(other.y)}" if "y" in other else "none"
-            raise LoaderError(f"{labels}: expected {len(shape.pos)} labels, as vertices, got {got}. Try: get it again.")
+            if "y" in other:
+                got = f"{len(other.y)}"
+            else:
+                got = "none"
+            raise LoaderError(
+                f"{labels}: expected {len(shape.pos)} labels, as vertices, got {got}. Try: get it "
+                "again."
+            )
         shape.y = other.y
         return shape
 
@@ -185,7 +267,9 @@ def scannet(root: Path) -> list[Item] | None:
 
 
 def faust(root: Path) -> list[Item] | None:
-    """FAUST: ``tr_reg_000.ply`` to 099, ten poses of ten people; the label is the pose, 80 are for training."""
+    """FAUST: ``tr_reg_000.ply`` to 099, ten poses of ten people; the label is the pose, 80 are for
+    training.
+    """
     files = sorted(path for path in root.glob("**/tr_reg_*.ply"))
     found = [(path, re.fullmatch(r"tr_reg_(\d{3})", path.stem)) for path in files]
     return [
@@ -202,7 +286,9 @@ def faust(root: Path) -> list[Item] | None:
 
 
 def classes(root: Path) -> list[Item] | None:
-    """A folder for each class, with files, or with ``train`` and ``test`` in it (ModelNet) or above it."""
+    """A folder for each class, with files, or with ``train`` and ``test`` in it (ModelNet) or above
+    it.
+    """
     items = []
     for first in _folders(root):
         split = _SPLITS.get(first.name.lower(), "")
@@ -210,7 +296,9 @@ def classes(root: Path) -> list[Item] | None:
             items += [Item(path, own.name, split) for path in _files(own)]
             for inner in [] if split else _folders(own):
                 if inner.name.lower() in _SPLITS:
-                    items += [Item(path, own.name, _SPLITS[inner.name.lower()]) for path in _files(inner)]
+                    items += [
+                        Item(path, own.name, _SPLITS[inner.name.lower()]) for path in _files(inner)
+                    ]
     return _whole(root, items)
 
 
@@ -239,7 +327,12 @@ def folder_of(root: Any) -> Path:
     path = Path(root)
     if path.is_dir():
         return path
-    got, fix = ("a file", "ga.load, or its folder") if path.exists() else ("one that does not exist", "another path")
+    if path.exists():
+        got = "a file"
+        fix = "ga.load, or its folder"
+    else:
+        got = "one that does not exist"
+        fix = "another path"
     raise LoaderError(f"{root}: expected a folder of shapes, got {got}. Try: {fix}.")
 
 
@@ -251,4 +344,6 @@ def items_of(root: Any) -> tuple[str, list[Item]]:
         if items:
             return name, items
     expected = f"files {', '.join(sorted(READERS))}, in a folder for each class or with labels"
-    raise LoaderError(f"{root}: expected {expected}, got none. Try: load one of its files by itself.")
+    raise LoaderError(
+        f"{root}: expected {expected}, got none. Try: load one of its files by itself."
+    )

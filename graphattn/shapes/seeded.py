@@ -1,4 +1,6 @@
-"""Random numbers of torch, NumPy and Python that begin at a seed, and go on afterwards as if nothing had been drawn."""
+"""Random numbers of torch, NumPy and Python that begin at a seed, and go on afterwards as if
+nothing had been drawn.
+"""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +12,9 @@ import torch
 
 @contextmanager
 def seeded(seed: int | None) -> Iterator[None]:
-    """Draw from ``seed`` inside; nothing happens if it is ``None``. PyG's transforms draw from all three."""
+    """Draw from ``seed`` inside; nothing happens if it is ``None``. PyG's transforms draw from all
+    three.
+    """
     if seed is None:
         yield
         return

@@ -9,9 +9,10 @@ from torch_geometric.data import Data
 class Shape(Data):
     r"""A point cloud or a mesh, as :func:`~graphattn.load` returns it: a ``Data`` in every respect.
 
-    PyG takes every name that holds "index" or "batch" for numbers of nodes, and adds to them in a batch. A property of
-    a file may have such a name (``cluster_index``); it is left as it is. ``shape[name]`` is the tensor of any name,
-    ``shape["keys"]`` and ``shape["_heat"]`` for two; ``shape.name`` is it where PyG has no attribute of that name.
+    PyG takes every name that holds "index" or "batch" for numbers of nodes, and adds to them in a
+    batch. A property of a file may have such a name (``cluster_index``); it is left as it is.
+    ``shape[name]`` is the tensor of any name, ``shape["keys"]`` and ``shape["_heat"]`` for two;
+    ``shape.name`` is it where PyG has no attribute of that name.
 
     Args:
         tensors: By name; of any names.
@@ -19,8 +20,10 @@ class Shape(Data):
         columns: Names of the tensors whose rows are the rows of the file.
         file: The name of the file.
         dropped: Number of points of the file that a depth camera has not seen.
-        depths: Bits that were taken for properties of LAS, which does not say them: ``{"color": 8}``.
-        **named: More tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``, ``y``, ...
+        depths: Bits that were taken for properties of LAS, which does not say them:
+            ``{"color": 8}``.
+        **named: More tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``,
+            ``y``, ...
     """
 
     notes: tuple[str, ...]
@@ -47,7 +50,11 @@ class Shape(Data):
             self[name] = value
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return 0 if key in self.__dict__["columns"] else super().__cat_dim__(key, value, *args, **kwargs)
+        if key in self.__dict__["columns"]:
+            return 0
+        return super().__cat_dim__(key, value, *args, **kwargs)
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return 0 if key in self.__dict__["columns"] else super().__inc__(key, value, *args, **kwargs)
+        if key in self.__dict__["columns"]:
+            return 0
+        return super().__inc__(key, value, *args, **kwargs)

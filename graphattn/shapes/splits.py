@@ -19,7 +19,8 @@ class Splits(dict[str, Subset]):
 
     def __init__(self, folder: Any, parts: dict[str, list[int]], said: str) -> None:
         super().__init__({name: Subset(folder, numbers) for name, numbers in parts.items()})
-        self.folder, self.said = folder, said
+        self.folder = folder
+        self.said = said
 
     def save(self, path: Any) -> None:
         """Write the names of the files of each part, as JSON."""
@@ -35,19 +36,27 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
     shares = {"test": real(test, "test"), "val": real(val, "val")}
     if min(shares.values()) < 0 or sum(shares.values()) >= 1:
         got = f"{val} and {test}"
-        raise LoaderError(f"val and test: expected shares from 0 with a sum below 1, got {got}. Try: 0.1 and 0.2.")
+        raise LoaderError(
+            f"val and test: expected shares from 0 with a sum below 1, got {got}. Try: 0.1 and 0.2."
+        )
     parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for number, item in enumerate(folder.items):
         parts[item.split or "train"].append(number)
     asked = {part: share for part, share in shares.items() if share and not parts[part]}
-    asked = asked if not parts["test"] else {part: share for part, share in asked.items() if part == "val"}
-    said = "as the folder says" if parts["val"] or parts["test"] else ""
-    draw, pool = np.random.default_rng(whole(seed, "seed", 0)), parts["train"]
+    if parts["test"]:
+        asked = {part: share for part, share in asked.items() if part == "val"}
+    if parts["val"] or parts["test"]:
+        said = "as the folder says"
+    else:
+        said = ""
+    draw = np.random.default_rng(whole(seed, "seed", 0))
+    pool = parts["train"]
     if asked:
         parts["train"] = []
     for group in _groups(folder, pool) if asked else []:
         order = draw.permutation(group).tolist()
-        sizes, left = {}, len(order)
+        sizes = {}
+        left = len(order)
         for part, share in asked.items():
             sizes[part] = min(max(round(share * len(order)), 1), left - 1)
             left -= sizes[part]
@@ -58,21 +67,36 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
             parts[part] += order[at : at + many]
             at += many
         parts["train"] += order[at:]
-    how = f"{' and '.join(asked)} drawn by seed {seed}" if said else f"drawn by seed {seed}"
+    if said:
+        how = f"{' and '.join(asked)} drawn by seed {seed}"
+    else:
+        how = f"drawn by seed {seed}"
     if folder.task != "regress":
         every = folder.present(range(len(folder))).any(0)
-        lack = {part: int((every & ~folder.present(parts[part]).any(0)).sum()) for part in (*asked, "train")}
-        less = [f"{part} without {many} of {int(every.sum())} classes" for part, many in lack.items() if many]
+        lack = {
+            part: int((every & ~folder.present(parts[part]).any(0)).sum())
+            for part in (*asked, "train")
+        }
+        less = [
+            f"{part} without {many} of {int(every.sum())} classes"
+            for part, many in lack.items()
+            if many
+        ]
         how += ", " + (", ".join(less) or "each class in these parts")
     text = "; ".join(part for part in (said, how if asked else "") if part)
-    return Splits(folder, {name: sorted(numbers) for name, numbers in parts.items()}, text or "all to train on")
+    return Splits(
+        folder,
+        {name: sorted(numbers) for name, numbers in parts.items()},
+        text or "all to train on",
+    )
 
 
 def _with_classes(order: list[int], sizes: list[int], present: np.ndarray) -> list[int]:
-    """The same shapes in an order whose first parts, of these sizes, and whose rest have each class, if they can.
+    """The same shapes in an order whose first parts, of these sizes, and whose rest have each
+    class, if they can.
 
-    An order that is so already stays as it is. Else the rest, to train on, gets each class first, and then the last
-    part, by which epochs are chosen.
+    An order that is so already stays as it is. Else the rest, to train on, gets each class first,
+    and then the last part, by which epochs are chosen.
     """
     rest = len(order) - sum(sizes)
     ends = np.cumsum([0, *sizes, rest])
@@ -101,4 +125,7 @@ def _groups(folder: Any, numbers: list[int]) -> list[list[int]]:
     if folder.task != "classify":
         return [numbers]
     label = [int(folder.labels[number]) for number in numbers]
-    return [[n for n, own in zip(numbers, label, strict=True) if own == each] for each in sorted(set(label))]
+    return [
+        [n for n, own in zip(numbers, label, strict=True) if own == each]
+        for each in sorted(set(label))
+    ]

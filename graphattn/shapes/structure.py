@@ -1,4 +1,6 @@
-"""Edges and far-apart points as transforms of PyG, whose own ``KNNGraph``, ``RadiusGraph`` and ``fps`` need pyg-lib."""
+"""Edges and far-apart points as transforms of PyG, whose own ``KNNGraph``, ``RadiusGraph`` and
+``fps`` need pyg-lib.
+"""
 
 from typing import Any
 
@@ -28,12 +30,17 @@ class AddEdges(BaseTransform):
 
     def __init__(self, recipe: Pattern) -> None:
         if not isinstance(recipe, Pattern):
-            raise GraphError(f"recipe must be open in its positions, such as knn(..., k=16), got {recipe!r}")
+            raise GraphError(
+                f"recipe must be open in its positions, such as knn(..., k=16), got {recipe!r}"
+            )
         self.recipe = recipe
 
     def forward(self, data: Any) -> Any:
         """The shape with edges; of a batch, each cloud has its own."""
-        faces = data.face.T if "face" in data else None
+        if "face" in data:
+            faces = data.face.T
+        else:
+            faces = None
         data.edge_index = self.recipe(data.pos, data.get("batch"), faces=faces).edge_index
         return data
 
@@ -42,7 +49,8 @@ class AddEdges(BaseTransform):
 
 
 class KeepFarthest(BaseTransform):
-    """Points that are far from each other, by :func:`graphattn.graphs.farthest_points` from the outermost one.
+    """Points that are far from each other, by :func:`graphattn.graphs.farthest_points` from the
+    outermost one.
 
     Every tensor with a row for each point keeps the same rows, and faces go with what they carry.
 
@@ -63,8 +71,11 @@ class KeepFarthest(BaseTransform):
 
     def __init__(self, count: int | None = None, ratio: float | None = None) -> None:
         if (count is None) == (ratio is None):
-            raise GraphError("KeepFarthest needs count (points) or ratio (a part of them), one of the two")
-        self.count, self.ratio = count, ratio
+            raise GraphError(
+                "KeepFarthest needs count (points) or ratio (a part of them), one of the two"
+            )
+        self.count = count
+        self.ratio = ratio
 
     def forward(self, data: Any) -> Any:
         """The shape with fewer points."""
@@ -73,7 +84,10 @@ class KeepFarthest(BaseTransform):
             for name in ("face", *of_faces(data)):
                 del data[name]
         size = len(data.pos)
-        count = None if self.count is None else min(self.count, size)
+        if self.count is None:
+            count = None
+        else:
+            count = min(self.count, size)
         keep = farthest_points(data.pos, count, ratio=self.ratio, start="outermost")
         keep_rows(data, keep)
         return data

@@ -1,4 +1,6 @@
-"""What a connectivity buys, settled by experiment: arms that differ in the graph alone, and controls by themselves."""
+"""What a connectivity buys, settled by experiment: arms that differ in the graph alone, and
+controls by themselves.
+"""
 
 from types import ModuleType as _Module
 
@@ -17,7 +19,11 @@ from .running import run as run
 from .statistics import seeds_needed as seeds_needed
 
 #: What ``help`` and ``dir`` show: not the files of this room.
-__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and not isinstance(value, _Module)
+]
 
 
 def __dir__() -> list[str]:

@@ -19,8 +19,8 @@ class Graphs:
     """The graphs of an arm.
 
     Args:
-        layers: One for each layer, the same for all samples; empty if every sample has its own. Edges may be chosen
-            by what a layer reads.
+        layers: One for each layer, the same for all samples; empty if every sample has its own.
+            Edges may be chosen by what a layer reads.
         each: Of every sample, the same in all layers; empty if they share ``layers``.
     """
 
@@ -42,7 +42,8 @@ class Graphs:
         for graph in (*self.layers, *self.each):
             if graph not in made:
                 made[graph] = function(graph)
-        return replace(self, layers=tuple(map(made.get, self.layers)), each=tuple(map(made.get, self.each)))  # type: ignore[arg-type]
+        layers = tuple(made[graph] for graph in self.layers)
+        return replace(self, layers=layers, each=tuple(made[graph] for graph in self.each))
 
     @property
     def first(self) -> Any:
@@ -55,15 +56,23 @@ class Graphs:
 
     def some(self, most: int = 8) -> list[tuple[Any, ...]]:
         """The layers of a few samples: (one graph for each layer) of each."""
-        return [self.layers] if self.layers else [(graph,) for graph in self.few(most).each]
+        if self.layers:
+            return [self.layers]
+        return [(graph,) for graph in self.few(most).each]
 
     def digest(self) -> str:
         """A hash of all edges, in their order."""
-        result, known = hashlib.sha256(), {}
+        result = hashlib.sha256()
+        known = {}
         for graph in (*self.layers, *self.each):
             if graph not in known:
-                edges = _choice(graph) if isinstance(graph, Chosen) else _bytes(graph.edge_index)
-                known[graph] = hashlib.sha256(f"{graph.num_targets} {graph.num_sources} ".encode() + edges).digest()
+                if isinstance(graph, Chosen):
+                    edges = _choice(graph)
+                else:
+                    edges = _bytes(graph.edge_index)
+                known[graph] = hashlib.sha256(
+                    f"{graph.num_targets} {graph.num_sources} ".encode() + edges
+                ).digest()
             result.update(known[graph])
         return result.hexdigest()[:16]
 
@@ -77,22 +86,35 @@ def graphs_of(name: str, arm: Any, data: Data, num_layers: int) -> Graphs:
     """
     if isinstance(arm, list | tuple):
         if len(arm) != num_layers:
-            raise GraphError(f"arm {name!r} has {len(arm)} graphs, and the model {num_layers} layers: one for each")
+            raise GraphError(
+                f"arm {name!r} has {len(arm)} graphs, and the model {num_layers} layers: one for "
+                "each"
+            )
         of_layers = [graphs_of(name, one, data, 1) for one in arm]
         if any(graphs.each for graphs in of_layers):
-            raise GraphError(f"arm {name!r}: a list is for graphs that all samples share; give a function of a sample")
+            raise GraphError(
+                f"arm {name!r}: a list is for graphs that all samples share; give a function of a "
+                "sample"
+            )
         return Graphs(layers=tuple(graphs.first for graphs in of_layers))
     if isinstance(arm, Pattern) and not arm.on_points and data.sizes is None:
         arm = arm(data.num_nodes)
     if isinstance(arm, Chosen) and arm.expression.has_functions:
-        raise OptionError(f"arm {name!r} chooses by a function, {arm.name}; call it in a study.CustomModel")
+        raise OptionError(
+            f"arm {name!r} chooses by a function, {arm.name}; call it in a study.CustomModel"
+        )
     if isinstance(arm, AttentionGraph | Chosen):
         _check_fit(name, arm, data.num_nodes)
         if data.sizes is not None:
-            raise GraphError(f"arm {name!r} is one graph, and samples differ in size; give a pattern, or a function")
+            raise GraphError(
+                f"arm {name!r} is one graph, and samples differ in size; give a pattern, or a "
+                "function"
+            )
         return Graphs(layers=(arm,) * num_layers)
     if not callable(arm) or isinstance(arm, type):
-        raise OptionError(f"arm {name!r} must be a graph, a recipe or a function of a sample, got {shown(arm)}")
+        raise OptionError(
+            f"arm {name!r} must be a graph, a recipe or a function of a sample, got {shown(arm)}"
+        )
     return Graphs(each=tuple(_of_sample(name, arm, sample) for sample in samples(data)))
 
 
@@ -102,18 +124,24 @@ def _of_sample(name: str, arm: Any, sample: Sample) -> AttentionGraph:
             graph = arm(sample)
         except Exception as error:
             raise OptionError(
-                f"arm {name!r} gives no graph of sample {sample.index}: {type(error).__name__}: {error}"
+                f"arm {name!r} gives no graph of sample {sample.index}: {type(error).__name__}: "
+                f"{error}"
             ) from error
     elif arm.on_points and sample.pos is None:
-        raise OptionError(f"arm {name!r} is a recipe of places, {arm.name}, and the data has none; give pos")
+        raise OptionError(
+            f"arm {name!r} is a recipe of places, {arm.name}, and the data has none; give pos"
+        )
     else:
         graph = arm(sample.pos if arm.on_points else sample.num_nodes)
     if isinstance(graph, Chosen):
         raise OptionError(
-            f"arm {name!r} chooses edges in each call, and needs samples of one size, read by one pattern"
+            f"arm {name!r} chooses edges in each call, and needs samples of one size, read by one "
+            "pattern"
         )
     if not isinstance(graph, AttentionGraph):
-        raise OptionError(f"arm {name!r} must give a graph of sample {sample.index}, got {shown(graph)}")
+        raise OptionError(
+            f"arm {name!r} must give a graph of sample {sample.index}, got {shown(graph)}"
+        )
     _check_fit(f"{name} of sample {sample.index}", graph, sample.num_nodes)
     return graph
 
@@ -122,7 +150,9 @@ def _choice(graph: Chosen) -> bytes:
     """What tells a choice from others: its calls, and their tensors."""
     held: list[Any] = []
     text = graph.expression.text(held)
-    parts = [_bytes(x.edge_index if isinstance(x, AttentionGraph) else torch.as_tensor(x)) for x in held]
+    parts = [
+        _bytes(x.edge_index if isinstance(x, AttentionGraph) else torch.as_tensor(x)) for x in held
+    ]
     return b"".join([text.encode(), *parts])
 
 
@@ -133,4 +163,7 @@ def _bytes(x: Tensor) -> bytes:
 def _check_fit(name: str, graph: AttentionGraph | Chosen, nodes: int) -> None:
     if (graph.num_targets, graph.num_sources) != (nodes, nodes):
         sizes = f"{graph.num_targets:,} targets and {graph.num_sources:,} sources"
-        raise GraphError(f"arm {name!r} has {sizes}, the data {nodes:,} nodes; a pattern, causal(...), takes any size")
+        raise GraphError(
+            f"arm {name!r} has {sizes}, the data {nodes:,} nodes; a pattern, causal(...), takes "
+            "any size"
+        )

@@ -1,4 +1,6 @@
-"""Asserts on a comparison, made before any trial: relabelling changes nothing that it must not change."""
+"""Asserts on a comparison, made before any trial: relabelling changes nothing that it must not
+change.
+"""
 
 import math
 from dataclasses import replace
@@ -31,7 +33,9 @@ def check(comparison: Comparison) -> dict[str, Any]:
         result["the same training twice: bit for bit"] = _repeats(comparison)
     some = next(iter(comparison.graphs.values()))
     if not comparison.data.causal:
-        result["relabelled full: bit for bit"] = _relabelled_full(comparison, everything(some, False))
+        result["relabelled full: bit for bit"] = _relabelled_full(
+            comparison, everything(some, False)
+        )
     for name, graphs in comparison.graphs.items():
         if is_structured(graphs, comparison.data.causal):
             for positions in comparison.positions:
@@ -41,50 +45,72 @@ def check(comparison: Comparison) -> dict[str, Any]:
             break
     if isinstance(comparison.model, Own):
         name, graphs = next(iter(comparison.graphs.items()))
-        result[f"{name}: nodes in reach are read, and no others"] = _reads_its_graph_alone(comparison, name, graphs)
+        result[f"{name}: nodes in reach are read, and no others"] = _reads_its_graph_alone(
+            comparison, name, graphs
+        )
     return result
 
 
 def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
-    """Some steps of training along a full graph, and along the same one relabelled: the same bits."""
-    ours, theirs = _trained(comparison, graphs), _trained(comparison, permuted(graphs))
+    """Some steps of training along a full graph, and along the same one relabelled: the same
+    bits.
+    """
+    ours = _trained(comparison, graphs)
+    theirs = _trained(comparison, permuted(graphs))
     if not math.isfinite(ours["loss"]):
         raise ControlError(
-            f"the loss is {ours['loss']} after {_STEPS} steps along all pairs; lower the rate of training, "
+            f"the loss is {ours['loss']} after {_STEPS} steps along all pairs; lower the rate of "
+            "training, "
             f"{comparison.training.rate}, or look for what is no number in the module"
         )
     if (ours["loss"], ours["bits"]) != (theirs["loss"], theirs["bits"]):
-        raise ControlError(f"relabelling a full graph changed the loss from {ours['loss']!r} to {theirs['loss']!r}")
+        raise ControlError(
+            f"relabelling a full graph changed the loss from {ours['loss']!r} to {theirs['loss']!r}"
+        )
     return True
 
 
 def _trained(comparison: Comparison, graphs: Graphs) -> dict[str, Any]:
     """Some steps of training."""
     trial = Trial(
-        *(comparison.name, "full", "full", "full", comparison.positions[0], comparison.budgets[0].examples),
+        *(
+            comparison.name,
+            "full",
+            "full",
+            "full",
+            comparison.positions[0],
+            comparison.budgets[0].examples,
+        ),
         *(_STEPS, 0, 0, ""),
     )
     return train(comparison, graphs, trial)
 
 
 def _repeats(comparison: Comparison) -> bool:
-    """A user's module trained twice from one seed: the same bits, or no number of the study could be made again."""
+    """A user's module trained twice from one seed: the same bits, or no number of the study could
+    be made again.
+    """
     one, again = (_trained(comparison, next(iter(comparison.graphs.values()))) for _ in range(2))
-    if repr((one["loss"], one["bits"])) != repr((again["loss"], again["bits"])):  # of numbers or not
+    # of numbers or not
+    if repr((one["loss"], one["bits"])) != repr((again["loss"], again["bits"])):
         raise ControlError(
-            f"the module, trained twice from one seed, gives the loss {one['loss']!r} and then {again['loss']!r}; let "
-            "it draw from torch's generator alone, and keep nothing from one call, or one module, to the next"
+            f"the module, trained twice from one seed, gives the loss {one['loss']!r} and then "
+            f"{again['loss']!r}; let "
+            "it draw from torch's generator alone, and keep nothing from one call, or one module, "
+            "to the next"
         )
     return True
 
 
 def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) -> bool:
-    """Of a user's module in float64, after a node of a sample was changed: the same logits where its layers do not
-    reach from there, and others somewhere that they do.
+    """Of a user's module in float64, after a node of a sample was changed: the same logits where
+    its layers do not reach from there, and others somewhere that they do.
 
-    At the start a gate of zeros may stand before what reads the graph, so the parameters are moved from there.
+    At the start a gate of zeros may stand before what reads the graph, so the parameters are moved
+    from there.
     """
-    data, model = comparison.data, comparison.model
+    data = comparison.data
+    model = comparison.model
     assert isinstance(model, Own)
     torch.manual_seed(0)
     network = OwnNetwork(model, data, comparison.readout, comparison.token).double().eval()
@@ -93,87 +119,133 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
             parameter.add_(_MOVED * torch.randn_like(parameter))
     layers, places, pos, kept, _ = Reading(data, graphs).given(torch.tensor([0]))
     stack = list(layers) * (model.layers if len(layers) == 1 else 1)
-    field, nodes = receptive_field(stack, residual=True).graphs[-1], torch.arange(stack[0].num_targets)
-    pos, inputs = None if pos is None else pos.double(), data.inputs[:1]
-    inputs = inputs.double() if inputs.is_floating_point() else inputs
-    L, readers, moving = f"{model.layers} layer{'s' * (model.layers > 1)} of {name}", 0, 0
+    field = receptive_field(stack, residual=True).graphs[-1]
+    nodes = torch.arange(stack[0].num_targets)
+    if pos is not None:
+        pos = pos.double()
+    inputs = data.inputs[:1]
+    if inputs.is_floating_point():
+        inputs = inputs.double()
+    L = f"{model.layers} layer{'s' * (model.layers > 1)} of {name}"
+    readers = 0
+    moving = 0
     with torch.no_grad():
         before = network.of_nodes(inputs, layers, places, pos, kept).flatten(0, -2)
         for node in nodes[:: max(1, len(nodes) // _SAMPLES)].tolist() + nodes[-1:].tolist():
             other = inputs.clone()
-            other[0, node] = inputs[0, node] + 1 if inputs.is_floating_point() else (inputs[0, node] == 0).long()
+            if inputs.is_floating_point():
+                other[0, node] = inputs[0, node] + 1
+            else:
+                other[0, node] = (inputs[0, node] == 0).long()
             moved = network.of_nodes(other, layers, places, pos, kept).flatten(0, -2) - before
             reads = field.contains(nodes, torch.full_like(nodes, node))
             wrong = (moved.abs().amax(-1) > BOUND) & ~reads
             if bool(wrong.any()):
                 raise ControlError(
-                    f"the module reads more than its graphs: node {int(wrong.nonzero()[0])} depends on node {node} of "
-                    f"sample 0, that {L} do not reach; give CustomModel the layers that it has, or mend the module"
+                    f"the module reads more than its graphs: node {int(wrong.nonzero()[0])} "
+                    f"depends on node {node} of "
+                    f"sample 0, that {L} do not reach; give CustomModel the layers that it has, "
+                    "or mend the module"
                 )
             others = reads & (nodes != node)
             readers += int(others.sum())
             moving += int((moved != 0).any(-1)[others].sum())  # NaN moves, too
     if readers and not moving:
         raise ControlError(
-            f"the module reads nothing along its graphs: no node of sample 0 depends on another one that {L} reach, so "
+            "the module reads nothing along its graphs: no node of sample 0 depends on another "
+            f"one that {L} reach, so "
             "that all arms are one; let it use the graphs that it is given"
         )
     return True
 
 
 def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
-    """The largest difference of outputs and gradients in float64 after nodes, places and graph are permuted alike."""
+    """The largest difference of outputs and gradients in float64 after nodes, places and graph are
+    permuted alike.
+    """
     small, graphs = _few(comparison.data, graphs)
     torch.manual_seed(0)
-    network = network_of(comparison.model, comparison.data, comparison.readout, positions, comparison.token)
+    network = network_of(
+        comparison.model, comparison.data, comparison.readout, positions, comparison.token
+    )
     network = network.double().eval()
-    token = comparison.token if comparison.readout == "token" else -1
-    sizes = [small.num_nodes] if graphs.layers or small.sizes is None else small.sizes.tolist()
-    orders = [_order(sizes[i % len(sizes)], small.num_nodes, token) for i in range(1 if graphs.layers else len(small))]
-    order = orders[0] if graphs.layers else torch.stack(orders)
+    if comparison.readout == "token":
+        token = comparison.token
+    else:
+        token = -1
+    if graphs.layers or small.sizes is None:
+        sizes = [small.num_nodes]
+    else:
+        sizes = small.sizes.tolist()
+    orders = [
+        _order(sizes[i % len(sizes)], small.num_nodes, token)
+        for i in range(1 if graphs.layers else len(small))
+    ]
+    if graphs.layers:
+        order = orders[0]
+    else:
+        order = torch.stack(orders)
     there = _moved(small, order.argsort(-1))
     if graphs.layers:
         other = graphs.map(lambda graph: graph.relabel(order))
     else:
         each = zip(graphs.each, orders, strict=True)
-        other = Graphs(each=tuple(graph.relabel(order[: graph.num_targets]) for graph, order in each))
+        other = Graphs(
+            each=tuple(graph.relabel(order[: graph.num_targets]) for graph, order in each)
+        )
     still = torch.arange(small.num_nodes)
     before = _outputs(network, small, graphs, still, still)
     after = _outputs(network, there, other, order.argsort(-1), order)
     worst = max(float((a - b).abs().max()) for a, b in zip(before, after, strict=True))
     if not worst <= BOUND:
-        raise ControlError(f"permuting nodes, places and graph alike changed a result by {worst:.2g} (bound {BOUND})")
+        raise ControlError(
+            f"permuting nodes, places and graph alike changed a result by {worst:.2g} (bound "
+            f"{BOUND})"
+        )
     return worst
 
 
 def _few(data: Data, graphs: Graphs) -> tuple[Data, Graphs]:
     """A few samples, evenly chosen, in float64, with their graphs."""
     some = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
-    inputs = data.inputs[some].double() if data.inputs.is_floating_point() else data.inputs[some]
+    if data.inputs.is_floating_point():
+        inputs = data.inputs[some].double()
+    else:
+        inputs = data.inputs[some]
     pos, sizes, pairs = (None if x is None else x[some] for x in (data.pos, data.sizes, data.pairs))
-    small = replace(data, inputs=inputs, targets=data.targets[some], pos=pos, test=1, sizes=sizes, pairs=pairs)
-    return small, replace(graphs, each=tuple(graphs.each[i] for i in some.tolist()) if graphs.each else ())
+    small = replace(
+        data, inputs=inputs, targets=data.targets[some], pos=pos, test=1, sizes=sizes, pairs=pairs
+    )
+    return small, replace(
+        graphs, each=tuple(graphs.each[i] for i in some.tolist()) if graphs.each else ()
+    )
 
 
 def _order(size: int, nodes: int, token: int) -> Tensor:
     """Where each of ``size`` nodes goes; the one that is read out stays, as does padding."""
-    order, free = torch.arange(nodes), torch.tensor([node for node in range(size) if node != token], dtype=torch.int64)
+    order = torch.arange(nodes)
+    free = torch.tensor([node for node in range(size) if node != token], dtype=torch.int64)
     order[free] = free[torch.randperm(len(free), generator=torch.Generator().manual_seed(1))]
     return order
 
 
 def _moved(data: Data, at: Tensor) -> Data:
     """The samples with the node ``at[n]``, or ``at[sample, n]``, in place n."""
-    sample, at = torch.arange(len(data))[:, None], at.expand(len(data), -1)
+    sample = torch.arange(len(data))[:, None]
+    at = at.expand(len(data), -1)
     pos, pairs = (None if x is None else x[sample, at] for x in (data.pos, data.pairs))
-    pairs = None if pairs is None else pairs.take_along_dim(at[:, None], 2)
+    if pairs is not None:
+        pairs = pairs.take_along_dim(at[:, None], 2)
     return replace(data, inputs=data.inputs[sample, at], pos=pos, pairs=pairs)
 
 
-def _outputs(network: Network | OwnNetwork, data: Data, graphs: Graphs, places: Tensor, order: Tensor) -> list[Tensor]:
+def _outputs(
+    network: Network | OwnNetwork, data: Data, graphs: Graphs, places: Tensor, order: Tensor
+) -> list[Tensor]:
     """Logits of a few samples in the order of before, and the gradients of all parameters."""
     read = Reading(data, graphs)
-    read.places, read.pos = places, scaled(data, torch.float64)
+    read.places = places
+    read.pos = scaled(data, torch.float64)
     logits = read(network, torch.arange(len(data)))
     if network.readout == "node":
         logits = logits[torch.arange(len(data))[:, None], order.expand(len(data), -1)]

@@ -11,14 +11,21 @@ from ..arguments import flag, real, text, whole
 from ..errors import OptionError
 from .statistics import EXACT, LEVEL, Interval, effect_size, holm, interval, least_p, sign_flip
 
-KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = "kept", "broken", "not decided", "same sign", "opposite sign"
+KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = (
+    "kept",
+    "broken",
+    "not decided",
+    "same sign",
+    "opposite sign",
+)
 NOT_MEASURED = "not measured"
 #: All that is said of a claim, and when.
 VERDICTS = {
     KEPT: f"p < {LEVEL:g}, and all of the interval is as claimed",
     BROKEN: f"p < {LEVEL:g}, and none of the interval is as claimed",
     NOT_DECIDED: "neither; or an equality that is not judged",
-    SAME: "not judged, as no p could be so small with so few seeds for so many claims, or as it was claimed late; the "
+    SAME: "not judged, as no p could be so small with so few seeds for so many claims, or as it "
+    "was claimed late; the "
     "mean is on the side claimed",
     OPPOSITE: "not judged, and the mean is on the other side",
     NOT_MEASURED: "no seed of both arms has ended",
@@ -27,7 +34,8 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """``better`` has the better score, by more than ``margin``; or, with ``equal``, one no more than that apart.
+    """``better`` has the better score, by more than ``margin``; or, with ``equal``, one no more
+    than that apart.
 
     Args:
         better: An arm or a control, by name.
@@ -64,24 +72,44 @@ class Claim:
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name, least)
         if flag(self.equal, "equal") and self.margin < 0:
-            raise OptionError(f"margin must be at least 0 where two are claimed to be equal, got {self.margin}")
+            raise OptionError(
+                f"margin must be at least 0 where two are claimed to be equal, got {self.margin}"
+            )
         if self.better == self.worse and self.worse_positions in (None, self.positions):
-            raise OptionError(f"better and worse must be two, got {self.better!r} twice; or give worse_positions")
+            raise OptionError(
+                f"better and worse must be two, got {self.better!r} twice; or give worse_positions"
+            )
 
     def __str__(self) -> str:
-        sign = "=" if self.equal else ">"
-        within = f" within {self.margin:g}" if self.equal else f" by more than {self.margin:g}" * (self.margin != 0)
-        where = [self.comparison] if self.comparison else []
-        against = f", those of {self.worse} {self.worse_positions}" if self.worse_positions else ""
+        if self.equal:
+            sign = "="
+            within = f" within {self.margin:g}"
+        else:
+            sign = ">"
+            within = f" by more than {self.margin:g}" * (self.margin != 0)
+        if self.comparison:
+            where = [self.comparison]
+        else:
+            where = []
+        if self.worse_positions:
+            against = f", those of {self.worse} {self.worse_positions}"
+        else:
+            against = ""
         where += [f"positions {self.positions}{against}"] if self.positions else []
         where += [f"{self.examples:,} examples"] if self.examples else []
         where += [f"budget {self.budget}"] if self.budget is not None else []
-        told = f" ({'; '.join(where)})" if where else ""
+        if where:
+            told = f" ({'; '.join(where)})"
+        else:
+            told = ""
         return f"{self.better} {sign} {self.worse}{within}{told}"
 
     def p(self, differences: Sequence[float]) -> float:
-        """Of the sign-flip test against the margin; of equality against both ends of it, or against the one passed."""
-        mean, margin = float(np.mean(differences)), self.margin
+        """Of the sign-flip test against the margin; of equality against both ends of it, or against
+        the one passed.
+        """
+        mean = float(np.mean(differences))
+        margin = self.margin
         if self.equal and abs(mean) <= margin:
             ends = [margin, -margin]
         else:
@@ -93,14 +121,24 @@ class Claim:
         if self.equal:
             inside = -self.margin <= found.low and found.high <= self.margin
             apart = found.low > self.margin or found.high < -self.margin
-            return KEPT if inside else BROKEN if apart else NOT_DECIDED
-        return KEPT if found.low > self.margin else BROKEN if found.high < self.margin else NOT_DECIDED
+            if inside:
+                return KEPT
+            if apart:
+                return BROKEN
+            return NOT_DECIDED
+        if found.low > self.margin:
+            return KEPT
+        if found.high < self.margin:
+            return BROKEN
+        return NOT_DECIDED
 
     def sign(self, found: Interval) -> str:
         """On which side of the margin the mean is; equality has no sides."""
         if self.equal or found.mean == self.margin:
             return NOT_DECIDED
-        return SAME if found.mean > self.margin else OPPOSITE
+        if found.mean > self.margin:
+            return SAME
+        return OPPOSITE
 
 
 @dataclass(frozen=True)
@@ -111,7 +149,8 @@ class Verdict:
         claim: In words.
         difference: Of better and worse, paired by seed; None without pairs.
         effect: Of it, :func:`graphattn.study.statistics.effect_size`.
-        p: Of the sign-flip test after Holm's correction; None where it could not be below the level.
+        p: Of the sign-flip test after Holm's correction; None where it could not be below the
+            level.
         verdict: One of :data:`VERDICTS`.
         remarks: What else is to be known of it.
     """
@@ -137,8 +176,10 @@ def check_significance(seeds: int, claims: int = 1) -> None:
     enough = next((n for n in range(1, EXACT + 1) if claims * least_p(n) < LEVEL), EXACT + 1)
     if seeds < enough:
         raise OptionError(
-            f"significance of {claims} claim{'s' * (claims > 1)} needs at least {enough} seeds, got {seeds}: the least "
-            f"p of a sign-flip test of {seeds} is {least_p(seeds):.3g}, before the correction for all claims; pass "
+            f"significance of {claims} claim{'s' * (claims > 1)} needs at least {enough} seeds, "
+            f"got {seeds}: the least "
+            f"p of a sign-flip test of {seeds} is {least_p(seeds):.3g}, before the correction for "
+            "all claims; pass "
             f"seeds={enough}, or significance=False"
         )
 
@@ -150,15 +191,21 @@ def judged(
     bounds: Sequence[tuple[float, float] | None] = (),
     withdrawn: int = 0,
 ) -> list[Verdict]:
-    """Verdicts from the paired differences of each claim, one for each seed, corrected for all claims made beforehand,
-    those ``withdrawn`` after looking too; of those made ``late`` and of those whose p could not be below the level the
-    sign alone. ``bounds`` of what each difference may be."""
+    """Verdicts from the paired differences of each claim, one for each seed, corrected for all
+    claims made beforehand, those ``withdrawn`` after looking too; of those made ``late`` and of
+    those whose p could not be below the level the sign alone. ``bounds`` of what each difference
+    may be."""
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
     unknown = [1.0] * withdrawn
     p = holm([claims[i].p(pairs[i]) if pairs[i] else 1.0 for i in early] + unknown)
     least = holm([least_p(len(pairs[i])) if pairs[i] else 1.0 for i in early] + unknown)
-    tested = {i: of_claim for i, of_claim, best in zip(early, p, least, strict=False) if best < LEVEL}
-    found = [interval(x, within) if x else None for x, within in zip(pairs, bounds or [None] * len(pairs), strict=True)]
+    tested = {
+        i: of_claim for i, of_claim, best in zip(early, p, least, strict=False) if best < LEVEL
+    }
+    found = [
+        interval(x, within) if x else None
+        for x, within in zip(pairs, bounds or [None] * len(pairs), strict=True)
+    ]
     return [_judged(claim, pairs[i], found[i], tested.get(i)) for i, claim in enumerate(claims)]
 
 

@@ -25,7 +25,9 @@ from .records import as_json
 METRICS = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 EQUAL = ("steps", "operations", "time")
 OWN_POSITIONS = "the module's"
-"""Positions of :class:`CustomModel`: what its module makes of the places, if anything, is not known."""
+"""Positions of :class:`CustomModel`: what its module makes of the places, if anything, is not
+known.
+"""
 _CODE = ("data.py", "network.py", "own.py", "trial.py")  # what a result depends on beside versions
 _PACKAGES = ("graphattn", "torch", "numba")
 
@@ -35,15 +37,17 @@ class Training:
     """How every arm is trained: AdamW, the same batches for all arms of a seed.
 
     Args:
-        rate: Learning rate; or several, all tried for every trial: the best one on a validation split, a fifth of its
-            training examples that none of them is trained on, is taken. The test is not looked at.
+        rate: Learning rate; or several, all tried for every trial: the best one on a validation
+            split, a fifth of its training examples that none of them is trained on, is taken. The
+            test is not looked at.
         table_rate: Of tables of positions; ``rate`` by default.
         schedule: "one-cycle", or "constant" after ``warmup`` steps.
         warmup: Steps.
         batch: Samples.
         weight_decay: Of AdamW; 0 is Adam.
         clip: Norm of the gradient above which it is scaled down.
-        stop: Loss (a running mean) at which training ends before its steps are over; never by default.
+        stop: Loss (a running mean) at which training ends before its steps are over; never by
+            default.
     """
 
     rate: float | Sequence[float] = 1e-2
@@ -62,9 +66,13 @@ class Training:
         for rate in self.rates:
             positive(rate, "rate")
         if not self.rates or len(set(self.rates)) != len(self.rates):
-            raise OptionError(f"rate must be a learning rate, or several that differ; got {self.rate!r}")
+            raise OptionError(
+                f"rate must be a learning rate, or several that differ; got {self.rate!r}"
+            )
         positive(self.clip, "clip")
-        checked_number(self.weight_decay, "weight_decay", "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        checked_number(
+            self.weight_decay, "weight_decay", "a finite number >= 0", lambda x: 0 <= x < math.inf
+        )
         if self.table_rate is not None:
             positive(self.table_rate, "table_rate")
         if self.stop is not None:
@@ -73,7 +81,9 @@ class Training:
     @property
     def rates(self) -> tuple[float, ...]:
         """All that are tried."""
-        return tuple(self.rate) if isinstance(self.rate, Sequence) else (self.rate,)
+        if isinstance(self.rate, Sequence):
+            return tuple(self.rate)
+        return (self.rate,)
 
 
 @dataclass(frozen=True)
@@ -83,9 +93,10 @@ class Budget:
     Args:
         examples: Samples that it is trained on; all by default.
         steps: Batches.
-        equal: What arms have alike. "steps", of batches; or "operations" of a forward pass, counted, or "time", CPU
-            seconds of a training step on one thread, measured: the costliest arm then takes ``steps``, and the others
-            as many more as each is cheaper. Operations of chosen edges are those of all that may be chosen.
+        equal: What arms have alike. "steps", of batches; or "operations" of a forward pass,
+            counted, or "time", CPU seconds of a training step on one thread, measured: the
+            costliest arm then takes ``steps``, and the others as many more as each is cheaper.
+            Operations of chosen edges are those of all that may be chosen.
     """
 
     examples: int | None = None
@@ -101,8 +112,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Trial:
-    """One model trained once; ``of`` is the arm that a control is made of, ``draw`` which of its rewirings, ``budget``
-    its number among the budgets."""
+    """One model trained once; ``of`` is the arm that a control is made of, ``draw`` which of its
+    rewirings, ``budget`` its number among the budgets."""
 
     comparison: str
     arm: str
@@ -136,36 +147,63 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, Data):
-            raise OptionError(f"data must be study.Data(inputs, targets, test=...), got {shown(self.data)}")
+            raise OptionError(
+                f"data must be study.Data(inputs, targets, test=...), got {shown(self.data)}"
+            )
         if not isinstance(self.arms, dict) or not self.arms:
-            raise OptionError(f"arms must be a dict of graphs, recipes or functions of a sample, got {self.arms!r}")
+            raise OptionError(
+                "arms must be a dict of graphs, recipes or functions of a sample, got "
+                f"{self.arms!r}"
+            )
         for name in (self.name, *self.arms):
             check_name(name, "names of arms" if name in self.arms else "name")
         if not isinstance(self.training, Training):
             raise OptionError(f"training must be study.Training(...), got {shown(self.training)}")
         one_of(self.readout, "readout", READOUTS)
         if self.data.of_nodes != (self.readout == "node"):
-            asked = "each node" if self.data.of_nodes else "each sample"
-            raise OptionError(f"readout {self.readout!r} does not fit targets of {asked}: {self.data.targets.shape}")
+            if self.data.of_nodes:
+                asked = "each node"
+            else:
+                asked = "each sample"
+            raise OptionError(
+                f"readout {self.readout!r} does not fit targets of {asked}: "
+                f"{self.data.targets.shape}"
+            )
         if isinstance(self.model, Own) and self.positions == OWN_POSITIONS:
             self.positions = ("none",)
         self.positions = _words(self.positions, "positions", POSITIONS)
         self.controls = _words(self.controls, "controls", CONTROLS)
-        self.budgets = (self.budgets,) if isinstance(self.budgets, Budget) else tuple(self.budgets)
+        if isinstance(self.budgets, Budget):
+            self.budgets = (self.budgets,)
+        else:
+            self.budgets = tuple(self.budgets)
         if not self.positions:
-            raise OptionError(f"positions must be one or several of {', '.join(POSITIONS)}, got none")
+            raise OptionError(
+                f"positions must be one or several of {', '.join(POSITIONS)}, got none"
+            )
         whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
         if "rewired" in self.controls and whole(self.draws, "draws") < 3:
-            raise OptionError(f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}")
+            raise OptionError(
+                f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"
+            )
         one_of(self.metric, "metric", tuple(METRICS))
         self._check_model()
         if isinstance(self.model, Own):
             self.positions = (OWN_POSITIONS,)
-        check_data(self.data, self.readout, self.token, None if isinstance(self.model, Own) else torch.float32)
+        check_data(
+            self.data,
+            self.readout,
+            self.token,
+            None if isinstance(self.model, Own) else torch.float32,
+        )
         self._check_budgets()
         with torch.random.fork_rng(devices=[]):
-            network_of(self.model, self.data, self.readout, self.positions[0])  # refuses what cannot be built
-        self.graphs = {name: graphs_of(name, arm, self.data, self.model.layers) for name, arm in self.arms.items()}
+            # refuses what cannot be built
+            network_of(self.model, self.data, self.readout, self.positions[0])
+        self.graphs = {
+            name: graphs_of(name, arm, self.data, self.model.layers)
+            for name, arm in self.arms.items()
+        }
         if self.data.causal:
             for name, graphs in self.graphs.items():
                 _check_causal(name, graphs)
@@ -176,18 +214,26 @@ class Comparison:
         self._add_controls()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a trial needs: graphs travel with it, and arms may be functions that no file can hold."""
-        return {name: value for name, value in vars(self).items() if name not in ("arms", "graphs", "kinds")}
+        """What a trial needs: graphs travel with it, and arms may be functions that no file can
+        hold.
+        """
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("arms", "graphs", "kinds")
+        }
 
     def _check_model(self) -> None:
         if not isinstance(self.model, Model | Own):
             raise OptionError(
-                f"model must be study.Model(...), or study.CustomModel(make, layers=L) for a module of your own; got "
+                "model must be study.Model(...), or study.CustomModel(make, layers=L) for a "
+                "module of your own; got "
                 f"{shown(self.model)}"
             )
         if isinstance(self.model, Own) and self.positions != ("none",):
             raise OptionError(
-                f"positions must be 'none' with study.CustomModel, which is given places; got {self.positions}"
+                "positions must be 'none' with study.CustomModel, which is given places; got "
+                f"{self.positions}"
             )
         for name, given in (("distance", "pos"), ("pairs", "pairs")):
             if name in self.positions and getattr(self.data, given) is None:
@@ -195,18 +241,24 @@ class Comparison:
 
     def _check_budgets(self) -> None:
         if not self.budgets or not all(isinstance(budget, Budget) for budget in self.budgets):
-            raise OptionError(f"budgets must be study.Budget(...), one or several, got {shown(self.budgets)}")
+            raise OptionError(
+                f"budgets must be study.Budget(...), one or several, got {shown(self.budgets)}"
+            )
         if len(set(self.budgets)) != len(self.budgets):
             raise OptionError(f"budgets must differ, got {self.budgets}")
         least = min(len(self.data.split(0, budget.examples)[0]) for budget in self.budgets)
         if len(self.training.rates) > 1 and least == 1:
             raise OptionError(
-                "budgets must have 2 examples or more where several rates are tried: one is for validation"
+                "budgets must have 2 examples or more where several rates are tried: one is for "
+                "validation"
             )
 
     def _add_controls(self) -> None:
-        """What every comparison has by itself; ``permuted`` would let a causal arm read later nodes."""
-        some, causal = next(iter(self.graphs.values())), self.data.causal
+        """What every comparison has by itself; ``permuted`` would let a causal arm read later
+        nodes.
+        """
+        some = next(iter(self.graphs.values()))
+        causal = self.data.causal
         own = {name: is_structured(graphs, causal) for name, graphs in self.graphs.items()}
         if "self" in self.controls:
             self._add("self", "self", "self", alone(some))
@@ -225,12 +277,14 @@ class Comparison:
         digest = graphs.digest()
         if digest not in self.edges.values():  # an arm may be that already
             self._name(name, kind, of)
-            self.graphs[name], self.edges[name] = graphs, digest
+            self.graphs[name] = graphs
+            self.edges[name] = digest
 
     def _name(self, name: str, kind: str, of: str) -> None:
         if name in self.kinds:
             raise OptionError(
-                f"arms: {name!r} is the name of a control, and the arm another graph; give it another name"
+                f"arms: {name!r} is the name of a control, and the arm another graph; give it "
+                "another name"
             )
         self.kinds[name] = (kind, of)
 
@@ -241,25 +295,38 @@ class Comparison:
         return self.graphs[trial.of if trial.kind == "shuffled" else trial.arm]
 
     def rewiring(self, name: str, seed: int, draw: int, few: bool = False) -> Graphs:
-        """A rewiring of an arm, the same for the same seed and draw; or those of a few samples' own graphs."""
-        graphs = self.graphs[name].few() if few else self.graphs[name]
+        """A rewiring of an arm, the same for the same seed and draw; or those of a few samples' own
+        graphs.
+        """
+        if few:
+            graphs = self.graphs[name].few()
+        else:
+            graphs = self.graphs[name]
         return rewired(graphs, self.draws * seed + draw, self.data.causal)
 
     def _read_by(self, name: str) -> str:
         """The name of the graphs that an arm or a control reads."""
         kind, of = self.kinds[name]
-        return of if kind == "shuffled" else name
+        if kind == "shuffled":
+            return of
+        return name
 
     def _edges_of(self, name: str, seed: int, draw: int) -> str:
-        """What tells a rewiring from others: its edges; of samples' own graphs what it is drawn from, as thousands of
-        them would take longer to draw than to train."""
+        """What tells a rewiring from others: its edges; of samples' own graphs what it is drawn
+        from, as thousands of them would take longer to draw than to train."""
         if self.graphs[name].each:
             return f"{self.edges[name]} rewired {self.draws * seed + draw}"
         return self.rewiring(name, seed, draw).digest()
 
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""
-        given = [self.name, _digest(self.data), self.readout, self.token, self.model.described(self.data)]
+        given = [
+            self.name,
+            _digest(self.data),
+            self.readout,
+            self.token,
+            self.model.described(self.data),
+        ]
         return _hash([*given, asdict(self.training), self.metric])
 
     def steps_of(self, arm: str, positions: str, budget: Budget) -> int:
@@ -272,17 +339,30 @@ class Comparison:
         return round(budget.steps * max(known.values()) / known[self._read_by(arm)])
 
     def trials(self, seeds: int, first: int = 0) -> Iterator[Trial]:
-        """Every trial of the seeds from ``first`` on, seed by seed, so that an interrupted study has pairs."""
+        """Every trial of the seeds from ``first`` on, seed by seed, so that an interrupted study
+        has pairs.
+        """
         base = [self.identity(), _versions()]
         for seed in range(first, first + seeds):
             for name, (kind, of) in self.kinds.items():
                 budgets = list(enumerate(self.budgets))[-1 if kind == "shuffled" else 0 :]
                 for draw in range(self.draws if kind == "rewired" else 1):
-                    edges = self._edges_of(of, seed, draw) if kind == "rewired" else self.edges[self._read_by(name)]
+                    if kind == "rewired":
+                        edges = self._edges_of(of, seed, draw)
+                    else:
+                        edges = self.edges[self._read_by(name)]
                     for positions in self.positions:
                         for number, budget in budgets:
                             steps = self.steps_of(name, positions, budget)
-                            what = [*base, edges, positions, budget.examples, steps, seed, kind == "shuffled"]
+                            what = [
+                                *base,
+                                edges,
+                                positions,
+                                budget.examples,
+                                steps,
+                                seed,
+                                kind == "shuffled",
+                            ]
                             given = (positions, budget.examples, steps, seed, draw)
                             yield Trial(self.name, name, kind, of, *given, _hash(what), number)
 
@@ -294,12 +374,17 @@ def check_name(name: Any, argument: str) -> None:
         OptionError: If it is no line of text.
     """
     if not text(name, argument).isprintable() or not name.strip():
-        raise OptionError(f"{argument} must be a line of text that can be printed, got {shown(name)}")
+        raise OptionError(
+            f"{argument} must be a line of text that can be printed, got {shown(name)}"
+        )
 
 
 def _words(given: Any, argument: str, known: Sequence[str]) -> tuple[str, ...]:
     """One or several of the known ones, each once."""
-    words = [given] if isinstance(given, str) else several(given, argument, "must be a list of words")
+    if isinstance(given, str):
+        words = [given]
+    else:
+        words = several(given, argument, "must be a list of words")
     result = tuple(one_of(word, argument, known) for word in words)
     if len(set(result)) != len(result):
         raise OptionError(f"{argument} must differ, got {', '.join(result)}")
@@ -311,15 +396,21 @@ def _check_causal(name: str, graphs: Graphs) -> None:
     for graph in dict.fromkeys((*graphs.layers, *graphs.each)):
         if reads_later(graph):
             raise GraphError(
-                f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a causal graph, or causal=False"
+                f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a causal graph, "
+                "or causal=False"
             )
 
 
 def _digest(data: Data) -> str:
     tensors = (data.inputs, data.targets, data.test, data.pos, data.sizes, data.pairs)
-    parts = [x.contiguous().numpy().tobytes() if isinstance(x, torch.Tensor) else repr(x).encode() for x in tensors]
+    parts = [
+        x.contiguous().numpy().tobytes() if isinstance(x, torch.Tensor) else repr(x).encode()
+        for x in tensors
+    ]
     shapes = repr([tuple(x.shape) for x in tensors if isinstance(x, torch.Tensor)])
-    return hashlib.sha256(b"|".join([shapes.encode(), repr(data.causal).encode(), *parts])).hexdigest()
+    return hashlib.sha256(
+        b"|".join([shapes.encode(), repr(data.causal).encode(), *parts])
+    ).hexdigest()
 
 
 def _versions() -> list[str | None]:
@@ -329,4 +420,6 @@ def _versions() -> list[str | None]:
 
 
 def _hash(what: Any) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True, default=as_json).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=as_json).encode()).hexdigest()[
+        :20
+    ]

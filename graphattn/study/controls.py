@@ -23,25 +23,29 @@ def everything(graphs: Graphs, is_causal: bool) -> Graphs:
 
 
 def is_structured(graphs: Graphs, is_causal: bool) -> bool:
-    """Whether a graph of an arm is neither all pairs nor nodes by themselves, so that a rewiring is another one; edges
-    that are chosen have none."""
+    """Whether a graph of an arm is neither all pairs nor nodes by themselves, so that a rewiring is
+    another one; edges that are chosen have none."""
     return not graphs.chooses and any(
         _between(graph, is_causal) for graph in dict.fromkeys((*graphs.layers, *graphs.each))
     )
 
 
 def _between(graph: AttentionGraph, is_causal: bool) -> bool:
-    n, loops = graph.num_targets, graph._num_loops()
+    n = graph.num_targets
+    loops = graph._num_loops()
     return loops < graph.num_edges < (n * (n + 1) // 2 if is_causal else n * n)
 
 
 def rewired(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
-    """The degree-matched control: every target reads as many sources as before, drawn at random; self-loops stay.
+    """The degree-matched control: every target reads as many sources as before, drawn at random;
+    self-loops stay.
 
     Raises:
         ControlError: If a degree or a self-loop is another one than in the graph.
     """
-    made = graphs.map(lambda graph: (rewired_causal if is_causal else degree_matched_random)(graph, seed))
+    made = graphs.map(
+        lambda graph: (rewired_causal if is_causal else degree_matched_random)(graph, seed)
+    )
     for before, after in zip(graphs.layers + graphs.each, made.layers + made.each, strict=True):
         assert_matched(before, after)
     return made
@@ -59,12 +63,21 @@ def rewired_causal(graph: AttentionGraph, seed: int) -> AttentionGraph:
         GraphError: If the graph reads a later node, or repeats an edge.
     """
     if reads_later(graph) or graph.has_repeated_edges:
-        raise GraphError(f"a causal rewiring needs a graph that reads no later node and repeats no edge, got {graph!r}")
-    random, node = np.random.default_rng(seed), torch.arange(graph.num_targets)
+        raise GraphError(
+            "a causal rewiring needs a graph that reads no later node and repeats no edge, got "
+            f"{graph!r}"
+        )
+    random = np.random.default_rng(seed)
+    node = torch.arange(graph.num_targets)
     loop = graph.contains(node, node)
     degrees = (graph.in_degree.cpu() - loop.long()).tolist()
-    drawn = [torch.from_numpy(random.choice(t, k, replace=False)) if k else node[:0] for t, k in enumerate(degrees)]
-    sources = [torch.cat((s.sort().values, node[t : t + 1][loop[t : t + 1]])) for t, s in enumerate(drawn)]
+    drawn = [
+        torch.from_numpy(random.choice(t, k, replace=False)) if k else node[:0]
+        for t, k in enumerate(degrees)
+    ]
+    sources = [
+        torch.cat((s.sort().values, node[t : t + 1][loop[t : t + 1]])) for t, s in enumerate(drawn)
+    ]
     target = torch.repeat_interleave(node, torch.tensor([len(s) for s in sources]))
     return from_edge_index(torch.stack((torch.cat(sources), target)), num_nodes=graph.num_targets)
 
@@ -79,7 +92,9 @@ def assert_matched(before: AttentionGraph, after: AttentionGraph) -> None:
 
 
 def permuted(graphs: Graphs, seed: int = 0) -> Graphs:
-    """The same graph on nodes in another order, while the data stays: the shape without the places."""
+    """The same graph on nodes in another order, while the data stays: the shape without the
+    places.
+    """
 
     def relabelled(graph: AttentionGraph) -> AttentionGraph:
         order = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,6 @@
-"""What a step of each arm costs, for budgets of equal operations or time: known before anything is trained."""
+"""What a step of each arm costs, for budgets of equal operations or time: known before anything is
+trained.
+"""
 
 import time
 from collections.abc import Iterator
@@ -33,13 +35,16 @@ _READ, _WRITTEN = (
 
 
 def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
-    """Costs by positions and arm, kept by the comparison: what is known already is not measured again."""
+    """Costs by positions and arm, kept by the comparison: what is known already is not measured
+    again.
+    """
     known = comparison.costs.setdefault(equal, {})
     arms = [name for name, (kind, _) in comparison.kinds.items() if kind != "shuffled"]
     for positions in comparison.positions:
         of_arms = known.setdefault(positions, {})
         missing = {
-            name: comparison.graphs.get(name) or comparison.rewiring(comparison.kinds[name][1], 0, 0)
+            name: comparison.graphs.get(name)
+            or comparison.rewiring(comparison.kinds[name][1], 0, 0)
             for name in arms
             if name not in of_arms
         }
@@ -51,19 +56,21 @@ def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
 
 
 def operations(comparison: Comparison, graphs: Graphs) -> float:
-    """Operations of a forward pass of a sample, a mean over samples; a backward pass takes twice as many, of every arm.
+    """Operations of a forward pass of a sample, a mean over samples; a backward pass takes twice as
+    many, of every arm.
 
-    Those of :class:`Model` are of its encoder, by :func:`graphattn.analyse.flops`; a :class:`CustomModel` is called:
-    products count as in ``torch.utils.flop_counter``, attention of this library by its edges, ``2 E H (D + D_v)``,
-    whichever backend runs it, and every number that is gathered or scattered by an index, as PyG's layers do along
-    edges, is an operation.
+    Those of :class:`Model` are of its encoder, by :func:`graphattn.analyse.flops`; a
+    :class:`CustomModel` is called: products count as in ``torch.utils.flop_counter``, attention of
+    this library by its edges, ``2 E H (D + D_v)``, whichever backend runs it, and every number that
+    is gathered or scattered by an index, as PyG's layers do along edges, is an operation.
 
     Raises:
         OptionError: If a module calls operators that are not torch's, and have no formula there.
     """
     if isinstance(comparison.model, Own):
         return _of_calls(comparison, graphs)
-    model, stacks = comparison.model, graphs.possible().some(_SAMPLES)
+    model = comparison.model
+    stacks = graphs.possible().some(_SAMPLES)
     stacks = [layers if len(layers) == model.layers else layers * model.layers for layers in stacks]
     return mean(flops(list(s), model.width, model.heads, hidden=model.hidden).total for s in stacks)
 
@@ -74,7 +81,9 @@ def _of_calls(comparison: Comparison, graphs: Graphs) -> float:
     some = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        network = network_of(comparison.model, data, comparison.readout, comparison.positions[0], comparison.token)
+        network = network_of(
+            comparison.model, data, comparison.readout, comparison.positions[0], comparison.token
+        )
         work = _Operations()
         before = counting.set(work.by_edges)
         try:
@@ -88,7 +97,9 @@ def _of_calls(comparison: Comparison, graphs: Graphs) -> float:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts what torch runs; torch's counter takes sparse products for dense ones, and none for attention on a CPU."""
+    """Counts what torch runs; torch's counter takes sparse products for dense ones, and none for
+    attention on a CPU.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,14 +112,19 @@ class _Operations(TorchDispatchMode):
         yield
         self.total = total + 2 * edges * request.floats_per_pair
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output, name = function(*args, **(kwargs or {})), function._overloadpacket.__name__.rstrip("_")
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        output = function(*args, **(kwargs or {}))
+        name = function._overloadpacket.__name__.rstrip("_")
         tensors = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
         listed = [x for x in tensors if x.layout != torch.strided]
         if listed and "mm" in name:
             self.total += 2 * listed[0]._nnz() * output.shape[-1]
         elif function._overloadpacket in flop_registry:
-            self.total += flop_registry[function._overloadpacket](*args, **(kwargs or {}), out_val=output)
+            self.total += flop_registry[function._overloadpacket](
+                *args, **(kwargs or {}), out_val=output
+            )
         elif name.startswith("_scaled_dot_product"):
             self.total += sdpa_flop_count(*(x.shape for x in tensors[:3]))
         elif name in _READ:
@@ -117,17 +133,22 @@ class _Operations(TorchDispatchMode):
             self.total += max(x.numel() for x in tensors[1:])
         elif function.namespace not in ("aten", "prim", "prims", "graphattn"):
             raise OptionError(
-                f"equal operations are counted of torch's operators and this library's, got {function}; register a "
+                "equal operations are counted of torch's operators and this library's, got "
+                f"{function}; register a "
                 "formula by torch.utils.flop_counter.register_flop_formula, or give equal='time'"
             )
         return output
 
 
 def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> dict[str, float]:
-    """CPU seconds of a training step on one thread: the median of rounds in which every arm takes its turn."""
+    """CPU seconds of a training step on one thread: the median of rounds in which every arm takes
+    its turn.
+    """
     taken: dict[str, list[float]] = {name: [] for name in arms}
-    data, threads = comparison.data, torch.get_num_threads()
-    seen, rate = data.split(0, None)[0], comparison.training.rates[0]
+    data = comparison.data
+    threads = torch.get_num_threads()
+    seen = data.split(0, None)[0]
+    rate = comparison.training.rates[0]
     to_the_end = copy(comparison)
     to_the_end.training = replace(comparison.training, stop=None)
     trial = Trial(comparison.name, "", "arm", "", positions, None, _STEPS, 0, 0, "")
@@ -144,7 +165,9 @@ def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> 
 
 
 class _Clock(Reading):
-    """Knows when each step of a training began, so that building the model and what it ends with are not counted."""
+    """Knows when each step of a training began, so that building the model and what it ends with
+    are not counted.
+    """
 
     def __init__(self, data: Data, graphs: Graphs) -> None:
         super().__init__(data, graphs)

@@ -22,13 +22,20 @@ def load(path: str | Path) -> Any:
     """
     file = Path(path).resolve()
     if file.suffix != ".py" or not file.is_file():
-        raise OptionError(f"a study must be a Python file that exists, such as digits/study.py, got {path}")
+        raise OptionError(
+            f"a study must be a Python file that exists, such as digits/study.py, got {path}"
+        )
     spec = spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     folders = [str(file.parent), str(file.parents[1])]
-    sys.path[:] = [folders[0], *(folder for folder in sys.path if folder not in folders), folders[1]]
-    module = sys.modules[file.stem] = module_from_spec(spec)  # by this name processes of trials import it, too
+    sys.path[:] = [
+        folders[0],
+        *(folder for folder in sys.path if folder not in folders),
+        folders[1],
+    ]
+    # by this name processes of trials import it, too
+    module = sys.modules[file.stem] = module_from_spec(spec)
     spec.loader.exec_module(module)
     if not callable(getattr(module, "study", None)):
         raise OptionError(f"{path} must define study(), which returns study.Study(...)")
@@ -41,7 +48,9 @@ def studies_in(folder: str | Path) -> dict[str, str]:
     for file in sorted([*Path(folder).glob("*.py"), *Path(folder).glob("*/*.py")]):
         with suppress(OSError, SyntaxError, ValueError):
             tree = ast.parse(file.read_bytes())
-            if any(isinstance(node, ast.FunctionDef) and node.name == "study" for node in tree.body):
+            if any(
+                isinstance(node, ast.FunctionDef) and node.name == "study" for node in tree.body
+            ):
                 found[str(file)] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
 
@@ -59,8 +68,8 @@ def run_file(
 ) -> Any:
     """Run a study file into a folder, or go on with it.
 
-    The file defines ``study(quick, names)``, both optional, which returns a :class:`Study`; or, where nothing is to be
-    trained, an object with ``save(out, command)`` and ``to_dict()``.
+    The file defines ``study(quick, names)``, both optional, which returns a :class:`Study`; or,
+    where nothing is to be trained, an object with ``save(out, command)`` and ``to_dict()``.
 
     Args:
         path: The file.
@@ -72,19 +81,25 @@ def run_file(
         pilot: True for two seeds apart, before the study.
         command: As the report quotes it.
     Raises:
-        OptionError: If the file has no study, or its study no such option; or the folder holds another study.
+        OptionError: If the file has no study, or its study no such option; or the folder holds
+            another study.
     """
     module = load(path)
-    taken, options = signature(module.study).parameters, {"quick": quick or None, "names": arms}
+    taken = signature(module.study).parameters
+    options = {"quick": quick or None, "names": arms}
     options = {name: value for name, value in options.items() if value is not None}
     for name in options.keys() - taken:
-        raise OptionError(f"{'--arms' if name == 'names' else '--quick'} requires study({name}=...) in {path}")
+        raise OptionError(
+            f"{'--arms' if name == 'names' else '--quick'} requires study({name}=...) in {path}"
+        )
     study = module.study(**options)
     if not isinstance(study, Study):
         if (seeds, processes, pilot) != (None, None, False):
             raise OptionError(f"{path} trains nothing: it has no seeds, no processes and no pilot")
         return study.save(out, command)
-    study.command, study.quick = command, quick
+    study.command = command
+    study.quick = quick
     study.about = study.about or from_docstring(module.__doc__)
-    seeds = study.seeds if seeds is None else seeds
+    if seeds is None:
+        seeds = study.seeds
     return execute(study, seeds=seeds, out=out, processes=processes, pilot=pilot)

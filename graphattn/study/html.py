@@ -1,4 +1,6 @@
-"""A study as one page of HTML that needs nothing beside it: the page of Markdown, with its figure in it."""
+"""A study as one page of HTML that needs nothing beside it: the page of Markdown, with its figure
+in it.
+"""
 
 import html
 import re
@@ -32,6 +34,9 @@ def page(report: Report, figure: Path) -> str:
         shown = f'<img alt="Scores of every arm" src="data:image/svg+xml;base64,{image}">'
         body = body.replace("<h2>Measured</h2>", f"<h2>Measured</h2>\n{shown}", 1)
     title = html.escape(report.plan["study"])
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width"><title>{title}</title>'
+    )
     head = f"<head>{head}<style>{_STYLE}</style></head>"
     return f'<!DOCTYPE html>\n<html lang="en">{head}\n<body>\n{body}</body></html>\n'

@@ -1,4 +1,6 @@
-"""A study as a page: predictions first, what was measured beside them, then what the graphs differ in."""
+"""A study as a page: predictions first, what was measured beside them, then what the graphs differ
+in.
+"""
 
 import re
 from collections import Counter
@@ -40,21 +42,38 @@ def page(report: Report) -> str:
     """The whole page."""
     counts = report.counts
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
-    parts = [f"# Study: {verbatim(report.plan['study'])}", f"Trials: {told}; seeds: {report.plan['seeds']}, paired."]
+    parts = [
+        f"# Study: {verbatim(report.plan['study'])}",
+        f"Trials: {told}; seeds: {report.plan['seeds']}, paired.",
+    ]
     missing = counts["planned"] - counts["done"] - counts["failed"]
     parts += [f"**Warning:** {verbatim(text)}." for text in report.cautions]
     if missing:
-        parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
+        parts.append(
+            f"**Incomplete:** {missing} trials have not run; the same command goes on where it was."
+        )
     if report.plan.get("quick"):
-        parts.append("**Quick:** smaller than what follows says; what was run is under *Data, model and training*.")
+        parts.append(
+            "**Quick:** smaller than what follows says; what was run is under *Data, model and "
+            "training*."
+        )
     if report.is_pilot:
         parts.append(_pilot(report))
     elif (before := read_plan(report.folder / PILOT)) is not None:
-        parts.append(f"A pilot of {PILOT_SEEDS} other seeds, {before['registered'][0]['at']}, is in {PILOT}/.")
+        parts.append(
+            f"A pilot of {PILOT_SEEDS} other seeds, {before['registered'][0]['at']}, is in "
+            f"{PILOT}/."
+        )
     parts += [about] if (about := report.plan.get("about")) else []
     parts += report.summary(report) if report.summary else []
     parts += ["## Predicted before training", _registered(report), _predictions(report)]
-    parts += ["## Data, model and training", _recipe(report), *_budgets(report), "## Measured", _measured(report)]
+    parts += [
+        "## Data, model and training",
+        _recipe(report),
+        *_budgets(report),
+        "## Measured",
+        _measured(report),
+    ]
     if report.claims and not report.is_pilot:
         parts += ["## Claims", _claims(report)]
     parts += ["## Controls", _controls(report), "## What the graphs differ in", _covariates(report)]
@@ -69,19 +88,28 @@ def brief(report: Report) -> list[str]:
     if report.is_pilot:
         lines += _pilot(report).splitlines()
     for verdict in [] if report.is_pilot else report.verdicts:
-        p = "" if verdict.p is None else f", p {verdict.p:.3g}"
-        told = "" if verdict.difference is None else f", by {verdict.difference}{p}"
+        if verdict.p is None:
+            p = ""
+        else:
+            p = f", p {verdict.p:.3g}"
+        if verdict.difference is None:
+            told = ""
+        else:
+            told = f", by {verdict.difference}{p}"
         lines.append(f"{', '.join((verdict.verdict, *verdict.remarks))}: {verdict.claim}{told}")
     names = ("comparison", "arm", "positions", "examples", "steps")
     several = [name for name in names if len({getattr(row, name) for row in report.rows}) > 1]
     for row in report.rows[:_FEW]:
         words = [getattr(row, name) for name in several]
         words = [
-            f"{word or 'all'} {name}" if name in names[3:] else word for name, word in zip(several, words, strict=True)
+            f"{word or 'all'} {name}" if name in names[3:] else word
+            for name, word in zip(several, words, strict=True)
         ]
         lines.append(f"{', '.join(words)}: {row.metric} {row.interval}")
     more = len(report.rows) - _FEW
-    return [*lines, f"and {more} more rows"] if more > 0 else lines
+    if more > 0:
+        return [*lines, f"and {more} more rows"]
+    return lines
 
 
 _FEW = 24  # rows of a terminal
@@ -90,10 +118,19 @@ _FEW = 24  # rows of a terminal
 def _registered(report: Report) -> str:
     lines = []
     for number, one in enumerate(report.plan["registered"]):
-        seeds = f", {_count(one['seeds'], 'seed')}" if "seeds" in one else ""
-        trained = report.plan["registered"][number - 1].get("spent") if number else None
+        if "seeds" in one:
+            seeds = f", {_count(one['seeds'], 'seed')}"
+        else:
+            seeds = ""
+        if number:
+            trained = report.plan["registered"][number - 1].get("spent")
+        else:
+            trained = None
         seeds += ", other positions or budgets" * (trained is not None and trained != one["spent"])
-        claims = _count(len(one["claims"]), "claim") if one["claims"] else "no order of arms is claimed"
+        if one["claims"]:
+            claims = _count(len(one["claims"]), "claim")
+        else:
+            claims = "no order of arms is claimed"
         if one.get("withdrawn"):
             seeds += f", {len(one['withdrawn'])} withdrawn after looking"
         when = f"{one['at']}, with {one['trials_on_disk']} trials on disk"
@@ -123,29 +160,43 @@ def _predictions(report: Report) -> str:
     rows = []
     for comparison, arm, told in _every(report):
         about = report.plan["comparisons"][comparison]
-        is_known = about["readout"] != "node" or about["arms"][told["of"]]["law"]  # what each answer needs
+        # what each answer needs
+        is_known = about["readout"] != "node" or about["arms"][told["of"]]["law"]
         field = f"{told['depends_on_least']:g} to {told['depends_on_most']:g} of {told['nodes']:g}"
-        needed = "-" if told["layers_needed"] is None else f"{told['layers_needed']:g}"
+        if told["layers_needed"] is None:
+            needed = "-"
+        else:
+            needed = f"{told['layers_needed']:g}"
         ceiling = _ceiling(told, about["positions"])
-        reached = f"{told['reached']:.1%}" if is_known else "-"
+        if is_known:
+            reached = f"{told['reached']:.1%}"
+        else:
+            reached = "-"
         rows.append([_named(report, comparison, arm), field, reached, needed, ceiling])
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
     note = (
-        "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of answers the share whose "
-        "needs are all reached. *A bag of nodes*: without positions no order can be told, whatever is trained. Of a "
-        "rewired arm, the first one that is drawn; but where a law gives ceilings, every draw has its own, and their "
+        "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of "
+        "answers the share whose "
+        "needs are all reached. *A bag of nodes*: without positions no order can be told, "
+        "whatever is trained. Of a "
+        "rewired arm, the first one that is drawn; but where a law gives ceilings, every draw has "
+        "its own, and their "
         "mean stands here, with the mean of what they reach."
     )
     return f"{table(head, rows)}\n\n{note}"
 
 
 def _ceiling(told: dict[str, Any], positions: Sequence[str]) -> str:
-    """The ceiling of an arm as a number, or that it is a bag of nodes, which models with positions are not."""
+    """The ceiling of an arm as a number, or that it is a bag of nodes, which models with positions
+    are not.
+    """
     if told["ceiling"] is not None:
         return f"{told['ceiling']:.3f}"
     if not told["bag"] or "none" not in positions:
         return "-"
-    return "a bag of nodes" if len(positions) == 1 else "a bag of nodes (positions none)"
+    if len(positions) == 1:
+        return "a bag of nodes"
+    return "a bag of nodes (positions none)"
 
 
 def _recipe(report: Report) -> str:
@@ -153,35 +204,51 @@ def _recipe(report: Report) -> str:
     lines: dict[str, list[str]] = {}
     for comparison, about in report.plan["comparisons"].items():
         for line in (
-            f"{about['samples']:,} samples of {about['nodes']:,} nodes at most, {about['held']:,} of them held out; "
+            f"{about['samples']:,} samples of {about['nodes']:,} nodes at most, {about['held']:,} "
+            "of them held out; "
             f"readout: {about['readout']}",
             f"model: {_values(about['model'])}; positions: {', '.join(about['positions'])}",
             f"training: {_values(about['training'])}; {'; '.join(map(_budget, about['budgets']))}",
         ):
             lines.setdefault(line, []).append(comparison)
     every = len(report.plan["comparisons"])
-    shared = {line: "" if len(names) == every else f" ({verbatim('; '.join(names))})" for line, names in lines.items()}
+    shared = {
+        line: "" if len(names) == every else f" ({verbatim('; '.join(names))})"
+        for line, names in lines.items()
+    }
     return "\n".join(f"* {line}{where}" for line, where in shared.items())
 
 
 def _values(given: dict[str, Any]) -> str:
     """Arguments that are given, by name."""
-    given = {name: verbatim(value) if isinstance(value, str) else value for name, value in given.items()}
+    given = {
+        name: verbatim(value) if isinstance(value, str) else value for name, value in given.items()
+    }
     return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
 
 
 def _budget(budget: dict[str, Any]) -> str:
-    examples = "all" if budget["examples"] is None else f"{budget['examples']:,}"
+    if budget["examples"] is None:
+        examples = "all"
+    else:
+        examples = f"{budget['examples']:,}"
     equal = f", equal {budget['equal']}" * (budget["equal"] != "steps")
     return f"{examples} examples, {budget['steps']:,} batches{equal}"
 
 
 def _measured(report: Report) -> str:
     metrics = {row.metric for row in report.rows}
-    score = f"{next(iter(metrics))} [95 %]" if len(metrics) == 1 else "measured [95 %]"
+    if len(metrics) == 1:
+        score = f"{next(iter(metrics))} [95 %]"
+    else:
+        score = "measured [95 %]"
     rows = [_cells(report, row, score) for row in report.rows]
     values = {name: {row[name] for row in rows} for name in rows[0]}
-    told = {"steps": len(values["steps"]) > 1, "law": values["law"] != {""}, "trials": values["trials"] != {""}}
+    told = {
+        "steps": len(values["steps"]) > 1,
+        "law": values["law"] != {""},
+        "trials": values["trials"] != {""},
+    }
     told |= {"score": len(metrics) > 1, "g_z [95 %]": values["g_z [95 %]"] != {"-"}}
     used = [name for name in rows[0] if told.get(name, True)]
     baselines = [
@@ -191,11 +258,18 @@ def _measured(report: Report) -> str:
     ]
     body = table(used, [[row[name] for name in used] for row in rows])
     note = f"*g_z*: {_EFFECT}"
-    return "\n\n".join([body, *(["\n".join(baselines)] if baselines else []), *([note] if told["g_z [95 %]"] else [])])
+    return "\n\n".join(
+        [
+            body,
+            *(["\n".join(baselines)] if baselines else []),
+            *([note] if told["g_z [95 %]"] else []),
+        ]
+    )
 
 
 _EFFECT = (
-    "Hedges' g of the paired differences with its interval by the noncentral t: their mean in units of their standard "
+    "Hedges' g of the paired differences with its interval by the noncentral t: their mean in "
+    "units of their standard "
     "deviation from seed to seed (Cohen's d_z, less the bias of few seeds)."
 )
 
@@ -208,17 +282,33 @@ def _effect(found: Interval | None) -> str:
 
 def _pilot(report: Report) -> str:
     """What it is, and seeds for differences."""
-    claims = _count(len(report.claims), "claim") if report.claims else "one claim"
+    if report.claims:
+        claims = _count(len(report.claims), "claim")
+    else:
+        claims = "one claim"
     text = (
-        f"**Pilot:** {PILOT_SEEDS} seeds that the study will not have; no claim is judged. Seeds for a difference "
+        f"**Pilot:** {PILOT_SEEDS} seeds that the study will not have; no claim is judged. Seeds "
+        "for a difference "
         f"beyond the margin to be found with probability .8, at .05 for {claims} together:"
     )
-    head = ["comparison", "difference", "deviation, as seen", "seeds", "at most (80 %)", "seeds", "CPU hours"]
+    head = [
+        "comparison",
+        "difference",
+        "deviation, as seen",
+        "seeds",
+        "at most (80 %)",
+        "seeds",
+        "CPU hours",
+    ]
     rows = power(report)
     if not rows:
-        return f"{text} nothing varies between the two seeds, or nothing is compared, so that no number follows."
+        return (
+            f"{text} nothing varies between the two seeds, or nothing is compared, so that no "
+            "number follows."
+        )
     note = (
-        "*Deviation*: standard deviation of paired differences from seed to seed, pooled over those that are compared; "
+        "*Deviation*: standard deviation of paired differences from seed to seed, pooled over "
+        "those that are compared; "
         "two seeds measure it badly, so plan by its upper end."
     )
     return f"{text}\n\n{table(head, rows)}\n\n{note}"
@@ -228,7 +318,10 @@ def _cells(report: Report, row: Row, score: str) -> dict[str, str]:
     """What is said of a row, by column."""
     counts = (("capped", row.capped), ("failed", row.failed))
     other = report.all_pairs(row)
-    pairs = [] if other is None else report.differences(row, other)
+    if other is None:
+        pairs = []
+    else:
+        pairs = report.differences(row, other)
     return {
         "arm": _named(report, row.comparison, row.arm),
         "positions": row.positions,
@@ -256,44 +349,84 @@ def _rates(report: Report, row: Row) -> str:
 
 
 def _budgets(report: Report) -> list[str]:
-    """What a step of each arm costs, where budgets are equal in operations or time, and how many each therefore takes;
-    and the rates that validation chose."""
-    parts, costs = [], {name: about["costs"] for name, about in report.plan["comparisons"].items()}
+    """What a step of each arm costs, where budgets are equal in operations or time, and how many
+    each therefore takes; and the rates that validation chose."""
+    parts = []
+    costs = {name: about["costs"] for name, about in report.plan["comparisons"].items()}
     if any(costs.values()):
         rows = []
         for row in report.rows:
             equal = report.plan["comparisons"][row.comparison]["budgets"][row.budget]["equal"]
-            arm = row.prediction["of"] if row.prediction["kind"] == "shuffled" else row.arm
+            if row.prediction["kind"] == "shuffled":
+                arm = row.prediction["of"]
+            else:
+                arm = row.arm
             if equal != "steps":
                 cost = costs[row.comparison][equal][row.positions][arm]
-                told = f"{cost:,.0f} operations" if equal == "operations" else f"{1e3 * cost:.2f} ms"
-                rows.append([_named(report, row.comparison, row.arm), row.positions, equal, told, f"{row.steps:,}"])
+                if equal == "operations":
+                    told = f"{cost:,.0f} operations"
+                else:
+                    told = f"{1e3 * cost:.2f} ms"
+                rows.append(
+                    [
+                        _named(report, row.comparison, row.arm),
+                        row.positions,
+                        equal,
+                        told,
+                        f"{row.steps:,}",
+                    ]
+                )
         head = ["arm", "positions", "equal", "a step costs", "steps"]
         parts.append(f"Counted or measured before training:\n\n{table(head, rows)}")
     chosen = [(row, _rates(report, row)) for row in report.rows]
     if any(rates for _, rates in chosen):
-        rows = [[_named(report, row.comparison, row.arm), row.positions, _steps(report, row), r] for row, r in chosen]
+        rows = [
+            [_named(report, row.comparison, row.arm), row.positions, _steps(report, row), r]
+            for row, r in chosen
+        ]
         parts.append(
             "Rates, every one tried for every trial, and the best on its validation split taken:\n\n"
             + table(["arm", "positions", "steps", "rate (trials)"], rows)
         )
-    return ["## Budgets", *parts] if parts else []
+    if parts:
+        return ["## Budgets", *parts]
+    return []
 
 
 def _claims(report: Report) -> str:
     rows = []
     for claim, verdict in zip(report.claims, report.verdicts, strict=True):
-        p = "-" if verdict.p is None else f"{verdict.p:.3g}"
+        if verdict.p is None:
+            p = "-"
+        else:
+            p = f"{verdict.p:.3g}"
         found = verdict.difference
-        difference, seeds = ("-", 0) if found is None else (str(found), found.seeds)
+        if found is None:
+            difference = "-"
+            seeds = 0
+        else:
+            difference = str(found)
+            seeds = found.seeds
         said = ", ".join((verdict.verdict, *verdict.remarks))
         effect = _effect(verdict.effect)
-        rows.append([verbatim(claim), verbatim(claim.because) or "-", f"{seeds}", difference, effect, p, said])
+        rows.append(
+            [
+                verbatim(claim),
+                verbatim(claim.because) or "-",
+                f"{seeds}",
+                difference,
+                effect,
+                p,
+                said,
+            ]
+        )
     used = {verdict.verdict for verdict in report.verdicts}
     words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
     note = (
-        f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} seeds, after Holm's "
-        "correction for all claims made beforehand; of equality, of both ends of the margin. Intervals are not "
+        f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} "
+        "seeds, after Holm's "
+        "correction for all claims made beforehand; of equality, of both ends of the margin. "
+        "Intervals are not "
         f"corrected. *g_z*: {_EFFECT}"
     )
     if report.late:
@@ -305,18 +438,29 @@ def _controls(report: Report) -> str:
     lines = []
     for name, about in report.plan["comparisons"].items():
         for what, value in about["checks"].items():
-            lines.append(f"* {_named(report, name, what)}: {'yes' if value is True else f'{value:.1e}'}")
+            lines.append(
+                f"* {_named(report, name, what)}: {'yes' if value is True else f'{value:.1e}'}"
+            )
     if len(lines) > 8:
         lines = [*lines[:6], f"* and {len(lines) - 6} more like these"]
     for row in report.rows:
         if row.prediction["kind"] == "shuffled" and row.scores:
-            said = "at chance" if row.holds else "**above chance**"
+            if row.holds:
+                said = "at chance"
+            else:
+                said = "**above chance**"
             lines.append(
-                f"* {_named(report, row.comparison, row.arm)}, positions {row.positions}: {said}, {row.interval} "
+                f"* {_named(report, row.comparison, row.arm)}, positions {row.positions}: {said}, "
+                f"{row.interval} "
                 f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {row.deviation:.3f})"
             )
-    alike = f"**no**, {verbatim(report.unlike[0])}" if report.unlike else "yes"
-    lines.append(f"* all arms of a seed started from the same state (hash) with as many parameters: {alike}")
+    if report.unlike:
+        alike = f"**no**, {verbatim(report.unlike[0])}"
+    else:
+        alike = "yes"
+    lines.append(
+        f"* all arms of a seed started from the same state (hash) with as many parameters: {alike}"
+    )
     lines += [f"* failed: {verbatim(text)}" for text in report.failures]
     return "\n".join(lines)
 
@@ -326,29 +470,58 @@ def _covariates(report: Report) -> str:
     for comparison, arm, told in _every(report):
         if told["kind"] == "shuffled":
             continue
-        gap = "-" if told["spectral_gap"] is None else f"{told['spectral_gap']:.3f}"
-        homophily = "-" if told["homophily"] is None else f"{told['homophily']:.2f}"
+        if told["spectral_gap"] is None:
+            gap = "-"
+        else:
+            gap = f"{told['spectral_gap']:.3f}"
+        if told["homophily"] is None:
+            homophily = "-"
+        else:
+            homophily = f"{told['homophily']:.2f}"
         universal = {True: "yes", False: "no", None: "open"}[told["universal"]]
         degrees = f"{told['degree_least']:g} to {told['degree_most']:g}"
         low, high = (told.get(f"conductance_{end}") for end in ("least", "most"))
         conductance = "-"
         if low is not None and high is not None:
-            conductance = f"{high:.3g}" if isclose(low, high) else f"{low:.3g} to {high:.3g}"
-        resistance = "-" if told.get("mean_resistance") is None else f"{told['mean_resistance']:.3g}"
-        row = [_named(report, comparison, arm), f"{told['edges']:,g}", degrees, gap, conductance, resistance]
+            if isclose(low, high):
+                conductance = f"{high:.3g}"
+            else:
+                conductance = f"{low:.3g} to {high:.3g}"
+        if told.get("mean_resistance") is None:
+            resistance = "-"
+        else:
+            resistance = f"{told['mean_resistance']:.3g}"
+        row = [
+            _named(report, comparison, arm),
+            f"{told['edges']:,g}",
+            degrees,
+            gap,
+            conductance,
+            resistance,
+        ]
         row.append(f"{told['roots']:g}")
-        operations = "-" if told["operations"] is None else f"{told['operations']:,.0f}"
+        if told["operations"] is None:
+            operations = "-"
+        else:
+            operations = f"{told['operations']:,.0f}"
         rows.append([*row, f"{told['strong_components']:g}", universal, homophily, operations])
     head = ["arm", "edges", "in-degrees", "spectral gap", "conductance", "mean resistance", "roots"]
     head += ["strong components", "universal", "homophily", "operations"]
     note = (
-        "Edges are the mean of the layers, *universal* and operations of all of them; the rest is of the first layer's "
-        "graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 less the second largest modulus of an "
-        "eigenvalue of uniform attention. *Conductance*: the least share of edges that leave a part of the undirected "
-        "graph; exact, or from half the second eigenvalue of the Laplacian to a cut that was found. *Mean resistance*: "
-        "of all pairs of nodes, every edge 1 ohm; exact, - where not all are connected. *Roots*: nodes that all others "
-        "depend on in the end. *Strong components*: sets of nodes that all depend on one another. *Universal*: one of "
-        "the theorems of Yun et al. 2020 applies to the layers; *no* proves nothing. *Homophily*: the share of edges "
+        "Edges are the mean of the layers, *universal* and operations of all of them; the rest is "
+        "of the first layer's "
+        "graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 less the second "
+        "largest modulus of an "
+        "eigenvalue of uniform attention. *Conductance*: the least share of edges that leave a "
+        "part of the undirected "
+        "graph; exact, or from half the second eigenvalue of the Laplacian to a cut that was "
+        "found. *Mean resistance*: "
+        "of all pairs of nodes, every edge 1 ohm; exact, - where not all are connected. *Roots*: "
+        "nodes that all others "
+        "depend on in the end. *Strong components*: sets of nodes that all depend on one another. "
+        "*Universal*: one of "
+        "the theorems of Yun et al. 2020 applies to the layers; *no* proves nothing. *Homophily*: "
+        "the share of edges "
         "between nodes of one class. *Operations*: of one forward pass of a sample."
     )
     return f"{table(head, rows)}\n\n{note}"
@@ -363,15 +536,29 @@ def _probes(report: Report) -> str:
         probes = report.probes(row)
         if probes and row.prediction["kind"] != "shuffled":
             what = [_named(report, row.comparison, row.arm), row.positions]
-            what += [" / ".join(f"{mean:.2f}" for mean in probes.get(name, [])) or "-" for name in _BY_LAYER]
-            what += [" / ".join(f"{mean:.3g}" for mean in probes.get(name, [])) or "-" for name in _AT_LAST]
+            what += [
+                " / ".join(f"{mean:.2f}" for mean in probes.get(name, [])) or "-"
+                for name in _BY_LAYER
+            ]
+            what += [
+                " / ".join(f"{mean:.3g}" for mean in probes.get(name, [])) or "-"
+                for name in _AT_LAST
+            ]
             rows.append(what)
     if not rows:
         return "No trial has ended."
-    head = ["arm", "positions", "entropy (bits) by layer", "distance (places) by layer", "spread by layer"]
+    head = [
+        "arm",
+        "positions",
+        "entropy (bits) by layer",
+        "distance (places) by layer",
+        "spread by layer",
+    ]
     note = (
-        "Means over trials, at the last budget. *Spread*: distance of the nodes to their mean over their norm. "
-        "*Effective nodes*: participation number of the readout's gradient. *Along full*: the score along a graph that "
+        "Means over trials, at the last budget. *Spread*: distance of the nodes to their mean "
+        "over their norm. "
+        "*Effective nodes*: participation number of the readout's gradient. *Along full*: the "
+        "score along a graph that "
         "it was not trained on."
     )
     return f"{table([*head, 'effective nodes', 'along full'], rows)}\n\n{note}"
@@ -383,14 +570,21 @@ _BY_LAYER, _AT_LAST = ("entropy", "distance", "spread"), ("effective_nodes", "al
 def _code(text: str) -> str:
     """A line of code, within more backticks than it has in a row."""
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
+    if fence == "`":
+        return f"{fence}{text}{fence}"
+    return f"{fence} {text} {fence}"
 
 
 def _made_by(report: Report) -> str:
     machine = report.plan["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    versions = ", ".join(
+        f"{name} {version}" for name, version in machine["versions"].items() if version
+    )
     command = f"{_code(report.plan['command'])}\n\n" * bool(report.plan["command"])
     where = f"{verbatim(machine['processor'])}, {machine['cores']} cores, {machine['date']}"
     kept = report.records
-    chain = f"{kept.path.name} has {_count(len(kept.chain), 'line')}, the last of hash {kept.last or '-'}"
+    chain = (
+        f"{kept.path.name} has {_count(len(kept.chain), 'line')}, the last of hash "
+        f"{kept.last or '-'}"
+    )
     return f"{command}{where}; {report.cpu_hours:.2f} CPU hours; {versions}; {chain}."

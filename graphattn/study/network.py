@@ -16,7 +16,11 @@ from .data import Data
 
 POSITIONS = ("none", "learned", "relative", "rotary", "distance", "pairs")
 READOUTS = ("mean", "token", "node")
-_PER_RADIUS, _BUCKETS = 8, 32  # of distances: buckets in a sample's root mean square radius, and how many there are
+# of distances: buckets in a sample's root mean square radius, and how many there are
+_PER_RADIUS, _BUCKETS = (
+    8,
+    32,
+)
 
 
 @dataclass(frozen=True)
@@ -60,24 +64,34 @@ class Readout(nn.Module):
 
     def __init__(self, readout: str, token: int, positions: str) -> None:
         super().__init__()
-        self.readout, self.token = one_of(readout, "readout", READOUTS), token
+        self.readout = one_of(readout, "readout", READOUTS)
+        self.token = token
         self.positions = one_of(positions, "positions", POSITIONS)
         self.tables = nn.ModuleList()
         self.learned: LearnedPosition | None = None
 
     def read(self, x: Tensor, kept: Tensor | None) -> Tensor:
-        """Of nodes (B, N, C), or of the kept ones of all samples (M, C), what is asked: (B, C), or (B, N, C)."""
+        """Of nodes (B, N, C), or of the kept ones of all samples (M, C), what is asked: (B, C), or
+        (B, N, C).
+        """
         if kept is not None:
-            x = torch.zeros(*kept.shape, x.shape[-1], dtype=x.dtype).masked_scatter(kept.unsqueeze(-1), x)
+            x = torch.zeros(*kept.shape, x.shape[-1], dtype=x.dtype).masked_scatter(
+                kept.unsqueeze(-1), x
+            )
         if self.readout == "token":
             return x[:, self.token]
         if self.readout == "node":
             return x
-        return x.mean(-2) if kept is None else x.sum(-2) / kept.sum(-1, keepdim=True)
+        if kept is None:
+            return x.mean(-2)
+        return x.sum(-2) / kept.sum(-1, keepdim=True)
 
     def parameters_apart(self) -> tuple[int, int]:
         """Numbers of parameters: of all but positions, and of positions."""
-        own = [*self.tables.parameters(), *([] if self.learned is None else self.learned.parameters())]
+        own = [
+            *self.tables.parameters(),
+            *([] if self.learned is None else self.learned.parameters()),
+        ]
         positions = sum(p.numel() for p in own)
         return sum(p.numel() for p in self.parameters()) - positions, positions
 
@@ -85,7 +99,9 @@ class Readout(nn.Module):
         """A hash of the state."""
         result = hashlib.sha256()
         for name, value in self.state_dict().items():
-            result.update(name.encode() + value.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
+            result.update(
+                name.encode() + value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
+            )
         return result.hexdigest()[:16]
 
 
@@ -95,21 +111,41 @@ class Network(Readout):
     Positions are built last, so that all else starts alike with and without them.
     """
 
-    def __init__(self, model: Model, data: Data, readout: str, positions: str, token: int = 0) -> None:
+    def __init__(
+        self, model: Model, data: Data, readout: str, positions: str, token: int = 0
+    ) -> None:
         super().__init__(readout, token, positions)
-        self.causal, nodes = data.causal, data.num_nodes
-        C, H = model.width, model.heads
+        self.causal = data.causal
+        nodes = data.num_nodes
+        C = model.width
+        H = model.heads
         tokens = not data.inputs.is_floating_point()
-        self.embedding = nn.Embedding(int(data.inputs.max()) + 1, C) if tokens else nn.Linear(data.inputs.shape[2], C)
+        self.embedding = (
+            nn.Embedding(int(data.inputs.max()) + 1, C)
+            if tokens
+            else nn.Linear(data.inputs.shape[2], C)
+        )
         turned: dict[str, Any] = {"rotary": Rotary(C // H)} if positions == "rotary" else {}
         self.encoder = Encoder(model.layers, C, H, model.hidden, **turned)
         self.norm = nn.BatchNorm1d(C) if model.batch_norm and readout != "node" else nn.Identity()
         self.head = nn.Linear(C, data.classes)
-        self.learned = LearnedPosition(nodes, C) if positions == "learned" else None
-        rows = {"relative": nodes if data.causal else 2 * nodes - 1, "distance": _BUCKETS}.get(positions, 0)
-        rows = int(data.pairs.max()) + 1 if positions == "pairs" and data.pairs is not None else rows
-        self._last: tuple[Any, ...] = (None, None, None)  # the latest graph and places, and their values
-        self.rows, tables = rows, [EdgeTable(rows, H) for _ in range(model.layers if rows else 0)]
+        if positions == "learned":
+            self.learned = LearnedPosition(nodes, C)
+        else:
+            self.learned = None
+        rows = {"relative": nodes if data.causal else 2 * nodes - 1, "distance": _BUCKETS}.get(
+            positions, 0
+        )
+        if positions == "pairs" and data.pairs is not None:
+            rows = int(data.pairs.max()) + 1
+        # the latest graph and places, and their values
+        self._last: tuple[Any, ...] = (
+            None,
+            None,
+            None,
+        )
+        self.rows = rows
+        tables = [EdgeTable(rows, H) for _ in range(model.layers if rows else 0)]
         self.tables = nn.ModuleList(tables)
         for table in tables:
             nn.init.normal_(table.weight, std=model.table_std)
@@ -127,7 +163,8 @@ class Network(Readout):
 
         Args:
             inputs: (B, N) or (B, N, F).
-            layers: Graphs of N nodes; with ``kept`` one of all kept nodes of the batch, for all layers.
+            layers: Graphs of N nodes; with ``kept`` one of all kept nodes of the batch, for all
+                layers.
             places: int64 (N,), where each node stands.
             pos: (B, N, d), for distances.
             kept: bool (B, N), which nodes are there, where every sample has its own graph.
@@ -138,11 +175,21 @@ class Network(Readout):
             x = self.learned(x, places)
         at = places
         if kept is not None:
-            x, at = x[kept], places.expand(kept.shape)[kept]
-            pos = None if pos is None else pos[kept]
-        graphs = layers * len(self.encoder.layers) if len(layers) == 1 else layers
-        turned = {"positions": at} if self.positions == "rotary" else {}
-        x = self.encoder(x, list(graphs), score_bias=self._biases(graphs, at, pos, kept, pairs), **turned)
+            x = x[kept]
+            at = places.expand(kept.shape)[kept]
+            if pos is not None:
+                pos = pos[kept]
+        if len(layers) == 1:
+            graphs = layers * len(self.encoder.layers)
+        else:
+            graphs = layers
+        if self.positions == "rotary":
+            turned = {"positions": at}
+        else:
+            turned = {}
+        x = self.encoder(
+            x, list(graphs), score_bias=self._biases(graphs, at, pos, kept, pairs), **turned
+        )
         return self.head(self.norm(self.read(x, kept)))
 
     def _biases(self, graphs: tuple[AttentionGraph, ...], *where: Any) -> Any:
@@ -153,15 +200,26 @@ class Network(Readout):
         return [table.rows(values[graph]) for table, graph in zip(tables, graphs, strict=True)]
 
     def _values(
-        self, graph: AttentionGraph, places: Tensor, pos: Tensor | None, kept: Tensor | None, pairs: Tensor | None
+        self,
+        graph: AttentionGraph,
+        places: Tensor,
+        pos: Tensor | None,
+        kept: Tensor | None,
+        pairs: Tensor | None,
     ) -> Tensor:
-        """Rows of the tables, (E,) or (B, E): how far back the source stands, how far away, or of which class."""
-        source, target = graph.source, graph.target
+        """Rows of the tables, (E,) or (B, E): how far back the source stands, how far away, or of
+        which class.
+        """
+        source = graph.source
+        target = graph.target
         if self.positions == "relative":
             if self._last[0] is graph and self._last[1] is places:
                 return self._last[2]
             back = places[target] - places[source]
-            values = back if self.causal else back + (self.rows - 1) // 2
+            if self.causal:
+                values = back
+            else:
+                values = back + (self.rows - 1) // 2
             self._last = (graph, places, values)
             return values
         if self.positions == "pairs":
@@ -177,4 +235,6 @@ class Network(Readout):
 
 def union(graphs: list[AttentionGraph]) -> AttentionGraph:
     """The graphs of a batch side by side."""
-    return graphs[0] if len(graphs) == 1 else disjoint_union(graphs)
+    if len(graphs) == 1:
+        return graphs[0]
+    return disjoint_union(graphs)

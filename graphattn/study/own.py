@@ -1,4 +1,6 @@
-"""Models of the user's own: any module that reads graphs, between the data and the readout of a study."""
+"""Models of the user's own: any module that reads graphs, between the data and the readout of a
+study.
+"""
 
 import hashlib
 import inspect
@@ -17,25 +19,35 @@ from ..graph import AttentionGraph
 from .data import Data
 from .network import Model, Network, Readout
 
-_VERSIONED = ("torch", "torch_geometric", "graphattn")  # their versions are in a trial's key, or their code is
+# their versions are in a trial's key, or their code is
+_VERSIONED = (
+    "torch",
+    "torch_geometric",
+    "graphattn",
+)
 
 
 @dataclass(frozen=True)
 class Own:
-    """A model of your own: what makes its module, and in how many layers one after the other it reads a graph.
+    """A model of your own: what makes its module, and in how many layers one after the other it
+    reads a graph.
 
-    The module is called as ``module(inputs, graphs, places, pos)`` and returns the logits of all nodes, (..., N,
-    classes). The study reads them out: their mean over a sample's nodes, those of one node, or each.
+    The module is called as ``module(inputs, graphs, places, pos)`` and returns the logits of all
+    nodes, (..., N, classes). The study reads them out: their mean over a sample's nodes, those of
+    one node, or each.
 
-    * ``inputs``: tokens (..., N) or features (..., N, F). Where every sample has its own graph, the nodes of all
-      samples of a batch are side by side: one axis of nodes, and no other before it.
+    * ``inputs``: tokens (..., N) or features (..., N, F). Where every sample has its own graph, the
+      nodes of all samples of a batch are side by side: one axis of nodes, and no other before it.
     * ``graphs``: a list of ``layers`` graphs of N nodes.
-    * ``places``: int64 (N,), where each node stands in its sample; ``pos``: (..., N, d), or None where data has none.
+    * ``places``: int64 (N,), where each node stands in its sample; ``pos``: (..., N, d), or None
+      where data has none.
 
     Args:
-        make: Called with the :class:`Data`, it makes the module: a function, or the module's class. Its random state is
-            that of the trial's seed. Trials in other processes import it: it then stands in a file of its own.
-        layers: L. No output may depend on a node that L layers of the graphs do not reach; that is checked.
+        make: Called with the :class:`Data`, it makes the module: a function, or the module's class.
+            Its random state is that of the trial's seed. Trials in other processes import it: it
+            then stands in a file of its own.
+        layers: L. No output may depend on a node that L layers of the graphs do not reach; that is
+            checked.
     """
 
     make: Callable[[Data], nn.Module]
@@ -43,14 +55,18 @@ class Own:
 
     def __post_init__(self) -> None:
         if not callable(self.make) or isinstance(self.make, nn.Module):
-            raise OptionError(f"make must be a function of the data that makes a module, got {shown(self.make)}")
+            raise OptionError(
+                f"make must be a function of the data that makes a module, got {shown(self.make)}"
+            )
         width(self.layers, "layers")
 
     @property
     def can_travel(self) -> bool:
         """Whether another process can import ``make``."""
         try:
-            return getattr(self.make, "func", self.make).__module__ != "__main__" and bool(pickle.dumps(self.make))
+            return getattr(self.make, "func", self.make).__module__ != "__main__" and bool(
+                pickle.dumps(self.make)
+            )
         except (pickle.PicklingError, AttributeError, TypeError):
             return False
 
@@ -58,21 +74,28 @@ class Own:
         """A new one.
 
         Raises:
-            OptionError: If it is no module, or one without parameters, or with parameters of no size yet.
+            OptionError: If it is no module, or one without parameters, or with parameters of no
+                size yet.
         """
         made = self.make(data)
         if not isinstance(made, nn.Module):
             raise OptionError(f"make must return a torch.nn.Module, got {shown(made)}")
         parameters = list(made.parameters())
         if not parameters:
-            raise OptionError(f"make must return a module with parameters to train, {type(made).__name__} has none")
+            raise OptionError(
+                f"make must return a module with parameters to train, {type(made).__name__} has "
+                "none"
+            )
         if any(isinstance(p, UninitializedParameter) for p in parameters):
-            raise OptionError(f"make must return a module whose parameters have sizes, {type(made).__name__} is lazy")
+            raise OptionError(
+                f"make must return a module whose parameters have sizes, {type(made).__name__} is "
+                "lazy"
+            )
         return made
 
     def described(self, data: Data) -> dict[str, Any]:
-        """What is written of it, and what a trial's key depends on: the source of ``make`` and of its modules, and the
-        state that seed 0 gives them; not the source of what they call.
+        """What is written of it, and what a trial's key depends on: the source of ``make`` and of
+        its modules, and the state that seed 0 gives them; not the source of what they call.
 
         Raises:
             OptionError: If a source cannot be read.
@@ -82,8 +105,12 @@ class Own:
             network = OwnNetwork(self, data, "mean", 0)
         make = getattr(self.make, "func", self.make)  # of a functools.partial
         told = {make, *(type(module) for module in network.module.modules())}
-        sources = sorted(source_of(each) for each in told if str(each.__module__).split(".")[0] not in _VERSIONED)
-        digest = hashlib.sha256("\n".join([*sources, str(network.module), network.digest()]).encode()).hexdigest()
+        sources = sorted(
+            source_of(each) for each in told if str(each.__module__).split(".")[0] not in _VERSIONED
+        )
+        digest = hashlib.sha256(
+            "\n".join([*sources, str(network.module), network.digest()]).encode()
+        ).hexdigest()
         name = getattr(make, "__qualname__", type(make).__name__)
         return {"make": name, "layers": self.layers, "digest": digest[:16]}
 
@@ -94,7 +121,8 @@ def source_of(code: Any) -> str:
         return inspect.getsource(code)
     except (OSError, TypeError) as error:
         raise OptionError(
-            f"the source of {getattr(code, '__qualname__', code)} cannot be read ({error}), so that its results could "
+            f"the source of {getattr(code, '__qualname__', code)} cannot be read ({error}), so "
+            "that its results could "
             "not be told from those of other code; write it into a file"
         ) from None
 
@@ -104,7 +132,9 @@ class OwnNetwork(Readout):
 
     def __init__(self, own: Own, data: Data, readout: str, token: int) -> None:
         super().__init__(readout, token, "none")
-        self.module, self.layers, self.classes = own.module(data), own.layers, data.classes
+        self.module = own.module(data)
+        self.layers = own.layers
+        self.classes = data.classes
 
     def forward(
         self,
@@ -132,19 +162,24 @@ class OwnNetwork(Readout):
             ShapeError: If the module returns something else.
         """
         if kept is not None:
-            inputs, places = inputs[kept], places.expand(kept.shape)[kept]
-            pos = None if pos is None else pos[kept]
+            inputs = inputs[kept]
+            places = places.expand(kept.shape)[kept]
+            if pos is not None:
+                pos = pos[kept]
         graphs = list(layers) * (self.layers if len(layers) == 1 else 1)
         logits = self.module(inputs, graphs, places, pos)
         nodes = inputs.shape[: 1 if kept is not None else 2]
         if not isinstance(logits, Tensor) or logits.shape != (*nodes, self.classes):
             raise ShapeError(
-                f"the module must return the logits of all nodes, {(*nodes, self.classes)}, got {shown(logits)}"
+                f"the module must return the logits of all nodes, {(*nodes, self.classes)}, got "
+                f"{shown(logits)}"
             )
         return logits
 
 
-def network_of(model: Model | Own, data: Data, readout: str, positions: str, token: int = 0) -> Network | OwnNetwork:
+def network_of(
+    model: Model | Own, data: Data, readout: str, positions: str, token: int = 0
+) -> Network | OwnNetwork:
     """A new network, of the random state that there is."""
     if isinstance(model, Own):
         return OwnNetwork(model, data, readout, token)

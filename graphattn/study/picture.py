@@ -1,4 +1,6 @@
-"""A study as a figure: scores over training examples, or by arm, with every seed and the 95 % interval."""
+"""A study as a figure: scores over training examples, or by arm, with every seed and the 95 %
+interval.
+"""
 
 import math
 import textwrap
@@ -26,8 +28,8 @@ _ROW = 0.26  # inches: a row of an arm
 
 
 class Sheet(NamedTuple):
-    """The space for a figure: inches, points of its text and of its smallest text, panels side by side, columns of a
-    legend, and letters in a line of a title."""
+    """The space for a figure: inches, points of its text and of its smallest text, panels side by
+    side, columns of a legend, and letters in a line of a title."""
 
     width: float
     text: float
@@ -43,7 +45,8 @@ COLUMN = Sheet(3.25, 8, 8, 1, 2, 28)
 
 
 def draw(report: Report, sheet: Sheet = SHEET) -> "Figure":
-    """The study's own figure where it has one; else curves over numbers of examples, or a row for each arm.
+    """The study's own figure where it has one; else curves over numbers of examples, or a row for
+    each arm.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -72,13 +75,21 @@ def axes(figure: Any, place: Any, title: str, sheet: Sheet = SHEET, **shared: An
 
 
 def _title(report: Report, comparison: str, positions: str, equal: str) -> str:
-    words = {"none": "no positions", "learned": "learned positions", "relative": "relative positions"}
+    words = {
+        "none": "no positions",
+        "learned": "learned positions",
+        "relative": "relative positions",
+    }
     told = words.get(positions, f"positions: {positions}") + f", equal {equal}" * (equal != "steps")
-    return told if len(report.plan["comparisons"]) == 1 else f"{verbatim(comparison)}, {told}"
+    if len(report.plan["comparisons"]) == 1:
+        return told
+    return f"{verbatim(comparison)}, {told}"
 
 
 def verbatim(name: str) -> str:
-    """A name as it is: dollars are no mathematics, and a low line does not hide it from a legend."""
+    """A name as it is: dollars are no mathematics, and a low line does not hide it from a
+    legend.
+    """
     return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
@@ -88,18 +99,30 @@ def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
     arms = list(dict.fromkeys(row.arm for row in rows if row.prediction["kind"] == "arm"))
     styles = {}
     for row in rows:
-        kind, of = row.prediction["kind"], row.prediction["of"]
+        kind = row.prediction["kind"]
+        of = row.prediction["of"]
         colour = colours.get(kind) or HIGHLIGHTS[arms.index(of) % len(HIGHLIGHTS)]
         marker, line = _KINDS[kind]
         hollow = kind in ("rewired", "permuted")
-        styles[row.arm] = {"color": colour, "marker": marker, "linestyle": line, "mfc": "white" if hollow else colour}
+        styles[row.arm] = {
+            "color": colour,
+            "marker": marker,
+            "linestyle": line,
+            "mfc": "white" if hollow else colour,
+        }
     return styles
 
 
 def _reference_lines(about: dict[str, Any], draw: Any) -> None:
     """Plain methods on the same data, each with dashes of its own, and chance."""
     for number, (label, score) in enumerate(about["baselines"].items()):
-        draw(score, color=EDGE, linewidth=0.9, linestyle=_DASHES[number % len(_DASHES)], label=verbatim(label))
+        draw(
+            score,
+            color=EDGE,
+            linewidth=0.9,
+            linestyle=_DASHES[number % len(_DASHES)],
+            label=verbatim(label),
+        )
     if about["metric"] == "accuracy":
         draw(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
 
@@ -108,18 +131,29 @@ def _ticks(values: list[int]) -> list[str]:
     """Labels on a log scale; none where the next one is too near."""
     near = 0.16 * math.log(values[-1] / values[0])
     following = [*values[1:], math.inf]
-    return [f"{a:,}" if math.log(b / a) > near else "" for a, b in zip(values, following, strict=True)]
+    return [
+        f"{a:,}" if math.log(b / a) > near else "" for a, b in zip(values, following, strict=True)
+    ]
 
 
 def _curves(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
     """Score over training examples, a panel for each comparison and positions."""
-    down, across = -(-len(panels) // sheet.across), min(sheet.across, len(panels))
+    down = -(-len(panels) // sheet.across)
+    across = min(sheet.across, len(panels))
     figure = empty_figure(None, sheet.width, (3.0 if sheet.across > 1 else 2.4) * down + 0.5)
-    styles, first = style_of(report.rows), None
+    styles = style_of(report.rows)
+    first = None
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharey": first}
-        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal), sheet, **shared)
-        first, about = first or ax, report.plan["comparisons"][comparison]
+        ax = axes(
+            figure,
+            (down, across, number),
+            _title(report, comparison, positions, equal),
+            sheet,
+            **shared,
+        )
+        first = first or ax
+        about = report.plan["comparisons"][comparison]
         for beside, (name, style) in enumerate(styles.items()):
             mine = [row for row in rows if row.arm == name]
             if not mine or mine[0].prediction["kind"] == "shuffled":
@@ -146,7 +180,9 @@ def _curves(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Fi
 
 def _half(above: float, below: float) -> float:
     """Of an interval, where there is one."""
-    return 0.0 if math.isnan(above - below) else above - below
+    if math.isnan(above - below):
+        return 0.0
+    return above - below
 
 
 def _all_examples(report: Report, row: Row) -> int:
@@ -157,14 +193,18 @@ def _all_examples(report: Report, row: Row) -> int:
 
 def _legend(figure: Any, ax: Any, sheet: Sheet) -> None:
     handles, labels = ax.get_legend_handles_labels()
-    bars = len([handle for handle in handles if hasattr(handle, "has_yerr")])  # matplotlib names lines first
+    # matplotlib names lines first
+    bars = len([handle for handle in handles if hasattr(handle, "has_yerr")])
     handles, labels = (x[-bars:] + x[:-bars] for x in (handles, labels))
     _below(figure, handles, labels, sheet)
 
 
 def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> None:
     """A legend in as many columns as fit the width."""
-    spaces = {"handlelength": 1.6, "columnspacing": 1.0} if sheet.across == 1 else {}
+    if sheet.across == 1:
+        spaces = {"handlelength": 1.6, "columnspacing": 1.0}
+    else:
+        spaces = {}
     for columns in range(min(sheet.columns, len(labels)), 0, -1):
         given = {"ncols": columns, "fontsize": sheet.small, **spaces}
         legend = figure.legend(handles, labels, loc="outside lower center", frameon=False, **given)
@@ -175,45 +215,81 @@ def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> 
 
 
 def _rows(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
-    """A row for each arm: seeds, mean, interval, and the ceiling that was predicted; the same scale in all panels."""
+    """A row for each arm: seeds, mean, interval, and the ceiling that was predicted; the same scale
+    in all panels.
+    """
     most = max(map(len, panels.values()))
-    down, across = -(-len(panels) // sheet.across), min(sheet.across, len(panels))
-    figure = empty_figure(None, sheet.width, (_ROW * most + 0.7) * down + (0.35 if across > 1 else 0.6))
-    first, left, styles = None, [""], style_of(report.rows)
+    down = -(-len(panels) // sheet.across)
+    across = min(sheet.across, len(panels))
+    figure = empty_figure(
+        None, sheet.width, (_ROW * most + 0.7) * down + (0.35 if across > 1 else 0.6)
+    )
+    first = None
+    left = [""]
+    styles = style_of(report.rows)
     handles: dict[str, Any] = {}
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharex": first}
-        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal), sheet, **shared)
-        first, about = first or ax, report.plan["comparisons"][comparison]
+        ax = axes(
+            figure,
+            (down, across, number),
+            _title(report, comparison, positions, equal),
+            sheet,
+            **shared,
+        )
+        first = first or ax
+        about = report.plan["comparisons"][comparison]
         for y, row in enumerate(rows):
             _row(ax, y, row, styles[row.arm])
         _reference_lines(about, ax.axvline)
         names = [verbatim(name_among(rows, row)) for row in rows]
-        ax.set_yticks(range(len(rows)), [] if number % across != 1 % across and names == left else names)
+        ax.set_yticks(
+            range(len(rows)), [] if number % across != 1 % across and names == left else names
+        )
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.grid(True, axis="x", color=FAINT, linewidth=0.6)
         ax.set_xlabel(METRICS[about["metric"]], fontsize=sheet.text)
         left = names
         handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) | handles
-    _below(figure, list(handles.values()), list(handles), sheet._replace(columns=min(3, sheet.columns)))
+    _below(
+        figure, list(handles.values()), list(handles), sheet._replace(columns=min(3, sheet.columns))
+    )
     return figure
 
 
 def name_among(rows: list[Row], row: Row) -> str:
     """Of an arm, and its steps where it has several budgets."""
     steps = {other.steps for other in rows if other.arm == row.arm}
-    return row.arm if len(steps) == 1 else f"{row.arm}, {row.steps:,} steps"
+    if len(steps) == 1:
+        return row.arm
+    return f"{row.arm}, {row.steps:,} steps"
 
 
 def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:
-    found, scores, ceiling = row.interval, list(row.scores.values()), row.prediction["ceiling"]
+    found = row.interval
+    scores = list(row.scores.values())
+    ceiling = row.prediction["ceiling"]
     assert found is not None
     colour = style["color"]
     seed = {"color": colour, "alpha": 0.5, "markersize": 3.5, "markeredgewidth": 0}
     ax.plot(scores, [y] * len(scores), "o", **seed, label="" if y else "a seed")
     if not math.isnan(found.low):
-        ax.plot([found.low, found.high], [y, y], color=colour, linewidth=1.4, label="" if y else "95 % interval")
+        ax.plot(
+            [found.low, found.high],
+            [y, y],
+            color=colour,
+            linewidth=1.4,
+            label="" if y else "95 % interval",
+        )
     mean = {**style, "marker": "D", "linestyle": "none", "markersize": 4.5}
     ax.plot([found.mean], [y], **mean, label="" if y else "mean")
     if ceiling is not None:
-        ax.plot([ceiling], [y], "|", color=INK, markersize=11, markeredgewidth=1.3, label="ceiling (predicted)")
+        ax.plot(
+            [ceiling],
+            [y],
+            "|",
+            color=INK,
+            markersize=11,
+            markeredgewidth=1.3,
+            label="ceiling (predicted)",
+        )

@@ -1,4 +1,6 @@
-"""The plan of a study: its comparisons and claims, and all that is written down before anything is trained."""
+"""The plan of a study: its comparisons and claims, and all that is written down before anything is
+trained.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,8 +32,9 @@ class Study:
         about: Markdown at the top of the report; by default the docstring of the study file.
         summary: Paragraphs that follow, made from the :class:`Report`.
         figure: The figure in place of the usual one, made from the :class:`Report`.
-        on_trial: Called with the record of each trial, a dict, once it is on disk, in the process of the caller: so
-            any tracker is attached. An error in it is a warning, and the study goes on.
+        on_trial: Called with the record of each trial, a dict, once it is on disk, in the process
+            of the caller: so any tracker is attached. An error in it is a warning, and the study
+            goes on.
     """
 
     name: str
@@ -57,24 +60,33 @@ class Study:
         """Comparisons by name."""
         result = {comparison.name: comparison for comparison in self.comparisons}
         if len(result) != len(self.comparisons):
-            raise OptionError(f"comparisons must have names of their own, got {[c.name for c in self.comparisons]}")
+            raise OptionError(
+                "comparisons must have names of their own, got "
+                f"{[c.name for c in self.comparisons]}"
+            )
         return result
 
     def check_claims(self) -> None:
-        """Refuse claims about arms, positions, examples or budgets that no trial will have, and claims made twice.
+        """Refuse claims about arms, positions, examples or budgets that no trial will have, and
+        claims made twice.
 
         Raises:
             OptionError: If there is one.
         """
-        named, words = self.named(), [str(claim) for claim in self.claims]
+        named = self.named()
+        words = [str(claim) for claim in self.claims]
         twice = [claim for claim in words if words.count(claim) > 1]
         if twice:
-            raise OptionError(f"claims must differ, as each counts in the correction; got twice: {twice[0]}")
+            raise OptionError(
+                f"claims must differ, as each counts in the correction; got twice: {twice[0]}"
+            )
         for claim in self.claims:
             if claim.comparison is None and len(named) > 1:
                 raise OptionError(f"claims must name a comparison, of {', '.join(named)}")
             if claim.comparison not in (None, *named):
-                raise OptionError(f"claims: no comparison {claim.comparison!r}; there are {', '.join(named)}")
+                raise OptionError(
+                    f"claims: no comparison {claim.comparison!r}; there are {', '.join(named)}"
+                )
             about = named[claim.comparison or self.comparisons[0].name]
             for name, asked, known in (
                 ("arm", claim.better, about.kinds),
@@ -85,7 +97,9 @@ class Study:
                 ("budget", claim.budget, range(len(about.budgets))),
             ):
                 if asked is not None and asked not in known:
-                    raise OptionError(f"claims: no {name} {asked!r}, of {claim}; there are {list(known)}")
+                    raise OptionError(
+                        f"claims: no {name} {asked!r}, of {claim}; there are {list(known)}"
+                    )
 
 
 def planned(
@@ -97,8 +111,15 @@ def planned(
     records: Records,
     before: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """All that is said before training, and when it was said: what is claimed later stays visible as such."""
-    known, end = (before["comparisons"], before.get("end")) if before else ({}, None)
+    """All that is said before training, and when it was said: what is claimed later stays visible
+    as such.
+    """
+    if before:
+        known = before["comparisons"]
+        end = before.get("end")
+    else:
+        known = {}
+        end = None
     return {
         "study": study.name,
         "command": study.command,
@@ -108,19 +129,30 @@ def planned(
         "identity": identity,
         "seeds": len(seeds),
         "first_seed": seeds.start,
-        "registered": _registered(study, len(seeds), trials, records, before["registered"] if before else []),
-        "comparisons": {name: _about(study, one, known.get(name, {}), seeds) for name, one in named.items()},
-        "machine": before["machine"] if before and all(records.done(t.key) for t in trials) else machine("cpu"),
+        "registered": _registered(
+            study, len(seeds), trials, records, before["registered"] if before else []
+        ),
+        "comparisons": {
+            name: _about(study, one, known.get(name, {}), seeds) for name, one in named.items()
+        },
+        "machine": before["machine"]
+        if before and all(records.done(t.key) for t in trials)
+        else machine("cpu"),
         "end": records.end if records.reach(end) else end,  # one that was lost stays
         "trials": [asdict(trial) for trial in trials],
     }
 
 
-def _about(study: Study, comparison: Comparison, known: dict[str, Any], seeds: range) -> dict[str, Any]:
-    """What is said of a comparison; predictions and checks that are known already are not made again, but for the
-    ceilings of draws, and covariates that plans did not have."""
+def _about(
+    study: Study, comparison: Comparison, known: dict[str, Any], seeds: range
+) -> dict[str, Any]:
+    """What is said of a comparison; predictions and checks that are known already are not made
+    again, but for the ceilings of draws, and covariates that plans did not have."""
     arms = {arm: known.get("arms", {}).get(arm, {}) for arm in comparison.kinds}
-    arms = {a: told if "mean_resistance" in told else predicted(comparison, a) | told for a, told in arms.items()}
+    arms = {
+        a: told if "mean_resistance" in told else predicted(comparison, a) | told
+        for a, told in arms.items()
+    }
     arms = {arm: with_draws(comparison, told, seeds) for arm, told in arms.items()}
     return {
         "arms": arms,
@@ -150,20 +182,33 @@ def _registered(
 ) -> list[dict[str, Any]]:
     """What is claimed, of how many seeds, positions and budgets, and since when.
 
-    ``late`` are claims made when both arms had been measured; ``withdrawn``, those dropped then, which still count in
-    the correction; ``looked``, what else was changed then, by claim.
+    ``late`` are claims made when both arms had been measured; ``withdrawn``, those dropped then,
+    which still count in the correction; ``looked``, what else was changed then, by claim.
     """
     was = [[Claim(**claim) for claim in one["claims"]] for one in before]
     spent = {
-        one.name: {"positions": [*one.positions], "budgets": [*map(asdict, one.budgets)]} for one in study.comparisons
+        one.name: {"positions": [*one.positions], "budgets": [*map(asdict, one.budgets)]}
+        for one in study.comparisons
     }
-    last = before[-1] if before else {}
-    if before and (was[-1], last.get("seeds", seeds), last.get("spent", spent)) == ([*study.claims], seeds, spent):
+    if before:
+        last = before[-1]
+    else:
+        last = {}
+    if before and (was[-1], last.get("seeds", seeds), last.get("spent", spent)) == (
+        [*study.claims],
+        seeds,
+        spent,
+    ):
         return before
     known = {str(claim) for claims in was for claim in claims}
     known -= {claim for one in before for claim in one.get("late", [])}
-    measured = {(one["comparison"], one["arm"]) for one in records.of_key.values() if one["state"] != "failed"}
-    measured |= {(trial.comparison, trial.arm) for trial in trials if records.done(trial.key)}  # by another name
+    measured = {
+        (one["comparison"], one["arm"])
+        for one in records.of_key.values()
+        if one["state"] != "failed"
+    }
+    # by another name
+    measured |= {(trial.comparison, trial.arm) for trial in trials if records.done(trial.key)}
 
     def compared_in(claim: Claim) -> str:
         return claim.comparison or study.comparisons[0].name
@@ -171,18 +216,29 @@ def _registered(
     def is_measured(claim: Claim) -> bool:
         return {(compared_in(claim), arm) for arm in (claim.better, claim.worse)} <= measured
 
-    dropped = [str(claim) for claim in (was[-1] if was else []) if str(claim) in known and is_measured(claim)]
+    dropped = [
+        str(claim)
+        for claim in (was[-1] if was else [])
+        if str(claim) in known and is_measured(claim)
+    ]
     claimed = {str(claim) for claim in study.claims}
-    withdrawn = [claim for claim in dict.fromkeys([*last.get("withdrawn", []), *dropped]) if claim not in claimed]
-    late, looked = [], {claim: [*remarks] for claim, remarks in last.get("looked", {}).items()}
+    withdrawn = [
+        claim
+        for claim in dict.fromkeys([*last.get("withdrawn", []), *dropped])
+        if claim not in claimed
+    ]
+    late = []
+    looked = {claim: [*remarks] for claim, remarks in last.get("looked", {}).items()}
     for claim in filter(is_measured, study.claims):
         name = compared_in(claim)
         if str(claim) not in known:
             late.append(str(claim))
             continue
-        was_seeds, was_spent = last.get("seeds", seeds), last.get("spent", spent).get(name, spent[name])
+        was_seeds = last.get("seeds", seeds)
+        was_spent = last.get("spent", spent).get(name, spent[name])
         told = {
-            f"seeds {'extended' if seeds > was_seeds else 'reduced'} after looking": was_seeds != seeds,
+            f"seeds {'extended' if seeds > was_seeds else 'reduced'} after looking": was_seeds
+            != seeds,
             "positions or budgets changed after looking": was_spent != spent[name],
         }
         if remarks := [text for text, holds in told.items() if holds]:
@@ -190,4 +246,7 @@ def _registered(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     claims = [asdict(claim) for claim in study.claims]
     told = {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "spent": spent}
-    return [*before, {**told, "claims": claims, "late": late, "withdrawn": withdrawn, "looked": looked}]
+    return [
+        *before,
+        {**told, "claims": claims, "late": late, "withdrawn": withdrawn, "looked": looked},
+    ]

@@ -21,7 +21,11 @@ from .worker import tried
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 IDLE = 600.0  # seconds without processor time after which a process is taken for stopped or blocked
-_LOOK, _ENDING = 5.0, 10.0  # seconds between two looks at the processes; until one that closed its pipe has ended
+# seconds between two looks at the processes; until one that closed its pipe has ended
+_LOOK, _ENDING = (
+    5.0,
+    10.0,
+)
 
 
 class Worker:
@@ -29,15 +33,19 @@ class Worker:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self._progress: tuple[float, float] | None = None  # processor seconds, and when they were last another number
+        # processor seconds, and when they were last another number
+        self._progress: tuple[float, float] | None = None
         self._fault = ""
 
     def ask(self, task: dict[str, str]) -> dict[str, Any]:
-        """The answer to a task, or a failed trial if the process died, was killed or wrote something else."""
+        """The answer to a task, or a failed trial if the process died, was killed or wrote
+        something else.
+        """
         process = self.process = self.process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        self._fault, self._progress = "", (-1.0, time.monotonic())
+        self._fault = ""
+        self._progress = (-1.0, time.monotonic())
         try:
             process.stdin.write(json.dumps(task).encode() + b"\n")
             process.stdin.flush()
@@ -54,28 +62,45 @@ class Worker:
             process.wait(0 if line else _ENDING)
         status = process.poll()
         self.end()
-        memory = " (out of memory?)" if status == -9 else ""
-        ended = "its process gave no answer" if status is None else f"its process ended with status {status}{memory}"
+        if status == -9:
+            memory = " (out of memory?)"
+        else:
+            memory = ""
+        if status is None:
+            ended = "its process gave no answer"
+        else:
+            ended = f"its process ended with status {status}{memory}"
         return {"state": "failed", "error": self._fault or ended}
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        code = f"import sys; sys.path[:] = {sys.path!r}\nfrom graphattn.study.worker import serve\nserve()"
-        quiet = None if os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") else subprocess.DEVNULL
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}\nfrom graphattn.study.worker import "
+            "serve\nserve()"
+        )
+        if os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0"):
+            quiet = None
+        else:
+            quiet = subprocess.DEVNULL
         return subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=quiet,
             env=os.environ | _ONE_THREAD,
-            start_new_session=True,  # Ctrl-C is the parent's to answer; children of the process end with it
+            # Ctrl-C is the parent's to answer; children of the process end with it
+            start_new_session=True,
         )
 
     def watch(self) -> None:
-        """Kill a process that ended while its children hold the pipe, or that has not computed for ``IDLE`` seconds."""
-        process, progress = self.process, self._progress
+        """Kill a process that ended while its children hold the pipe, or that has not computed for
+        ``IDLE`` seconds.
+        """
+        process = self.process
+        progress = self._progress
         if process is None or progress is None:
             return
-        spent, now = _processor_seconds(process.pid), time.monotonic()
+        spent = _processor_seconds(process.pid)
+        now = time.monotonic()
         if process.poll() is not None:
             self._kill(process)
         elif spent is None or spent != progress[0]:
@@ -108,7 +133,9 @@ def _processor_seconds(process: int) -> float | None:
 
 def cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_all(
@@ -119,8 +146,8 @@ def run_all(
 ) -> None:
     """Run trials, and tell of each as it ends, in this thread.
 
-    Comparisons are written once, to a folder that workers read; of trials only those at work are, so that memory does
-    not grow with their number.
+    Comparisons are written once, to a folder that workers read; of trials only those at work are,
+    so that memory does not grow with their number.
 
     Args:
         comparisons: By name.
@@ -130,7 +157,14 @@ def run_all(
     """
     if processes == 0:
         for trial in trials:
-            done(trial, tried(comparisons[trial.comparison], comparisons[trial.comparison].graphs_for(trial), trial))
+            done(
+                trial,
+                tried(
+                    comparisons[trial.comparison],
+                    comparisons[trial.comparison].graphs_for(trial),
+                    trial,
+                ),
+            )
         return
     workers = [Worker() for _ in range(min(processes, len(trials)))]
     free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -145,17 +179,21 @@ def run_all(
                 at[name].write_bytes(pickle.dumps(comparisons[name]))
 
         def one(number: int, trial: Trial) -> tuple[Trial, dict[str, Any]]:
-            worker, path = free.get(), Path(folder, f"trial-{number}.pkl")
+            worker = free.get()
+            path = Path(folder, f"trial-{number}.pkl")
             try:
                 content = pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial))
                 with writing(Path(folder)):
                     path.write_bytes(content)
-                return trial, worker.ask({"comparison": str(at[trial.comparison]), "trial": str(path)})
+                return trial, worker.ask(
+                    {"comparison": str(at[trial.comparison]), "trial": str(path)}
+                )
             finally:
                 path.unlink(missing_ok=True)
                 free.put(worker)
 
-        waiting, running = list(enumerate(trials))[::-1], set[Future[Any]]()
+        waiting = list(enumerate(trials))[::-1]
+        running = set[Future[Any]]()
         executor = ThreadPoolExecutor(max(1, len(workers)))
         try:
             while waiting or running:

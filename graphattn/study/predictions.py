@@ -25,11 +25,13 @@ _SAMPLES = 64  # of which homophily is counted
 
 
 def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
-    """Reach, ceiling and covariates of an arm; of rewirings those of seed 0; of samples' own graphs means of a few; of
-    layers that differ the mean of their edges, and degrees and the spectrum of the first; of a choice those of all
-    edges that may be chosen."""
+    """Reach, ceiling and covariates of an arm; of rewirings those of seed 0; of samples' own graphs
+    means of a few; of layers that differ the mean of their edges, and degrees and the spectrum of
+    the first; of a choice those of all edges that may be chosen."""
     kind, of = comparison.kinds[name]
-    graphs = comparison.graphs.get(of if kind == "shuffled" else name) or comparison.rewiring(of, 0, 0)
+    graphs = comparison.graphs.get(of if kind == "shuffled" else name) or comparison.rewiring(
+        of, 0, 0
+    )
     graphs = graphs.possible()
     found = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([one[key] for one in found]) for key in found[0]}
@@ -41,21 +43,42 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
         ceiling: float | None = _by_place(comparison.data)
         law = "labels of the training set are shuffled: chance"
     else:
-        ceiling = _ceiling(comparison, share) if law and comparison.metric == "accuracy" else None
+        if law and comparison.metric == "accuracy":
+            ceiling = _ceiling(comparison, share)
+        else:
+            ceiling = None
     bag = _is_bag(comparison, graphs)
-    return {"kind": kind, "of": of, **mean, "reached": share, "ceiling": ceiling, "law": law, "bag": bag}
+    return {
+        "kind": kind,
+        "of": of,
+        **mean,
+        "reached": share,
+        "ceiling": ceiling,
+        "law": law,
+        "bag": bag,
+    }
 
 
-def with_draws(comparison: Comparison, told: dict[str, Any], seeds: Iterable[int]) -> dict[str, Any]:
-    """What is predicted of an arm; where a law bounds a rewiring, with the ceiling of each draw of each seed, and the
-    means of what the draws reach and of their ceilings."""
+def with_draws(
+    comparison: Comparison, told: dict[str, Any], seeds: Iterable[int]
+) -> dict[str, Any]:
+    """What is predicted of an arm; where a law bounds a rewiring, with the ceiling of each draw of
+    each seed, and the means of what the draws reach and of their ceilings."""
     if told["kind"] != "rewired" or told["ceiling"] is None:
         return told
-    drawn = [[comparison.rewiring(told["of"], i, j, few=True) for j in range(comparison.draws)] for i in seeds]
+    drawn = [
+        [comparison.rewiring(told["of"], i, j, few=True) for j in range(comparison.draws)]
+        for i in seeds
+    ]
     shares = [[_reached(comparison, graphs)[0] for graphs in of_seed] for of_seed in drawn]
     reached = fmean(chain(*shares))
     ceilings = [[_ceiling(comparison, share) for share in of_seed] for of_seed in shares]
-    return {**told, "reached": reached, "ceiling": _ceiling(comparison, reached), "ceilings": ceilings}
+    return {
+        **told,
+        "reached": reached,
+        "ceiling": _ceiling(comparison, reached),
+        "ceilings": ceilings,
+    }
 
 
 def _ceiling(comparison: Comparison, share: float) -> float:
@@ -73,8 +96,12 @@ def _mean(values: list[Any]) -> Any:
 
 def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
     """Numbers that are means over samples."""
-    graph, model = layers[0], comparison.model
-    stack = layers if len(layers) == model.layers else layers * model.layers
+    graph = layers[0]
+    model = comparison.model
+    if len(layers) == model.layers:
+        stack = layers
+    else:
+        stack = layers * model.layers
     field = receptive_field(list(stack), residual=True).sizes[-1].double()
     known = facts(graph)
     return {
@@ -115,31 +142,43 @@ def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
 
 
 def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
-    """The share of edges between other nodes whose ends have the same target, where every node has one; of the first
-    samples."""
+    """The share of edges between other nodes whose ends have the same target, where every node has
+    one; of the first samples."""
     targets = comparison.data.targets[:_SAMPLES]
     if not comparison.data.of_nodes or graph.num_targets != comparison.data.num_nodes:
         return None
     source, target = graph.edge_index.cpu()
-    a, b = targets[:, source], targets[:, target]
+    a = targets[:, source]
+    b = targets[:, target]
     asked = (a != NOT_ASKED) & (b != NOT_ASKED) & (source != target)
-    return float((a == b)[asked].double().mean()) if bool(asked.any()) else None
+    if bool(asked.any()):
+        return float((a == b)[asked].double().mean())
+    return None
 
 
 def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
-    """The share of what answers need that the readout depends on, of needs that are known the share of answers that
-    have all; and the law that makes it a ceiling. Where nodes answer and no needs are known, 1."""
-    data, L = comparison.data, comparison.model.layers
-    shares, law = [], ""
+    """The share of what answers need that the readout depends on, of needs that are known the share
+    of answers that have all; and the law that makes it a ceiling. Where nodes answer and no needs
+    are known, 1."""
+    data = comparison.data
+    L = comparison.model.layers
+    shares = []
+    law = ""
     for layers in graphs.some():
         stack = list(layers if len(layers) == L else layers * L)
         field = receptive_field(stack, residual=True).graphs[-1]
         if data.needs is not None and comparison.readout != "mean":
-            needs, law = data.needs, "a zero Jacobian: an answer beyond the receptive field is a guess"
+            needs = data.needs
+            law = "a zero Jacobian: an answer beyond the receptive field is a guess"
             at = torch.arange(data.num_nodes) == comparison.token
-            asked = (data.targets != NOT_ASKED).sum(0) if data.of_nodes else at.long()
-            there = (needs.target < field.num_targets) & (needs.source < field.num_targets)  # no padding of this sample
-            target, source = needs.target[there], needs.source[there]
+            if data.of_nodes:
+                asked = (data.targets != NOT_ASKED).sum(0)
+            else:
+                asked = at.long()
+            # no padding of this sample
+            there = (needs.target < field.num_targets) & (needs.source < field.num_targets)
+            target = needs.target[there]
+            source = needs.source[there]
             lacking = target[~field.contains(target, source)].unique()
             shares.append(1 - float(asked[lacking].sum() / asked.sum()))
         elif comparison.readout == "token":
@@ -156,7 +195,9 @@ def guess_nats(data: Data) -> float:
 
 
 def _by_place(data: Data) -> float:
-    """Chance; where nodes answer, of a guess that knows the place: shuffled by sample, labels keep theirs."""
+    """Chance; where nodes answer, of a guess that knows the place: shuffled by sample, labels keep
+    theirs.
+    """
     if not data.of_nodes:
         return data.chance
     asked = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
@@ -164,16 +205,21 @@ def _by_place(data: Data) -> float:
 
 
 def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
-    """Whether, without positions, no order of the nodes can be told: every node reads all, or only itself, and the
-    readout is their mean. A user's module is given places, and may read them."""
+    """Whether, without positions, no order of the nodes can be told: every node reads all, or only
+    itself, and the readout is their mean. A user's module is given places, and may read them."""
     if comparison.readout != "mean" or isinstance(comparison.model, Own):
         return False
     each = dict.fromkeys(graphs.layers + graphs.each)
-    return all(g.num_edges == g.num_targets**2 or g.num_edges == g.num_targets == g._num_loops() for g in each)
+    return all(
+        g.num_edges == g.num_targets**2 or g.num_edges == g.num_targets == g._num_loops()
+        for g in each
+    )
 
 
 def reference(comparison: Comparison) -> str | None:
-    """The arm or control that is all pairs, which others are compared with; None where there is none."""
+    """The arm or control that is all pairs, which others are compared with; None where there is
+    none.
+    """
     for name, (kind, _) in comparison.kinds.items():
         if kind == "full":
             return name
@@ -182,10 +228,13 @@ def reference(comparison: Comparison) -> str | None:
 
 
 def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:
-    """Readouts that cannot depend on all that they are asked about, with the theorem; it may be the point."""
+    """Readouts that cannot depend on all that they are asked about, with the theorem; it may be the
+    point.
+    """
     L = comparison.model.layers
     return [
-        f"{comparison.name}, {name}: after {L} layer{'s' * (L > 1)} its readout depends on {arm['reached']:.1%} of "
+        f"{comparison.name}, {name}: after {L} layer{'s' * (L > 1)} its readout depends on "
+        f"{arm['reached']:.1%} of "
         "what it may need; of the rest the Jacobian is zero, whatever is trained"
         for name, arm in plan.items()
         if arm["kind"] == "arm" and arm["reached"] < 1

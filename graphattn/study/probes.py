@@ -18,28 +18,42 @@ _SAMPLES = 32
 
 
 def probed(
-    comparison: Comparison, graphs: Graphs, network: Network | OwnNetwork, held: Tensor, *, along_full: bool
+    comparison: Comparison,
+    graphs: Graphs,
+    network: Network | OwnNetwork,
+    held: Tensor,
+    *,
+    along_full: bool,
 ) -> dict[str, Any]:
     """Numbers of one trained model.
 
     Returns:
-        ``entropy`` (bits) and ``distance`` (places) of attention, the mean over heads and targets of each layer;
-        ``spread``: the distance of the tokens to their mean after each layer, over their norm (1 is no collapse);
-        ``effective_nodes``: how many nodes the gradient of the readout is spread over, (sum g)^2 / sum g^2; and
-        ``along_full``: the score along all pairs, a graph that it was not trained on; of a user's module this alone.
+        ``entropy`` (bits) and ``distance`` (places) of attention, the mean over heads and targets
+        of each layer;
+        ``spread``: the distance of the tokens to their mean after each layer, over their norm (1 is
+            no collapse);
+        ``effective_nodes``: how many nodes the gradient of the readout is spread over, (sum g)^2 /
+            sum g^2; and
+        ``along_full``: the score along all pairs, a graph that it was not trained on; of a user's
+            module this alone.
     """
     found: dict[str, Any] = {}
     if isinstance(network, Network):
         found = _inside(comparison, graphs, network, held[:_SAMPLES])
     if along_full:
         other = Reading(comparison.data, everything(graphs, comparison.data.causal))
-        found["along_full"] = scored(network, other, comparison.data.targets, held)[comparison.metric]
+        found["along_full"] = scored(network, other, comparison.data.targets, held)[
+            comparison.metric
+        ]
     return found
 
 
-def _inside(comparison: Comparison, graphs: Graphs, network: Network, some: Tensor) -> dict[str, Any]:
+def _inside(
+    comparison: Comparison, graphs: Graphs, network: Network, some: Tensor
+) -> dict[str, Any]:
     """What the layers do."""
-    read, states = Reading(comparison.data, graphs), []
+    read = Reading(comparison.data, graphs)
+    states = []
     layers: Any = network.encoder.layers
     hooks = [layer.register_forward_hook(lambda *call: states.append(call[2])) for layer in layers]
     with torch.no_grad(), record_weights(network.encoder) as weights:
@@ -48,28 +62,35 @@ def _inside(comparison: Comparison, graphs: Graphs, network: Network, some: Tens
         hook.remove()
     found: dict[str, Any] = {"entropy": [], "distance": []}
     for one in weights.values():
-        alpha, graph = one.alpha, one.graph  # (B, E, H), or (E, H)
+        # (B, E, H), or (E, H)
+        alpha = one.alpha
+        graph = one.graph
         rows = alpha.shape[:-2].numel() * alpha.shape[-1] * max(1, graph.target.unique().numel())
         bits = -(alpha * alpha.clamp(min=1e-30).log2()).sum()
         far = (graph.target - graph.source).abs().unsqueeze(-1)
         found["entropy"].append(float(bits / rows))
         found["distance"].append(float((alpha * far).sum() / rows))
     kept = read.given(some)[3]
-    sizes = [x.shape[-2] for x in states[:1]] if kept is None else kept.sum(-1).tolist()
+    if kept is None:
+        sizes = [x.shape[-2] for x in states[:1]]
+    else:
+        sizes = kept.sum(-1).tolist()
     found["spread"] = [spread(x, sizes) for x in states]
     found["effective_nodes"] = effective_nodes(comparison, network, read, some)
     return found
 
 
 def spread(x: Tensor, sizes: list[int]) -> float:
-    """The distance of the nodes (..., N, C) to the mean of their sample, over their norm; samples side by side have
-    ``sizes``."""
+    """The distance of the nodes (..., N, C) to the mean of their sample, over their norm; samples
+    side by side have ``sizes``."""
     apart = [part - part.mean(-2, keepdim=True) for part in x.split(sizes, -2)]
     return float(torch.cat(apart, -2).norm() / x.norm())
 
 
 def effective_nodes(comparison: Comparison, network: Network, read: Reading, some: Tensor) -> float:
-    """The participation number of the readout's gradient over the nodes; of the last node where all are read out."""
+    """The participation number of the readout's gradient over the nodes; of the last node where all
+    are read out.
+    """
     embedded: list[Tensor] = []
 
     def keep(module: Any, args: Any, output: Tensor) -> None:
@@ -79,9 +100,14 @@ def effective_nodes(comparison: Comparison, network: Network, read: Reading, som
     hook = network.embedding.register_forward_hook(keep)
     logits = read(network, some)
     hook.remove()
-    answer = logits[:, -1] if comparison.readout == "node" else logits
+    if comparison.readout == "node":
+        answer = logits[:, -1]
+    else:
+        answer = logits
     answer.amax(-1).sum().backward()
     size = torch.cat([x.grad for x in embedded if x.grad is not None]).norm(dim=-1)  # (B, N)
     network.zero_grad()
     number = float((size.sum(-1).square() / size.square().sum(-1)).nanmean())
-    return number if math.isfinite(number) else 0.0
+    if math.isfinite(number):
+        return number
+    return 0.0

@@ -15,7 +15,15 @@ from ..convert.files._replace import replace_file
 from ..errors import LoaderError
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
-_OF_TRIAL = ("key", "comparison", "arm", "positions", "seed", "state")  # what every line has; one with a number also:
+# what every line has; one with a number also:
+_OF_TRIAL = (
+    "key",
+    "comparison",
+    "arm",
+    "positions",
+    "seed",
+    "state",
+)
 _OF_RESULT = ("accuracy", "bits", "answers", "initial", "parameters", "position_parameters")
 _HASH, _TAKEN_OUT = "hash", "taken_out"
 _MOST_KEPT = 2_000  # bytes of a line that was taken out
@@ -36,27 +44,42 @@ def _is_text(value: Any) -> bool:
 
 #: What a value of a line must be, and how to tell.
 _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(("key", "comparison", "arm", "positions", "initial", "error"), ("text", _is_text)),
-    **dict.fromkeys(("seed", "answers", "parameters", "position_parameters"), ("a number of things", _is_count)),
+    **dict.fromkeys(
+        ("key", "comparison", "arm", "positions", "initial", "error"), ("text", _is_text)
+    ),
+    **dict.fromkeys(
+        ("seed", "answers", "parameters", "position_parameters"), ("a number of things", _is_count)
+    ),
     "state": ("done, capped or failed", lambda value: value in ("done", "capped", "failed")),
-    "accuracy": ("from 0 to 1", lambda value: value is None or _is_number(value, 0, 1)),  # None where it diverged
+    "accuracy": (
+        "from 0 to 1",
+        lambda value: value is None or _is_number(value, 0, 1),
+    ),  # None where it diverged
     "bits": ("0 or more", lambda value: value is None or _is_number(value, 0)),
     "cpu_s": ("seconds", lambda value: _is_number(value, 0)),
     "rate": ("a learning rate", lambda value: _is_number(value, 0)),
     "validation": ("scores by rate", lambda value: isinstance(value, dict)),
-    "probes": ("numbers by name", lambda value: isinstance(value, dict) and all(map(_is_probe, value.values()))),
+    "probes": (
+        "numbers by name",
+        lambda value: isinstance(value, dict) and all(map(_is_probe, value.values())),
+    ),
 }
 
 
 def _is_probe(value: Any) -> bool:
-    return all(one is None or _is_number(one, -math.inf) for one in (value if isinstance(value, list) else [value]))
+    return all(
+        one is None or _is_number(one, -math.inf)
+        for one in (value if isinstance(value, list) else [value])
+    )
 
 
 class Records:
-    """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash does not.
+    """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash
+    does not.
 
-    Each line has a hash of itself and of the hash before: ``broken`` are the numbers of lines whose hash is another,
-    as a line was changed, added or removed by hand. ``notes`` are those that :func:`take_out_refused` wrote.
+    Each line has a hash of itself and of the hash before: ``broken`` are the numbers of lines whose
+    hash is another, as a line was changed, added or removed by hand. ``notes`` are those that
+    :func:`take_out_refused` wrote.
 
     Args:
         folder: Where they are.
@@ -68,18 +91,20 @@ class Records:
         self.of_key: dict[str, dict[str, Any]] = {}
         self.failures = 0
         self.chain = list[str]()  # the hash of each line
-        self.broken, self.notes = list[int](), list[int]()  # numbers of lines
+        # numbers of lines
+        self.broken = list[int]()
+        self.notes = list[int]()
         for number, line in enumerate(_lines(self.path), 1):
             reason, record = _parsed(line, fault or fault_of)
             if reason:
                 raise LoaderError(
-                    f"{self.path}: line {number} is {reason}; it was written by something else. Try: another folder, "
+                    f"{self.path}: line {number} is {reason}; it was written by something else. "
+                    "Try: another folder, "
                     "or run the study again, which takes the line out and runs its trial."
                 )
             found = record.pop(_HASH, None)
-            if (
-                found != _hash(self.last, record) and number - 1 not in self.notes
-            ):  # behind a note its chain is not known
+            # behind a note its chain is not known
+            if found != _hash(self.last, record) and number - 1 not in self.notes:
                 self.broken.append(number)
             self.chain.append(found if isinstance(found, str) else self.last)
             if _TAKEN_OUT in record:
@@ -91,7 +116,9 @@ class Records:
     @property
     def last(self) -> str:
         """Hash of the last line; empty without one."""
-        return self.chain[-1] if self.chain else ""
+        if self.chain:
+            return self.chain[-1]
+        return ""
 
     @property
     def end(self) -> dict[str, Any]:
@@ -137,7 +164,9 @@ class Records:
 
 def _lines(path: Path) -> list[bytes]:
     """Lines with text; what follows the last newline was cut off, and is run again."""
-    return [line for line in path.read_bytes().split(b"\n")[:-1] if line.strip()] if path.exists() else []
+    if path.exists():
+        return [line for line in path.read_bytes().split(b"\n")[:-1] if line.strip()]
+    return []
 
 
 def _parsed(line: bytes, fault: Callable[[Any], str]) -> tuple[str, dict[str, Any]]:
@@ -151,17 +180,24 @@ def _parsed(line: bytes, fault: Callable[[Any], str]) -> tuple[str, dict[str, An
 
 
 def take_out_refused(folder: Path) -> None:
-    """Put a note in the place of each line that is no trial; the chain of hashes goes on behind it."""
-    lines, last, refused = _lines(folder / TRIALS), "", False
+    """Put a note in the place of each line that is no trial; the chain of hashes goes on behind
+    it.
+    """
+    lines = _lines(folder / TRIALS)
+    last = ""
+    refused = False
     for number, line in enumerate(lines):
         reason, record = _parsed(line, fault_of)
         if reason:
             note = {_TAKEN_OUT: line[:_MOST_KEPT].decode(errors="replace"), "because": reason}
             record = {**note, _HASH: _hash(last, note)}
-            lines[number], refused = json.dumps(record).encode(), True
+            lines[number] = json.dumps(record).encode()
+            refused = True
         last = record.get(_HASH, last)
     if refused:
-        replace_file(folder / TRIALS, lambda file: file.write(b"".join(line + b"\n" for line in lines)))
+        replace_file(
+            folder / TRIALS, lambda file: file.write(b"".join(line + b"\n" for line in lines))
+        )
 
 
 @contextmanager
@@ -175,7 +211,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise LoaderError(
-            f"{path} cannot be written: {error.strerror or error}. Trials that have ended are kept, and the same call "
+            f"{path} cannot be written: {error.strerror or error}. Trials that have ended are "
+            "kept, and the same call "
             "goes on. Try: make room, or check folder and rights."
         ) from None
 
@@ -186,7 +223,9 @@ def _hash(before: str, record: dict[str, Any]) -> str:
 
 
 def plain(line: str | bytes) -> dict[str, Any]:
-    """What a line holds, with None for NaN and infinity, which JSON lacks: where training diverged."""
+    """What a line holds, with None for NaN and infinity, which JSON lacks: where training
+    diverged.
+    """
     found: dict[str, Any] = json.loads(line, parse_constant=lambda name: None)
     return found
 
@@ -226,8 +265,10 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
         plan = json.loads(path.read_bytes())
     if not isinstance(plan, dict) or plan.pop(_HASH, None) != _hash(_PLAN_FORM, plan):
         raise LoaderError(
-            f"{path}: expected a plan of a study as it was written, got one that was changed or cut off, or is of "
-            "another version. Try: get the file back, or remove it; the trials beside it stay, and the same call plans "
+            f"{path}: expected a plan of a study as it was written, got one that was changed or "
+            "cut off, or is of "
+            "another version. Try: get the file back, or remove it; the trials beside it stay, "
+            "and the same call plans "
             "them again, with all claims marked as late."
         )
     return plan

@@ -40,10 +40,12 @@ class Row:
         examples: Trained on; None for all.
         budget: Its number among the budgets of the comparison.
         steps: Batches.
-        metric: Of its scores: that of the comparison; of shuffled labels accuracy, which chance is known of.
+        metric: Of its scores: that of the comparison; of shuffled labels accuracy, which chance is
+            known of.
         prediction: What was said before training.
         scores: Of each seed; of rewirings the mean of the draws.
-        bounded: Of each trial, where a law gives a ceiling: its score, and the ceiling of its graph.
+        bounded: Of each trial, where a law gives a ceiling: its score, and the ceiling of its
+            graph.
         answers: That each seed was asked.
         capped: Trials that had not reached their loss when steps were over.
         failed: Trials without a number: they ended with an error, or diverged.
@@ -66,7 +68,9 @@ class Row:
     @property
     def interval(self) -> Interval | None:
         """Mean of the seeds."""
-        return interval(list(self.scores.values()), SHARES if self.is_share else None) if self.scores else None
+        if self.scores:
+            return interval(list(self.scores.values()), SHARES if self.is_share else None)
+        return None
 
     @property
     def is_share(self) -> bool:
@@ -80,17 +84,21 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether no trial is above its ceiling by more than 4 standard deviations of guesses; None without one.
+        """Whether no trial is above its ceiling by more than 4 standard deviations of guesses; None
+        without one.
 
-        Of shuffled labels the mean of the seeds: what is learned of them is right, or wrong, of many answers at once,
-        so that seeds differ by more than guesses do.
+        Of shuffled labels the mean of the seeds: what is learned of them is right, or wrong, of
+        many answers at once, so that seeds differ by more than guesses do.
         """
         if not self.bounded:
             return None
         if self.prediction["kind"] == "shuffled":
-            scores, ceiling = [score for score, _ in self.bounded], self.prediction["ceiling"]
+            scores = [score for score, _ in self.bounded]
+            ceiling = self.prediction["ceiling"]
             return fmean(scores) <= ceiling + SIGMAS * self.deviation / math.sqrt(len(scores))
-        return all(score <= ceiling + SIGMAS * self._guesses(ceiling) for score, ceiling in self.bounded)
+        return all(
+            score <= ceiling + SIGMAS * self._guesses(ceiling) for score, ceiling in self.bounded
+        )
 
     def _guesses(self, ceiling: float) -> float:
         """Standard deviation of a trial that guesses what its graph does not reach."""
@@ -98,9 +106,13 @@ class Row:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of a seed of shuffled labels: that of guesses, or that of the seeds if larger."""
+        """Standard deviation of a seed of shuffled labels: that of guesses, or that of the seeds if
+        larger.
+        """
         scores = [score for score, _ in self.bounded]
-        return max(self._guesses(self.prediction["ceiling"]), stdev(scores) if len(scores) > 1 else 0.0)
+        return max(
+            self._guesses(self.prediction["ceiling"]), stdev(scores) if len(scores) > 1 else 0.0
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,30 +143,44 @@ class Report:
 
     def _row(self, group: tuple[Any, ...], trials: list[dict[str, Any]]) -> Row:
         about = self.plan["comparisons"][group[0]]
-        prediction, found = about["arms"][group[1]], self.ended.get(group, [])
+        prediction = about["arms"][group[1]]
+        found = self.ended.get(group, [])
         good = [one for one in found if self._has_number(one[1])]
-        metric = "accuracy" if prediction["kind"] == "shuffled" else about["metric"]
+        if prediction["kind"] == "shuffled":
+            metric = "accuracy"
+        else:
+            metric = about["metric"]
         by_seed: dict[int, list[float]] = {}
         for trial, one in good:
             by_seed.setdefault(trial["seed"], []).append(one[metric])
         draws = sum(t["seed"] == trials[0]["seed"] for t in trials)
         scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
-        counts = {"capped": sum(one["state"] == "capped" for _, one in good), "failed": len(found) - len(good)}
+        counts = {
+            "capped": sum(one["state"] == "capped" for _, one in good),
+            "failed": len(found) - len(good),
+        }
         bounded = []
         if prediction["ceiling"] is not None:
             ceilings = prediction.get("ceilings")
             first = self.plan.get("first_seed", 0)
             of = [
-                ceilings[trial["seed"] - first][trial["draw"]] if ceilings else prediction["ceiling"]
+                ceilings[trial["seed"] - first][trial["draw"]]
+                if ceilings
+                else prediction["ceiling"]
                 for trial, _ in good
             ]
             bounded = [(one[metric], ceiling) for (_, one), ceiling in zip(good, of, strict=True)]
-        answers = good[0][1]["answers"] if good else 0
+        if good:
+            answers = good[0][1]["answers"]
+        else:
+            answers = 0
         if about["readout"] == "node" and prediction["kind"] == "shuffled":
             answers = about["held"]  # nodes of a sample may be right or wrong together
         given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
         counts |= {"answers": answers}
-        return Row(**given, metric=metric, prediction=prediction, scores=scores, bounded=bounded, **counts)
+        return Row(
+            **given, metric=metric, prediction=prediction, scores=scores, bounded=bounded, **counts
+        )
 
     @cached_property
     def ended(self) -> dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]]:
@@ -162,7 +188,9 @@ class Report:
         found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
         for trial in self.plan["trials"]:
             if trial["key"] in self.records.of_key:
-                found.setdefault(_group(trial), []).append((trial, self.records.of_key[trial["key"]]))
+                found.setdefault(_group(trial), []).append(
+                    (trial, self.records.of_key[trial["key"]])
+                )
         return found
 
     def records_of(self, row: Row) -> list[dict[str, Any]]:
@@ -171,14 +199,26 @@ class Report:
 
     @staticmethod
     def _has_number(one: dict[str, Any]) -> bool:
-        """Whether a trial was scored: the largest of logits that are no numbers is the first class, and no answer."""
+        """Whether a trial was scored: the largest of logits that are no numbers is the first class,
+        and no answer.
+        """
         return one["state"] != "failed" and one["accuracy"] is not None and one["bits"] is not None
 
     def probes(self, row: Row) -> dict[str, list[float]]:
-        """What was measured in the trained models of a row, means over trials: of each layer, or one number."""
+        """What was measured in the trained models of a row, means over trials: of each layer, or
+        one number.
+        """
         told = [one["probes"] for one in self.records_of(row) if one.get("probes")]
-        every = {name: [np.atleast_1d(one[name]) for one in told if name in one] for name in told[0]} if told else {}
-        return {name: np.mean(np.array(of_trials, dtype=float), 0).tolist() for name, of_trials in every.items()}
+        if told:
+            every = {
+                name: [np.atleast_1d(one[name]) for one in told if name in one] for name in told[0]
+            }
+        else:
+            every = {}
+        return {
+            name: np.mean(np.array(of_trials, dtype=float), 0).tolist()
+            for name, of_trials in every.items()
+        }
 
     def row(
         self,
@@ -191,10 +231,13 @@ class Report:
         """The row of an arm; the first positions and the last budget where none is named."""
         rows = [r for r in self.rows if r.arm == arm and comparison in (None, r.comparison)]
         rows = [r for r in rows if budget in (None, r.budget)]
-        rows = [r for r in rows if positions in (None, r.positions) and examples in (..., r.examples)]
+        rows = [
+            r for r in rows if positions in (None, r.positions) and examples in (..., r.examples)
+        ]
         if len({r.comparison for r in rows}) > 1:
             raise OptionError(
-                f"comparison must be named, as several have {arm!r}: {', '.join(self.plan['comparisons'])}"
+                f"comparison must be named, as several have {arm!r}: "
+                f"{', '.join(self.plan['comparisons'])}"
             )
         if not rows:
             known = ", ".join(dict.fromkeys(r.arm for r in self.rows))
@@ -202,8 +245,8 @@ class Report:
         return [r for r in rows if r.positions == rows[0].positions][-1]
 
     def all_pairs(self, row: Row) -> Row | None:
-        """The row of all pairs at the same budget and positions, with which a row is compared; ``None`` of itself and
-        of shuffled labels."""
+        """The row of all pairs at the same budget and positions, with which a row is compared;
+        ``None`` of itself and of shuffled labels."""
         about = self.plan["comparisons"][row.comparison]
         full = about.get("reference") or next(
             (name for name, told in about["arms"].items() if told["kind"] == "full"), None
@@ -211,17 +254,29 @@ class Report:
         if row.arm == full or row.prediction["kind"] == "shuffled":
             return None
         same = (full, row.comparison, row.positions, row.budget)
-        return next((r for r in self.rows if (r.arm, r.comparison, r.positions, r.budget) == same), None)
+        return next(
+            (r for r in self.rows if (r.arm, r.comparison, r.positions, r.budget) == same), None
+        )
 
     def difference(self, one: Row, other: Row) -> Interval | None:
         """Mean and interval of :meth:`differences`; None where there are none."""
         pairs = self.differences(one, other)
-        return interval(pairs, DIFFERENCES if one.is_share else None) if pairs else None
+        if pairs:
+            return interval(pairs, DIFFERENCES if one.is_share else None)
+        return None
 
     def differences(self, one: Row, other: Row) -> list[float]:
-        """Paired by seed; positive where ``one`` is better; none of scores that are not of one kind."""
-        sign = -1.0 if one.metric == "bits" else 1.0
-        shared = sorted(one.scores.keys() & other.scores.keys()) if one.metric == other.metric else []
+        """Paired by seed; positive where ``one`` is better; none of scores that are not of one
+        kind.
+        """
+        if one.metric == "bits":
+            sign = -1.0
+        else:
+            sign = 1.0
+        if one.metric == other.metric:
+            shared = sorted(one.scores.keys() & other.scores.keys())
+        else:
+            shared = []
         return [sign * (one.scores[seed] - other.scores[seed]) for seed in shared]
 
     @cached_property
@@ -244,19 +299,31 @@ class Report:
         """What became of each claim."""
         rows = [self.rows_of(claim) for claim in self.claims]
         bounds = [DIFFERENCES if one.is_share else None for one, _ in rows]
-        found = judged(self.claims, [self.differences(*both) for both in rows], self.late, bounds, len(self.withdrawn))
+        found = judged(
+            self.claims,
+            [self.differences(*both) for both in rows],
+            self.late,
+            bounds,
+            len(self.withdrawn),
+        )
         given = zip(self.claims, rows, found, strict=True)
-        return [replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given]
+        return [
+            replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given
+        ]
 
     def rows_of(self, claim: Claim) -> tuple[Row, Row]:
         """Those of its better and of its worse arm."""
         where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
         where |= {"examples": claim.examples} if claim.examples is not None else {}
         better = self.row(claim.better, positions=claim.positions, **where)
-        return better, self.row(claim.worse, positions=claim.worse_positions or better.positions, **where)
+        return better, self.row(
+            claim.worse, positions=claim.worse_positions or better.positions, **where
+        )
 
     def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
-        """Of two that are equal because neither could be another, and of what was chosen after looking."""
+        """Of two that are equal because neither could be another, and of what was chosen after
+        looking.
+        """
         told = [LATE] * (str(claim) in self.late) + [WITHDRAWN] * bool(self.withdrawn)
         told += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
         if claim.equal and one.is_share and one.scores and other.scores:
@@ -266,28 +333,41 @@ class Report:
         return tuple(told)
 
     def at_chance(self, row: Row) -> bool:
-        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above chance; of bits, no
-        better than those of a guess that knows the shares of the classes."""
+        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above
+        chance; of bits, no better than those of a guess that knows the shares of the classes."""
         about = self.plan["comparisons"][row.comparison]
         if not row.is_share:
             return fmean(row.scores.values()) * math.log(2) >= about.get("guess_nats", math.inf)
-        chance, guesses = about["chance"], len(row.scores) * about["held"]
+        chance = about["chance"]
+        guesses = len(row.scores) * about["held"]
         most = chance + SIGMAS * math.sqrt(chance * (1 - chance) / guesses)
         return fmean(row.scores.values()) <= most
 
     @property
     def cautions(self) -> list[str]:
-        """What makes all else worth less: lines that were changed or lost, equal arms that could not differ,
-        comparisons that nothing learned."""
+        """What makes all else worth less: lines that were changed or lost, equal arms that could
+        not differ, comparisons that nothing learned."""
         broken = self.records.broken
-        lines = f"line{'s' * (len(broken) > 1)} {', '.join(map(str, broken[:5]))}{' and more' * (len(broken) > 5)}"
-        name, out = self.records.path.name, len(self.records.notes)
-        told = [f"{name} was changed by hand: the hash is another at {lines}"] if broken else []
+        lines = (
+            f"line{'s' * (len(broken) > 1)} "
+            f"{', '.join(map(str, broken[:5]))}{' and more' * (len(broken) > 5)}"
+        )
+        name = self.records.path.name
+        out = len(self.records.notes)
+        if broken:
+            told = [f"{name} was changed by hand: the hash is another at {lines}"]
+        else:
+            told = []
         if not self.records.reach(end := self.plan.get("end", {})):
-            text = "was changed by hand: it had {lines} lines, the last of hash {hash}".format(**end)
+            text = "was changed by hand: it had {lines} lines, the last of hash {hash}".format(
+                **end
+            )
             told.append(f"{name} {text}")
         if out:
-            told.append(f"{out} line{'s were' if out > 1 else ' was'} taken out of {name} that held no trial")
+            told.append(
+                f"{out} line{'s were' if out > 1 else ' was'} taken out of {name} that held no "
+                "trial"
+            )
         told += [
             f"{verdict.claim}: {remark}, so that they could hardly differ"
             for verdict in self.verdicts
@@ -299,7 +379,8 @@ class Report:
             rows = [row for row in rows if row.may_leave(about["chance"])]
             if rows and all(map(self.at_chance, rows)):
                 far = f"is more than {SIGMAS:g} standard errors above chance, {about['chance']:.3f}"
-                far = far if rows[0].is_share else "takes fewer bits than a guess by the shares of classes"
+                if not rows[0].is_share:
+                    far = "takes fewer bits than a guess by the shares of classes"
                 told.append(f"{name}: no arm {far}; their differences say little")
         return told + (pilot.cautions(self) if self.is_pilot else [])
 
@@ -315,44 +396,56 @@ class Report:
 
     @property
     def unlike(self) -> list[str]:
-        """Trials that did not start as others of their seed, in the initial state or in the number of parameters."""
+        """Trials that did not start as others of their seed, in the initial state or in the number
+        of parameters.
+        """
         starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         found = []
         for one in (one for row in self.rows for one in self.records_of(row)):
             group = (one["comparison"], one["positions"], one["seed"])
             start = (one["initial"], one["parameters"], one["position_parameters"])
             if starts.setdefault(group, start) != start:
-                found.append(f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}")
+                found.append(
+                    f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}"
+                )
         return found
 
     def check_controls(self) -> None:
-        """Refuse a study whose arms did not start alike, or in which shuffled labels were learned: its test leaks.
+        """Refuse a study whose arms did not start alike, or in which shuffled labels were learned:
+        its test leaks.
 
         Raises:
-            ControlError: If two arms differ at the start, or the mean of seeds of shuffled labels is above chance by
-                more than 4 standard errors.
+            ControlError: If two arms differ at the start, or the mean of seeds of shuffled labels
+                is above chance by more than 4 standard errors.
         """
         for told in self.unlike:
             raise ControlError(told)
         for row in self.broken:
             if row.prediction["kind"] == "shuffled":
                 raise ControlError(
-                    f"{row.arm} of {row.comparison}, positions {row.positions}, should be at chance, "
-                    f"{row.prediction['ceiling']:.3f}, and is {row.interval}: the test knows more than it should; "
+                    f"{row.arm} of {row.comparison}, positions {row.positions}, should be at "
+                    "chance, "
+                    f"{row.prediction['ceiling']:.3f}, and is {row.interval}: the test knows more "
+                    "than it should; "
                     f"see {self.folder / 'report.md'}"
                 )
 
     @property
     def counts(self) -> dict[str, int]:
         """Trials planned, with a number, capped, failed."""
-        planned, done = len(self.plan["trials"]), sum(len(self.records_of(row)) for row in self.rows)
-        capped, failed = (sum(getattr(row, name) for row in self.rows) for name in ("capped", "failed"))
+        planned = len(self.plan["trials"])
+        done = sum(len(self.records_of(row)) for row in self.rows)
+        capped, failed = (
+            sum(getattr(row, name) for row in self.rows) for name in ("capped", "failed")
+        )
         return {"planned": planned, "done": done, "capped": capped, "failed": failed}
 
     @property
     def failures(self) -> Iterator[str]:
         """What went wrong in trials of the plan, one line each."""
-        for one in {one["key"]: one for of_row in self.ended.values() for _, one in of_row}.values():
+        for one in {
+            one["key"]: one for of_row in self.ended.values() for _, one in of_row
+        }.values():
             if not self._has_number(one):
                 error = " ".join(one.get("error", "it diverged, and has no score").split())
                 yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {error}"
@@ -367,12 +460,33 @@ class Report:
         rows = []
         for row in self.rows:
             names = (*_GROUP, "metric", "capped", "failed", "answers", "holds")
-            given = {name: getattr(row, name) for name in names} | (vars(row.interval) if row.interval else {})
-            effect = effect_size(self.differences(row, other)) if (other := self.all_pairs(row)) else None
-            rows.append({**given, "scores": row.scores, "effect": effect and vars(effect), "probes": self.probes(row)})
+            given = {name: getattr(row, name) for name in names} | (
+                vars(row.interval) if row.interval else {}
+            )
+            if other := self.all_pairs(row):
+                effect = effect_size(self.differences(row, other))
+            else:
+                effect = None
+            rows.append(
+                {
+                    **given,
+                    "scores": row.scores,
+                    "effect": effect and vars(effect),
+                    "probes": self.probes(row),
+                }
+            )
         plan = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
-        told = {"counts": self.counts, "cautions": self.cautions, "cpu_hours": round(self.cpu_hours, 4), "rows": rows}
-        return plain(json.dumps({**plan, **told, "verdicts": [verdict.to_dict() for verdict in self.verdicts]}))
+        told = {
+            "counts": self.counts,
+            "cautions": self.cautions,
+            "cpu_hours": round(self.cpu_hours, 4),
+            "rows": rows,
+        }
+        return plain(
+            json.dumps(
+                {**plan, **told, "verdicts": [verdict.to_dict() for verdict in self.verdicts]}
+            )
+        )
 
     def __str__(self) -> str:
         from .markdown import page
@@ -380,17 +494,23 @@ class Report:
         return page(self)
 
     def save(self) -> None:
-        """Write the page (``report.md``, ``report.html``), the numbers (``report.json``, ``report.csv``), a table for
-        LaTeX (``report.tex``) and figures (``figure.*``, and ``column.*`` as wide as a column) into the folder."""
+        """Write the page (``report.md``, ``report.html``), the numbers (``report.json``,
+        ``report.csv``), a table for LaTeX (``report.tex``) and figures (``figure.*``, and
+        ``column.*`` as wide as a column) into the folder."""
         from . import export, html
         from .picture import COLUMN, SHEET, draw
 
         save_page(self.folder / "report.md", f"{self}\n")
-        save_page(self.folder / "report.json", json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        save_page(
+            self.folder / "report.json",
+            json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n",
+        )
         save_page(self.folder / "report.csv", export.comma_separated(self))
         save_page(self.folder / "report.tex", export.latex(self))
         if any(row.scores for row in self.rows):
-            for name, sheet in ({"figure": SHEET} | ({} if self.figure else {"column": COLUMN})).items():
+            for name, sheet in (
+                {"figure": SHEET} | ({} if self.figure else {"column": COLUMN})
+            ).items():
                 figure = draw(self, sheet)
                 for ending in ("pdf", "svg"):
                     save_picture(self.folder / f"{name}.{ending}", figure)
@@ -404,14 +524,17 @@ def report(
 ) -> Report:
     """Read a study from its folder, write its page, numbers and figure there, and return it.
 
-    Files that were made with a summary or a figure of the study's own are not overwritten without them.
+    Files that were made with a summary or a figure of the study's own are not overwritten without
+    them.
 
     Raises:
         OptionError: If there is no study.
     """
     plan = read_plan(Path(folder))
     if plan is None:
-        raise OptionError(f"{folder} holds no study; graphattn study FILE.py --out {folder} makes one")
+        raise OptionError(
+            f"{folder} holds no study; graphattn study FILE.py --out {folder} makes one"
+        )
     found = Report(Path(folder), plan, Records(Path(folder)), summary, figure)
     if summary or figure or not plan.get("own_page"):
         found.save()

@@ -1,4 +1,6 @@
-"""A study as it runs: the plan is written, then what of its trials is not on disk yet is trained."""
+"""A study as it runs: the plan is written, then what of its trials is not on disk yet is
+trained.
+"""
 
 import json
 import sys
@@ -58,31 +60,38 @@ def run(
     on_trial: Callable[[dict[str, Any]], object] | None = None,
     **options: Any,
 ) -> Report:
-    """Compare graphs on data: predictions first, then every arm and its controls trained, then the report.
+    """Compare graphs on data: predictions first, then every arm and its controls trained, then the
+    report.
 
-    Interrupted by anything, the same call goes on where it was. Each trial is a process with one thread.
+    Interrupted by anything, the same call goes on where it was. Each trial is a process with one
+    thread.
 
     Args:
-        arms: By name, a graph, a pattern or recipe, a function of a :class:`Sample` that gives its graph, or a list
-            with one graph for each layer.
+        arms: By name, a graph, a pattern or recipe, a function of a :class:`Sample` that gives its
+            graph, or a list with one graph for each layer.
         data: Samples and what is asked about them.
-        readout: "mean" of the nodes, "token" (the first one, or ``token=``), or "node": every node answers.
+        readout: "mean" of the nodes, "token" (the first one, or ``token=``), or "node": every node
+            answers.
         budgets: :class:`Budget`, or several: training examples, and steps, operations or time.
-        seeds: How often everything is done, paired: 6 or more for a verdict on one claim, 9 or more on ten.
+        seeds: How often everything is done, paired: 6 or more for a verdict on one claim, 9 or more
+            on ten.
         out: Folder of the results; that of another study is refused.
-        model: Sizes of the encoder, the same for all arms; or :class:`CustomModel` for a module of your own.
+        model: Sizes of the encoder, the same for all arms; or :class:`CustomModel` for a module of
+            your own.
         training: How all arms are trained.
         claims: What is predicted of the arms; judged in the report.
         name: Of the study, as its page, its tables and the errors about its folder have it.
-        pilot: Before the study, two seeds that it will not have, into ``out/pilot``; the report warns of arms at
-            chance or at their best, and has the number of seeds for a difference of a given size.
+        pilot: Before the study, two seeds that it will not have, into ``out/pilot``; the report
+            warns of arms at chance or at their best, and has the number of seeds for a difference
+            of a given size.
         on_trial: Called with the record of each trial, as :class:`Study` has it.
-        options: ``positions`` ("none", "learned", "relative", "rotary", "distance", "pairs": one or several),
-            ``controls``, ``draws`` of a rewiring, ``token``, ``metric``; ``processes`` (0: in this one; by default one
-            for each core, if they can import the model), ``significance``.
+        options: ``positions`` ("none", "learned", "relative", "rotary", "distance", "pairs": one or
+            several), ``controls``, ``draws`` of a rewiring, ``token``, ``metric``; ``processes``
+            (0: in this one; by default one for each core, if they can import the model),
+            ``significance``.
     Raises:
-        OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out`` holds another
-            study.
+        OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out``
+            holds another study.
         GraphError: If a graph does not fit the data.
         ControlError: If a control is not what it claims to be, or arms did not start alike.
     """
@@ -90,7 +99,8 @@ def run(
     unknown = set(options) - {"positions", "controls", "draws", "token", "metric"}
     if unknown:
         raise OptionError(
-            f"run takes no {', '.join(sorted(unknown))}; options are positions, controls, draws, token, metric"
+            f"run takes no {', '.join(sorted(unknown))}; options are positions, controls, draws, "
+            "token, metric"
         )
     given = {"budgets": budgets, "model": model, "training": training}
     options |= {name: value for name, value in given.items() if value is not None}
@@ -102,7 +112,9 @@ def run(
 
 def listed(value: Any) -> tuple[Any, ...]:
     """One or several as several."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    return (value,)
 
 
 def execute(
@@ -115,9 +127,13 @@ def execute(
     pilot: bool = False,
 ) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
-    seeds, folder, first = whole(seeds, "seeds", 1, below=MOST_SEEDS), folder_of(study.name, out), 0
+    seeds = whole(seeds, "seeds", 1, below=MOST_SEEDS)
+    folder = folder_of(study.name, out)
+    first = 0
     if flag(pilot, "pilot"):
-        seeds, folder, first = PILOT_SEEDS, folder_of(study.name, folder / PILOT), MOST_SEEDS
+        seeds = PILOT_SEEDS
+        folder = folder_of(study.name, folder / PILOT)
+        first = MOST_SEEDS
     processes = _processes(study, processes)
     if flag(significance, "significance"):
         check_significance(seeds, max(1, len(study.claims)))
@@ -125,21 +141,35 @@ def execute(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OptionError(f"out must be a folder that can be made, got {shown(str(out))}: {error.strerror}") from None
-    with held(folder), torch.random.fork_rng(devices=[]):  # trials seed themselves; the caller's numbers go on
+        raise OptionError(
+            f"out must be a folder that can be made, got {shown(str(out))}: {error.strerror}"
+        ) from None
+    # trials seed themselves; the caller's numbers go on
+    with (
+        held(folder),
+        torch.random.fork_rng(devices=[]),
+    ):
         take_out_refused(folder)
-        records, named = Records(folder), study.named()
+        records = Records(folder)
+        named = study.named()
         identity = {name: comparison.identity() for name, comparison in named.items()}
         before = read_plan(folder)
         if before is not None:
             _check_same(folder, study, named, identity, before)
         for name, comparison in named.items():
-            comparison.costs = before["comparisons"].get(name, {}).get("costs", {}) if before else {}
-        trials = [trial for comparison in named.values() for trial in comparison.trials(seeds, first)]
+            if before:
+                comparison.costs = before["comparisons"].get(name, {}).get("costs", {})
+            else:
+                comparison.costs = {}
+        trials = [
+            trial for comparison in named.values() for trial in comparison.trials(seeds, first)
+        ]
         trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
         plan = planned(study, named, identity, trials, range(first, first + seeds), records, before)
         write_plan(folder, plan)
-        _warn([text for about in plan["comparisons"].values() for text in about["warnings"]], folder)
+        _warn(
+            [text for about in plan["comparisons"].values() for text in about["warnings"]], folder
+        )
         _train(study, trials, records, processes)
         if records.reach(plan["end"]):
             write_plan(folder, {**plan, "end": records.end})
@@ -156,13 +186,20 @@ def _warn(told: list[str], folder: Path) -> None:
 
 
 def _processes(study: Study, processes: int | None) -> int:
-    """How many to start: none by default where others could not import a model of the user's own."""
-    here = [c.name for c in study.comparisons if isinstance(c.model, Own) and not c.model.can_travel]
+    """How many to start: none by default where others could not import a model of the user's
+    own.
+    """
+    here = [
+        c.name for c in study.comparisons if isinstance(c.model, Own) and not c.model.can_travel
+    ]
     if processes is None:
-        return 0 if here else cores()
+        if here:
+            return 0
+        return cores()
     if whole(processes, "processes", 0) and here:
         raise OptionError(
-            f"processes={processes} must import what makes the model of {', '.join(here)}, which stands in the program "
+            f"processes={processes} must import what makes the model of {', '.join(here)}, which "
+            "stands in the program "
             "that runs, or within a function; put it into a file of its own, or give processes=0"
         )
     return processes
@@ -176,36 +213,52 @@ def folder_of(study: str, out: Any) -> Path:
     """
     folder = Path(out)
     try:
-        inside = {path.name for path in folder.iterdir() if path.suffix != ".py"} if folder.exists() else set()
+        if folder.exists():
+            inside = {path.name for path in folder.iterdir() if path.suffix != ".py"}
+        else:
+            inside = set()
     except NotADirectoryError:
         raise OptionError(f"out must be a folder, {folder} is a file") from None
     except (OSError, ValueError) as error:
         raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
     before = read_plan(folder)
-    if (
-        inside - {LOCK, TRIALS, PILOT, "__pycache__"} and before is None
-    ):  # it ended before there was a plan, or the plan was lost
-        raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
+    # it ended before there was a plan, or the plan was lost
+    if inside - {LOCK, TRIALS, PILOT, "__pycache__"} and before is None:
+        raise OptionError(
+            f"out: {folder} holds other things than a study; give a new or an empty folder"
+        )
     if before is not None and before["study"] != study:
-        raise OptionError(f"out: {folder} holds the study {before['study']!r}, not {study!r}; give another folder")
+        raise OptionError(
+            f"out: {folder} holds the study {before['study']!r}, not {study!r}; give another folder"
+        )
     return folder
 
 
 def _check_same(
-    folder: Path, study: Study, named: dict[str, Comparison], identity: dict[str, str], before: dict[str, Any]
+    folder: Path,
+    study: Study,
+    named: dict[str, Comparison],
+    identity: dict[str, str],
+    before: dict[str, Any],
 ) -> None:
-    """Refuse a folder with other data, and with arms that were other graphs when predictions and claims were made."""
+    """Refuse a folder with other data, and with arms that were other graphs when predictions and
+    claims were made.
+    """
     other = [name for name, one in identity.items() if before["identity"].get(name, one) != one]
     if other or not set(before["identity"]) <= set(identity):
         raise OptionError(
-            f"out: {folder} holds a study {study.name!r} of other data, another readout, model or training "
+            f"out: {folder} holds a study {study.name!r} of other data, another readout, model or "
+            "training "
             f"({', '.join(other) or 'other comparisons'}); give another folder"
         )
     for name, comparison in named.items():
         was = before["comparisons"].get(name, {}).get("graphs", {})
         other = [arm for arm, edges in comparison.edges.items() if was.get(arm, edges) != edges]
         if other:
-            raise OptionError(f"out: {folder} has other graphs by the name of {', '.join(other)}; give other names")
+            raise OptionError(
+                f"out: {folder} has other graphs by the name of {', '.join(other)}; give other "
+                "names"
+            )
 
 
 def _train(study: Study, trials: list[Trial], records: Records, processes: int) -> None:
@@ -225,7 +278,10 @@ def _train(study: Study, trials: list[Trial], records: Records, processes: int) 
                 try:
                     study.on_trial(dict(records.of_key[trial.key]))
                 except Exception as error:
-                    warnings.warn(f"on_trial: {type(error).__name__}: {error}; the study goes on", stacklevel=2)
+                    warnings.warn(
+                        f"on_trial: {type(error).__name__}: {error}; the study goes on",
+                        stacklevel=2,
+                    )
             advance(sum(t.key == trial.key for t in trials), records.failures)
 
         if missing:
@@ -237,18 +293,30 @@ def progress(total: int, before: int) -> Iterator[Callable[[int, int], None]]:
     """A bar with the time left on a terminal, elsewhere a line every half minute."""
     from ..training.progress import Pace, bars
 
-    last, number, pace = time.monotonic(), before, Pace()
+    last = time.monotonic()
+    number = before
+    pace = Pace()
     with bars() as update:
 
         def advance(count: int, failed: int) -> None:
             nonlocal last, number
             number += count
             words = f"{number} of {total} trials" + f", {failed} failed" * bool(failed)
-            left = pace.left("trials", number / max(1, total)) if number > before else ""  # workers start slowly
+            # workers start slowly
+            if number > before:
+                left = pace.left("trials", number / max(1, total))
+            else:
+                left = ""
             if update is not None:
                 update("trials", number / max(1, total), words)
-            elif time.monotonic() - last > _SAID_EVERY and number < total and sys.stderr is not None:
-                told = f"{words}, {left}" if number > before + 2 else words  # the first trials end together
+            elif (
+                time.monotonic() - last > _SAID_EVERY and number < total and sys.stderr is not None
+            ):
+                # the first trials end together
+                if number > before + 2:
+                    told = f"{words}, {left}"
+                else:
+                    told = words
                 print(told, file=sys.stderr, flush=True)
                 last = time.monotonic()
 

@@ -1,4 +1,6 @@
-"""Statistics of paired seeds: intervals, effect sizes, exact sign-flip tests, Holm's correction, numbers of seeds."""
+"""Statistics of paired seeds: intervals, effect sizes, exact sign-flip tests, Holm's correction,
+numbers of seeds.
+"""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +15,9 @@ from ..errors import OptionError
 LEVEL = 0.05
 """Probability of an error that a verdict allows, of all claims together."""
 SHOWN = 3
-"""Seeds from which on an interval is given: with 2 it is 12.7 standard errors wide to each side, and says nothing."""
+"""Seeds from which on an interval is given: with 2 it is 12.7 standard errors wide to each side,
+and says nothing.
+"""
 EXACT, _DRAWN = 16, 99_999
 """Seeds up to which every pattern of signs is tried; patterns drawn with more."""
 _STEEP, _FAINT = 1e3, 1e-6
@@ -23,8 +27,9 @@ SHARES, DIFFERENCES = (0.0, 1.0), (-1.0, 1.0)
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval: a percentile bootstrap of 5 seeds covers 84 %, this one 95 %. Near a bound that
-    shares cannot pass, as of accuracies of mean .95 and deviation .05, it covers 93 %, and a plain t interval 89 %.
+    """A mean with its 95 % interval: a percentile bootstrap of 5 seeds covers 84 %, this one 95 %.
+    Near a bound that shares cannot pass, as of accuracies of mean .95 and deviation .05, it covers
+    93 %, and a plain t interval 89 %.
 
     Args:
         mean: Of the seeds.
@@ -45,7 +50,8 @@ class Interval:
 
 
 def interval(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Interval:
-    """Mean and 95 % interval, :func:`graphattn.training.difference.limits`; of fewer than 3 seeds the mean alone.
+    """Mean and 95 % interval, :func:`graphattn.training.difference.limits`; of fewer than 3 seeds
+    the mean alone.
 
     Example:
         >>> print(interval([0.1, 0.2, 0.3]))
@@ -53,21 +59,28 @@ def interval(values: Sequence[float], bounds: tuple[float, float] | None = None)
     """
     from ..training.difference import limits
 
-    mean, n = float(np.mean(values)), len(values)
-    low, high = limits(values, bounds) if n >= SHOWN else (math.nan, math.nan)
+    mean = float(np.mean(values))
+    n = len(values)
+    if n >= SHOWN:
+        low, high = limits(values, bounds)
+    else:
+        low = math.nan
+        high = math.nan
     return Interval(mean, low, high, n)
 
 
 def effect_size(differences: Sequence[float]) -> Interval | None:
-    """Hedges' g of paired differences and its 95 % interval: their mean over their standard deviation (Cohen's d_z),
-    less the bias of few seeds. ``None`` of fewer than 3, and where all are alike.
+    """Hedges' g of paired differences and its 95 % interval: their mean over their standard
+    deviation (Cohen's d_z), less the bias of few seeds. ``None`` of fewer than 3, and where all are
+    alike.
 
-    It measures a difference in units of what it varies by from seed to seed, so that more training data or more
-    answers make it larger: compare it within a study.
+    It measures a difference in units of what it varies by from seed to seed, so that more training
+    data or more answers make it larger: compare it within a study.
 
-    Source: Hedges 1981, "Distribution Theory for Glass's Estimator of Effect Size and Related Estimators" (the factor);
-    Cumming and Finch 2001, "A Primer on the Understanding, Use, and Calculation of Confidence Intervals" (the interval,
-    by the noncentral t distribution); Lakens 2013, "Calculating and Reporting Effect Sizes" (of pairs).
+    Source: Hedges 1981, "Distribution Theory for Glass's Estimator of Effect Size and Related
+    Estimators" (the factor); Cumming and Finch 2001, "A Primer on the Understanding, Use, and
+    Calculation of Confidence Intervals" (the interval, by the noncentral t distribution); Lakens
+    2013, "Calculating and Reporting Effect Sizes" (of pairs).
 
     Example:
         >>> print(effect_size([0.1, 0.2, 0.3]))
@@ -79,7 +92,8 @@ def effect_size(differences: Sequence[float]) -> Interval | None:
     if n < SHOWN or not (spread := float(np.std(differences, ddof=1))) > 1e-12:
         return None
     t = float(np.mean(differences)) / spread * math.sqrt(n)
-    near = max(-_STEEP, min(t, _STEEP))  # beyond, scipy searches for minutes, and the ends grow as t does
+    # beyond, scipy searches for minutes, and the ends grow as t does
+    near = max(-_STEEP, min(t, _STEEP))
     factor = math.exp(gammaln((n - 1) / 2) - gammaln((n - 2) / 2)) * math.sqrt(2 / (n - 1))
     ends = (nctdtrinc(n - 1, share, near) * (t / near if near else 1.0) for share in (0.975, 0.025))
     d, low, high = (factor * x / math.sqrt(n) for x in (t, *ends))
@@ -87,10 +101,11 @@ def effect_size(differences: Sequence[float]) -> Interval | None:
 
 
 def seeds_needed(difference: float, deviation: float, claims: int = 1, power: float = 0.8) -> int:
-    """Seeds with which a difference is found with probability ``power``, at .05 over the number of claims.
+    """Seeds with which a difference is found with probability ``power``, at .05 over the number of
+    claims.
 
-    Of the two-sided paired t test, which the sign-flip test comes close to; at least as many as that one needs to be
-    significant at all.
+    Of the two-sided paired t test, which the sign-flip test comes close to; at least as many as
+    that one needs to be significant at all.
 
     Args:
         difference: True mean of the paired differences, beyond the margin of a claim.
@@ -100,7 +115,8 @@ def seeds_needed(difference: float, deviation: float, claims: int = 1, power: fl
     Raises:
         OptionError: If a number is out of its range.
     Source:
-        Cohen 1988, "Statistical Power Analysis for the Behavioral Sciences", with the noncentral t distribution.
+        Cohen 1988, "Statistical Power Analysis for the Behavioral Sciences", with the noncentral t
+        distribution.
     Example:
         >>> seeds_needed(0.02, 0.02), seeds_needed(0.02, 0.02, claims=5)
         (10, 16)
@@ -110,10 +126,8 @@ def seeds_needed(difference: float, deviation: float, claims: int = 1, power: fl
     effect = positive(difference, "difference") / positive(deviation, "deviation")
     if effect < _FAINT:
         raise OptionError(f"difference must be at least {_FAINT:g} deviations, got {effect:g}")
-    level, power = (
-        LEVEL / whole(claims, "claims", 1),
-        number(power, "power", "a number in [0.5, 1)", lambda x: 0.5 <= x < 1),
-    )
+    level = LEVEL / whole(claims, "claims", 1)
+    power = number(power, "power", "a number in [0.5, 1)", lambda x: 0.5 <= x < 1)
     least = next(n for n in range(2, 64) if level > 2.0 ** (1 - n))
 
     def found(n: int) -> float:
@@ -127,10 +141,11 @@ def seeds_needed(difference: float, deviation: float, claims: int = 1, power: fl
 
 
 def sign_flip(differences: Any) -> Any:
-    """Two-sided p of paired differences (..., seeds): the share of patterns of signs whose sum is as far from 0.
+    """Two-sided p of paired differences (..., seeds): the share of patterns of signs whose sum is
+    as far from 0.
 
-    Exact up to 16 seeds; with more, 99,999 patterns drawn with a fixed seed. By hand, as ``permutation_test`` of scipy
-    takes over a second for 16.
+    Exact up to 16 seeds; with more, 99,999 patterns drawn with a fixed seed. By hand, as
+    ``permutation_test`` of scipy takes over a second for 16.
 
     Example:
         >>> float(sign_flip([1.0, 2.0, 3.0]))  # the least that 3 seeds can give
@@ -149,11 +164,14 @@ def sign_flip(differences: Any) -> Any:
 
 def least_p(seeds: int) -> float:
     """What :func:`sign_flip` gives at least."""
-    return 2.0 ** (1 - seeds) if seeds <= EXACT else 1 / (_DRAWN + 1)
+    if seeds <= EXACT:
+        return 2.0 ** (1 - seeds)
+    return 1 / (_DRAWN + 1)
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p adjusted for as many claims as there are: the chance that any is wrong stays below the level.
+    """p adjusted for as many claims as there are: the chance that any is wrong stays below the
+    level.
 
     Source: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure".
 
@@ -161,7 +179,8 @@ def holm(p: Sequence[float]) -> list[float]:
         >>> holm([0.01, 0.04, 0.03])
         [0.03, 0.06, 0.06]
     """
-    adjusted, most = [0.0] * len(p), 0.0
+    adjusted = [0.0] * len(p)
+    most = 0.0
     for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
         most = max(most, min(1.0, (len(p) - rank) * p[i]))
         adjusted[i] = most

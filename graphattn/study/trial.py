@@ -23,7 +23,8 @@ class Reading:
     """The batches of a trial, as the network takes them."""
 
     def __init__(self, data: Data, graphs: Graphs) -> None:
-        self.data, self.graphs = data, graphs
+        self.data = data
+        self.graphs = graphs
         self.places = torch.arange(data.num_nodes)
         self.pos = scaled(data)
 
@@ -33,10 +34,15 @@ class Reading:
 
     def given(self, chosen: Tensor) -> tuple[Any, ...]:
         """What a network is given of some samples after their inputs."""
-        data, layers, kept = self.data, self.graphs.layers, None
+        data = self.data
+        layers = self.graphs.layers
+        kept = None
         if not layers:
             layers = (union([self.graphs.each[i] for i in chosen.tolist()]),)
-            sizes = torch.full((len(chosen),), data.num_nodes) if data.sizes is None else data.sizes[chosen]
+            if data.sizes is None:
+                sizes = torch.full((len(chosen),), data.num_nodes)
+            else:
+                sizes = data.sizes[chosen]
             kept = torch.arange(data.num_nodes) < sizes.unsqueeze(-1)
         pos, pairs = (None if x is None else x[chosen] for x in (self.pos, data.pairs))
         return layers, self.places, pos, kept, pairs
@@ -46,9 +52,13 @@ def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
     """Places of each sample in its root mean square radius, without its padding."""
     if data.pos is None:
         return None
-    sizes = torch.full((len(data),), data.num_nodes) if data.sizes is None else data.sizes
+    if data.sizes is None:
+        sizes = torch.full((len(data),), data.num_nodes)
+    else:
+        sizes = data.sizes
     there = (torch.arange(data.num_nodes) < sizes[:, None]).unsqueeze(-1)
-    pos, count = data.pos.to(dtype) * there, sizes.view(-1, 1, 1)
+    pos = data.pos.to(dtype) * there
+    count = sizes.view(-1, 1, 1)
     centred = (pos - pos.sum(-2, keepdim=True) / count) * there
     return centred / (centred.square().sum((-2, -1), keepdim=True) / count).sqrt().clamp(min=1e-9)
 
@@ -60,18 +70,30 @@ def loss_of(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     )
 
 
-def optimizer_of(network: Network | OwnNetwork, training: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
+def optimizer_of(
+    network: Network | OwnNetwork, training: Any, steps: int
+) -> tuple[torch.optim.Optimizer, Any]:
     """AdamW, tables with a rate of their own, and its schedule."""
     tables = list(network.tables.parameters())
     own = {id(p) for p in tables}
-    groups: list[dict[str, Any]] = [{"params": [p for p in network.parameters() if id(p) not in own]}]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in network.parameters() if id(p) not in own]}
+    ]
     if tables:
-        groups.append({"params": tables, "lr": training.table_rate or training.rate, "weight_decay": 0.0})
-    optimizer = torch.optim.AdamW(groups, training.rate, weight_decay=training.weight_decay, fused=True)
+        groups.append(
+            {"params": tables, "lr": training.table_rate or training.rate, "weight_decay": 0.0}
+        )
+    optimizer = torch.optim.AdamW(
+        groups, training.rate, weight_decay=training.weight_decay, fused=True
+    )
     if training.schedule == "one-cycle":
         rates = [group["lr"] for group in optimizer.param_groups]
-        return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=max(2, steps))
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1.0, (i + 1) / training.warmup))
+        return optimizer, torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, rates, total_steps=max(2, steps)
+        )
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda i: min(1.0, (i + 1) / training.warmup)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +108,21 @@ class Fit:
     capped: bool
 
 
-def fit(comparison: Comparison, read: Reading, trial: Trial, seen: Tensor, targets: Tensor, rate: float) -> Fit:
+def fit(
+    comparison: Comparison, read: Reading, trial: Trial, seen: Tensor, targets: Tensor, rate: float
+) -> Fit:
     """Train from the state and along the batches that the seed gives."""
     training = replace(comparison.training, rate=rate)
     torch.manual_seed(trial.seed)
-    network = network_of(comparison.model, comparison.data, comparison.readout, trial.positions, comparison.token)
-    initial, random = network.digest(), torch.Generator().manual_seed(trial.seed)
+    network = network_of(
+        comparison.model, comparison.data, comparison.readout, trial.positions, comparison.token
+    )
+    initial = network.digest()
+    random = torch.Generator().manual_seed(trial.seed)
     optimizer, schedule = optimizer_of(network, training, trial.steps)
-    parameters, mean, steps = list(network.parameters()), math.nan, 0
+    parameters = list(network.parameters())
+    mean = math.nan
+    steps = 0
     for steps in range(1, trial.steps + 1):
         chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
         loss = loss_of(read(network, chosen), targets[chosen])
@@ -103,21 +132,29 @@ def fit(comparison: Comparison, read: Reading, trial: Trial, seen: Tensor, targe
         optimizer.step()
         schedule.step()
         latest = float(loss.detach())
-        mean = latest if steps == 1 else mean + _MEMORY * (latest - mean)
+        if steps == 1:
+            mean = latest
+        else:
+            mean = mean + _MEMORY * (latest - mean)
         if training.stop is not None and mean <= training.stop:
             break
-    return Fit(network, rate, initial, mean, steps, training.stop is not None and not mean <= training.stop)
+    return Fit(
+        network, rate, initial, mean, steps, training.stop is not None and not mean <= training.stop
+    )
 
 
 def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any]:
-    """Train and test: the numbers of a record. The same arguments give the same numbers on one thread.
+    """Train and test: the numbers of a record. The same arguments give the same numbers on one
+    thread.
 
-    Of several rates the best one on the last fifth of the training examples is taken; the others are trained on.
+    Of several rates the best one on the last fifth of the training examples is taken; the others
+    are trained on.
     """
     from .probes import probed
 
     start = time.process_time()
-    data, rates = comparison.data, comparison.training.rates
+    data = comparison.data
+    rates = comparison.training.rates
     seen, held = data.split(trial.seed, trial.examples)
     targets = data.targets.clone()
     if trial.kind == "shuffled":
@@ -125,13 +162,16 @@ def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any
         targets[seen] = targets[seen[order]]
     read = Reading(data, graphs)
     if len(rates) == 1:
-        best, tried = fit(comparison, read, trial, seen, targets, rates[0]), {}
+        best = fit(comparison, read, trial, seen, targets, rates[0])
+        tried = {}
     else:
         cut = len(seen) - max(1, round(_VALIDATION * len(seen)))
         fits = [fit(comparison, read, trial, seen[:cut], targets, rate) for rate in rates]
         found = [scored(one.network, read, targets, seen[cut:]) for one in fits]
         best = fits[max(range(len(fits)), key=lambda i: goodness(found[i], comparison.metric))]
-        tried = {f"{one.rate:g}": told[comparison.metric] for one, told in zip(fits, found, strict=True)}
+        tried = {
+            f"{one.rate:g}": told[comparison.metric] for one, told in zip(fits, found, strict=True)
+        }
     parameters, of_positions = best.network.parameters_apart()
     return {
         "state": "capped" if best.capped else "done",
@@ -150,17 +190,25 @@ def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any
 
 def goodness(found: dict[str, Any], metric: str) -> tuple[float, float]:
     """By the study's score, then by bits; a model that gives no number is the worst."""
-    bits = -found["bits"] if math.isfinite(found["bits"]) else -math.inf
-    return (found["accuracy"], bits) if metric == "accuracy" else (bits, found["accuracy"])
+    if math.isfinite(found["bits"]):
+        bits = -found["bits"]
+    else:
+        bits = -math.inf
+    if metric == "accuracy":
+        return (found["accuracy"], bits)
+    return (bits, found["accuracy"])
 
 
-def scored(network: Network | OwnNetwork, read: Reading, targets: Tensor, held: Tensor) -> dict[str, Any]:
+def scored(
+    network: Network | OwnNetwork, read: Reading, targets: Tensor, held: Tensor
+) -> dict[str, Any]:
     """Accuracy and bits per answer on what was held out, and how many answers there were."""
     right = nats = asked = 0.0
     with torch.no_grad():
         network.eval()
         for some in held.split(_AT_ONCE):
-            logits, wanted = read(network, some), targets[some]
+            logits = read(network, some)
+            wanted = targets[some]
             right += float((logits.argmax(-1) == wanted).sum())
             nats += float(loss_of(logits, wanted, "sum"))
             asked += float((wanted != NOT_ASKED).sum())

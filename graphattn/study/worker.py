@@ -19,7 +19,9 @@ def _unpickled(path: str) -> Any:
 
 
 def tried(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
-    """The numbers of a trial, on one thread; a trial that fails is a result: it is kept and shown."""
+    """The numbers of a trial, on one thread; a trial that fails is a result: it is kept and
+    shown.
+    """
     import torch
 
     from .trial import train
@@ -41,14 +43,18 @@ def failed(error: Exception) -> dict[str, Any]:
         text = str(error)[:_MOST_WORDS]
     except Exception:
         text = ""
-    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if text:
+        named = f"{type(error).__name__}: {text}"
+    else:
+        named = type(error).__name__
     return {"state": "failed", "error": f"{named} ({Path(where.filename).name}:{where.lineno})"}
 
 
 def serve() -> None:
-    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin; end when it is closed, in the midst of a trial
-    too, as nobody is there any more to write down what it gives."""
-    answers, tasks = os.fdopen(os.dup(1), "w"), queue.SimpleQueue[str]()
+    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin; end when it is closed, in
+    the midst of a trial too, as nobody is there any more to write down what it gives."""
+    answers = os.fdopen(os.dup(1), "w")
+    tasks = queue.SimpleQueue[str]()
     Thread(target=_listen, args=(os.fdopen(os.dup(0)), tasks), daemon=True).start()
     os.dup2(2, 1)  # what libraries print is no answer
     from ..bench.machine import limit_memory

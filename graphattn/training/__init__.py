@@ -1,4 +1,6 @@
-"""Training on folders of shapes: from files to a trained model, its scores, a page and coloured files."""
+"""Training on folders of shapes: from files to a trained model, its scores, a page and coloured
+files.
+"""
 
 from types import ModuleType as _Module
 
@@ -14,7 +16,11 @@ from .train import resume as resume
 from .train import train as train
 
 #: What ``help`` and ``dir`` show: not the files of this room.
-__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and not isinstance(value, _Module)
+]
 
 
 def __dir__() -> list[str]:

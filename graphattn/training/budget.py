@@ -1,4 +1,6 @@
-"""Memory and time of a training before it starts, from steps on its smallest shape, or a part of it, and on copies."""
+"""Memory and time of a training before it starts, from steps on its smallest shape, or a part of
+it, and on copies.
+"""
 
 import copy
 import os
@@ -30,39 +32,73 @@ def foretold(training: Training) -> str:
     Raises:
         OptionError: If a batch will not fit into the memory that is free.
     """
-    train, how = training.train, training.schedule
+    train = training.train
+    how = training.schedule
     smallest = int(train.sizes.argmin())
-    shape, few, plan = train.static(smallest), max(1, int(train.sizes[smallest])), training.batches.plan()
+    shape = train.static(smallest)
+    few = max(1, int(train.sizes[smallest]))
+    plan = training.batches.plan()
     edges = sum(graph.num_edges for graph in shape.levels.graphs()) / few
     points = max(sum(int(train.sizes[each]) for each in batch) for batch in plan)
     part = _part(training.train, smallest)
     if part is not None:
-        shape, few = part, len(part.x)
+        shape = part
+        few = len(part.x)
     seconds, saved = _step(training, shape)
     if seconds < _LONG:
         seconds, saved = _step(training, shape)  # kernels are compiled by now
-    denser = 1.0 if part is None else edges / (sum(graph.num_edges for graph in part.levels.graphs()) / few)
-    seconds, saved = denser * seconds, int(denser * saved)
+    if part is None:
+        denser = 1.0
+    else:
+        denser = edges / (sum(graph.num_edges for graph in part.levels.graphs()) / few)
+    seconds = denser * seconds
+    saved = int(denser * saved)
     need = int(_OVER * saved * points / few / (training.team.number if how.shard else 1))
-    copies = min(points // few, _COPIES) if seconds < _SHORT else 1
-    more = seconds if copies < 2 else denser * _step(training, shape, copies)[0]
+    if seconds < _SHORT:
+        copies = min(points // few, _COPIES)
+    else:
+        copies = 1
+    if copies < 2:
+        more = seconds
+    else:
+        more = denser * _step(training, shape, copies)[0]
     epoch = of_epoch(seconds, more, copies, len(plan), float(train.sizes.sum()) / few)
     start = time.perf_counter()
     train[smallest]  # which is changed in training
-    epoch += (time.perf_counter() - start) * float(train.sizes.sum()) / max(1, int(train.sizes[smallest]))
+    epoch += (
+        (time.perf_counter() - start)
+        * float(train.sizes.sum())
+        / max(1, int(train.sizes[smallest]))
+    )
     epoch += _FORWARD * of_epoch(seconds, more, copies, 1, float(training.val.sizes.sum()) / few)
     minutes = epoch / training.team.number * (how.epochs - len(training.history)) / 60
-    lasts = f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute or less"
-    where = " in a process" if how.shard and training.team.number > 1 else ""
-    words = f"a batch: up to {points:,} points, {round(edges * points):,} edges, about {_size(need)}{where}"
+    if minutes >= 1.5:
+        lasts = f"{minutes:.0f} minutes"
+    else:
+        lasts = "a minute or less"
+    if how.shard and training.team.number > 1:
+        where = " in a process"
+    else:
+        where = ""
+    words = (
+        f"a batch: up to {points:,} points, {round(edges * points):,} edges, about "
+        f"{_size(need)}{where}"
+    )
     free = _free(how.device)
     if free is not None and need > free:
         fit = max(1, int(points * free / need))
         largest = int(train.sizes.max())
-        fix = f"--points {fit} fits" if fit >= largest else "a larger --grid, a smaller --block, or --shard fits"
+        if fit >= largest:
+            fix = f"--points {fit} fits"
+        else:
+            fix = "a larger --grid, a smaller --block, or --shard fits"
         if not how.amp:
             less = int(need * _step(training, shape, amp=True)[1] * denser / saved)
-            fix += f", and so does --amp, {_size(less)}" if less <= free else f"; --amp takes {_size(less)}"
+            fix += (
+                f", and so does --amp, {_size(less)}"
+                if less <= free
+                else f"; --amp takes {_size(less)}"
+            )
         raise OptionError(f"points: {words}, and {_size(free)} are free; {fix}")
     return f"{words}; all epochs: about {lasts}"
 
@@ -84,15 +120,19 @@ def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) 
 
     What a step takes whatever its size counts once a batch.
     """
-    each = min(max(0.0, more - one) / (copies - 1), one) if copies > 1 else one
+    if copies > 1:
+        each = min(max(0.0, more - one) / (copies - 1), one)
+    else:
+        each = one
     return batches * (one - each) + shapes * each
 
 
 def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) -> tuple[float, int]:
-    """Seconds of a forward and a backward of copies of a shape, and the bytes that are saved between them; nothing is
-    changed.
+    """Seconds of a forward and a backward of copies of a shape, and the bytes that are saved
+    between them; nothing is changed.
     """
-    model, how = copy.deepcopy(training.model).train(), training.schedule
+    model = copy.deepcopy(training.model).train()
+    how = training.schedule
     held: dict[int, int] = {}
 
     def hold(x: Tensor) -> Tensor:
@@ -100,8 +140,12 @@ def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) ->
         return x
 
     batch = shape.clone()
-    batch.levels, batch.x = [shape.levels] * copies, torch.cat([shape.x] * copies)
-    batch.y = None if shape.y is None else torch.cat([shape.y] * copies)
+    batch.levels = [shape.levels] * copies
+    batch.x = torch.cat([shape.x] * copies)
+    if shape.y is None:
+        batch.y = None
+    else:
+        batch.y = torch.cat([shape.y] * copies)
     start = time.perf_counter()
     with seeded(how.seed), torch.autograd.graph.saved_tensors_hooks(hold, lambda x: x):
         x, levels, y = joined(batch, how.device)
@@ -127,4 +171,6 @@ def _free(device: str) -> int | None:
 
 
 def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"
+    if count >= 1e8:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e6:.0f} MB"

@@ -17,15 +17,29 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
     figure = empty_figure(None, 9.4, 2.8)
     losses, scores = figure.subplots(1, 2)
     epochs = [line["epoch"] for line in history]
-    dot = "o" if len(epochs) == 1 else ""  # a line of one point is not seen
-    losses.plot(epochs, [line["loss"] for line in history], color=_TRAINED, marker=dot, label="training")
+    # a line of one point is not seen
+    if len(epochs) == 1:
+        dot = "o"
+    else:
+        dot = ""
+    losses.plot(
+        epochs, [line["loss"] for line in history], color=_TRAINED, marker=dot, label="training"
+    )
     if history and "val_loss" in history[0]:
-        losses.plot(epochs, [line["val_loss"] for line in history], color=_VALID, marker=dot, label="validation")
+        losses.plot(
+            epochs,
+            [line["val_loss"] for line in history],
+            color=_VALID,
+            marker=dot,
+            label="validation",
+        )
         scores.plot(epochs, [line[f"val_{task.metric}"] for line in history], color=_VALID)
         best = max(n for n, line in enumerate(history) if line["best"])
         scores.plot(epochs[best], history[best][f"val_{task.metric}"], "o", color=_VALID)
         taken = epochs[best], history[best][f"val_{task.metric}"]
-        scores.annotate("taken", taken, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK)
+        scores.annotate(
+            "taken", taken, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK
+        )
     score = {"accuracy": "share of shapes right", "miou": "mean IoU", "r2": "R²"}[task.metric]
     for axes, name in ((losses, "loss"), (scores, f"{score}, validation part")):
         _plain(axes)
@@ -57,8 +71,19 @@ def _confusion(result: Any) -> Any:
     if K <= 20:
         for row, column in torch.nonzero(table).tolist():
             dark = float(share[row, column]) > 0.6
-            ink = "white" if dark else INK
-            axes.text(column, row, str(int(table[row, column])), ha="center", va="center", fontsize=8, color=ink)
+            if dark:
+                ink = "white"
+            else:
+                ink = INK
+            axes.text(
+                column,
+                row,
+                str(int(table[row, column])),
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=ink,
+            )
     axes.tick_params(length=0, labelsize=8)
     for spine in axes.spines.values():
         spine.set_color(FAINT)
@@ -82,13 +107,17 @@ def _iou(result: Any) -> Any:
 
 
 def _against(result: Any) -> Any:
-    prediction, true = torch.cat(result.answers), torch.cat(result.labels)
+    prediction = torch.cat(result.answers)
+    true = torch.cat(result.labels)
     few = torch.linspace(0, len(true) - 1, min(len(true), 5000)).long()
     figure = empty_figure(None, 4.6, 4.4)
     axes = figure.subplots()
-    low, high = float(true.min()), float(true.max())
+    low = float(true.min())
+    high = float(true.max())
     axes.plot([low, high], [low, high], color=INK, linewidth=0.8)
-    axes.scatter(true[few].numpy(), prediction[few].numpy(), s=4, color=_TRAINED, alpha=0.35, linewidths=0)
+    axes.scatter(
+        true[few].numpy(), prediction[few].numpy(), s=4, color=_TRAINED, alpha=0.35, linewidths=0
+    )
     axes.set_xlabel("true")
     axes.set_ylabel("predicted")
     _plain(axes)

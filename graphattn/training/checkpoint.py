@@ -1,4 +1,6 @@
-"""States of training in one file each: tensors by name and JSON, whole or not there, without pickle."""
+"""States of training in one file each: tensors by name and JSON, whole or not there, without
+pickle.
+"""
 
 import hashlib
 import json
@@ -26,13 +28,16 @@ def safetensors() -> Any:
 
 
 def save_state(path: PathLike, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
-    """Write tensors and what JSON holds; what was there before stays until the new file is whole on the disk.
+    """Write tensors and what JSON holds; what was there before stays until the new file is whole on
+    the disk.
 
     Raises:
         LoaderError: If it cannot be written: the disk is full.
     """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    content = safetensors().save(plain, {_KEY: written({"digest": _digest(plain, told), "told": told})})
+    content = safetensors().save(
+        plain, {_KEY: written({"digest": _digest(plain, told), "told": told})}
+    )
     replace_file(path, lambda file: file.write(content))
 
 
@@ -53,15 +58,24 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if said["digest"] != _digest(tensors, told):
             raise ValueError("tensors that have changed since they were saved")
     except Exception as error:
-        got = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
-        raise LoaderError(f"{path}: expected a state of training, got: {got}. Try: the file of another run.") from None
+        if str(error):
+            got = str(error).splitlines()[0][:80]
+        else:
+            got = type(error).__name__
+        raise LoaderError(
+            f"{path}: expected a state of training, got: {got}. Try: the file of another run."
+        ) from None
     return tensors, told
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """A state dict of a .safetensors or of torch, or one within the state of a loop, without code."""
+    """A state dict of a .safetensors or of torch, or one within the state of a loop, without
+    code.
+    """
     if not path.is_file():
-        raise LoaderError(f"{path}: expected a state dict or the folder of a trained run, got no such file.")
+        raise LoaderError(
+            f"{path}: expected a state dict or the folder of a trained run, got no such file."
+        )
     fix = "what model.state_dict() gives, saved by torch or safetensors"
     try:
         if path.suffix == ".safetensors":
@@ -69,20 +83,36 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         held = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         words = str(error).partition("\n")[0][:80]
-        got = words if " " in words else "a file that torch does not read"
-        raise LoaderError(f"{path}: expected a state dict of tensors, got: {got}. Try: {fix}.") from None
+        if " " in words:
+            got = words
+        else:
+            got = "a file that torch does not read"
+        raise LoaderError(
+            f"{path}: expected a state dict of tensors, got: {got}. Try: {fix}."
+        ) from None
     for name in ("state_dict", "model_state_dict", "model"):
         if isinstance(held, dict) and isinstance(held.get(name), dict):
             held = held[name]
-    tensors = {name: x for name, x in held.items() if isinstance(x, Tensor)} if isinstance(held, dict) else {}
+    if isinstance(held, dict):
+        tensors = {name: x for name, x in held.items() if isinstance(x, Tensor)}
+    else:
+        tensors = {}
     if not tensors:
-        got = f"a dict of {', '.join(map(str, held))[:80]}" if isinstance(held, dict) else f"a {type(held).__name__}"
+        if isinstance(held, dict):
+            got = f"a dict of {', '.join(map(str, held))[:80]}"
+        else:
+            got = f"a {type(held).__name__}"
         raise LoaderError(f"{path}: expected a state dict of tensors, got: {got}. Try: {fix}.")
-    return {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in tensors.items()}
+    return {
+        name.removeprefix("module.").removeprefix("_orig_mod."): value
+        for name, value in tensors.items()
+    }
 
 
 def _digest(tensors: dict[str, Tensor], told: dict[str, Any]) -> str:
-    return hashlib.blake2b(safetensors().save(tensors) + written(told).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(
+        safetensors().save(tensors) + written(told).encode(), digest_size=8
+    ).hexdigest()
 
 
 def fill(model: nn.Module, tensors: dict[str, Tensor], path: PathLike) -> None:
@@ -95,14 +125,22 @@ def fill(model: nn.Module, tensors: dict[str, Tensor], path: PathLike) -> None:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         got = " ".join(str(error).split())[:160]
-        raise LoaderError(f"{path}: expected the model of run.json, got: {got}. Try: the file of this run.") from None
+        raise LoaderError(
+            f"{path}: expected the model of run.json, got: {got}. Try: the file of this run."
+        ) from None
 
 
 def prefixed(**parts: dict[str, Tensor]) -> dict[str, Tensor]:
     """One dict of several; ``part.name`` is the name of each."""
-    return {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+    return {
+        f"{part}.{name}": value
+        for part, tensors in parts.items()
+        for name, value in tensors.items()
+    }
 
 
 def part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     """The tensors of one part by their own names."""
-    return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
+    return {
+        key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")
+    }

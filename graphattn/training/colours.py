@@ -8,7 +8,9 @@ from ..viz.colours import LABELS, RISING, ramp, rgb_of
 
 def of_classes(numbers: Tensor) -> Tensor:
     """(N, 3) of classes (N,), from 0 to 1; colours repeat after twelve classes."""
-    return torch.tensor([rgb_of(LABELS[number % len(LABELS)]).tolist() for number in numbers.tolist()])
+    return torch.tensor(
+        [rgb_of(LABELS[number % len(LABELS)]).tolist() for number in numbers.tolist()]
+    )
 
 
 def of_numbers(values: Tensor, mean: float, deviation: float) -> Tensor:

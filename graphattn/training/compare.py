@@ -1,4 +1,6 @@
-"""Several runs side by side: settings, scores, and differences over the shapes that all of them held out."""
+"""Several runs side by side: settings, scores, and differences over the shapes that all of them
+held out.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +22,13 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
         runs: Folders of trained runs of one task.
 
     Returns:
-        For each ``run``, ``model``, ``reads``, ``epochs``, ``metric``, ``score``, ``shapes`` that it shares with the
-        first run, and their mean ``difference`` with its 95 % interval ``low``, ``high``.
+        For each ``run``, ``model``, ``reads``, ``epochs``, ``metric``, ``score``, ``shapes`` that
+        it shares with the first run, and their mean ``difference`` with its 95 % interval ``low``,
+        ``high``.
 
     Raises:
-        OptionError: If they are fewer than two, of different tasks or labels, or have held out nothing.
+        OptionError: If they are fewer than two, of different tasks or labels, or have held out
+            nothing.
         LoaderError: If one has no result yet.
     """
     made = [Run.load(path) for path in runs]
@@ -35,21 +39,36 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
     told = [_result(run.path) for run in made]
     for run, result in zip(made, told, strict=True):
         if (run.task.name, run.task.classes) != (first.task.name, first.task.classes):
-            raise OptionError(f"runs must be of one task and its classes, got {first.path} and {run.path}")
+            raise OptionError(
+                f"runs must be of one task and its classes, got {first.path} and {run.path}"
+            )
         _of_the_same_labels(run, first)
         if result.get("part") != "test":
             said = "its scores are of shapes that it was trained or chosen on"
             raise OptionError(f"runs must have held out shapes (--test), got {run.path}: {said}")
         metric = run.task.metric
-        row: dict[str, Any] = {"run": str(run.path), "model": run.model, "reads": ", ".join(run.inputs.features)}
+        row: dict[str, Any] = {
+            "run": str(run.path),
+            "model": run.model,
+            "reads": ", ".join(run.inputs.features),
+        }
         row |= {"epochs": run.schedule.epochs, "metric": metric, "score": result["scores"][metric]}
-        names = [name for name in result["each"] if name in told[0]["each"] and run.files[name] == first.files[name]]
+        names = [
+            name
+            for name in result["each"]
+            if name in told[0]["each"] and run.files[name] == first.files[name]
+        ]
         row["shapes"] = len(names)
         if run is not first and names:
-            pairs = torch.tensor([(result["each"][name], told[0]["each"][name]) for name in names], dtype=torch.float64)
+            pairs = torch.tensor(
+                [(result["each"][name], told[0]["each"][name]) for name in names],
+                dtype=torch.float64,
+            )
             if metric == "r2":  # each is over the variance of the labels that its run held out
                 pairs[:, 0] = 1 - (1 - pairs[:, 0]) * _variance(result) / _variance(told[0])
-            row |= difference(pairs[:, 0] - pairs[:, 1], run.task.bounds)._asdict() | {"shapes": len(names)}
+            row |= difference(pairs[:, 0] - pairs[:, 1], run.task.bounds)._asdict() | {
+                "shapes": len(names)
+            }
             row["difference"] = row.pop("mean")
         rows.append(row)
     return rows
@@ -58,8 +77,8 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
 def _of_the_same_labels(run: Run, first: Run) -> None:
     """Refuse a run that learned another property, or left out other values of it.
 
-    A property may have a name in one run and be the usual one in the other: files whose digests agree have the same
-    labels.
+    A property may have a name in one run and be the usual one in the other: files whose digests
+    agree have the same labels.
     """
     if (run.label, run.ignore) == (first.label, first.ignore):
         return
@@ -67,7 +86,10 @@ def _of_the_same_labels(run: Run, first: Run) -> None:
         return
     words = []
     for one in (first, run):
-        ignored = f" without {', '.join(map(str, one.ignore))}" if one.ignore else ""
+        if one.ignore:
+            ignored = f" without {', '.join(map(str, one.ignore))}"
+        else:
+            ignored = ""
         words.append(f"{one.label or 'the usual label'}{ignored} in {one.path}")
     raise OptionError(f"runs must be trained on the same labels, got {' and '.join(words)}")
 
@@ -75,15 +97,20 @@ def _of_the_same_labels(run: Run, first: Run) -> None:
 def _variance(result: dict[str, Any]) -> float:
     """Of the labels that a run held out."""
     missed = 1 - result["scores"]["r2"]
-    return float(result["scores"]["rmse"] ** 2 / missed) if missed else 1.0
+    if missed:
+        return float(result["scores"]["rmse"] ** 2 / missed)
+    return 1.0
 
 
 def _result(path: Path) -> dict[str, Any]:
     if not (path / RESULT).is_file():
         raise LoaderError(
-            f"{path}: expected a run that has ended, got none with {RESULT}. Try: graphattn train --resume."
+            f"{path}: expected a run that has ended, got none with {RESULT}. Try: graphattn train "
+            "--resume."
         )
     told: dict[str, Any] = parsed(bytes(read(path / RESULT).data))
     if not isinstance(told, dict) or not isinstance(told.get("each"), dict):
-        raise LoaderError(f"{path / RESULT}: expected scores of each shape, got none. Try: train anew.")
+        raise LoaderError(
+            f"{path / RESULT}: expected scores of each shape, got none. Try: train anew."
+        )
     return told

@@ -1,4 +1,6 @@
-"""Controls of a run: what is trained beside its model on the same split, for at most as many epochs."""
+"""Controls of a run: what is trained beside its model on the same split, for at most as many
+epochs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,25 +27,45 @@ def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]
 
 
 def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
-    """A run in a folder of the run's: a perceptron of each point, the same model on other graphs, or a random forest.
+    """A run in a folder of the run's: a perceptron of each point, the same model on other graphs,
+    or a random forest.
 
-    The perceptron reads what is made of no neighbours: positions, distances, and properties of the files. The forest
-    reads these properties, heights, and covariances of the nearest points; of shapes histograms of them. The random
-    graphs have the in-degrees of the run's, on every level and between levels, and their features of edges are those of
-    the drawn pairs; the model begins with the same parameters, features of points stay as they are, and a convolution
-    of cells reads drawn cells at its offsets.
+    The perceptron reads what is made of no neighbours: positions, distances, and properties of the
+    files. The forest reads these properties, heights, and covariances of the nearest points; of
+    shapes histograms of them. The random graphs have the in-degrees of the run's, on every level
+    and between levels, and their features of edges are those of the drawn pairs; the model begins
+    with the same parameters, features of points stay as they are, and a convolution of cells reads
+    drawn cells at its offsets.
     """
     beside = replace(run, path=run.path / name, control=())
     if name == "random":
         return replace(beside, inputs=replace(run.inputs, redrawn=run.schedule.seed))
-    preset, read = MODELS[name], run.inputs
+    preset = MODELS[name]
+    read = run.inputs
     made = ("above_ground", "element") if name == "forest" else ()
     own = tuple(word for word in read.features if word in shapes[0] or word in made)
     words = (*preset.of_nodes.features, *own)
-    usual = "pca" if name == "forest" else "none"
-    normals = read.normals if name == "forest" and read.normals != "none" else usual
-    kept = {name: getattr(read, name) for name in ("scale", "sample", "elements", "upward", "grid", "block")}
+    if name == "forest":
+        usual = "pca"
+    else:
+        usual = "none"
+    if name == "forest" and read.normals != "none":
+        normals = read.normals
+    else:
+        normals = usual
+    kept = {
+        name: getattr(read, name)
+        for name in ("scale", "sample", "elements", "upward", "grid", "block")
+    }
     inputs = Inputs(tuple(dict.fromkeys(words)), normals, **kept)
     how = replace(run.schedule, shard=False)
-    new = replace(beside, model=name, start="", options={}, inputs=inputs, augment=preset.augment, schedule=how)
+    new = replace(
+        beside,
+        model=name,
+        start="",
+        options={},
+        inputs=inputs,
+        augment=preset.augment,
+        schedule=how,
+    )
     return replace(new, features=prepared(new, shapes, [0])[0].x.shape[1])

@@ -48,21 +48,32 @@ class Prepared(Dataset):
         augment: tuple[str, ...] = (),
         like: "Prepared | None" = None,
     ) -> None:
-        self.folder, self.numbers, self.inputs = folder, numbers, inputs
-        fixed = () if inputs.patch else tuple(RIGID)  # cells of a grid are others when a shape is turned
+        self.folder = folder
+        self.numbers = numbers
+        self.inputs = inputs
+        # cells of a grid are others when a shape is turned
+        fixed = () if inputs.patch else tuple(RIGID)
         made = RIGID | OTHERS
         if inputs.upward:  # which stays where it is
             axis = "xyz".index(inputs.upward)
-            made |= {"rotation": lambda: RandomRotation(axis), "mirror": lambda: RandomMirror((axis + 1) % 3)}
+            made |= {
+                "rotation": lambda: RandomRotation(axis),
+                "mirror": lambda: RandomMirror((axis + 1) % 3),
+            }
         self.rigid = [made[word]() for word in augment if word in fixed]
         self.others = Compose([made[word]() for word in augment if word not in fixed])
         self._kept: dict[int, Data] = {} if like is None else like._kept
         self._room: list[int] = [_KEPT] if like is None else like._room
         own = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]
         if inputs.elements:
-            own = torch.tensor([count_of(folder[number], inputs.elements) for number in numbers], dtype=torch.int64)
+            own = torch.tensor(
+                [count_of(folder[number], inputs.elements) for number in numbers], dtype=torch.int64
+            )
         limit = inputs.sample
-        self.sizes = own.clamp(max=limit) if limit else own
+        if limit:
+            self.sizes = own.clamp(max=limit)
+        else:
+            self.sizes = own
         if limit and numbers and "face" in folder[numbers[0]]:
             self.sizes = torch.full_like(own, limit)
 
@@ -128,7 +139,8 @@ def digests(folder: Any) -> dict[str, str]:
     """Digests of the files of a folder, 16 letters each."""
     told = {}
     for number in range(len(folder)):
-        shape, one = folder[number], hashlib.blake2b(digest_size=8)
+        shape = folder[number]
+        one = hashlib.blake2b(digest_size=8)
         for name in sorted(shape.keys()):
             value = shape[name]
             if isinstance(value, Tensor):
@@ -143,8 +155,14 @@ def same_files(folder: Any, told: dict[str, str]) -> None:
     now = digests(folder)
     for name in sorted({*now, *told}):
         if now.get(name) != told.get(name):
-            got = "none" if name not in now else "a new one" if name not in told else "one that has changed since"
+            if name not in now:
+                got = "none"
+            elif name not in told:
+                got = "a new one"
+            else:
+                got = "one that has changed since"
             fix = "bring it back, or train anew in another folder"
             raise LoaderError(
-                f"{folder.root / name}: expected the file that training began with, got {got}. Try: {fix}."
+                f"{folder.root / name}: expected the file that training began with, got {got}. "
+                f"Try: {fix}."
             )

@@ -8,7 +8,9 @@ from torch import Tensor
 
 
 class Difference(NamedTuple):
-    """A mean over shapes with its 95 % interval; no interval of one shape, nor where all differ alike."""
+    """A mean over shapes with its 95 % interval; no interval of one shape, nor where all differ
+    alike.
+    """
 
     mean: float
     low: float | None
@@ -16,7 +18,9 @@ class Difference(NamedTuple):
     shapes: int
 
     def __str__(self) -> str:
-        return f"{self.mean:+.3f}" + ("" if self.low is None else f" [{self.low:+.3f}, {self.high:+.3f}]")
+        return f"{self.mean:+.3f}" + (
+            "" if self.low is None else f" [{self.low:+.3f}, {self.high:+.3f}]"
+        )
 
     @property
     def said(self) -> str:
@@ -36,19 +40,28 @@ def difference(values: Tensor, bounds: tuple[float, float] | None = None) -> Dif
         +0.200 [-0.048, +0.448]
     """
     values = values.double()
-    low, high = limits(values.tolist(), bounds) if len(values) > 1 else (0.0, 0.0)
+    if len(values) > 1:
+        low, high = limits(values.tolist(), bounds)
+    else:
+        low = 0.0
+        high = 0.0
     known = -math.inf < low < high < math.inf
-    return Difference(float(values.mean()), low if known else None, high if known else None, len(values))
+    return Difference(
+        float(values.mean()), low if known else None, high if known else None, len(values)
+    )
 
 
-def limits(values: Sequence[float], bounds: tuple[float, float] | None = None) -> tuple[float, float]:
-    """The 95 % t interval of a mean, of two values or more; of values within ``bounds`` one that stays in them.
+def limits(
+    values: Sequence[float], bounds: tuple[float, float] | None = None
+) -> tuple[float, float]:
+    """The 95 % t interval of a mean, of two values or more; of values within ``bounds`` one that
+    stays in them.
 
-    That is Wilson's interval of a share, for as many draws as would have the values' standard error: that of the t
-    interval to first order, and unsymmetrical near a bound.
+    That is Wilson's interval of a share, for as many draws as would have the values' standard
+    error: that of the t interval to first order, and unsymmetrical near a bound.
 
-    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference"; the number of draws as
-    in Kish 1965, "Survey Sampling".
+    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference"; the
+    number of draws as in Kish 1965, "Survey Sampling".
 
     Example:
         >>> "{:.3f} {:.3f}".format(*limits([0.9, 0.95, 1.0])), "{:.3f} {:.3f}".format(*limits([0.9, 0.95, 1.0], (0, 1)))
@@ -56,11 +69,15 @@ def limits(values: Sequence[float], bounds: tuple[float, float] | None = None) -
     """
     from scipy.stats import sem, t
 
-    mean, half = sum(values) / len(values), float(t.ppf(0.975, len(values) - 1) * sem(values))
+    mean = sum(values) / len(values)
+    half = float(t.ppf(0.975, len(values) - 1) * sem(values))
     if bounds is None or half == 0:
         return mean - half, mean + half
-    low, wide = bounds[0], bounds[1] - bounds[0]
-    share, half = (mean - low) / wide, half / wide
+    low = bounds[0]
+    wide = bounds[1] - bounds[0]
+    share = (mean - low) / wide
+    half = half / wide
     draws = half**2 / (share * (1 - share))  # the square of the quantile over their number
-    centre, half = (share + draws / 2) / (1 + draws), math.hypot(half, draws / 2) / (1 + draws)
+    centre = (share + draws / 2) / (1 + draws)
+    half = math.hypot(half, draws / 2) / (1 + draws)
     return low + wide * max(0.0, centre - half), low + wide * min(1.0, centre + half)

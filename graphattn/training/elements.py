@@ -15,13 +15,19 @@ TOKEN = {"": "point", "faces": "face", "edges": "edge"}
 
 
 def elements_of(given: str | None, shapes: ShapeFolder) -> str:
-    """ "faces" or "edges" where a token is one, by default where labels are as many; "" of vertices and points."""
+    """ "faces" or "edges" where a token is one, by default where labels are as many; "" of vertices
+    and points.
+    """
     meshes = "face" in shapes[0]
     if given is not None:
         one_of(given, "elements", ("vertices", "faces", "edges"))
         if not meshes:
-            raise OptionError(f"elements={given!r} needs meshes with faces, got {shapes.name(0)} without")
-        return "" if given == "vertices" else given
+            raise OptionError(
+                f"elements={given!r} needs meshes with faces, got {shapes.name(0)} without"
+            )
+        if given == "vertices":
+            return ""
+        return given
     many = len(shapes.labels[0])
     if not meshes or many in (1, int(shapes.sizes[0])):
         return ""
@@ -32,13 +38,20 @@ def count_of(shape: Any, elements: str) -> int:
     """Tokens of a shape; of a cloud its points."""
     if not elements or "face" not in shape:
         return len(shape.pos)
-    return int(shape.face.shape[1]) if elements == "faces" else len(mesh_edge_ends(shape.face.T))
+    if elements == "faces":
+        return int(shape.face.shape[1])
+    return len(mesh_edge_ends(shape.face.T))
 
 
 def at_vertices(shape: Any, values: Tensor) -> Tensor:
-    """Of numbers of edges the means at their ends, of whole numbers the most frequent, (N,) or (N, k)."""
+    """Of numbers of edges the means at their ends, of whole numbers the most frequent, (N,) or (N,
+    k).
+    """
     ends = mesh_edge_ends(shape.face.T)
-    known = values if values.dtype.is_floating_point else torch.nn.functional.one_hot(values.clamp(min=0)).float()
+    if values.dtype.is_floating_point:
+        known = values
+    else:
+        known = torch.nn.functional.one_hot(values.clamp(min=0)).float()
     total = known.new_zeros(len(shape.pos), *known.shape[1:])
     total.index_add_(0, ends.T.flatten(), torch.cat((known, known)))
     if not values.dtype.is_floating_point:
@@ -48,10 +61,16 @@ def at_vertices(shape: Any, values: Tensor) -> Tensor:
 
 
 def coloured_tokens(shape: Any, elements: str, colour: Tensor, value: Tensor) -> Shape:
-    """A mesh with the colour and the prediction of each face or edge; of edges, vertices have colours, too."""
+    """A mesh with the colour and the prediction of each face or edge; of edges, vertices have
+    colours, too.
+    """
     if elements == "faces":
         return Shape(pos=shape.pos, face=shape.face, face_color=colour, face_prediction=value)
     ends = mesh_edge_ends(shape.face.T).int()
     whole = (at_vertices(shape, colour) * 255).round() / 255
-    edges: dict[str, Any] = {"edge_vertex1": ends[:, 0], "edge_vertex2": ends[:, 1], "edge_prediction": value}
+    edges: dict[str, Any] = {
+        "edge_vertex1": ends[:, 0],
+        "edge_vertex2": ends[:, 1],
+        "edge_prediction": value,
+    }
     return Shape(pos=shape.pos, face=shape.face, color=whole, **edges)

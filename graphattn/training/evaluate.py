@@ -34,7 +34,8 @@ class Evaluation:
         answers: Of each shape: probabilities or numbers, of its points or its own.
         labels: Of each shape.
         controls: Of what was trained beside the model, by name.
-        notes: What a reader of the scores should know: classes that are never found, a model that reads too little.
+        notes: What a reader of the scores should know: classes that are never found, a model that
+            reads too little.
     """
 
     task: Task
@@ -49,7 +50,9 @@ class Evaluation:
 
     def over(self, control: str) -> Difference:
         """Difference of the model's scores and a control's, shape by shape."""
-        own, other = (self.task.each(one.predictions, one.labels) for one in (self, self.controls[control]))
+        own, other = (
+            self.task.each(one.predictions, one.labels) for one in (self, self.controls[control])
+        )
         return difference(own - other, self.task.bounds)
 
     @property
@@ -59,12 +62,25 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told = {"task": self.task.name, "part": self.part, "files": len(self.names), "scores": self.scores}
-        beside = {
-            name: {"scores": one.scores, "difference": self.over(name)._asdict()} for name, one in self.controls.items()
+        told = {
+            "task": self.task.name,
+            "part": self.part,
+            "files": len(self.names),
+            "scores": self.scores,
         }
-        each = dict(zip(self.names, self.task.each(self.predictions, self.labels).tolist(), strict=True))
-        return told | {"classes": list(self.task.classes), "each": each, "controls": beside, "notes": self.notes}
+        beside = {
+            name: {"scores": one.scores, "difference": self.over(name)._asdict()}
+            for name, one in self.controls.items()
+        }
+        each = dict(
+            zip(self.names, self.task.each(self.predictions, self.labels).tolist(), strict=True)
+        )
+        return told | {
+            "classes": list(self.task.classes),
+            "each": each,
+            "controls": beside,
+            "notes": self.notes,
+        }
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (self.own, self.beside)))
@@ -72,10 +88,17 @@ class Evaluation:
     @property
     def own(self) -> str:
         """Scores of the model in words."""
-        where = {"test": "held out", "val": "validation", "train": "the shapes it was trained on", "all": "all shapes"}
+        where = {
+            "test": "held out",
+            "val": "validation",
+            "train": "the shapes it was trained on",
+            "all": "all shapes",
+        }
         known = self.data.folder.classes_here()
         lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
-        return "\n".join([*lines, *(f"  {line}" for line in self.task.by_class(self.scores, known))])
+        return "\n".join(
+            [*lines, *(f"  {line}" for line in self.task.by_class(self.scores, known))]
+        )
 
     @property
     def beside(self) -> str:
@@ -103,7 +126,9 @@ def evaluated(
     labels = [shapes.labels[number] for number in numbers]
     scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
     names = [shapes.name(number) for number in numbers]
-    return Evaluation(task, part, scores, names, Prepared(shapes, numbers, run.inputs), answers, labels)
+    return Evaluation(
+        task, part, scores, names, Prepared(shapes, numbers, run.inputs), answers, labels
+    )
 
 
 def votes_of(
@@ -115,20 +140,31 @@ def votes_of(
     like: Prepared | None = None,
     first: Prepared | None = None,
 ) -> list[Tensor]:
-    """Answers of a model for some shapes, of all their points; of scenes the mean over votes, the ``first`` made."""
+    """Answers of a model for some shapes, of all their points; of scenes the mean over votes, the
+    ``first`` made.
+    """
     total: list[Tensor] = []
     for vote in range(whole(votes, "votes", 1) if run.inputs.grid else 1):
-        data = first if first is not None and not vote else prepared(run, folder, numbers, like=like, vote=vote)
+        if first is not None and not vote:
+            data = first
+        else:
+            data = prepared(run, folder, numbers, like=like, vote=vote)
         run.check(data.static(0), data.name(0))
         answers = answers_of(model, run.task, data, run.schedule)[0]
         if isinstance(data.folder, Scenes):
             answers = data.folder.stitched(answers)
-        total = answers if not total else [one + more for one, more in zip(total, answers, strict=True)]
-    return [one / votes for one in total] if votes > 1 and run.inputs.grid else total
+        if not total:
+            total = answers
+        else:
+            total = [one + more for one, more in zip(total, answers, strict=True)]
+    if votes > 1 and run.inputs.grid:
+        return [one / votes for one in total]
+    return total
 
 
 def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -> Evaluation:
-    """The scores of a run's model on a folder: on the held-out part of the one that it was trained on, else on all.
+    """The scores of a run's model on a folder: on the held-out part of the one that it was trained
+    on, else on all.
 
     Args:
         run: The folder of the run.
@@ -136,26 +172,35 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
         votes: Of scans that are thinned, the number of grids over which answers are averaged.
 
     Raises:
-        LoaderError: If a class of the folder is none of the run's, or a file does not fit; if the run's own folder has
-            changed since, and is not named.
+        LoaderError: If a class of the folder is none of the run's, or a file does not fit; if the
+            run's own folder has changed since, and is not named.
     """
     made = Run.load(run).here()
-    root = made.folder if folder is None else Path(folder)
+    if folder is None:
+        root = made.folder
+    else:
+        root = Path(folder)
     shapes = made.shapes(root)
     check_labels(shapes, made.task.readout, made.inputs.elements)
     if folder is None:
         same_files(shapes, made.files)
-    part, numbers = "all", labelled(shapes, range(len(shapes)))
+    part = "all"
+    numbers = labelled(shapes, range(len(shapes)))
     if digests(shapes) == made.files:
         part = next(name for name in ("test", "val", "train") if made.split[name])
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
     else:
-        ranges, data = load_ranges(made.path), prepared(made, shapes, numbers)
+        ranges = load_ranges(made.path)
+        data = prepared(made, shapes, numbers)
         odd = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
         warn_of({name: words for name, words in odd.items() if words})
-    beside = {name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()}
+    beside = {
+        name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()
+    }
     result, *others = (
-        evaluated(one.trained_model().to(made.schedule.device), one, shapes, numbers, part, votes=votes)
+        evaluated(
+            one.trained_model().to(made.schedule.device), one, shapes, numbers, part, votes=votes
+        )
         for one in (made, *(Run.load(path).here() for path in beside.values()))
     )
     result.controls.update(zip(beside, others, strict=True))

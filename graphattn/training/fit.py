@@ -1,4 +1,6 @@
-"""A run from its files to its scores: the model is trained, then its controls, and everything is written."""
+"""A run from its files to its scores: the model is trained, then its controls, and everything is
+written.
+"""
 
 from typing import Any, cast
 
@@ -23,7 +25,9 @@ from .team import Team, own_points
 
 
 def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
-    """Train what is not trained yet, and measure it on the shapes held out; the first process writes and tells."""
+    """Train what is not trained yet, and measure it on the shapes held out; the first process
+    writes and tells.
+    """
     tell = tell if team.first else lambda progress: None
     tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}\n{reads(run, shapes)}"))
     result, history = _trained(run, shapes, "training", tell, team)
@@ -72,7 +76,9 @@ def _grown(run: Run, train: Prepared) -> nn.Module:
     """A forest, grown at once or read."""
     if (run.path / MODEL).is_file():
         return run.trained_model()
-    return cast(Forest, run.new_model()).fit(run.task, train.batches(run.schedule.points), run.schedule.seed)
+    return cast(Forest, run.new_model()).fit(
+        run.task, train.batches(run.schedule.points), run.schedule.seed
+    )
 
 
 def _learned(
@@ -82,7 +88,11 @@ def _learned(
     model, started = run.first_model()
     training = Training(model, run.task, run.schedule, train, val, phase, team)
     size = sum(p.numel() for p in training.model.parameters())
-    tell(Progress("begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"))
+    tell(
+        Progress(
+            "begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"
+        )
+    )
     if started:
         tell(Progress("begin", 0.0, started))
     if (run.path / CHECKPOINT).is_file():
@@ -104,7 +114,8 @@ def _learned(
 
 def _prepare(parts: list[Prepared], tell: Tell) -> None:
     """Every shape once, so that a wrong one is named before anything is learned."""
-    many, done = sum(map(len, parts)), 0
+    many = sum(map(len, parts))
+    done = 0
     for part in parts:
         for index in range(len(part)):
             part.static(index)

@@ -1,4 +1,6 @@
-"""A random forest on plain descriptors: local covariances of points, histograms of distances and angles of shapes."""
+"""A random forest on plain descriptors: local covariances of points, histograms of distances and
+angles of shapes.
+"""
 
 from typing import Any
 
@@ -18,35 +20,52 @@ _ROWS = 4096  # points that are read at once
 def local_features(pos: Tensor, normals: Tensor | None, upward: str) -> Tensor:
     """Descriptors (N, 27) of the 10, 30 and 100 nearest points, or (N, 36) with an axis up.
 
-    Of each number of neighbours the radius, the standard deviations along the principal axes, linearity, planarity and
-    scattering, the way to their mean, and its part along the normal (without a sign where normals are of PCA); with an
-    axis up ``|cos|`` of the angle to it of the direction of least spread, and the heights of the point above the lowest
-    and below the highest of them.
+    Of each number of neighbours the radius, the standard deviations along the principal axes,
+    linearity, planarity and scattering, the way to their mean, and its part along the normal
+    (without a sign where normals are of PCA); with an axis up ``|cos|`` of the angle to it of the
+    direction of least spread, and the heights of the point above the lowest and below the highest
+    of them.
 
-    Source: Weinmann et al. 2015, "Semantic point cloud interpretation based on optimal neighborhoods", without the
-    choice of one number.
+    Source: Weinmann et al. 2015, "Semantic point cloud interpretation based on optimal
+    neighborhoods", without the choice of one number.
     """
     widest = knn(pos, _NEAREST[-1], include_self=True, clamp=True)
     near = widest.source.view(len(pos), -1)
     near = near.gather(1, (pos[near] - pos[:, None]).square().sum(-1).argsort(dim=1, stable=True))
     parts = []
     for k in _NEAREST:
-        made = [_descriptors(pos, normals, upward, at, near[at, :k]) for at in torch.arange(len(pos)).split(_ROWS)]
+        made = [
+            _descriptors(pos, normals, upward, at, near[at, :k])
+            for at in torch.arange(len(pos)).split(_ROWS)
+        ]
         parts.append(torch.cat(made))
     return torch.cat(parts, 1)
 
 
-def _descriptors(pos: Tensor, normals: Tensor | None, upward: str, at: Tensor, near: Tensor) -> Tensor:
+def _descriptors(
+    pos: Tensor, normals: Tensor | None, upward: str, at: Tensor, near: Tensor
+) -> Tensor:
     d = (pos[near] - pos[at, None]).double()
     mean = d.mean(1)
     spread = d - mean[:, None]
     values, axes = torch.linalg.eigh(spread.mT @ spread / near.shape[1])
     small, middle, large = values.clamp(min=0).sqrt().unbind(1)
     whole = large.clamp(min=1e-30)
-    normal = axes[:, :, 0] if normals is None else normals[at].double()
+    if normals is None:
+        normal = axes[:, :, 0]
+    else:
+        normal = normals[at].double()
     away = d.square().sum(-1).amax(1).sqrt()
     along = (mean * normal).sum(1)
-    parts = [away, small, middle, large, (large - middle) / whole, (middle - small) / whole, small / whole]
+    parts = [
+        away,
+        small,
+        middle,
+        large,
+        (large - middle) / whole,
+        (middle - small) / whole,
+        small / whole,
+    ]
     parts += [mean.norm(dim=1), along]
     if upward:
         axis = "xyz".index(upward)
@@ -55,7 +74,8 @@ def _descriptors(pos: Tensor, normals: Tensor | None, upward: str, at: Tensor, n
 
 
 def shape_features(x: Tensor, pos: Tensor, normals: Tensor | None) -> Tensor:
-    """Descriptors of a shape: quantiles of its points' features, D2, and angles between normals by distance.
+    """Descriptors of a shape: quantiles of its points' features, D2, and angles between normals by
+    distance.
 
     Source: Osada et al. 2002, "Shape distributions", for D2.
     """
@@ -63,11 +83,16 @@ def shape_features(x: Tensor, pos: Tensor, normals: Tensor | None) -> Tensor:
     a, b = torch.randint(len(pos), (2, _PAIRS), generator=draw)
     d = (pos[a] - pos[b]).norm(dim=1)
     spread = d / d.mean().clamp(min=1e-30)
-    parts = [torch.histc(spread, _BINS, 0, 3), x.double().quantile(torch.linspace(0.1, 0.9, 5).double(), 0).flatten()]
+    parts = [
+        torch.histc(spread, _BINS, 0, 3),
+        x.double().quantile(torch.linspace(0.1, 0.9, 5).double(), 0).flatten(),
+    ]
     if normals is not None:
         cosine = (normals[a] * normals[b]).sum(1).abs()
         limits = (spread < 0.5, (spread >= 0.5) & (spread < 1), spread >= 1)
-        parts += [torch.histc(cosine[part], _BINS // 4, 0, 1) / part.sum().clamp(min=1) for part in limits]
+        parts += [
+            torch.histc(cosine[part], _BINS // 4, 0, 1) / part.sum().clamp(min=1) for part in limits
+        ]
     return torch.cat([part.float() for part in parts])
 
 
@@ -81,9 +106,13 @@ class Forest(nn.Module):
     threshold: Tensor
     value: Tensor
 
-    def __init__(self, features: int, out_dim: int, *, readout: str = "node", trees: int = _TREES) -> None:
+    def __init__(
+        self, features: int, out_dim: int, *, readout: str = "node", trees: int = _TREES
+    ) -> None:
         super().__init__()
-        self.out_dim, self.readout, self.trees = out_dim, readout, whole(trees, "trees", 1)
+        self.out_dim = out_dim
+        self.readout = readout
+        self.trees = whole(trees, "trees", 1)
         for name in ("root", "left", "right", "feature"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
         self.register_buffer("threshold", torch.zeros(0, dtype=torch.float64))
@@ -100,10 +129,19 @@ class Forest(nn.Module):
         if self.readout == "node":
             return x
         level = shape.levels[0]
-        sizes = [len(x)] if level.batch is None else torch.bincount(level.batch).tolist()
-        normals = [None] * len(sizes) if level.normals is None else level.normals.split(sizes)
+        if level.batch is None:
+            sizes = [len(x)]
+        else:
+            sizes = torch.bincount(level.batch).tolist()
+        if level.normals is None:
+            normals = [None] * len(sizes)
+        else:
+            normals = level.normals.split(sizes)
         return torch.stack(
-            [shape_features(*one) for one in zip(x.split(sizes), level.pos.split(sizes), normals, strict=True)]
+            [
+                shape_features(*one)
+                for one in zip(x.split(sizes), level.pos.split(sizes), normals, strict=True)
+            ]
         )
 
     def fit(self, task: Any, batches: Any, seed: int) -> "Forest":
@@ -114,18 +152,35 @@ class Forest(nn.Module):
             raise need_extra("scikit-learn", "train") from None
         pairs = [(self.rows(batch.x, Hierarchy.join(batch.levels)), batch.y) for batch in batches]
         x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-        known = (y >= 0).nonzero().flatten() if task.classes else torch.arange(len(y))
+        if task.classes:
+            known = (y >= 0).nonzero().flatten()
+        else:
+            known = torch.arange(len(y))
         if len(known) > _MOST:
-            known = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:_MOST]]
-        kind = RandomForestClassifier if task.classes else RandomForestRegressor
-        leaf = 1 if self.readout == "shape" else 3
+            known = known[
+                torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:_MOST]
+            ]
+        if task.classes:
+            kind = RandomForestClassifier
+        else:
+            kind = RandomForestRegressor
+        if self.readout == "shape":
+            leaf = 1
+        else:
+            leaf = 3
         how = {"max_features": "sqrt" if task.classes else 1 / 3, "n_jobs": torch.get_num_threads()}
         grown = kind(self.trees, min_samples_leaf=leaf, random_state=seed, **how)
-        target = y[known] if task.classes else (y[known].double() - task.mean) / task.deviation
+        if task.classes:
+            target = y[known]
+        else:
+            target = (y[known].double() - task.mean) / task.deviation
         grown.fit(x[known].numpy(), target.numpy())
         first = 0
         parts: dict[str, list[Tensor]] = {name: [] for name, _ in self.named_buffers()}
-        columns = torch.as_tensor(grown.classes_).long() if task.classes else torch.zeros(1, dtype=torch.long)
+        if task.classes:
+            columns = torch.as_tensor(grown.classes_).long()
+        else:
+            columns = torch.zeros(1, dtype=torch.long)
         for tree in (one.tree_ for one in grown.estimators_):
             leaf_at = torch.from_numpy(tree.children_left) < 0
             own = torch.arange(first, first + len(leaf_at))
@@ -147,7 +202,9 @@ class Forest(nn.Module):
         """Logarithms of probabilities, or numbers in deviations, (N, out) or (B, out)."""
         rows = self.rows(x, shape)
         mean = torch.cat([self._mean(part) for part in rows.split(_ROWS)])
-        return mean.clamp(min=1e-9).log() if self.out_dim > 1 else mean
+        if self.out_dim > 1:
+            return mean.clamp(min=1e-9).log()
+        return mean
 
     def _mean(self, x: Tensor) -> Tensor:
         node = self.root.long().expand(len(x), -1)

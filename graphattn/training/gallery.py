@@ -1,4 +1,6 @@
-"""The shapes of a result with the largest error, as figures of a page: the truth, the prediction and the error."""
+"""The shapes of a result with the largest error, as figures of a page: the truth, the prediction
+and the error.
+"""
 
 import html
 from typing import Any
@@ -19,7 +21,10 @@ def chosen(result: Any) -> list[int]:
     errors = []
     for answer, label in zip(result.answers, result.labels, strict=True):
         wrong = task.error(task.predictions(answer), label)
-        doubt = 1 - answer.amax(-1).mean() if task.classes else torch.zeros(())
+        if task.classes:
+            doubt = 1 - answer.amax(-1).mean()
+        else:
+            doubt = torch.zeros(())
         errors.append(float(wrong + 0.1 * doubt))
     order = sorted(range(len(errors)), key=lambda number: -errors[number])
     return order[: _MOST if task.readout == "shape" else _MOST // 3]
@@ -27,16 +32,24 @@ def chosen(result: Any) -> list[int]:
 
 def gallery(result: Any, numbers: list[int]) -> str:
     """Figures in HTML; answers for points have the truth, the prediction and the error in a row."""
-    made = _of_points if result.task.readout == "node" else _of_shape
+    if result.task.readout == "node":
+        made = _of_points
+    else:
+        made = _of_shape
     return "\n".join(_figure(result.names[number], *made(result, number)) for number in numbers)
 
 
 def _of_points(result: Any, number: int) -> tuple[bytes, str]:
-    task, label = result.task, result.labels[number]
+    task = result.task
+    label = result.labels[number]
     prediction = task.predictions(result.answers[number])
     wrong = float(task.error(prediction, label))
-    known = f" of {int((label >= 0).sum()):,} labels" if task.classes else ""
-    said = f"{wrong:.1%}{known} wrong" if task.classes else f"wrong by {wrong:.3g} on average"
+    if task.classes:
+        known = f" of {int((label >= 0).sum()):,} labels"
+        said = f"{wrong:.1%}{known} wrong"
+    else:
+        known = ""
+        said = f"wrong by {wrong:.3g} on average"
     shape = result.data.folder[result.data.numbers[number]]
     if result.data.inputs.elements == "edges":
         label, prediction = (at_vertices(shape, values) for values in (label, prediction))
@@ -47,11 +60,15 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str]:
 
 
 def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
-    task, answer, label = result.task, result.answers[number][0], result.labels[number][0]
+    task = result.task
+    answer = result.answers[number][0]
+    label = result.labels[number][0]
     prediction = task.predictions(answer)
     if task.classes:
         taken, true = (task.classes[int(each)] for each in (prediction, label))
-        said = f"{isolated(taken)}, {float(answer.max()):.0%}" + f"; label: {isolated(true)}" * (taken != true)
+        said = f"{isolated(taken)}, {float(answer.max()):.0%}" + f"; label: {isolated(true)}" * (
+            taken != true
+        )
         colour = of_classes(prediction[None])
     else:
         said = f"{float(prediction):.4g}, true {float(label):.4g}"

@@ -1,4 +1,6 @@
-"""Inputs of a model: features of points, and levels with graphs, of positions centred and scaled."""
+"""Inputs of a model: features of points, and levels with graphs, of positions centred and
+scaled.
+"""
 
 import ast
 import math
@@ -38,13 +40,15 @@ class Inputs:
     ``"position"``      3     from the mean of the points
     ``"distance"``      1     of the point from that mean
     ``"outward"``       1     :math:`|\cos|` of the angle between that direction and the normal
-    ``"spread"``        6     standard deviations of the 20 and of the 10 nearest points along their principal axes
-    ``"normals"``       3     unit normals
-    ``"local"``         27    covariances of the 10, 30 and 100 nearest points: :mod:`graphattn.training.forest`;
+    ``"spread"``        6     standard deviations of the 20 and of the 10 nearest points along their
+    principal axes ``"normals"``       3     unit normals
+    ``"local"``         27    covariances of the 10, 30 and 100 nearest points:
+    :mod:`graphattn.training.forest`;
                               36 with an axis up
-    ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is thinned by ``grid``
-    ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the normals of the 20 and the 10 nearest points
-    ``"element"``       4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
+    ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is
+    thinned by ``grid`` ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the
+    normals of the 20 and the 10 nearest points ``"element"``       4, 5  of a face its area and
+    angles, of an edge its dihedral angle, the angles that see it, and
                               ratios: :func:`graphattn.nn.mesh_elements`
     a property          any   of the files, by its name: ``"color"``
     ==================  ====  ==========================================================================================
@@ -53,25 +57,29 @@ class Inputs:
 
     Args:
         features: Words of the table.
-        normals: "pca" (of 20 neighbours, without a sign), "faces" (of vertices, or of the faces that points are drawn
-            on), "normal" (the file's), or "none".
+        normals: "pca" (of 20 neighbours, without a sign), "faces" (of vertices, or of the faces
+            that points are drawn on), "normal" (the file's), or "none".
         scale: What positions are divided by, in their own units; 0 is each shape's own radius.
-        sample: Points that are drawn of each shape, on its faces if it has some; 0 takes the points as they are.
+        sample: Points that are drawn of each shape, on its faces if it has some; 0 takes the points
+            as they are.
         ratio: Of the levels, as in :func:`graphattn.graphs.hierarchy`.
         cell: Of the levels instead, likewise.
-        patch: Points of a patch along curves: the levels are then the points and, of cells of these sides, those of
-            :func:`graphattn.graphs.serialized_hierarchy`, without recipes.
-        graph: Recipes as expressions, one for each level, or several for its layers in turn, with commas between them;
-            none for a model without edges.
+        patch: Points of a patch along curves: the levels are then the points and, of cells of these
+            sides, those of :func:`graphattn.graphs.serialized_hierarchy`, without recipes.
+        graph: Recipes as expressions, one for each level, or several for its layers in turn, with
+            commas between them; none for a model without edges.
         down: Of a coarser level's points from the finer ones.
         up: Of a finer level's points from the coarser ones.
         elements: What a token of a mesh is: "faces" or "edges"; "" is a point or a vertex.
         signals: What levels carry for relative signals: "color" and "normals", from -1 to 1.
-        redrawn: Seed of random graphs with the same in-degrees in the place of all of these, drawn for each shape;
-            ``None`` keeps them.
-        upward: "x", "y" or "z", the axis that points up; "" is none. Shapes are then turned about it alone in training.
-        grid: Side of the cells that scans are thinned to, a point for each, in their own units; 0 for none.
-        block: Side of the blocks that they are cut into, likewise; 0 is that of some 8,192 points, for large scans.
+        redrawn: Seed of random graphs with the same in-degrees in the place of all of these, drawn
+            for each shape; ``None`` keeps them.
+        upward: "x", "y" or "z", the axis that points up; "" is none. Shapes are then turned about
+            it alone in training.
+        grid: Side of the cells that scans are thinned to, a point for each, in their own units; 0
+            for none.
+        block: Side of the blocks that they are cut into, likewise; 0 is that of some 8,192 points,
+            for large scans.
     """
 
     features: tuple[str, ...]
@@ -100,9 +108,13 @@ class Inputs:
         for name in ("grid", "block"):
             number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
         if self.block and not self.block >= 4 * self.grid > 0:
-            raise OptionError(f"block must be 4 cells of the grid or more, got {self.block} and grid={self.grid}")
+            raise OptionError(
+                f"block must be 4 cells of the grid or more, got {self.block} and grid={self.grid}"
+            )
         if self.grid and (self.sample or self.elements):
-            raise OptionError("grid is for points that have labels each, without sample and elements")
+            raise OptionError(
+                "grid is for points that have labels each, without sample and elements"
+            )
         if whole(self.sample, "sample", 0) == 1:
             raise OptionError("sample must be 0 for all points, or at least 2, got 1")
         for ratio in self.ratio:
@@ -120,7 +132,9 @@ class Inputs:
             whole(self.redrawn, "redrawn", 0)
 
     def __call__(self, shape: Any, name: str) -> Data:
-        """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``; ``name`` is the file of errors."""
+        """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``; ``name`` is the file of
+        errors.
+        """
         if self.graph:
             _ = self._recipe  # an expression that is wrong is no fault of the file
         try:
@@ -132,19 +146,26 @@ class Inputs:
 
     def _made(self, shape: Any, name: str) -> Data:
         if self.normals == "faces" and "face" not in shape:
-            raise LoaderError(f"{name}: expected a mesh with faces, got points alone. Try: a model of points.")
+            raise LoaderError(
+                f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
+            )
         if self.sample:
             shape = sampled(shape, self.sample)
         pos = placed(shape.pos, self.scale, name)
         faces: Any = shape.face.T if "face" in shape else None
         if faces is None and self.elements:
-            raise LoaderError(f"{name}: expected a mesh with faces, got points alone. Try: a model of points.")
-        made, normals = None, None
+            raise LoaderError(
+                f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
+            )
+        made = None
+        normals = None
         if self.elements:
             made, tokens = mesh_elements(pos, faces, self.elements)
-            pos, normals = tokens.levels[0].pos, tokens.levels[0].normals
+            pos = tokens.levels[0].pos
+            normals = tokens.levels[0].normals
         local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
-        normals = self._normals(shape, pos, local, name) if normals is None else normals
+        if normals is None:
+            normals = self._normals(shape, pos, local, name)
         read = {"element": made, "normals": normals}
         parts = [self._feature(word, shape, pos, read, local, name) for word in self.features]
         if self.patch:
@@ -162,12 +183,19 @@ class Inputs:
         if self.redrawn is not None:
             levels = redrawn(levels, crc32(os.fsencode(name), self.redrawn))
         widths = tuple(part.shape[1] for part in parts)
-        return Data(x=torch.cat(parts, 1), y=shape.get("y"), levels=levels, num_nodes=len(pos), widths=widths)
+        return Data(
+            x=torch.cat(parts, 1),
+            y=shape.get("y"),
+            levels=levels,
+            num_nodes=len(pos),
+            widths=widths,
+        )
 
     @cached_property
     def _recipe(self) -> HierarchyRecipe:
         graphs: list[Any] = [tuple(map(_recipe, _parts(text))) for text in self.graph]
-        down, up = _recipe(self.down), _recipe(self.up)
+        down = _recipe(self.down)
+        up = _recipe(self.up)
         made: HierarchyRecipe = hierarchy(
             ..., ratio=self.ratio or None, cell=self.cell or None, graph=graphs, down=down, up=up
         )
@@ -177,13 +205,17 @@ class Inputs:
     def _is_local(self) -> bool:
         return self.normals == "pca" or "spread" in self.features or "upright" in self.features
 
-    def _normals(self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]], name: str) -> Tensor | None:
+    def _normals(
+        self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]], name: str
+    ) -> Tensor | None:
         if self.normals == "none":
             return None
         if self.normals == "pca":
             return local[0][0]
         if self.normals == "faces":
-            return mesh_normals(pos, shape.face.T) if "face" in shape else shape.face_normal
+            if "face" in shape:
+                return mesh_normals(pos, shape.face.T)
+            return shape.face_normal
         return normalize(_own(shape, "normal", len(pos), name, 3), dim=1)
 
     def _feature(
@@ -195,7 +227,8 @@ class Inputs:
         local: list[tuple[Tensor, Tensor]],
         name: str,
     ) -> Tensor:
-        made, normals = read["element"], read["normals"]
+        made = read["element"]
+        normals = read["normals"]
         if word == "element" and made is not None:
             return made
         if word == "constant":
@@ -209,21 +242,29 @@ class Inputs:
         if word == "local":
             return local_features(pos, None if self.normals == "pca" else normals, self.upward)
         if word == "upright" and self.upward:
-            return torch.stack([normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1)
+            return torch.stack(
+                [normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1
+            )
         if word in ("outward", "normals"):
             if normals is None:
                 ways = "say normals='pca', or features='normal' for those of the file"
                 raise OptionError(f"features={word!r} needs normals, got none; {ways}")
             along = (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
-            return normals if word == "normals" else along
+            if word == "normals":
+                return normals
+            return along
         return _own(shape, word, len(pos), name)
 
     def turned(self, data: Data, matrix: Tensor) -> Data:
-        """The same shape turned or mirrored by a matrix (3, 3): its graphs stay, its points move."""
+        """The same shape turned or mirrored by a matrix (3, 3): its graphs stay, its points
+        move.
+        """
         matrix = matrix.float()
 
         def moved(x: Tensor | None) -> Any:
-            return None if x is None else x @ matrix.T
+            if x is None:
+                return None
+            return x @ matrix.T
 
         def signals(x: Tensor | None) -> Any:
             if x is None or "normals" not in self.signals:
@@ -235,12 +276,15 @@ class Inputs:
             replace(n, pos=moved(n.pos), normals=moved(n.normals), signals=signals(n.signals))
             for n in data.levels.levels
         ]
-        x, first = data.x.clone(), 0
+        x = data.x.clone()
+        first = 0
         for word, width in zip(self.features, data.widths, strict=True):
             if word in ("position", "normals"):
                 x[:, first : first + width] = moved(x[:, first : first + width])
             first += width
-        return Data(x=x, y=data.y, levels=Hierarchy(tuple(levels)), num_nodes=len(x), widths=data.widths)
+        return Data(
+            x=x, y=data.y, levels=Hierarchy(tuple(levels)), num_nodes=len(x), widths=data.widths
+        )
 
 
 def _parts(text: str) -> list[str]:
@@ -249,34 +293,51 @@ def _parts(text: str) -> list[str]:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
         return [text]  # which from_expression refuses
-    return [ast.unparse(part) for part in node.elts] if isinstance(node, ast.Tuple) else [text]
+    if isinstance(node, ast.Tuple):
+        return [ast.unparse(part) for part in node.elts]
+    return [text]
 
 
 def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
     """The tensors of a shape that have so many rows, by name."""
-    return {name: x for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size}
+    return {
+        name: x for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size
+    }
 
 
 def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
-    """A property of the file for each point, (N, k), or its first ``width`` numbers; under CloudCompare's name, too."""
+    """A property of the file for each point, (N, k), or its first ``width`` numbers; under
+    CloudCompare's name, too.
+    """
     rows = rows_of(shape, size)
-    values = rows.get(word, next((x for own, x in rows.items() if plain_name(own) == plain_name(word)), None))
+    values = rows.get(
+        word, next((x for own, x in rows.items() if plain_name(own) == plain_name(word)), None)
+    )
     if values is None:
         seen = ", ".join(own for own in rows if own != "pos") or "none"
         got = f"none; its properties: {seen}"
-        raise LoaderError(f"{name}: expected the property {word} of each point, got {got}. Try: other features.")
+        raise LoaderError(
+            f"{name}: expected the property {word} of each point, got {got}. Try: other features."
+        )
     values = values.float().reshape(size, -1)[:, :width]
     if width not in (None, values.shape[1]):
-        raise LoaderError(f"{name}: expected {word} (N, {width}), got (N, {values.shape[1]}). Try: another model.")
+        raise LoaderError(
+            f"{name}: expected {word} (N, {width}), got (N, {values.shape[1]}). Try: another model."
+        )
     if not torch.isfinite(values).all():
-        raise LoaderError(f"{name}: expected finite {word}, got NaN or infinity. Try: repair it, or other features.")
+        raise LoaderError(
+            f"{name}: expected finite {word}, got NaN or infinity. Try: repair it, or other "
+            "features."
+        )
     return values
 
 
 def _recipe(text: str) -> Pattern:
     made = from_expression(text)
     if isinstance(made, AttentionGraph):
-        raise OptionError(f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}")
+        raise OptionError(
+            f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}"
+        )
     return made
 
 

@@ -1,4 +1,6 @@
-"""Levels that no recipe makes: cells for models that want one point in each, and random graphs of the same degrees."""
+"""Levels that no recipe makes: cells for models that want one point in each, and random graphs of
+the same degrees.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,20 +14,27 @@ from ..nn import pool
 
 
 def with_cells(pos: Tensor, sides: tuple[float, ...], patch: int) -> Hierarchy:
-    """The points of a cloud (N, 3), and above them the levels of its cells, whose sides double from the first on."""
+    """The points of a cloud (N, 3), and above them the levels of its cells, whose sides double from
+    the first on.
+    """
     grid = ((pos - pos.amin(0)) / sides[0]).floor().long()
     cells, ids = unique(grid, dim=0, return_inverse=True)
     down = clusters(ids, len(cells))
-    finest, *others = serialized_hierarchy(pool(pos, down, "mean"), cells=cells, levels=len(sides), patch=patch).levels
+    finest, *others = serialized_hierarchy(
+        pool(pos, down, "mean"), cells=cells, levels=len(sides), patch=patch
+    ).levels
     return Hierarchy((Level(pos, None, ()), replace(finest, down=down, up=down.reverse()), *others))
 
 
 class OnCells(nn.Module):
-    """A model of cells for points: a cell carries the mean of its points, and they get its answer."""
+    """A model of cells for points: a cell carries the mean of its points, and they get its
+    answer.
+    """
 
     def __init__(self, model: nn.Module, readout: str) -> None:
         super().__init__()
-        self.model, self.readout = model, readout
+        self.model = model
+        self.readout = readout
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """Answers for points (N, out), or for B shapes (B, out)."""
@@ -33,32 +42,47 @@ class OnCells(nn.Module):
         assert finest.down is not None
         cells = replace(shape, levels=(replace(finest, down=None, up=None), *others))
         y = self.model(pool(x, finest.down, "mean"), cells)
-        return y if self.readout == "shape" or finest.up is None else pool(y, finest.up, "mean")
+        if self.readout == "shape" or finest.up is None:
+            return y
+        return pool(y, finest.up, "mean")
 
 
 def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
     """The same levels with random graphs of the same in-degrees, within a level and between levels.
 
-    Cells keep their points. Of the cells around each, that a convolution reads, a cell stays at its own offset, and
-    each of the others has one of the drawn cells.
+    Cells keep their points. Of the cells around each, that a convolution reads, a cell stays at its
+    own offset, and each of the others has one of the drawn cells.
     """
     draw = default_rng(seed)
 
     def other(graph: Any) -> Any:
-        return None if graph is None else degree_matched_random(graph, seed=int(draw.integers(1 << 31)))
+        if graph is None:
+            return None
+        return degree_matched_random(graph, seed=int(draw.integers(1 << 31)))
 
     def around(near: CellNeighbours) -> CellNeighbours:
-        old, new = near.graph, other(near.graph)
+        old = near.graph
+        new = other(near.graph)
         mixed = from_numpy(draw.permutation(old.num_edges))
         mixed = mixed[argsort(old.target[mixed], stable=True)]  # by target, as the new edges are
-        own, offset = old.source == old.target, empty_like(near.offset)
+        own = old.source == old.target
+        offset = empty_like(near.offset)
         offset[new.source == new.target] = near.offset[mixed[own[mixed]]]
         offset[new.source != new.target] = near.offset[mixed[~own[mixed]]]
         return CellNeighbours(new, offset, near.num_offsets)
 
     def drawn(level: Level, finer: Level | None) -> Level:
-        of_cells = finer is not None and not finer.graphs  # their points, which read nothing of each other
-        between = {} if of_cells else {"down": other(level.down), "up": other(level.up)}
-        return replace(level, graphs=tuple(map(other, level.graphs)), near=tuple(map(around, level.near)), **between)
+        # their points, which read nothing of each other
+        of_cells = finer is not None and not finer.graphs
+        if of_cells:
+            between = {}
+        else:
+            between = {"down": other(level.down), "up": other(level.up)}
+        return replace(
+            level,
+            graphs=tuple(map(other, level.graphs)),
+            near=tuple(map(around, level.near)),
+            **between,
+        )
 
     return replace(shape, levels=tuple(map(drawn, shape.levels, (None, *shape.levels))))

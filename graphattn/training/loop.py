@@ -1,7 +1,8 @@
-"""The loop: epochs of packed batches, a state on the disk that training goes on from to the same bits, an early stop.
+"""The loop: epochs of packed batches, a state on the disk that training goes on from to the same
+bits, an early stop.
 
-Nothing is drawn from a generator that runs on: what a step draws is seeded by the run's seed, the epoch and the batch.
-A state is then the parameters, the moments of the optimizer and a position.
+Nothing is drawn from a generator that runs on: what a step draws is seeded by the run's seed, the
+epoch and the batch. A state is then the parameters, the moments of the optimizer and a position.
 """
 
 import math
@@ -32,7 +33,8 @@ from .team import Team, own_points
 
 @dataclass(frozen=True)
 class Schedule:
-    """Settings of training: AdamW whose rate rises to ``lr`` for 15 % of the steps and falls to 0 along a cosine.
+    """Settings of training: AdamW whose rate rises to ``lr`` for 15 % of the steps and falls to 0
+    along a cosine.
 
     Args:
         epochs: At most so many.
@@ -40,14 +42,16 @@ class Schedule:
         seed: Of the parameters, orders, changes and dropout.
         lr: Largest rate.
         weight_decay: Of AdamW.
-        patience: Epochs without a better one on the validation part, after which training stops; 0 for none.
+        patience: Epochs without a better one on the validation part, after which training stops; 0
+            for none.
         workers: Processes that load changed shapes.
         seconds: Between two states on the disk inside an epoch; there is one at its end, too.
         device: Where the model is.
-        amp: Steps in bfloat16 where torch's autocast has it; parameters, losses and validation stay in float32.
+        amp: Steps in bfloat16 where torch's autocast has it; parameters, losses and validation stay
+            in float32.
         shard: True to share the points of every batch among processes, in place of its shapes.
-        average: Decay of an exponential average of the parameters, which is validated and kept; 0 for none, 0.99 for
-            some 100 steps.
+        average: Decay of an exponential average of the parameters, which is validated and kept; 0
+            for none, 0.99 for some 100 steps.
     """
 
     epochs: int
@@ -64,7 +68,13 @@ class Schedule:
     average: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("points", 1), ("seed", 0), ("patience", 0), ("workers", 0)):
+        for name, least in (
+            ("epochs", 1),
+            ("points", 1),
+            ("seed", 0),
+            ("patience", 0),
+            ("workers", 0),
+        ):
             whole(getattr(self, name), name, least)
         whole(self.workers, "workers", below=1 << 10)
         positive(self.lr, "lr")
@@ -105,19 +115,27 @@ class Training:
     phase: str = "training"
     team: Team = field(default_factory=Team)
     history: list[dict[str, Any]] = field(default_factory=list)
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])  # of losses and shapes of this epoch
+    # of losses and shapes of this epoch
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])
     best: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         how = self.schedule
         self.model.to(how.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), how.lr, weight_decay=how.weight_decay, fused=True)
-        self.share = (0, 1) if how.shard else (self.team.processes.rank, self.team.number)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), how.lr, weight_decay=how.weight_decay, fused=True
+        )
+        if how.shard:
+            self.share = (0, 1)
+        else:
+            self.share = (self.team.processes.rank, self.team.number)
         self.batches = self.train.batches(
             how.points, shuffle=True, seed=how.seed, workers=how.workers, share=self.share
         )
         average = get_ema_multi_avg_fn(how.average)
-        self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True) if how.average else None
+        self.average: AveragedModel | None = None
+        if how.average:
+            self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True)
         # a mean IoU over fewer classes says little about the model
         unseen = self.task.unseen(self.train.labels(), self.val.labels())
         self.by_metric = self.task.kept_by_metric and not unseen
@@ -132,31 +150,49 @@ class Training:
         for name, parameter in self.model.named_parameters():
             own = self.optimizer.state.get(parameter, {})
             moments |= {f"{key}.{name}": value for key, value in own.items()}
-        average = {} if self.average is None else self.average.state_dict()
-        parts = prefixed(model=self.model.state_dict(), best=self.best, optimizer=moments, average=average)
-        told = {"run": run, "history": self.history, "sums": self.sums, "batches": self.batches.state_dict()}
+        if self.average is None:
+            average = {}
+        else:
+            average = self.average.state_dict()
+        parts = prefixed(
+            model=self.model.state_dict(), best=self.best, optimizer=moments, average=average
+        )
+        told = {
+            "run": run,
+            "history": self.history,
+            "sums": self.sums,
+            "batches": self.batches.state_dict(),
+        }
         save_state(path, parts, told)
 
     def load(self, tensors: dict[str, Tensor], told: dict[str, Any], path: Path) -> None:
         """Go on from a state."""
         fill(self.model, part(tensors, "model"), path)
-        self.best, moments = part(tensors, "best"), part(tensors, "optimizer")
+        self.best = part(tensors, "best")
+        moments = part(tensors, "optimizer")
         if self.average is not None:
             fill(self.average, part(tensors, "average"), path)
         for name, parameter in self.model.named_parameters():
             own = {
-                key: moments[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in moments
+                key: moments[f"{key}.{name}"]
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if f"{key}.{name}" in moments
             }
             if own:
                 device = parameter.device
-                self.optimizer.state[parameter] = {key: value.to(device) for key, value in own.items()}
-        self.history, self.sums = told["history"], told["sums"]
+                self.optimizer.state[parameter] = {
+                    key: value.to(device) for key, value in own.items()
+                }
+        self.history = told["history"]
+        self.sums = told["sums"]
         self.batches.load_state_dict(told["batches"])
 
     # --- the loop
 
     def run(self, folder: Path | None, tell: Tell, key: str = "") -> None:
-        """Train to the end; the model has the best parameters then. ``folder`` is where states and log are written."""
+        """Train to the end; the model has the best parameters then. ``folder`` is where states and
+        log are written.
+        """
         self.team.agree(key, self.model, self.batches.state_dict())
         saved = time.monotonic()
         _write_log(folder, self.history)  # an end may have come between a state and its line
@@ -171,7 +207,11 @@ class Training:
                 loss = self._step(batch, epoch, position, done, shapes)
                 self.sums = [self.sums[0] + loss * shapes, self.sums[1] + shapes]
                 tell(Progress(self.phase, done))
-                if folder is not None and position < many and time.monotonic() - saved > self.schedule.seconds:
+                if (
+                    folder is not None
+                    and position < many
+                    and time.monotonic() - saved > self.schedule.seconds
+                ):
                     self.save(folder / "checkpoint.safetensors", key)
                     saved = time.monotonic()
             line = self._end_of_epoch(epoch)
@@ -179,7 +219,11 @@ class Training:
                 self.save(folder / "checkpoint.safetensors", key)
                 saved = time.monotonic()
                 _write_log(folder, self.history)
-            tell(Progress(self.phase, (epoch + 1) / self.schedule.epochs, said(line, self.task), line))
+            tell(
+                Progress(
+                    self.phase, (epoch + 1) / self.schedule.epochs, said(line, self.task), line
+                )
+            )
         if len(self.history) < self.schedule.epochs:
             tell(Progress("begin", 1.0, self._why()))
         self.model.load_state_dict(self.best)
@@ -192,18 +236,22 @@ class Training:
             measure = "mean IoU"
         how = self.schedule
         return (
-            f"ends after epoch {len(self.history)} of {how.epochs}: epoch {best} has the best {measure} of the "
+            f"ends after epoch {len(self.history)} of {how.epochs}: epoch {best} has the best "
+            f"{measure} of the "
             f"validation part, and of the next {how.patience} none has a better one (--patience)"
         )
 
     def _done(self) -> bool:
-        epochs, patience = len(self.history), self.schedule.patience
+        epochs = len(self.history)
+        patience = self.schedule.patience
         best = max((n for n, line in enumerate(self.history, 1) if line["best"]), default=0)
         return epochs >= self.schedule.epochs or (0 < patience <= epochs - best)
 
     def _step(self, batch: Any, epoch: int, position: int, done: float, shapes: int) -> float:
-        how, process = self.schedule, self.share[0]
-        counts = process < shapes  # else a batch of fewer shapes than processes, and this is a copy of one of them
+        how = self.schedule
+        process = self.share[0]
+        # else a batch of fewer shapes than processes, and this is a copy of one of them
+        counts = process < shapes
         for module in self.model.train().modules():
             if isinstance(module, SyncedNorm):
                 module.counts = counts
@@ -242,11 +290,19 @@ class Training:
     def _end_of_epoch(self, epoch: int) -> dict[str, Any]:
         line: dict[str, Any] = {"epoch": epoch + 1, "loss": self.sums[0] / max(1.0, self.sums[1])}
         self.sums = [0.0, 0.0]
-        model = self.model if self.average is None else self.average.module
+        if self.average is None:
+            model = self.model
+        else:
+            model = self.average.module
         if len(self.val):
             answers, loss = answers_of(model, self.task, self.val, self.schedule, loss=True)
-            scores = self.task.scores(self.task.predictions(torch.cat(answers)), torch.cat(self.val.labels()))
-            line |= {"val_loss": self._finite(loss, epoch), f"val_{self.task.metric}": scores[self.task.metric]}
+            scores = self.task.scores(
+                self.task.predictions(torch.cat(answers)), torch.cat(self.val.labels())
+            )
+            line |= {
+                "val_loss": self._finite(loss, epoch),
+                f"val_{self.task.metric}": scores[self.task.metric],
+            }
             line |= {f"val_{key}": scores[key] for key in ("iou",) if key in scores}  # by class
         line["best"] = all(self._better(line, old) for old in self.history if "val_loss" in line)
         if line["best"]:
@@ -266,7 +322,9 @@ class Training:
 def answers_of(
     model: nn.Module, task: Task, data: Prepared, how: Schedule, *, loss: bool = False
 ) -> tuple[list[Tensor], float]:
-    """Answers of each shape on the CPU, (1, K) or (1,) of a shape, (N, K) or (N,) of its points; and the mean loss."""
+    """Answers of each shape on the CPU, (1, K) or (1,) of a shape, (N, K) or (N,) of its points;
+    and the mean loss.
+    """
     model.eval()
     answers: list[Tensor] = []
     total = 0.0
@@ -280,7 +338,10 @@ def answers_of(
         if loss and y is not None:
             total += float(task.loss(output.cpu().double(), y.cpu())) * batch.num_graphs
         made = task.answers(output.cpu())
-        sizes = batch.ptr.diff().tolist() if task.readout == "node" else [1] * batch.num_graphs
+        if task.readout == "node":
+            sizes = batch.ptr.diff().tolist()
+        else:
+            sizes = [1] * batch.num_graphs
         answers += made.split(sizes)
     return answers, total / len(data)
 
@@ -289,7 +350,9 @@ def said(line: dict[str, Any], task: Task) -> str:
     """A line of the log in words."""
     words = f"epoch {line['epoch']}: loss {line['loss']:.3f}"
     if "val_loss" in line:
-        words += f", validation {line['val_loss']:.3f}, {task.metric} {line[f'val_{task.metric}']:.3f}"
+        words += (
+            f", validation {line['val_loss']:.3f}, {task.metric} {line[f'val_{task.metric}']:.3f}"
+        )
     return words
 
 
@@ -301,6 +364,14 @@ def _write_log(folder: Path | None, history: list[dict[str, Any]]) -> None:
     rows = []
     for line in history:
         row = {name: value for name, value in line.items() if name != "val_iou"}
-        rows.append(row | {f"IoU of {name}": value for name, value in line.get("val_iou", {}).items()})
-    columns = list(rows[0]) if rows else []
-    save_page(folder / "metrics.csv", comma_separated([columns, *([row[name] for name in columns] for row in rows)]))
+        rows.append(
+            row | {f"IoU of {name}": value for name, value in line.get("val_iou", {}).items()}
+        )
+    if rows:
+        columns = list(rows[0])
+    else:
+        columns = []
+    save_page(
+        folder / "metrics.csv",
+        comma_separated([columns, *([row[name] for name in columns] for row in rows)]),
+    )

@@ -32,16 +32,27 @@ _INVARIANT = ("distance", "outward", "spread")
 
 
 class Pointwise(nn.Module):
-    """A perceptron of each point by itself, and of the mean and maximum of a shape's points: no edges."""
+    """A perceptron of each point by itself, and of the mean and maximum of a shape's points: no
+    edges.
+    """
 
-    def __init__(self, features: int, out_dim: int, width: int = 64, *, readout: str = "node") -> None:
+    def __init__(
+        self, features: int, out_dim: int, width: int = 64, *, readout: str = "node"
+    ) -> None:
         super().__init__()
         self.readout = readout
         self.body = nn.Sequential(
-            nn.Linear(features, width), nn.GELU(), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            nn.Linear(features, width),
+            nn.GELU(),
+            nn.Linear(width, 2 * width),
+            nn.GELU(),
+            nn.Linear(2 * width, width),
         )
         self.norm = nn.LayerNorm(width)
-        last = width if readout == "node" else 2 * width
+        if readout == "node":
+            last = width
+        else:
+            last = 2 * width
         self.head = nn.Sequential(nn.Linear(last, width), nn.GELU(), nn.Linear(width, out_dim))
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -58,7 +69,9 @@ def _v3(features: int, out_dim: int, *, readout: str, **options: Any) -> nn.Modu
 
 def _weather(features: int, out_dim: int, *, readout: str, **options: Any) -> nn.Module:
     if readout != "node":
-        raise OptionError("model='encode-process-decode' answers for points, got a task of whole shapes")
+        raise OptionError(
+            "model='encode-process-decode' answers for points, got a task of whole shapes"
+        )
     return EncodeProcessDecode(features, out_dim, **options)
 
 
@@ -77,28 +90,55 @@ class Preset(NamedTuple):
     """True if it reads colours and normals of the files as relative signals."""
 
 
-def _same(make: Callable[..., nn.Module], options: dict[str, Any], reads: Inputs, *augment: str) -> Preset:
+def _same(
+    make: Callable[..., nn.Module], options: dict[str, Any], reads: Inputs, *augment: str
+) -> Preset:
     """For points and shapes alike."""
     return Preset(make, options, options, reads, reads, augment)
 
 
-_NODES = Inputs(_INVARIANT, "pca", ratio=(0.25, 0.25), graph=(_FEW, _FEW, "full(...)"), down="knn(..., 12, clamp=True)")
+_NODES = Inputs(
+    _INVARIANT,
+    "pca",
+    ratio=(0.25, 0.25),
+    graph=(_FEW, _FEW, "full(...)"),
+    down="knn(..., 12, clamp=True)",
+)
 _TURNED = Inputs(("position",), ratio=(0.25, 0.25), graph=(_NEAR,) * 3)
 _WHOLE = Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2)
 _CELLS = Inputs(("position",), cell=(0.1, 0.2, 0.4), patch=64)
 _RING = Inputs(("constant",), "faces", graph=("mesh_vertices(...)",))
-_RINGS = replace(_RING, ratio=(0.125,), graph=("mesh_vertices(...)", "full(...)"), down="knn(..., 12, clamp=True)")
+_RINGS = replace(
+    _RING,
+    ratio=(0.125,),
+    graph=("mesh_vertices(...)", "full(...)"),
+    down="knn(..., 12, clamp=True)",
+)
 _BENT = ["bend", "distance", "pair"]
 _THREE: dict[str, Any] = {"widths": [32, 64, 128], "depths": [1, 1, 1]}
 _LITE: dict[str, Any] = {
-    **{"widths": [36, 72, 144], "depths": [1, 1, 2], "back_widths": [36, 72], "back_depths": 0, "head_dim": 18},
-    **{"norm": "layer", "convs": [True, True, False], "attends": [False, False, True], "rotary": 100.0},
+    **{
+        "widths": [36, 72, 144],
+        "depths": [1, 1, 2],
+        "back_widths": [36, 72],
+        "back_depths": 0,
+        "head_dim": 18,
+    },
+    **{
+        "norm": "layer",
+        "convs": [True, True, False],
+        "attends": [False, False, True],
+        "rotary": 100.0,
+    },
 }
 
 
 def _windows(side: float) -> str:
     """A level of the Stratified Transformer: windows, and the same moved by half of their side."""
-    return f"stratified_windows(..., {side}, 0.0625), stratified_windows(..., {side}, 0.0625, shift={side / 2})"
+    return (
+        f"stratified_windows(..., {side}, 0.0625), stratified_windows(..., {side}, 0.0625, "
+        f"shift={side / 2})"
+    )
 
 
 def _cubes(side: float) -> str:
@@ -110,16 +150,27 @@ MODELS = {
     "unet": Preset(
         UNet,
         {"widths": [32, 32], "depths": [0, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
-        {"widths": [32, 32, 32], "depths": [0, 1, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
+        {
+            "widths": [32, 32, 32],
+            "depths": [0, 1, 2],
+            "edges": ["distance", "alignment"],
+            "edge_dim": 8,
+        },
         Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
         _NODES,
     ),
     "point-transformer": _same(PointTransformer, _THREE, _TURNED, "rotation"),
     "point-transformer-v2": _same(
-        PointTransformerV2, _THREE, Inputs(("position",), cell=(0.2, 0.4), graph=(_NEAR,) * 3), "rotation"
+        PointTransformerV2,
+        _THREE,
+        Inputs(("position",), cell=(0.2, 0.4), graph=(_NEAR,) * 3),
+        "rotation",
     ),
     "point-transformer-v3": _same(
-        _v3, {**_THREE, "back_widths": [32, 64], "back_depths": 1, "norm": "layer"}, _CELLS, "rotation"
+        _v3,
+        {**_THREE, "back_widths": [32, 64], "back_depths": 1, "norm": "layer"},
+        _CELLS,
+        "rotation",
     ),
     "litept": _same(_v3, _LITE, _CELLS, "rotation"),
     "pct": _same(PCT, {"widths": [32, 64], "num_layers": 2}, _WHOLE, "rotation"),
@@ -138,7 +189,9 @@ MODELS = {
     "encode-process-decode": _same(
         _weather,
         {"embed_dim": 32, "num_layers": 3, "edges": ["distance", "alignment"]},
-        Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW), down="knn(..., 12, clamp=True)"),
+        Inputs(
+            _INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW), down="knn(..., 12, clamp=True)"
+        ),
     ),
     "mesh": Preset(
         MeshTransformer,
@@ -147,15 +200,24 @@ MODELS = {
         _RING,
         _RING,
     ),
-    "mesh-unet": _same(UNet, {"widths": [32, 32], "depths": [1, 2], "edges": _BENT, "edge_dim": 8}, _RINGS),
+    "mesh-unet": _same(
+        UNet, {"widths": [32, 32], "depths": [1, 2], "edges": _BENT, "edge_dim": 8}, _RINGS
+    ),
     "forest": _same(Forest, {}, Inputs(("local",), "pca")),
     "perceptron": Preset(
-        Pointwise, {}, {}, Inputs(("position", "distance")), Inputs(("position", "distance")), ("rotation",)
+        Pointwise,
+        {},
+        {},
+        Inputs(("position", "distance")),
+        Inputs(("position", "distance")),
+        ("rotation",),
     ),
 }
 
 
-def build(name: str, options: dict[str, Any], features: int, out_dim: int, readout: str) -> nn.Module:
+def build(
+    name: str, options: dict[str, Any], features: int, out_dim: int, readout: str
+) -> nn.Module:
     """The model of that name for so many features, with options beside those of its table."""
     preset = MODELS[one_of(name, "model", tuple(MODELS))]
     known = {**(preset.shape if readout == "shape" else preset.node), **options}

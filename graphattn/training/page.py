@@ -1,4 +1,6 @@
-"""One page of a run that needs no network: curves, what goes wrong, and shapes coloured by prediction and error."""
+"""One page of a run that needs no network: curves, what goes wrong, and shapes coloured by
+prediction and error.
+"""
 
 import html
 from importlib.resources import files
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from .run import Run
 
 
-def save_report(path: Path, run: "Run", history: list[dict[str, Any]], result: "Evaluation") -> None:
+def save_report(
+    path: Path, run: "Run", history: list[dict[str, Any]], result: "Evaluation"
+) -> None:
     """Write the page; without matplotlib it says what to install in the place of pictures."""
     try:
         import matplotlib  # noqa: F401 (an extra)
@@ -34,22 +38,30 @@ def save_report(path: Path, run: "Run", history: list[dict[str, Any]], result: "
             "shapes": gallery(result, chosen(result)),
         }
     except ModuleNotFoundError:
-        pictures = dict.fromkeys(("curves", "summary", "shapes"), "<p>pip install 'graphattn[plot]' for pictures.</p>")
+        pictures = dict.fromkeys(
+            ("curves", "summary", "shapes"), "<p>pip install 'graphattn[plot]' for pictures.</p>"
+        )
     text = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     save_page(path, text.substitute({**_words(run, result), **pictures}))
 
 
 def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
-    task, escape = run.task, html.escape
+    task = run.task
+    escape = html.escape
     metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
     scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(run.model)}</div>"
     for name, one in result.controls.items():
         scores += f'<div class="other"><b>{_number(task.metric, one.scores)}</b>{SAID[name]}</div>'
     unit = f"mean over {len(result.names):,} shapes and its 95 % interval; {escape(task.per_shape)}"
     beside = "".join(
-        f"<p>The model scores {result.over(name).said} than {SAID[name]} ({unit}).</p>" for name in result.controls
+        f"<p>The model scores {result.over(name).said} than {SAID[name]} ({unit}).</p>"
+        for name in result.controls
     )
-    what = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
+    what = {
+        "classify": "Which class is taken for which",
+        "segment": "Classes",
+        "regress": "Predicted against true",
+    }
     about = {
         (True, True): ": the truth, the prediction, and where it is wrong",
         (True, False): ": the truth, the prediction, and what it is too large or too small by",
@@ -57,35 +69,45 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
         (False, False): ", dark to bright by their predictions",
     }
     colours = (of_classes(torch.arange(len(task.classes))) * 255).round().int().tolist()
-    legend = (
-        ""
-        if task.readout == "node"
-        else "".join(
+    if task.readout == "node":
+        legend = ""
+    else:
+        legend = "".join(
             f'<span><i class="swatch" style="background:rgb{tuple(colour)}"></i>{escape(name)}</span>'
             for name, colour in zip(task.classes, colours, strict=True)
         )
-    )
     part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
     verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}[task.name]
     return {
         "title": escape(f"{isolated(run.folder.name)}: {len(result.names):,} {part} shapes {verb}"),
         "subtitle": escape(run.said),
         "scores": scores,
-        "beside": beside + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
+        "beside": beside
+        + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
         "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
         "what": what[task.name],
-        "about": f"Those with the largest error first{about[task.readout == 'node', bool(task.classes)]}.",
+        "about": (
+            "Those with the largest error "
+            f"first{about[task.readout == 'node', bool(task.classes)]}."
+        ),
         "legend": legend,
-        "facts": "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in _facts(run, result).items()),
+        "facts": "".join(
+            f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
+            for k, v in _facts(run, result).items()
+        ),
     }
 
 
 def _facts(run: "Run", result: "Evaluation") -> dict[str, str]:
-    how, inputs = run.schedule, run.inputs
+    how = run.schedule
+    inputs = run.inputs
     graphs = " ; ".join(dict.fromkeys(inputs.graph)) or "none"
     if inputs.grid:
         graphs += f" ; {scene_of(run)}"
-    levels = f", levels that keep {' and '.join(f'{r:g}' for r in inputs.ratio)} of the points" * bool(inputs.ratio)
+    levels = (
+        f", levels that keep {' and '.join(f'{r:g}' for r in inputs.ratio)} of the points"
+        * bool(inputs.ratio)
+    )
     size = sum(p.numel() for p in run.new_model().parameters())
     options = "".join(f", {name} {value}" for name, value in run.options.items())
     return {
@@ -93,7 +115,9 @@ def _facts(run: "Run", result: "Evaluation") -> dict[str, str]:
         "reads": f"{', '.join(inputs.features)} of each {TOKEN[inputs.elements]}",
         "not read": ", ".join(left_out(run, result.data.folder)) or "nothing else in the files",
         "graphs": graphs + levels,
-        "trained": f"at most {how.epochs} epochs in batches of {how.points:,} points, seed {how.seed}",
+        "trained": (
+            f"at most {how.epochs} epochs in batches of {how.points:,} points, seed {how.seed}"
+        ),
         "changed in training": ", ".join(run.augment) or "nothing",
         "folder": str(run.folder),
         "torch": torch.__version__,
@@ -101,7 +125,9 @@ def _facts(run: "Run", result: "Evaluation") -> dict[str, str]:
 
 
 def _number(metric: str, scores: dict[str, Any]) -> str:
-    return f"{scores[metric]:.1%}" if metric == "accuracy" else f"{scores[metric]:.3f}"
+    if metric == "accuracy":
+        return f"{scores[metric]:.1%}"
+    return f"{scores[metric]:.3f}"
 
 
 def _image(figure: Any) -> str:

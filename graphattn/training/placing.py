@@ -15,36 +15,62 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
     if not len(pos):
         raise LoaderError(f"{name}: expected points, got none. Try: leave the file out.")
     if pos.shape[1:] != (3,):
-        raise LoaderError(f"{name}: expected positions (N, 3), got {tuple(pos.shape)}. Try: a third coordinate of 0.")
+        raise LoaderError(
+            f"{name}: expected positions (N, 3), got {tuple(pos.shape)}. Try: a third coordinate "
+            "of 0."
+        )
     if not torch.isfinite(pos).all():
-        raise LoaderError(f"{name}: expected finite positions, got NaN or infinity. Try: repair it.")
+        raise LoaderError(
+            f"{name}: expected finite positions, got NaN or infinity. Try: repair it."
+        )
     pos = pos.double() - pos.double().mean(0)
     radius = float(pos.norm(dim=1).max())
     if not radius > 1e-12:
-        got = "one point" if len(pos) == 1 else f"{len(pos)} points at one place"
-        raise LoaderError(f"{name}: expected points at different places, got {got}. Try: leave the file out.")
+        if len(pos) == 1:
+            got = "one point"
+        else:
+            got = f"{len(pos)} points at one place"
+        raise LoaderError(
+            f"{name}: expected points at different places, got {got}. Try: leave the file out."
+        )
     return (pos / (scale or radius)).float()
 
 
 def sampled(shape: Any, size: int) -> Any:
-    """So many points on the faces, with ``face_normal``, or at most so many of a cloud: the same ones each time."""
-    many, points = len(shape.pos), dict(shape.items())
-    floats = {name: x for name, x in points.items() if torch.is_tensor(x) and len(x) == many and x.is_floating_point()}
+    """So many points on the faces, with ``face_normal``, or at most so many of a cloud: the same
+    ones each time.
+    """
+    many = len(shape.pos)
+    points = dict(shape.items())
+    floats = {
+        name: x
+        for name, x in points.items()
+        if torch.is_tensor(x) and len(x) == many and x.is_floating_point()
+    }
     with seeded(0):
         if "face" in shape:
             corners, share, normal = _on_faces(shape.pos.float(), shape.face, size)
             if len(share):
-                mixed = {name: torch.einsum("nk,nk...->n...", share, x[corners].float()) for name, x in floats.items()}
+                mixed = {
+                    name: torch.einsum("nk,nk...->n...", share, x[corners].float())
+                    for name, x in floats.items()
+                }
                 return Shape({"y": shape.get("y"), "face_normal": normal} | mixed)
         if many <= size:
             return shape
         keep = torch.randperm(many)[:size].sort().values
-    rows = {name: value[keep] for name, value in points.items() if torch.is_tensor(value) and len(value) == many}
+    rows = {
+        name: value[keep]
+        for name, value in points.items()
+        if torch.is_tensor(value) and len(value) == many
+    }
     return Shape(points | rows)
 
 
 def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of points drawn by area the corners of their faces, their shares and normals, (size, 3); none without area."""
+    """Of points drawn by area the corners of their faces, their shares and normals, (size, 3); none
+    without area.
+    """
     a, b, c = pos[face]
     across = torch.linalg.cross(b - a, c - a)
     area = across.norm(dim=1)

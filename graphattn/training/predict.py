@@ -32,14 +32,17 @@ from .tasks import Task
 _ROWS = 1 << 16  # that are text at once
 
 
-def predict(run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: int = 1) -> list[dict[str, Any]]:
+def predict(
+    run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: int = 1
+) -> list[dict[str, Any]]:
     """Write each file with a property more, ``prediction``, and ``predictions.csv``.
 
-    A .las or .laz stays one, with every dimension, and ``probability`` besides. Other files become .ply with every
-    property of points and faces; those without colours get those of the prediction. A class is the value that its label
-    has in the files of training. Where shapes have answers, the table has a line for each file: its class and the
-    probability of each class, or its number. Where points have them, a table ``NAME.csv`` beside each .ply has a line
-    for each point. Files of the same name keep the folders that tell them apart.
+    A .las or .laz stays one, with every dimension, and ``probability`` besides. Other files become
+    .ply with every property of points and faces; those without colours get those of the prediction.
+    A class is the value that its label has in the files of training. Where shapes have answers, the
+    table has a line for each file: its class and the probability of each class, or its number.
+    Where points have them, a table ``NAME.csv`` beside each .ply has a line for each point. Files
+    of the same name keep the folders that tell them apart.
 
     Args:
         run: The folder of the run.
@@ -48,20 +51,28 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: i
         votes: Of scans that are thinned, the number of grids over which answers are averaged.
 
     Returns:
-        Of each file its name, what was written, how it is unlike those of training (such a file is warned of: it may
+        Of each file its name, what was written, how it is unlike those of training (such a file is
+            warned of: it may
         be in other units), and the prediction with its probability.
 
     Raises:
-        LoaderError: With the file that cannot be read or does not fit the model; those before it are written.
+        LoaderError: With the file that cannot be read or does not fit the model; those before it
+            are written.
     """
     made = Run.load(run).here()
     paths = [Path(file) for file in several(files, "files", "must be a list of paths")]
-    names, folder = _names(paths), Path(out)
+    names = _names(paths)
+    folder = Path(out)
     for path in paths:
         if folder.resolve() in (path.parent.resolve(), path.resolve().parent):
-            raise OptionError(f"out must be another folder than that of {path}, where files would be replaced")
+            raise OptionError(
+                f"out must be another folder than that of {path}, where files would be replaced"
+            )
         if path.stem == "predictions" and made.task.readout == "node":
-            raise OptionError(f"files must not be called predictions, as the table of all is, got {path}; rename it")
+            raise OptionError(
+                f"files must not be called predictions, as the table of all is, got {path}; "
+                "rename it"
+            )
     model = made.trained_model().to(made.schedule.device)
     make_folder(folder)
     lines: list[dict[str, Any]] = []
@@ -77,7 +88,11 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: i
             add_fields(path, target, _fields(made, answers, len(shape.pos)))
         else:
             save(coloured(shape, made, answers), target, lossy=True)
-        told: dict[str, Any] = {"file": str(path), "las" if las else "ply": str(target), "unlike": odd}
+        told: dict[str, Any] = {
+            "file": str(path),
+            "las" if las else "ply": str(target),
+            "unlike": odd,
+        }
         if made.task.readout == "shape":
             told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
         else:
@@ -86,7 +101,9 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: i
             told[made.inputs.elements or "points"] = len(answers)
         lines.append(told)
         columns = ["written" if name in ("ply", "las") else name for name in lines[0]]
-        save_page(folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines]))
+        save_page(
+            folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines])
+        )
     return lines
 
 
@@ -98,7 +115,9 @@ def _names(paths: list[Path]) -> list[str]:
         names = [str(path.resolve().parent.relative_to(top) / path.stem) for path in paths]
     twice = [name for name, many in Counter(names).items() if many > 1]
     if twice:
-        raise OptionError(f"files must have different names without their endings, got two of {twice[0]!r}")
+        raise OptionError(
+            f"files must have different names without their endings, got two of {twice[0]!r}"
+        )
     return names
 
 
@@ -106,8 +125,10 @@ class _Single:
     """One shape in the place of a folder."""
 
     def __init__(self, shape: Shape, name: str) -> None:
-        self._shape, self._name = shape, name
-        self.sizes, self.labels = [len(shape.pos)], [torch.full((len(shape.pos),), -1)]
+        self._shape = shape
+        self._name = name
+        self.sizes = [len(shape.pos)]
+        self.labels = [torch.full((len(shape.pos),), -1)]
 
     def __getitem__(self, index: int) -> Shape:
         return self._shape
@@ -121,7 +142,9 @@ def _answers(
     made: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges, votes: int
 ) -> tuple[Tensor, str]:
     """(1, ...) of a shape or (N, ...) of its points, and how it is unlike those of training."""
-    own = Shape({key: _float(value) for key, value in shape.items() if key != "y"}, depths=shape.depths)
+    own = Shape(
+        {key: _float(value) for key, value in shape.items() if key != "y"}, depths=shape.depths
+    )
     for words in as_of(own, made.depths):
         warnings.warn(f"{name}: {words}", stacklevel=3)
     one = _Single(own, name)
@@ -131,27 +154,40 @@ def _answers(
 
 
 def _float(value: Tensor) -> Tensor:
-    return value.float() if value.dtype == torch.float16 else value
+    if value.dtype == torch.float16:
+        return value.float()
+    return value
 
 
 def _values(made: Run, answers: Tensor) -> Tensor:
     """Predictions as labels of the files have them: values of classes, or numbers."""
     prediction = made.task.predictions(answers)
-    return torch.tensor(made.values)[prediction].int() if made.task.classes else prediction.float()
+    if made.task.classes:
+        return torch.tensor(made.values)[prediction].int()
+    return prediction.float()
 
 
 def _fields(made: Run, answers: Tensor, size: int) -> dict[str, np.ndarray]:
     """Of each point the prediction, and its probability."""
-    value = _values(made, answers).expand(size) if made.task.readout == "shape" else _values(made, answers)
+    if made.task.readout == "shape":
+        value = _values(made, answers).expand(size)
+    else:
+        value = _values(made, answers)
     if not made.task.classes:
         return {"prediction": value.numpy()}
     kind = np.uint8 if max(made.values) < 256 else np.uint16
-    return {"prediction": value.numpy().astype(kind), "probability": answers.amax(-1).float().expand(size).numpy()}
+    return {
+        "prediction": value.numpy().astype(kind),
+        "probability": answers.amax(-1).float().expand(size).numpy(),
+    }
 
 
 def coloured(shape: Any, made: Run, answers: Tensor) -> Shape:
-    """The shape with ``prediction`` of each point; if it has no colours, that of the class, or of the number."""
-    task, value = made.task, _values(made, answers)
+    """The shape with ``prediction`` of each point; if it has no colours, that of the class, or of
+    the number.
+    """
+    task = made.task
+    value = _values(made, answers)
     prediction = task.predictions(answers)
     if task.classes:
         colour = of_classes(torch.arange(len(task.classes)))[prediction]
@@ -161,7 +197,8 @@ def coloured(shape: Any, made: Run, answers: Tensor) -> Shape:
     if made.inputs.elements and task.readout == "node":
         return coloured_tokens(shape, made.inputs.elements, colour, value.contiguous())
     if task.readout == "shape":
-        value, colour = value.expand(len(shape.pos)), colour.expand(len(shape.pos), 3)
+        value = value.expand(len(shape.pos))
+        colour = colour.expand(len(shape.pos), 3)
     rows = rows_of(shape, len(shape.pos))
     rows |= {name: x for name, x in shape.items() if name == "face" or name.startswith("face_")}
     return Shape({"color": colour} | rows | {"prediction": value.contiguous()})
@@ -186,7 +223,10 @@ def _write_rows(task: Task, answers: Tensor, file: Any) -> None:
     """A line for each of many answers, in pieces: as text they are ten times as large."""
     file.write(_table(_columns(task), []).encode())
     names = [_table([name], []).rstrip("\n") for name in task.classes]
-    line = "%s" + ",%.6f" * (1 + len(names)) + "\n" if names else "%r\n"
+    if names:
+        line = "%s" + ",%.6f" * (1 + len(names)) + "\n"
+    else:
+        line = "%r\n"
     for part in answers.split(_ROWS):
         columns = [part.tolist()]
         if names:

@@ -1,4 +1,6 @@
-"""Progress of long work and the time left: bars on a terminal, words elsewhere; studies use it, too."""
+"""Progress of long work and the time left: bars on a terminal, words elsewhere; studies use it,
+too.
+"""
 
 import sys
 import time
@@ -12,7 +14,9 @@ Update = Callable[[str, float, str], None]
 
 @contextmanager
 def bars() -> Iterator[Update | None]:
-    """``update(name, done, words)`` moves the bar of that name, from 0 to 1; ``None`` if stderr is no terminal."""
+    """``update(name, done, words)`` moves the bar of that name, from 0 to 1; ``None`` if stderr is
+    no terminal.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -27,7 +31,8 @@ def bars() -> Iterator[Update | None]:
         def update(name: str, done: float, words: str) -> None:
             steps = round(_STEPS * done)
             if name not in tasks:
-                tasks[name] = bar.add_task(name, total=_STEPS, completed=steps)  # what was done before has no pace
+                # what was done before has no pace
+                tasks[name] = bar.add_task(name, total=_STEPS, completed=steps)
             bar.update(tasks[name], completed=steps, description=words or name)
 
         yield update
@@ -49,5 +54,8 @@ class Pace:
         """
         now = time.monotonic()
         start, first = self._began.setdefault(name, (now, done))
-        seconds = int((now - start) / (done - first) * (1 - done)) if done > first else 0
+        if done > first:
+            seconds = int((now - start) / (done - first) * (1 - done))
+        else:
+            seconds = 0
         return f"{seconds // 60}:{seconds % 60:02} left"

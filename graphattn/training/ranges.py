@@ -1,4 +1,6 @@
-"""Ranges of what a model was trained on, and the files that lie far outside of them: other units, other sensors."""
+"""Ranges of what a model was trained on, and the files that lie far outside of them: other units,
+other sensors.
+"""
 
 import warnings
 from pathlib import Path
@@ -22,7 +24,9 @@ Ranges = dict[str, tuple[float, ...]]
 
 
 def save_ranges(path: Path, shapes: Prepared) -> None:
-    """Write the lowest and highest value of each feature in training, and the narrowest and widest spread of a file."""
+    """Write the lowest and highest value of each feature in training, and the narrowest and widest
+    spread of a file.
+    """
     rows = [_of_file(shapes, index) for index in range(len(shapes))]
     _warn_of_units(shapes, rows)
     ranges = {
@@ -42,10 +46,19 @@ def _warn_of_units(shapes: Prepared, rows: list[dict[str, tuple[float, float, fl
     own = shapes.folder[shapes.numbers[0]]
     for word in (word for word in shapes.inputs.features if word in own and word != "above_ground"):
         high = [(row[word][2], index) for index, row in enumerate(rows) if row[word][2] > 0]
-        least, most = (min(high), max(high)) if high else ((1.0, 0), (1.0, 0))
+        if high:
+            least = min(high)
+            most = max(high)
+        else:
+            least = (1.0, 0)
+            most = (1.0, 0)
         if most[0] >= _UNITS * least[0]:
-            one, other = (f"{shapes.name(index)} (up to {value:.3g})" for value, index in (most, least))
-            warnings.warn(f"{word} of {one} is in other units than that of {other} perhaps", stacklevel=3)
+            one, other = (
+                f"{shapes.name(index)} (up to {value:.3g})" for value, index in (most, least)
+            )
+            warnings.warn(
+                f"{word} of {one} is in other units than that of {other} perhaps", stacklevel=3
+            )
 
 
 def load_ranges(path: Path) -> Ranges:
@@ -54,18 +67,28 @@ def load_ranges(path: Path) -> Ranges:
     if not file.is_file():
         return {}
     try:
-        ranges: Ranges = typed(parsed(bytes(read(file).data)), dict[str, tuple[float, ...]], "ranges")
+        ranges: Ranges = typed(
+            parsed(bytes(read(file).data)), dict[str, tuple[float, ...]], "ranges"
+        )
         if any(len(each) != 4 for each in ranges.values()):
             raise LoaderError("four numbers are needed of each feature")
         return ranges
     except LoaderError as error:
-        raise LoaderError(f"{file}: expected what graphattn train writes: {error}. Try: the run's own file.") from None
+        raise LoaderError(
+            f"{file}: expected what graphattn train writes: {error}. Try: the run's own file."
+        ) from None
 
 
 def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
-    """How a shape differs from those of training, by the name of each feature; "" if it does not."""
+    """How a shape differs from those of training, by the name of each feature; "" if it does
+    not.
+    """
     words = []
-    wider = _WIDER if shapes.inputs.scale or shapes.inputs.grid else 4.0  # of shapes in units of their own radius
+    # of shapes in units of their own radius
+    if shapes.inputs.scale or shapes.inputs.grid:
+        wider = _WIDER
+    else:
+        wider = 4.0
     for name, (low, middle, high) in _of_file(shapes, index).items():
         if name not in ranges:
             continue
@@ -77,7 +100,10 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
             moved = not least - room <= middle <= most + room
             far = moved or high - low > 10 * max(wide, room / 2) or 20 * (high - low) < narrow
         if far:
-            got = f"{middle:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+            if low == high:
+                got = f"{middle:.3g}"
+            else:
+                got = f"{low:.3g} to {high:.3g}"
             words.append(f"{name} {got} (in training {least:.3g} to {most:.3g})")
     return "; ".join(words)
 
@@ -85,14 +111,22 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
 def warn_of(odd: dict[str, str]) -> None:
     """Warn of files by what :func:`unlike` says of them."""
     for name, words in list(odd.items())[:_MOST]:
-        warnings.warn(f"{name} is unlike the shapes of training, in other units perhaps: {words}", stacklevel=3)
+        warnings.warn(
+            f"{name} is unlike the shapes of training, in other units perhaps: {words}",
+            stacklevel=3,
+        )
     if len(odd) > _MOST:
-        warnings.warn(f"{len(odd) - _MOST:,} more files are unlike the shapes of training", stacklevel=3)
+        warnings.warn(
+            f"{len(odd) - _MOST:,} more files are unlike the shapes of training", stacklevel=3
+        )
 
 
 def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, float]]:
-    """Of each word of the inputs 5 %, 50 % and 95 % of its values, and the distance to the nearest point."""
-    inputs, data = shapes.inputs, shapes.static(index)
+    """Of each word of the inputs 5 %, 50 % and 95 % of its values, and the distance to the nearest
+    point.
+    """
+    inputs = shapes.inputs
+    data = shapes.static(index)
     parts = data.x.double().split(data.widths, 1)
     found = {}
     for word, values in zip(inputs.features, parts, strict=True):
@@ -106,5 +140,7 @@ def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, floa
 
 
 def _spread(values: Tensor) -> tuple[float, float, float]:
-    low, middle, high = torch.quantile(values, torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
+    low, middle, high = torch.quantile(
+        values, torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
+    ).tolist()
     return low, middle, high

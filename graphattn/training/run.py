@@ -92,7 +92,9 @@ class Run:
         one_of(self.model, "model", tuple(MODELS))
         whole(self.features, "features", 1, below=1 << 20)
         if self.inputs.sample and self.task.readout == "node":
-            raise OptionError(f"sample must be 0 where each point has a label, got {self.inputs.sample}")
+            raise OptionError(
+                f"sample must be 0 where each point has a label, got {self.inputs.sample}"
+            )
         for name in self.control:
             one_of(name, "control", tuple(SAID))
         names = [name for part in self.split.values() for name in part]
@@ -105,8 +107,16 @@ class Run:
     def shapes(self, folder: PathLike) -> ShapeFolder:
         """A folder whose labels are read as those of the run."""
         task = self.task
-        label, classes = self.label or None, task.classes or None
-        return ShapeFolder(folder, task=task.name, classes=classes, label=label, ignore=self.ignore, depths=self.depths)
+        label = self.label or None
+        classes = task.classes or None
+        return ShapeFolder(
+            folder,
+            task=task.name,
+            classes=classes,
+            label=label,
+            ignore=self.ignore,
+            depths=self.depths,
+        )
 
     @property
     def values(self) -> list[int]:
@@ -118,14 +128,26 @@ class Run:
     def key(self) -> str:
         """A digest of all that the tensors of this run's states depend on."""
         how = self.schedule
-        told = (asdict(self.task), asdict(self.inputs), self.augment, self.model, self.options, how.seed, how.points)
-        return hashlib.blake2b(written((told, self.split, self.files), sort=True).encode(), digest_size=8).hexdigest()
+        told = (
+            asdict(self.task),
+            asdict(self.inputs),
+            self.augment,
+            self.model,
+            self.options,
+            how.seed,
+            how.points,
+        )
+        return hashlib.blake2b(
+            written((told, self.split, self.files), sort=True).encode(), digest_size=8
+        ).hexdigest()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the run's folder, which is made, against other processes."""
         make_folder(self.path)
-        with locked(self.path, f"{self.path} is trained by another process; wait for its end") as has_locks:
+        with locked(
+            self.path, f"{self.path} is trained by another process; wait for its end"
+        ) as has_locks:
             if has_locks:
                 for folder in (self.path, *(self.path / name for name in SAID)):
                     remove_unfinished(folder)
@@ -136,7 +158,11 @@ class Run:
         if (self.path / "run.json").exists():
             raise OptionError(f"out: {self.path} holds a run; resume it, or name another folder")
         make_folder(self.path)
-        told = {name: value for name, value in vars(self).items() if name not in ("path", "task", "inputs", "schedule")}
+        told = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("path", "task", "inputs", "schedule")
+        }
         told |= {
             "folder": str(self.folder.resolve()),
             "task": {"name": self.task.name, **asdict(self.task)},
@@ -152,19 +178,28 @@ class Run:
         """Read ``run.json`` of a run's folder."""
         name = Path(path) / "run.json"
         if not name.is_file():
-            raise LoaderError(f"{path}: expected the folder of a run, got none with run.json. Try: graphattn train.")
+            raise LoaderError(
+                f"{path}: expected the folder of a run, got none with run.json. Try: graphattn "
+                "train."
+            )
         try:
             kept = record(parsed(bytes(read(name).data)), _Record)
             task = kept.task
             kind = TASKS[one_of(task.pop("name", None), "task.name", tuple(TASKS))]
-            known = {key: value for key, value in vars(kept).items() if key not in ("task", "versions")}
+            known = {
+                key: value for key, value in vars(kept).items() if key not in ("task", "versions")
+            }
             return Run(path=Path(path), task=record(task, kind, "task"), **known)
         except GraphAttnError as error:
             fix = "the version of graphattn that wrote it"
-            raise LoaderError(f"{name}: expected what graphattn train writes: {error}. Try: {fix}.") from None
+            raise LoaderError(
+                f"{name}: expected what graphattn train writes: {error}. Try: {fix}."
+            ) from None
 
     def here(self) -> "Run":
-        """To be measured in one process: on the CPU, where the device that it was trained on is not here."""
+        """To be measured in one process: on the CPU, where the device that it was trained on is not
+        here.
+        """
         how = replace(self.schedule, shard=False)
         try:
             device(how.device)
@@ -175,10 +210,14 @@ class Run:
     def new_model(self) -> nn.Module:
         """With parameters drawn by the seed."""
         with seeded(self.schedule.seed):
-            return build(self.model, self.options, self.features, self.task.out_dim, self.task.readout)
+            return build(
+                self.model, self.options, self.features, self.task.out_dim, self.task.readout
+            )
 
     def first_model(self) -> tuple[nn.Module, str]:
-        """The model at its start, with the parameters of ``start`` that fit it, and in words which do."""
+        """The model at its start, with the parameters of ``start`` that fit it, and in words which
+        do.
+        """
         model = self.new_model()
         if not self.start:
             return model, ""
@@ -188,11 +227,20 @@ class Run:
         fit = {name: x for name, x in tensors.items() if name in own and own[name].shape == x.shape}
         new = [name for name in own if name not in fit]
         sizes = {name: tuple(own[name].shape) for name in new}
-        other = [f"{name} {sizes[name]}, there {tuple(tensors[name].shape)}" for name in new if name in tensors]
+        other = [
+            f"{name} {sizes[name]}, there {tuple(tensors[name].shape)}"
+            for name in new
+            if name in tensors
+        ]
         if not fit:
-            got = other[0] if other else f"{len(tensors):,} others"
+            if other:
+                got = other[0]
+            else:
+                got = f"{len(tensors):,} others"
             fix = "the model and the options that it was trained with"
-            raise LoaderError(f"{path}: expected parameters of {self.model}, got {got}. Try: {fix}.")
+            raise LoaderError(
+                f"{path}: expected parameters of {self.model}, got {got}. Try: {fix}."
+            )
         model.load_state_dict(own | fit)
         rest = [f"{name} {sizes[name]}" for name in new if name not in tensors]
         lines = [f"starts from {path}: {len(fit)} of {len(own)} tensors"]
@@ -201,25 +249,41 @@ class Run:
         return model, "\n  ".join(lines + self.unlike_start())
 
     def unlike_start(self) -> list[str]:
-        """How the run that this one starts from differs, in words: its settings, and what it was trained on."""
+        """How the run that this one starts from differs, in words: its settings, and what it was
+        trained on.
+        """
         if not self.start or not Path(self.start, "run.json").is_file():
             return []
-        first, words = Run.load(self.start), []
+        first = Run.load(self.start)
+        words = []
         pairs = [
-            {**asdict(one.inputs), **one.options, "classes": one.task.classes, "seed": one.schedule.seed}
+            {
+                **asdict(one.inputs),
+                **one.options,
+                "classes": one.task.classes,
+                "seed": one.schedule.seed,
+            }
             for one in (self, first)
         ]
-        keys = [key for key in dict.fromkeys((*pairs[0], *pairs[1])) if pairs[0].get(key) != pairs[1].get(key)]
+        keys = [
+            key
+            for key in dict.fromkeys((*pairs[0], *pairs[1]))
+            if pairs[0].get(key) != pairs[1].get(key)
+        ]
         if keys:
             words.append(
-                f"otherwise than there: {', '.join(f'{k}={pairs[0].get(k)} ({pairs[1].get(k)})' for k in keys)}"
+                "otherwise than there: "
+                f"{', '.join(f'{k}={pairs[0].get(k)} ({pairs[1].get(k)})' for k in keys)}"
             )
         seen = {first.files[name] for name in first.split["train"]}
         held = [name for part in ("val", "test") for name in self.split[part]]
         many = sum(self.files[name] in seen for name in held)
         if many:
             same = "the same seed and shares hold out the same"
-            words.append(f"{first.path} was trained on {many:,} of the {len(held):,} shapes held out here: {same}")
+            words.append(
+                f"{first.path} was trained on {many:,} of the {len(held):,} shapes held out here: "
+                f"{same}"
+            )
         return words
 
     def trained_model(self) -> nn.Module:
@@ -228,13 +292,20 @@ class Run:
         Raises:
             LoaderError: If the first epoch has not ended.
         """
-        model, path = self.new_model(), self.path / MODEL
+        model = self.new_model()
+        path = self.path / MODEL
         if path.is_file():
             tensors = self.state(path)[0]
         else:
-            tensors = part(self.state(self.path / CHECKPOINT)[0], "best") if (self.path / CHECKPOINT).is_file() else {}
+            if (self.path / CHECKPOINT).is_file():
+                tensors = part(self.state(self.path / CHECKPOINT)[0], "best")
+            else:
+                tensors = {}
         if not tensors:
-            raise LoaderError(f"{self.path}: expected a trained model, got none yet. Try: wait for its first epoch.")
+            raise LoaderError(
+                f"{self.path}: expected a trained model, got none yet. Try: wait for its first "
+                "epoch."
+            )
         fill(model, tensors, path)
         return model.eval()
 
@@ -253,12 +324,16 @@ class Run:
         tensors, told = load_state(path)
         if told.get("run") != self.key:
             fix = "the run's own file, and run.json as it was written"
-            raise LoaderError(f"{path}: expected a state of this run, got that of another. Try: {fix}.")
+            raise LoaderError(
+                f"{path}: expected a state of this run, got that of another. Try: {fix}."
+            )
         return tensors, told
 
     def save_model(self, model: nn.Module) -> None:
         """Write the trained parameters."""
-        save_state(self.path / MODEL, dict(model.state_dict()), {"run": self.key, "model": self.model})
+        save_state(
+            self.path / MODEL, dict(model.state_dict()), {"run": self.key, "model": self.model}
+        )
 
 
 def make_folder(path: Path) -> None:
@@ -266,7 +341,9 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OptionError(f"out must be a folder that can be made, got {path}: {error.strerror}") from None
+        raise OptionError(
+            f"out must be a folder that can be made, got {path}: {error.strerror}"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Scenes: large scans that are thinned to a grid and cut into blocks to be read, and stitched together again.
+"""Scenes: large scans that are thinned to a grid and cut into blocks to be read, and stitched
+together again.
 
-A scene has an axis that points up and a scale of its own: positions are in units of the grid's cells, heights are above
-the local ground.
+A scene has an axis that points up and a scale of its own: positions are in units of the grid's
+cells, heights are above the local ground.
 """
 
 import math
@@ -22,7 +23,8 @@ from .run import Run
 
 AXES = ("x", "y", "z")
 MANY = 4096  # mean number of points from which clouds are scenes, if nothing else is said
-_THIN = 8192  # points that a scan is thinned to, if 3 spacings are enough for that; points of a block
+# points that a scan is thinned to, if 3 spacings are enough for that; points of a block
+_THIN = 8192
 _LARGE = 1 << 15  # points of a thinned scan from which it is cut
 _MARGIN = 0.125  # of a block's side, on each side, that it shares with the next ones
 _FEW = 32  # points that a block has at least
@@ -41,7 +43,9 @@ class Scenes:
     """
 
     def __init__(self, folder: Any, numbers: list[int], inputs: Inputs, vote: int = 0) -> None:
-        self.folder, self.numbers, self.up = folder, numbers, inputs.upward
+        self.folder = folder
+        self.numbers = numbers
+        self.up = inputs.upward
         self._above: dict[int, Tensor] = {}
         self._cell: dict[int, Tensor] = {}
         self._spacing: dict[int, float] = {}
@@ -49,31 +53,41 @@ class Scenes:
         self._rows: list[tuple[int, Tensor]] = []  # number of the file and rows of each block
         self._names: list[str] = []
         self.labels: list[Tensor] = []
-        shift = torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64) * vote % 1  # Roberts' sequence
+        # Roberts' sequence
+        shift = torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64) * vote % 1
         for number in numbers:
-            shape, name = folder[number], folder.name(number)
+            shape = folder[number]
+            name = folder.name(number)
             pos = _checked(shape, name)
             wide = float((pos.amax(0) - pos.amin(0)).max())
             if wide > CELLS * inputs.grid:
                 fix = "a file without the points that lie far away, or a larger grid"
-                raise LoaderError(f"{name}: expected at most {CELLS:,} cells in a row, got {wide:g} long. Try: {fix}.")
+                raise LoaderError(
+                    f"{name}: expected at most {CELLS:,} cells in a row, got {wide:g} long. Try: "
+                    f"{fix}."
+                )
             sample = grid_sample(pos + shift * inputs.grid, inputs.grid)
             kept = sample.kept
             if wide < inputs.grid or len(kept) < 2:
-                got, fix = (
-                    f"grid={inputs.grid}, and {wide:.3g} from end to end",
-                    "a smaller grid, in the units of the files",
+                got = f"grid={inputs.grid}, and {wide:.3g} from end to end"
+                fix = "a smaller grid, in the units of the files"
+                raise LoaderError(
+                    f"{name}: expected a scan larger than a cell, got {got}. Try: {fix}."
                 )
-                raise LoaderError(f"{name}: expected a scan larger than a cell, got {got}. Try: {fix}.")
             self._cell[number] = sample.cell
             if inputs.upward:
                 self._above[number] = above_ground(pos, inputs.upward, 2 * inputs.grid)
             side = block_of(pos[kept], inputs)
-            blocks = _blocks(pos[kept], inputs.upward, side, shift) if side else [torch.arange(len(kept))]
+            if side:
+                blocks = _blocks(pos[kept], inputs.upward, side, shift)
+            else:
+                blocks = [torch.arange(len(kept))]
             for block, rows in enumerate(blocks, 1):
                 self._rows.append((number, kept[rows]))
                 self._names.append(f"{name}, block {block}" if len(blocks) > 1 else str(name))
-                self.labels.append(shape.y[kept[rows]] if "y" in shape else torch.full((len(rows),), -1))
+                self.labels.append(
+                    shape.y[kept[rows]] if "y" in shape else torch.full((len(rows),), -1)
+                )
         self.sizes = torch.tensor([len(rows) for _, rows in self._rows])
 
     def __len__(self) -> int:
@@ -88,7 +102,9 @@ class Scenes:
         return Shape(own)
 
     def _file(self, number: int) -> Shape:
-        """The latest file is kept: its blocks come together, and reading it takes longer than cutting one."""
+        """The latest file is kept: its blocks come together, and reading it takes longer than
+        cutting one.
+        """
         if self._last[0] != number:
             self._last = number, self.folder[number]
         return self._last[1]
@@ -105,11 +121,14 @@ class Scenes:
         return self._spacing[number]
 
     def stitched(self, answers: list[Tensor]) -> list[Tensor]:
-        """Answers for every point of each file: those of its cell, the mean over the blocks that have it."""
+        """Answers for every point of each file: those of its cell, the mean over the blocks that
+        have it.
+        """
         found = []
         for number in self.numbers:
             size = len(self._cell[number])
-            total, many = answers[0].new_zeros(size, *answers[0].shape[1:]), torch.zeros(size)
+            total = answers[0].new_zeros(size, *answers[0].shape[1:])
+            many = torch.zeros(size)
             for (own, rows), answer in zip(self._rows, answers, strict=True):
                 if own == number:
                     total[rows] += answer
@@ -128,7 +147,9 @@ def prepared(
     like: Prepared | None = None,
     vote: int | None = None,
 ) -> Prepared:
-    """Some shapes of a folder as a run's model reads them, whole or in blocks; those of a vote are read once."""
+    """Some shapes of a folder as a run's model reads them, whole or in blocks; those of a vote are
+    read once.
+    """
     if not run.inputs.grid:
         return Prepared(folder, numbers, run.inputs, augment, like)
     scenes = Scenes(folder, numbers, run.inputs, vote or 0)
@@ -141,16 +162,22 @@ def prepared(
 def _checked(shape: Any, name: str) -> Tensor:
     pos: Tensor = shape.pos.double()
     if pos.shape[1:] != (3,) or not len(pos) or not torch.isfinite(pos).all():
-        got = f"{tuple(pos.shape)}" if torch.isfinite(pos).all() else "NaN or infinity"
-        raise LoaderError(f"{name}: expected finite positions (N, 3), N > 0, got {got}. Try: repair it.")
+        if torch.isfinite(pos).all():
+            got = f"{tuple(pos.shape)}"
+        else:
+            got = "NaN or infinity"
+        raise LoaderError(
+            f"{name}: expected finite positions (N, 3), N > 0, got {got}. Try: repair it."
+        )
     return pos
 
 
 def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
     """Heights (N,) above the local ground, float32.
 
-    The ground is the lowest point of each cell of that side, without what is narrower than 21 cells (a morphological
-    opening of what lies above or below their common plane), and linear between the cells.
+    The ground is the lowest point of each cell of that side, without what is narrower than 21 cells
+    (a morphological opening of what lies above or below their common plane), and linear between the
+    cells.
 
     Source: Zhang et al. 2003, "A progressive morphological filter", with one window.
     """
@@ -177,7 +204,9 @@ def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
 
 
 def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
-    """Rows of overlapping blocks, squares across ``up`` or cubes; every point is in one at least."""
+    """Rows of overlapping blocks, squares across ``up`` or cubes; every point is in one at
+    least.
+    """
     from scipy.spatial import cKDTree
 
     axes = [axis for axis, name in enumerate(AXES) if name != up]
@@ -186,7 +215,8 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
     sides = [column.unique() for column in own.T]
     occupied = _numbered(own, sides).unique()
     pairs = []
-    for step in product((-1, 0, 1), repeat=len(axes)):  # a point is in its own block, and in the next ones near a side
+    # a point is in its own block, and in the next ones near a side
+    for step in product((-1, 0, 1), repeat=len(axes)):
         cell = own + torch.tensor(step)
         near = ((place >= cell - _MARGIN) & (place < cell + 1 + _MARGIN)).all(1).nonzero().flatten()
         wanted = _numbered(cell[near], sides)
@@ -198,34 +228,48 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
     tree = None
     for number, found in enumerate(rows):
         if len(found) < _FEW:
-            tree = cKDTree(pos.numpy()) if tree is None else tree
-            more = torch.from_numpy(tree.query(pos[found].mean(0).numpy(), min(_FEW, len(pos)))[1]).flatten()
+            if tree is None:
+                tree = cKDTree(pos.numpy())
+            more = torch.from_numpy(
+                tree.query(pos[found].mean(0).numpy(), min(_FEW, len(pos)))[1]
+            ).flatten()
             rows[number] = torch.cat((more, found)).unique()
     return rows
 
 
 def _numbered(cell: Tensor, sides: list[Tensor]) -> Tensor:
-    """Cells (N, d) as numbers, by the first axis, then by the next; -1 of one that lies on none of these ``sides``."""
-    number, known = torch.zeros(len(cell), dtype=torch.int64), torch.ones(len(cell), dtype=torch.bool)
+    """Cells (N, d) as numbers, by the first axis, then by the next; -1 of one that lies on none of
+    these ``sides``.
+    """
+    number = torch.zeros(len(cell), dtype=torch.int64)
+    known = torch.ones(len(cell), dtype=torch.bool)
     for column, side in zip(cell.T, sides, strict=True):
         at = torch.searchsorted(side, column.contiguous()).clamp(max=len(side) - 1)
-        number, known = number * len(side) + at, known & (side[at] == column)
+        number = number * len(side) + at
+        known = known & (side[at] == column)
     return torch.where(known, number, -1)
 
 
 def spacing(pos: Tensor) -> float:
-    """Median distance to the nearest point that is elsewhere, of some 2,000 points; 0 if there is none."""
+    """Median distance to the nearest point that is elsewhere, of some 2,000 points; 0 if there is
+    none.
+    """
     from scipy.spatial import cKDTree  # an extra of graphs of points
 
     places = pos.double().numpy()
-    tree = cKDTree(places, balanced_tree=False, compact_nodes=False)  # the build takes longer than the search
+    # the build takes longer than the search
+    tree = cKDTree(places, balanced_tree=False, compact_nodes=False)
     far = tree.query(places[:: max(1, len(places) // 2000)], 2)[0][:, 1]
     far = far[(far > 0) & np.isfinite(far)]
-    return float(np.median(far)) if len(far) else 0.0
+    if len(far):
+        return float(np.median(far))
+    return 0.0
 
 
 def grid_of(folder: Any, numbers: list[int]) -> float:
-    """Side of the cells that scans are thinned to: three times the distance of neighbours, less for small scans."""
+    """Side of the cells that scans are thinned to: three times the distance of neighbours, less for
+    small scans.
+    """
     sides = []
     for number in numbers[:: max(1, len(numbers) // 8)]:
         pos = _checked(folder[number], folder.name(number))
@@ -237,13 +281,16 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
     side = median(sides)
     if not side > 0:
         raise LoaderError(
-            f"{folder.name(numbers[0])}: expected points at different places, got all at one. Try: grid=0."
+            f"{folder.name(numbers[0])}: expected points at different places, got all at one. "
+            "Try: grid=0."
         )
     return nice(side)
 
 
 def block_of(kept: Tensor, inputs: Inputs) -> float:
-    """Side of the blocks of a thinned scan: the run's, or of some 8,192 points where it is large; else 0."""
+    """Side of the blocks of a thinned scan: the run's, or of some 8,192 points where it is large;
+    else 0.
+    """
     if inputs.block or len(kept) <= _LARGE:
         return inputs.block
     axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]

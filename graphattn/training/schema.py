@@ -1,4 +1,6 @@
-"""JSON that a file holds as the types of a dataclass: every key is there, of its type, and no other."""
+"""JSON that a file holds as the types of a dataclass: every key is there, of its type, and no
+other.
+"""
 
 import json
 from collections.abc import Callable
@@ -31,10 +33,12 @@ def written(value: Any, *, indent: int | None = None, sort: bool = False) -> str
 
 
 def typed(value: Any, kind: Any, key: str) -> Any:
-    """A value of JSON as an annotation has it: a list as a tuple, an object as a dict or a dataclass.
+    """A value of JSON as an annotation has it: a list as a tuple, an object as a dict or a
+    dataclass.
 
     Raises:
-        GraphAttnError: If it is of another type; of a dataclass also what its ``__post_init__`` refuses.
+        GraphAttnError: If it is of another type; of a dataclass also what its ``__post_init__``
+            refuses.
 
     Example:
         >>> typed([1, 2.5], tuple[float, ...], "sides")
@@ -43,9 +47,12 @@ def typed(value: Any, kind: Any, key: str) -> Any:
         Traceback (most recent call last):
         graphattn.errors.OptionError: sides[0] must be a finite number, got 'a'
     """
-    origin, inner = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inner = get_args(kind)
     if origin is UnionType:  # with None
-        return None if value is None else typed(value, inner[0], key)
+        if value is None:
+            return None
+        return typed(value, inner[0], key)
     if origin in (tuple, list):
         _check(value, list, "a list", key)
         return origin(typed(each, inner[0], f"{key}[{place}]") for place, each in enumerate(value))
@@ -56,17 +63,25 @@ def typed(value: Any, kind: Any, key: str) -> Any:
         return record(value, kind, key)
     if kind is Path:
         return Path(text(value, key))
-    return _PLAIN[kind](value, key) if kind in _PLAIN else value
+    if kind in _PLAIN:
+        return _PLAIN[kind](value, key)
+    return value
 
 
 def record(value: Any, kind: Any, key: str = "") -> Any:
     """An object of JSON as a dataclass with all of its fields."""
     _check(value, dict, "an object", key or "all of it")
-    hints, names = get_type_hints(kind), [field.name for field in fields(kind)]
-    above = f"{key}." if key else ""
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]
+    if key:
+        above = f"{key}."
+    else:
+        above = ""
     for name in (*names, *value):
         if name not in value or name not in names:
-            raise LoaderError(f"{above}{name[:80]} {'is missing' if name in names else 'is no key of it'}")
+            raise LoaderError(
+                f"{above}{name[:80]} {'is missing' if name in names else 'is no key of it'}"
+            )
     return kind(**{name: typed(value[name], hints[name], f"{above}{name}") for name in names})
 
 

@@ -1,4 +1,6 @@
-"""Features in units of their own spread, so that one rate of learning serves distances, angles and curvatures."""
+"""Features in units of their own spread, so that one rate of learning serves distances, angles and
+curvatures.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +13,8 @@ from ..models.unet import EdgeEncoder, Perceptron
 
 
 class Standard(nn.Linear):
-    """A linear layer of features from which the mean is taken and which are divided by their standard deviation.
+    """A linear layer of features from which the mean is taken and which are divided by their
+    standard deviation.
 
     Buffers hold both; they are 0 and 1 until :func:`measure`.
     """
@@ -21,7 +24,8 @@ class Standard(nn.Linear):
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__(layer.in_features, layer.out_features)
-        self.weight, self.bias = layer.weight, layer.bias
+        self.weight = layer.weight
+        self.bias = layer.bias
         self.register_buffer("mean", torch.zeros(layer.in_features))
         self.register_buffer("deviation", torch.ones(layer.in_features))
 
@@ -31,20 +35,29 @@ class Standard(nn.Linear):
 
 
 def standardized(model: nn.Module) -> nn.Module:
-    """The model with a :class:`Standard` layer wherever one reads features of points or of edges."""
+    """The model with a :class:`Standard` layer wherever one reads features of points or of
+    edges.
+    """
     readers = [part.perceptron for part in model.modules() if isinstance(part, EdgeEncoder)]
-    readers += [part for name, part in model.named_children() if name == "embedding" and isinstance(part, Perceptron)]
+    readers += [
+        part
+        for name, part in model.named_children()
+        if name == "embedding" and isinstance(part, Perceptron)
+    ]
     for reader in readers:
         reader.first = Standard(reader.first)
     return model
 
 
 @torch.no_grad()
-def measure(model: nn.Module, x: Tensor, shape: Hierarchy, total: Callable[[Tensor], Tensor] = lambda x: x) -> None:
-    """Take means and deviations from what the layers read of these shapes; features that are constant stay as large.
+def measure(
+    model: nn.Module, x: Tensor, shape: Hierarchy, total: Callable[[Tensor], Tensor] = lambda x: x
+) -> None:
+    """Take means and deviations from what the layers read of these shapes; features that are
+    constant stay as large.
 
-    Layers that have some, those of the model that this one starts from, keep them. ``total`` adds up over processes
-    that share the points.
+    Layers that have some, those of the model that this one starts from, keep them. ``total`` adds
+    up over processes that share the points.
     """
 
     def take(layer: Any, given: tuple[Tensor]) -> None:

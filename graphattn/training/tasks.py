@@ -1,4 +1,6 @@
-"""Tasks: classes of shapes, classes of points, or numbers; the loss of each, its score and its words."""
+"""Tasks: classes of shapes, classes of points, or numbers; the loss of each, its score and its
+words.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -19,8 +21,8 @@ _CLASSES = 1 << 10  # whose confusion matrix is written
 class Task(ABC):
     """A task on labels; ``readout`` says whether each point or each shape has one.
 
-    ``classes`` are their names, ``weights`` what each counts for in the loss, all alike if there are none; ``mean`` and
-    ``deviation`` are those of the numbers to learn, in training.
+    ``classes`` are their names, ``weights`` what each counts for in the loss, all alike if there
+    are none; ``mean`` and ``deviation`` are those of the numbers to learn, in training.
     """
 
     readout: str
@@ -40,13 +42,22 @@ class Task(ABC):
         one_of(self.readout, "readout", self.readouts)
         if len(self.classes) > _CLASSES:
             fix = "-1 is no label, and classes are numbered from 0"
-            raise OptionError(f"classes must be at most {_CLASSES:,}, got {len(self.classes):,}; {fix}")
-        if bool(self.classes) != (self.name != "regress") or len(set(self.classes)) < len(self.classes):
-            raise OptionError(f"classes must be different names to {self.name}, got {shown(self.classes)}")
+            raise OptionError(
+                f"classes must be at most {_CLASSES:,}, got {len(self.classes):,}; {fix}"
+            )
+        if bool(self.classes) != (self.name != "regress") or len(set(self.classes)) < len(
+            self.classes
+        ):
+            raise OptionError(
+                f"classes must be different names to {self.name}, got {shown(self.classes)}"
+            )
         for weight in self.weights:
             positive(weight, "weights")
         if self.weights and len(self.weights) != len(self.classes):
-            raise OptionError(f"weights must be one for each of {len(self.classes)} classes, got {len(self.weights)}")
+            raise OptionError(
+                f"weights must be one for each of {len(self.classes)} classes, got "
+                f"{len(self.weights)}"
+            )
         real(self.mean, "mean")
         positive(self.deviation, "deviation")
 
@@ -73,7 +84,9 @@ class Task(ABC):
 
     @abstractmethod
     def error(self, prediction: Tensor, y: Tensor) -> Tensor:
-        """The share of labels for which another class is taken, or the mean distance from the numbers."""
+        """The share of labels for which another class is taken, or the mean distance from the
+        numbers.
+        """
 
     @abstractmethod
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
@@ -81,17 +94,24 @@ class Task(ABC):
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
         """The score of each shape by itself, (shapes,): what runs are compared by, in pairs."""
-        return torch.tensor([self.scores(*pair)[self.metric] for pair in zip(predictions, labels, strict=True)])
+        return torch.tensor(
+            [self.scores(*pair)[self.metric] for pair in zip(predictions, labels, strict=True)]
+        )
 
     def by_class(self, scores: dict[str, Any], known: Collection[str]) -> list[str]:
-        """A line for each class, where each has a score; of those without one those that are ``known``."""
+        """A line for each class, where each has a score; of those without one those that are
+        ``known``.
+        """
         return []
 
     def unseen(self, train: list[Tensor], val: list[Tensor]) -> list[str]:
         """Classes with labels in one part and none in the other."""
         if not self.classes or not val:
             return []
-        many = [torch.bincount(torch.cat(part) + 1, minlength=len(self.classes) + 1)[1:] for part in (train, val)]
+        many = [
+            torch.bincount(torch.cat(part) + 1, minlength=len(self.classes) + 1)[1:]
+            for part in (train, val)
+        ]
         lacking = (many[0] > 0) & (many[1] == 0)
         return [self.classes[at] for at in lacking.nonzero().flatten().tolist()]
 
@@ -113,11 +133,14 @@ class _Classes(Task):
 
     def weight(self, output: Tensor) -> Tensor | None:
         """Of each class in the loss."""
-        return output.new_tensor(self.weights) if self.weights else None
+        if self.weights:
+            return output.new_tensor(self.weights)
+        return None
 
     def confusion(self, prediction: Tensor, y: Tensor) -> Tensor:
         """(K, K): rows are the labels, columns the predictions."""
-        K, known = len(self.classes), y >= 0
+        K = len(self.classes)
+        known = y >= 0
         return torch.bincount(y[known] * K + prediction[known], minlength=K * K).view(K, K)
 
 
@@ -132,68 +155,114 @@ class Classify(_Classes):
 
     def mass(self, y: Tensor, output: Tensor) -> Tensor:
         weight = self.weight(output)
-        return super().mass(y, output) if weight is None else weight[y].sum()
+        if weight is None:
+            return super().mass(y, output)
+        return weight[y].sum()
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         from scipy.stats import binomtest
 
         table = self.confusion(prediction, y)
-        many, right = int(table.sum()), int(table.diagonal().sum())
-        told = {"accuracy": right / many, "right": right, "shapes": many, "confusion": table.tolist()}
-        return told | {"interval": list(map(float, binomtest(right, many).proportion_ci(method="wilson")))}
+        many = int(table.sum())
+        right = int(table.diagonal().sum())
+        told = {
+            "accuracy": right / many,
+            "right": right,
+            "shapes": many,
+            "confusion": table.tolist(),
+        }
+        return told | {
+            "interval": list(map(float, binomtest(right, many).proportion_ci(method="wilson")))
+        }
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
         return (torch.cat(predictions) == torch.cat(labels)).float()
 
     def said(self, scores: dict[str, Any]) -> str:
         low, high = scores["interval"]
-        counts = f"{scores['right']:,} of {scores['shapes']:,}; 95 % interval {low:.1%} to {high:.1%}"
+        counts = (
+            f"{scores['right']:,} of {scores['shapes']:,}; 95 % interval {low:.1%} to {high:.1%}"
+        )
         return f"{scores['accuracy']:.1%} of shapes right ({counts})"
 
 
 class Segment(_Classes):
-    """A class for each point: cross-entropy, weighted by class or not, without the points whose label is -1."""
+    """A class for each point: cross-entropy, weighted by class or not, without the points whose
+    label is -1.
+    """
 
     name, metric, per_shape = "segment", "miou", "the mean IoU of a shape"
     readouts, kept_by_metric = ("node",), True
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         known = (y >= 0).sum().clamp(min=1)
-        return cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum") / known
+        return (
+            cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum") / known
+        )
 
     def mass(self, y: Tensor, output: Tensor) -> Tensor:
         return (y >= 0).sum().to(output.dtype)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         table = self.confusion(prediction, y)
-        both, right = table.sum(0) + table.sum(1) - table.diagonal(), table.diagonal()
+        both = table.sum(0) + table.sum(1) - table.diagonal()
+        right = table.diagonal()
         iou = [float(r) / float(b) if b else None for r, b in zip(right, both, strict=True)]
         there = [each for each in iou if each is not None]
         named = dict(zip(self.classes, iou, strict=True))
         share = float(right.sum()) / max(1, int(table.sum()))
         many = dict(zip(self.classes, table.sum(1).tolist(), strict=True))
         mean = sum(there) / max(1, len(there))
-        return {"miou": mean, "accuracy": share, "points": int(table.sum()), "iou": named, "labels": many}
+        return {
+            "miou": mean,
+            "accuracy": share,
+            "points": int(table.sum()),
+            "iou": named,
+            "labels": many,
+        }
 
     def by_class(self, scores: dict[str, Any], known: Collection[str]) -> list[str]:
         share = {name: many / max(1, scores["points"]) for name, many in scores["labels"].items()}
-        lines = [f"{k}: IoU {iou:.3f}, {share[k]:.1%} of labels" for k, iou in scores["iou"].items() if iou is not None]
+        lines = [
+            f"{k}: IoU {iou:.3f}, {share[k]:.1%} of labels"
+            for k, iou in scores["iou"].items()
+            if iou is not None
+        ]
         absent = [name for name, iou in scores["iou"].items() if iou is None and name in known]
-        return [*lines, f"not there: {', '.join(absent)}"] if absent else lines
+        if absent:
+            return [*lines, f"not there: {', '.join(absent)}"]
+        return lines
 
     def said(self, scores: dict[str, Any]) -> str:
-        return f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} labels right"
+        return (
+            f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} "
+            "labels right"
+        )
 
 
 class Regress(Task):
-    """A number for each point or shape: the square of the error, in units of the labels' variance in training."""
+    """A number for each point or shape: the square of the error, in units of the labels' variance
+    in training.
+    """
 
-    name, metric, per_shape = "regress", "r2", "1 - the mean square of a shape's error / the variance of all labels"
+    name, metric, per_shape = (
+        "regress",
+        "r2",
+        "1 - the mean square of a shape's error / the variance of all labels",
+    )
     bounds = None
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        exact = y if y.device.type == "mps" else y.double()  # as large as float32 has them
-        return (output[..., 0] - ((exact - self.mean) / self.deviation).to(output.dtype)).square().mean()
+        # as large as float32 has them
+        if y.device.type == "mps":
+            exact = y
+        else:
+            exact = y.double()
+        return (
+            (output[..., 0] - ((exact - self.mean) / self.deviation).to(output.dtype))
+            .square()
+            .mean()
+        )
 
     def answers(self, output: Tensor) -> Tensor:
         return output[..., 0].double() * self.deviation + self.mean
@@ -206,11 +275,14 @@ class Regress(Task):
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
         spread = float(torch.cat(labels).double().var(correction=0))
-        wrong = [(one - y).double().square().mean() for one, y in zip(predictions, labels, strict=True)]
+        wrong = [
+            (one - y).double().square().mean() for one, y in zip(predictions, labels, strict=True)
+        ]
         return 1 - torch.stack(wrong) / (spread or 1.0)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
-        wrong, exact = (prediction - y).double(), y.double()
+        wrong = (prediction - y).double()
+        exact = y.double()
         spread = float((exact - exact.mean()).square().sum())
         squares = float(wrong.square().sum())
         return {

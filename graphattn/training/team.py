@@ -1,4 +1,6 @@
-"""Processes of ``torchrun`` that train one model: each takes its shapes of every batch, and the first one writes."""
+"""Processes of ``torchrun`` that train one model: each takes its shapes of every batch, and the
+first one writes.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -29,7 +31,8 @@ class Team:
 
     def __init__(self) -> None:
         self.processes = Processes()
-        self.first, self.number = self.processes.rank == 0, self.processes.number
+        self.first = self.processes.rank == 0
+        self.number = self.processes.number
 
     def first_does(self, act: Callable[[], object], unless: Path | None = None) -> None:
         """Let the first process do what one must do, unless a file is there; all go on after it.
@@ -64,12 +67,14 @@ class Team:
         odd = [rank for rank, told in enumerate(every) if told != every[0]]
         if odd:
             raise ProcessError(
-                f"process {odd[0]} has other files, parameters or versions than process 0; give all processes one "
+                f"process {odd[0]} has other files, parameters or versions than process 0; give "
+                "all processes one "
                 "folder of shapes, one folder of the run and one environment"
             )
 
     def add_up(self, model: nn.Module, loss: Tensor, mass: Tensor) -> Tensor:
-        """The mean loss of a batch from those of the shares, each of so much ``mass``; its gradients are in ``model``.
+        """The mean loss of a batch from those of the shares, each of so much ``mass``; its
+        gradients are in ``model``.
 
         Gradients are those of ``loss * mass``.
         """
@@ -87,7 +92,9 @@ class Team:
 
 
 def own_points(shape: Hierarchy, readout: str) -> tuple[Hierarchy, Shard, Shard]:
-    """This process's points of some shapes, and what scatters features of points and answers of a model."""
+    """This process's points of some shapes, and what scatters features of points and answers of a
+    model.
+    """
     shape = shard(shape, partition="rcb")
     finest, *coarser = shape.levels
     points: Any = finest.graphs[0] if finest.graphs else coarser[0].up
@@ -97,7 +104,9 @@ def own_points(shape: Hierarchy, readout: str) -> tuple[Hierarchy, Shard, Shard]
 
 @contextmanager
 def team(device: str) -> Iterator[Team]:
-    """The processes that a launcher started, who join each other here if they have not, or this one alone."""
+    """The processes that a launcher started, who join each other here if they have not, or this one
+    alone.
+    """
     many = os.environ.get("WORLD_SIZE", "1") not in ("", "1")
     joins = many and not dist.is_initialized()
     if many and device == "cuda":

@@ -9,7 +9,11 @@ from .style import png as png
 from .turn import to_html as to_html
 
 #: What ``help`` and ``dir`` show: not the files of this room.
-__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and not isinstance(value, _Module)
+]
 
 
 def __dir__() -> list[str]:

@@ -28,7 +28,10 @@ class Camera:
     @classmethod
     def around(cls, at: Array, elevation: float, azimuth: float) -> "Camera":
         """The camera that has all of some places before it."""
-        centre = (at.min(0) + at.max(0)) / 2 if len(at) else np.zeros(3)
+        if len(at):
+            centre = (at.min(0) + at.max(0)) / 2
+        else:
+            centre = np.zeros(3)
         radius = float(np.linalg.norm(at - centre, axis=1).max(initial=0.0)) or 1.0
         return cls(elevation, azimuth, centre, _AWAY * radius)
 
@@ -50,11 +53,15 @@ class Camera:
 
 def angles_of(out: Array) -> tuple[float, float]:
     """Elevation and azimuth of a direction, degrees."""
-    return float(np.degrees(np.arctan2(out[2], np.hypot(*out[:2])))), float(np.degrees(np.arctan2(out[1], out[0])))
+    return float(np.degrees(np.arctan2(out[2], np.hypot(*out[:2])))), float(
+        np.degrees(np.arctan2(out[1], out[0]))
+    )
 
 
 def facing(at: Array, centre: Array) -> tuple[float, float]:
-    """Elevation and azimuth that look straight at the plane nearest to some places, from outside."""
+    """Elevation and azimuth that look straight at the plane nearest to some places, from
+    outside.
+    """
     normal = np.linalg.svd(at - at.mean(0), full_matrices=False)[2][-1]
     if normal @ (at.mean(0) - centre) < 0 or (abs(normal[2]) > 0.7 and normal[2] < 0):
         normal = -normal

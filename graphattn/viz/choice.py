@@ -18,7 +18,17 @@ _COMMON = 0.1  # part of a target's sources that others may read, too: a global 
 _FAR_MORE = 4  # times what most targets read: a hub
 _MOST_RUNS = 1 << 24
 # Where targets are looked for, in the unit square: well inside first, then near the corners.
-_ANCHORS = np.array([[0.72, 0.42], [0.30, 0.34], [0.46, 0.76], [0.08, 0.08], [0.92, 0.92], [0.92, 0.08], [0.08, 0.92]])
+_ANCHORS = np.array(
+    [
+        [0.72, 0.42],
+        [0.30, 0.34],
+        [0.46, 0.76],
+        [0.08, 0.08],
+        [0.92, 0.92],
+        [0.92, 0.08],
+        [0.08, 0.92],
+    ]
+)
 
 Array = NDArray[np.float64]
 
@@ -40,8 +50,12 @@ def can_walk(graph: AttentionGraph) -> bool:
     return graph.edges.num_runs <= _MOST_RUNS
 
 
-def all_edges(graph: AttentionGraph, most: int = MOST_EDGES) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """``(source, target)`` of every edge, each once; ``None`` where there are more than ``most``."""
+def all_edges(
+    graph: AttentionGraph, most: int = MOST_EDGES
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """``(source, target)`` of every edge, each once; ``None`` where there are more than
+    ``most``.
+    """
     if not can_walk(graph) or graph.num_edges > most:
         return None
     target, source = graph.edges.pairs()
@@ -62,21 +76,29 @@ def checked_targets(
         GraphError: If there are more than colours that differ.
     """
     one = isinstance(highlight, int) or getattr(highlight, "ndim", 1) == 0
-    listed = [highlight] if one else several(highlight, argument, "must be target numbers", GraphError)
+    if one:
+        listed = [highlight]
+    else:
+        listed = several(highlight, argument, "must be target numbers", GraphError)
     given = integers(listed, argument, "of targets", GraphError).flatten()
     if most == 1 and given.numel() != 1:
         raise GraphError(f"{argument} must be one target, got {shown(highlight)}")
     targets = list(dict.fromkeys(given.tolist()))
     for target in targets:
         if not 0 <= target < graph.num_targets:
-            raise GraphIndexError(f"{argument}: target {target} is outside [0, {graph.num_targets})")
+            raise GraphIndexError(
+                f"{argument}: target {target} is outside [0, {graph.num_targets})"
+            )
     if most is not None and len(targets) > most:
-        raise GraphError(f"{argument} takes at most {most} targets (colours that differ), got {len(targets)}")
+        raise GraphError(
+            f"{argument} takes at most {most} targets (colours that differ), got {len(targets)}"
+        )
     return targets
 
 
 def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
-    """Up to three targets that read something and have next to no source in common, near fixed points of the picture.
+    """Up to three targets that read something and have next to no source in common, near fixed
+    points of the picture.
 
     The last of them is one that reads most sources, where others read far fewer.
 
@@ -84,7 +106,10 @@ def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
         graph: Any graph.
         where: (T, 1), (T, 2) or (T, 3), the targets' positions; the first two axes count.
     """
-    able = graph.in_degree.cpu().numpy() > 0 if can_walk(graph) else np.ones(graph.num_targets, dtype=bool)
+    if can_walk(graph):
+        able = graph.in_degree.cpu().numpy() > 0
+    else:
+        able = np.ones(graph.num_targets, dtype=bool)
     candidates = np.flatnonzero(able)
     if candidates.size == 0:
         return []
@@ -100,7 +125,9 @@ def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
             chosen.append(target)
             covered = np.concatenate((covered, sources))
     hub = _hub(graph)
-    return chosen if hub is None or hub in chosen else [*chosen[:2], hub]
+    if hub is None or hub in chosen:
+        return chosen
+    return [*chosen[:2], hub]
 
 
 def _hub(graph: AttentionGraph) -> int | None:
@@ -109,4 +136,6 @@ def _hub(graph: AttentionGraph) -> int | None:
         return None
     degree = graph.in_degree.cpu().numpy()
     hub = int(degree.argmax())
-    return hub if degree[hub] > max(0.5 * graph.num_sources, _FAR_MORE * np.median(degree)) else None
+    if degree[hub] > max(0.5 * graph.num_sources, _FAR_MORE * np.median(degree)):
+        return hub
+    return None

@@ -16,8 +16,27 @@ PLAIN = "#c3cad3"
 MISSING = "#9aa5b1"  # NaN, or a label below 0
 WRONG = ("#c5cdd6", "#D55E00")  # where a label is right, where it is wrong
 # Nine steps of matplotlib's viridis (CC0): lightness rises evenly, for every kind of colour vision.
-RISING = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
-SIGNED = ("#0b4a8f", "#4f93c9", "#b5d3e8", "#f1f1f1", "#f4c29f", "#dd7b3b", "#9c3d06")  # below 0, 0, above 0
+RISING = (
+    "#440154",
+    "#472d7b",
+    "#3b528b",
+    "#2c728e",
+    "#21918c",
+    "#28ae80",
+    "#5ec962",
+    "#addc30",
+    "#fde725",
+)
+# below 0, 0, above 0
+SIGNED = (
+    "#0b4a8f",
+    "#4f93c9",
+    "#b5d3e8",
+    "#f1f1f1",
+    "#f4c29f",
+    "#dd7b3b",
+    "#9c3d06",
+)
 # Okabe & Ito (2008), then Tol's "muted" (2021): distinct for every common kind of colour vision.
 LABELS = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#332288", "#88CCEE", "#882255",
@@ -36,7 +55,8 @@ class Colouring:
         labels: The name and the colour of every label that occurs, or nothing.
         scale: (lowest, highest, colours from one to the other) of amounts, or ``None``.
         remarks: Sentences for a caption.
-        reach: How far from a node a face has its colour, in the units of the positions; beyond it is grey.
+        reach: How far from a node a face has its colour, in the units of the positions; beyond it
+            is grey.
     """
 
     name: str
@@ -59,7 +79,8 @@ def rgb_of(colour: str) -> Array:
 
 def ramp(share: Array, colours: tuple[str, ...]) -> Array:
     """Colours (N, 3) at places from 0 to 1 between evenly spaced ones; NaN is :data:`MISSING`."""
-    at, steps = np.linspace(0, 1, len(colours)), np.stack([rgb_of(colour) for colour in colours])
+    at = np.linspace(0, 1, len(colours))
+    steps = np.stack([rgb_of(colour) for colour in colours])
     mixed = np.stack([np.interp(share, at, steps[:, i]) for i in range(3)], 1)
     return np.where(np.isnan(share)[:, None], rgb_of(MISSING), mixed)
 
@@ -71,20 +92,25 @@ def values_of(given: Any, name: str, counts: tuple[int, ...]) -> NDArray[Any]:
         ShapeError: If they are not that.
     """
     held = table(given, name, "numbers, one for each node", ShapeError).detach().cpu()
-    values: NDArray[Any] = (held.float() if held.dtype.itemsize == 2 and held.is_floating_point() else held).numpy()
-    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    values: NDArray[Any] = (
+        held.float() if held.dtype.itemsize == 2 and held.is_floating_point() else held
+    ).numpy()
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
     if values.ndim in (1, 2) and len(values) in counts and values.shape[1:] in ((), (3,), (4,)):
         return values
     sizes = " or ".join(f"({count},)" for count in dict.fromkeys(counts))
     raise ShapeError(
-        f"{name} must hold a number for each node or face, {sizes}, or a colour, (N, 3); got {shown(given)}"
+        f"{name} must hold a number for each node or face, {sizes}, or a colour, (N, 3); got "
+        f"{shown(given)}"
     )
 
 
 def colouring(
     values: NDArray[Any], name: str, names: Any = None, limits: tuple[float, float] | None = None
 ) -> Colouring:
-    """The colours of values: three or four columns are red, green, blue; whole numbers labels; others amounts.
+    """The colours of values: three or four columns are red, green, blue; whole numbers labels;
+    others amounts.
 
     Args:
         values: (N,) or (N, 3) or (N, 4). Colours are in [0, 1], or whole numbers up to 255.
@@ -113,7 +139,9 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
         ShapeError: If there are not as many.
     """
     if truth.shape != prediction.shape:
-        raise ShapeError(f"prediction must have the shape of the truth, {truth.shape}, got {prediction.shape}")
+        raise ShapeError(
+            f"prediction must have the shape of the truth, {truth.shape}, got {prediction.shape}"
+        )
     if truth.dtype.kind not in "iub" or prediction.dtype.kind not in "iub":
         error = prediction.astype(np.float64) - truth.astype(np.float64)
         most = float(np.abs(error[np.isfinite(error)]).max(initial=0.0))
@@ -133,8 +161,14 @@ def _labelled(labels: NDArray[np.int64], name: str, names: Any) -> Colouring:
     palette = np.stack([rgb_of(colour) for colour in LABELS])
     rgb = np.where((labels < 0)[:, None], rgb_of(MISSING), palette[labels % len(LABELS)])
     if not isinstance(names, list | tuple | dict | None):
-        raise OptionError(f"names must be a list of the labels' names, or a dictionary by number, got {shown(names)}")
-    called = names if isinstance(names, dict) else dict(enumerate(names or ()))
+        raise OptionError(
+            "names must be a list of the labels' names, or a dictionary by number, got "
+            f"{shown(names)}"
+        )
+    if isinstance(names, dict):
+        called = names
+    else:
+        called = dict(enumerate(names or ()))
     legend = tuple(
         (
             str(called.get(label, label)) if label >= 0 else "no label",
@@ -143,7 +177,9 @@ def _labelled(labels: NDArray[np.int64], name: str, names: Any) -> Colouring:
         for label in present.tolist()
     )
     many = len(present) > len(LABELS)
-    return Colouring(name, rgb, legend, None, (f"Colours repeat after {len(LABELS)} labels.",) * many)
+    return Colouring(
+        name, rgb, legend, None, (f"Colours repeat after {len(LABELS)} labels.",) * many
+    )
 
 
 def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None) -> Colouring:
@@ -155,7 +191,12 @@ def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None
         high = max(-low, high)
         low = -high
     colours = SIGNED if signed else RISING
-    rgb = ramp(np.round((values - low) / ((high - low) or 1.0) * 255) / 255, colours)  # as many steps as a page has
+    # as many steps as a page has
+    rgb = ramp(np.round((values - low) / ((high - low) or 1.0) * 255) / 255, colours)
     return Colouring(
-        name, rgb, (), (low, high, colours), ("Grey where there is no number.",) * (len(known) < len(values))
+        name,
+        rgb,
+        (),
+        (low, high, colours),
+        ("Grey where there is no number.",) * (len(known) < len(values)),
     )

@@ -38,7 +38,9 @@ def checked_smooth(smooth: Any) -> float:
         return 180.0 * smooth
     angle = real(smooth, "smooth")
     if not 0 <= angle <= 180:
-        raise OptionError(f"smooth must be True, False or an angle from 0 to 180 degrees, got {smooth}")
+        raise OptionError(
+            f"smooth must be True, False or an angle from 0 to 180 degrees, got {smooth}"
+        )
     return angle
 
 
@@ -47,38 +49,49 @@ def lit(at: Array, faces: Index, smooth: float = SMOOTH) -> Lit:
 
     .. math:: n_v \propto \sum_{f \ni v} \alpha_{fv} \min(1, 8 A_f / \max_{g \ni v} A_g)^2 n_f
 
-    with the angle of the face at the node and the area of all that lies in one plane with the face: a plane beside a
-    fillet stays a plane, however long and thin its triangles are.
+    with the angle of the face at the node and the area of all that lies in one plane with the face:
+    a plane beside a fillet stays a plane, however long and thin its triangles are.
 
     Args:
         at: (N, 3), where the nodes are; nodes at one place are one, as the corners of an STL file.
         faces: int (F, 3), wound in any direction.
         smooth: The largest angle between the normals of two faces, degrees, that is no crease.
 
-    Source: Thürmer and Wüthrich (1998), "Computing Vertex Normals from Polygonal Facets": the angle. *What differs:*
-    the area, and creases.
+    Source: Thürmer and Wüthrich (1998), "Computing Vertex Normals from Polygonal Facets": the
+    angle. *What differs:* the area, and creases.
     """
     F = len(faces)
     if F == 0:
         return Lit(np.empty(0, dtype=np.int64), np.empty((0, 3)), faces)
     corners = at[faces]
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    unit, area = _unit(normal), np.linalg.norm(normal, axis=1)
+    unit = _unit(normal)
+    area = np.linalg.norm(normal, axis=1)
     one, two, along = _shared_edges(_places(at)[faces])
     unit *= _winding(F, one // 3, two // 3, along)[:, None]
     cosine = (unit[one // 3] * unit[two // 3]).sum(1)
     plane = _components(F, one[cosine > _COPLANAR] // 3, two[cosine > _COPLANAR] // 3)
     joined = cosine >= np.cos(np.radians(smooth)) - 1e-9
-    one, two, along = one[joined], two[joined], along[joined]
+    one = one[joined]
+    two = two[joined]
+    along = along[joined]
     ahead = (3 * (one // 3) + (one + 1) % 3, 3 * (two // 3) + (two + 1) % 3)
-    begin, end = np.where(along, two, ahead[1]), np.where(along, ahead[1], two)
+    begin = np.where(along, two, ahead[1])
+    end = np.where(along, ahead[1], two)
     fan = _components(3 * F, np.append(one, ahead[0]), np.append(begin, end))
     size = np.repeat(np.bincount(plane, area)[plane], 3)
     largest = np.zeros(3 * F)
     np.maximum.at(largest, fan, size)
-    weight = _angles(corners).ravel() * np.minimum(1, _FEW * size / np.maximum(largest[fan], 1e-300)) ** 2
-    total: Array = np.stack([np.bincount(fan, weight * np.repeat(unit[:, k], 3)) for k in range(3)], 1)
-    _, first, vertex = np.unique(fan * len(at) + faces.ravel(), return_index=True, return_inverse=True)
+    weight = (
+        _angles(corners).ravel()
+        * np.minimum(1, _FEW * size / np.maximum(largest[fan], 1e-300)) ** 2
+    )
+    total: Array = np.stack(
+        [np.bincount(fan, weight * np.repeat(unit[:, k], 3)) for k in range(3)], 1
+    )
+    _, first, vertex = np.unique(
+        fan * len(at) + faces.ravel(), return_index=True, return_inverse=True
+    )
     return Lit(faces.ravel()[first], _unit(total)[fan[first]], vertex.reshape(F, 3))
 
 
@@ -97,22 +110,31 @@ def _places(at: Array) -> Index:
 
 
 def _shared_edges(faces: Index) -> tuple[Index, Index, NDArray[np.bool_]]:
-    """The edges that two faces share, as the corners at which they begin, and which both run along in one direction."""
-    begin, end = faces.ravel(), np.roll(faces, -1, 1).ravel()
+    """The edges that two faces share, as the corners at which they begin, and which both run along
+    in one direction.
+    """
+    begin = faces.ravel()
+    end = np.roll(faces, -1, 1).ravel()
     key = np.minimum(begin, end) * (int(faces.max(initial=0)) + 1) + np.maximum(begin, end)
     order = np.argsort(key, kind="stable")
     same = np.append(key[order[1:]] == key[order[:-1]], False)[: len(order)]  # as the next
     pair = np.flatnonzero(same & ~np.roll(same, 1) & ~np.roll(same, -1))
-    one, two = order[pair], order[(pair + 1) % max(1, len(order))]
+    one = order[pair]
+    two = order[(pair + 1) % max(1, len(order))]
     return one, two, begin[one] == begin[two]
 
 
 def _winding(count: int, one: Index, two: Index, along: NDArray[np.bool_]) -> Array:
-    """1 or -1 for each face: by which to turn it, so that all of a surface are wound in one direction."""
+    """1 or -1 for each face: by which to turn it, so that all of a surface are wound in one
+    direction.
+    """
     if not along.any():
         return np.ones(count)
-    two = two + np.where(along, count, 0)  # each face twice, as it is and turned: joined with what fits
-    part = _components(2 * count, np.append(one, one + count), np.append(two, (two + count) % (2 * count)))
+    # each face twice, as it is and turned: joined with what fits
+    two = two + np.where(along, count, 0)
+    part = _components(
+        2 * count, np.append(one, one + count), np.append(two, (two + count) % (2 * count))
+    )
     return np.where(part[:count] <= part[count:], 1.0, -1.0)
 
 
@@ -127,6 +149,7 @@ def _components(count: int, one: Index, two: Index) -> Index:
 
 def _angles(corners: Array) -> Array:
     """Angles (F, 3) at the corners of triangles."""
-    ahead, back = np.roll(corners, -1, 1) - corners, np.roll(corners, 1, 1) - corners
+    ahead = np.roll(corners, -1, 1) - corners
+    back = np.roll(corners, 1, 1) - corners
     angles: Array = np.arctan2(np.linalg.norm(np.cross(ahead, back), axis=2), (ahead * back).sum(2))
     return angles

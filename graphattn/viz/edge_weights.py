@@ -1,4 +1,6 @@
-"""Attention weights as pictures take them: found beside an output or in a dense tensor, checked, one row per edge."""
+"""Attention weights as pictures take them: found beside an output or in a dense tensor, checked,
+one row per edge.
+"""
 
 from typing import Any
 
@@ -29,10 +31,14 @@ def weights_in(given: Any) -> Any:
     """
     if isinstance(given, torch.Tensor | np.ndarray):
         return _of_dense(given)
-    held = next((part for part in given if hasattr(part, "alpha")), None) if isinstance(given, tuple) else given
+    if isinstance(given, tuple):
+        held = next((part for part in given if hasattr(part, "alpha")), None)
+    else:
+        held = given
     if not (hasattr(held, "alpha") and hasattr(held, "graph")):
         raise OptionError(
-            "weights must be EdgeWeights, a tensor (H, T, S), or what attention or a layer gives with "
+            "weights must be EdgeWeights, a tensor (H, T, S), or what attention or a layer gives "
+            "with "
             f"return_weights=True; got a {type(given).__name__} without weights{_hint(given)}"
         )
     return held
@@ -42,19 +48,33 @@ def _hint(given: Any) -> str:
     """For what models of transformers give: a tensor for each layer."""
     if hasattr(given, "attentions"):
         return "; draw one layer: outputs.attentions[0]"
-    layers = isinstance(given, tuple | list) and any(isinstance(part, torch.Tensor) for part in given)
-    return "; draw one of its tensors, (H, T, S)" if layers else ""
+    layers = isinstance(given, tuple | list) and any(
+        isinstance(part, torch.Tensor) for part in given
+    )
+    if layers:
+        return "; draw one of its tensors, (H, T, S)"
+    return ""
 
 
 def _of_dense(given: Any) -> EdgeWeights:
-    """Of a tensor (H, T, S) or (1, H, T, S): its edges are the pairs at which some head has a weight other than 0."""
+    """Of a tensor (H, T, S) or (1, H, T, S): its edges are the pairs at which some head has a
+    weight other than 0.
+    """
     shape = tuple(given.shape)
-    whole = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
+    if len(shape) == 4 and shape[0] == 1:
+        whole = shape[1:]
+    else:
+        whole = shape
     if len(whole) != 3 or not may_be_weights(given):
-        hint = {2: "; of one head it is weights[None]", 4: "; of a batch draw one element: weights[0]"}
+        hint = {
+            2: "; of one head it is weights[None]",
+            4: "; of a batch draw one element: weights[0]",
+        }
         raise ShapeError(
-            "a tensor of weights must be floats of shape (H, T, S), or (1, H, T, S), as attentions[layer] of "
-            f"transformers; got {str(given.dtype).removeprefix('torch.')} {shape}{hint.get(len(shape), '')}"
+            "a tensor of weights must be floats of shape (H, T, S), or (1, H, T, S), as "
+            "attentions[layer] of "
+            f"transformers; got {str(given.dtype).removeprefix('torch.')} "
+            f"{shape}{hint.get(len(shape), '')}"
         )
     alpha = torch.as_tensor(given).detach().reshape(whole)
     target, source = (alpha != 0).any(0).nonzero(as_tuple=True)
@@ -63,23 +83,31 @@ def _of_dense(given: Any) -> EdgeWeights:
 
 
 def values_on(graph: AttentionGraph, values: Any) -> tuple[Any, str]:
-    """Weights of these edges, or a number for each edge, or for each edge and head, as weights; and what they are.
+    """Weights of these edges, or a number for each edge, or for each edge and head, as weights; and
+    what they are.
 
     Raises:
         ShapeError: If they do not fit the graph.
     """
     if hasattr(values, "graph") or isinstance(values, tuple):
         weights = weights_in(values)
-        if weights.graph is graph or torch.equal(weights.graph.edge_index.cpu(), graph.edge_index.cpu()):
+        if weights.graph is graph or torch.equal(
+            weights.graph.edge_index.cpu(), graph.edge_index.cpu()
+        ):
             return weights, "attention weight"
         raise ShapeError(
-            f"values are weights of other edges, those of {weights.graph.name}; draw them alone: plot(weights)"
+            f"values are weights of other edges, those of {weights.graph.name}; draw them alone: "
+            "plot(weights)"
         )
-    alpha = table(values, "values", "a number for each edge (E,) or for each edge and head (E, H)", ShapeError)
-    alpha = alpha[:, None] if alpha.ndim == 1 else alpha
+    alpha = table(
+        values, "values", "a number for each edge (E,) or for each edge and head (E, H)", ShapeError
+    )
+    if alpha.ndim == 1:
+        alpha = alpha[:, None]
     if alpha.ndim != 2 or len(alpha) != graph.num_edges or alpha.is_complex():
         raise ShapeError(
-            f"values must be (E,) or (E, H) with E = {graph.num_edges} edges, got {shown(values)}; of a tensor "
+            f"values must be (E,) or (E, H) with E = {graph.num_edges} edges, got "
+            f"{shown(values)}; of a tensor "
             "(H, T, S) draw plot(tensor)"
         )
     return EdgeWeights(graph, alpha), "value"
@@ -94,10 +122,16 @@ def by_edge(weights: Any) -> Tensor:
     graph: AttentionGraph = weights.graph
     alpha = weights.alpha
     if alpha.ndim < 2 or alpha.shape[-2] != graph.num_edges:
-        raise ShapeError(f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got {tuple(alpha.shape)}")
+        raise ShapeError(
+            f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got "
+            f"{tuple(alpha.shape)}"
+        )
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
-        own = ", weights.heads" if getattr(weights, "heads", None) is not None else ""
+        if getattr(weights, "heads", None) is not None:
+            own = ", weights.heads"
+        else:
+            own = ""
         raise ShapeError(
             f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: "
             f"graphattn.EdgeWeights(weights.graph, weights.alpha[0]{own})"

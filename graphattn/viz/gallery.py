@@ -28,7 +28,8 @@ small{color:#52606d}"""
 
 
 def gallery_page(patterns: Iterable[Named]) -> str:
-    """One HTML page without scripts or links: a thumbnail, the line and the code of each pattern, by family.
+    """One HTML page without scripts or links: a thumbnail, the line and the code of each pattern,
+    by family.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -37,14 +38,19 @@ def gallery_page(patterns: Iterable[Named]) -> str:
     families = groupby(patterns, lambda named: named.family)
     for family, members in families:
         cards = [_card(named) for named in members]
-        parts.append(f"<h2>{escape(family)} ({len(cards)})</h2>\n<main>\n" + "\n".join(cards) + "\n</main>")
+        parts.append(
+            f"<h2>{escape(family)} ({len(cards)})</h2>\n<main>\n" + "\n".join(cards) + "\n</main>"
+        )
     intro = (
-        "Left the mask: targets are rows, sources are columns, dark where the target reads the source. Right the graph "
-        "where its nodes live, whole, or the sources of one or two marked targets. Arcs above a line read earlier "
+        "Left the mask: targets are rows, sources are columns, dark where the target reads the "
+        "source. Right the graph "
+        "where its nodes live, whole, or the sources of one or two marked targets. Arcs above a "
+        "line read earlier "
         "nodes and below it later ones; of two rows the targets are above."
     )
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>graphattn: gallery</title>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>graphattn: '
+        "gallery</title>"
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>\n'
         f"<h1>Patterns of attention</h1><p>{intro}</p>\n" + "\n".join(parts) + "\n</body></html>\n"
     )
@@ -52,7 +58,10 @@ def gallery_page(patterns: Iterable[Named]) -> str:
 
 def _card(named: Named) -> str:
     graph = graph_of(named)
-    paper = f" <small>{escape(named.paper)}</small>" if named.paper else ""
+    if named.paper:
+        paper = f" <small>{escape(named.paper)}</small>"
+    else:
+        paper = ""
     mask = image(png(mask_shares(graph.edges)), "mask", class_="mask", style=_mask_size(graph))
     drawn = image(_drawn(named, graph), "drawing", class_="drawn")
     return (
@@ -62,8 +71,11 @@ def _card(named: Named) -> str:
 
 
 def _mask_size(graph: Any) -> str:
-    """Pixels on the page, as wide and as high as the mask is: a frame around more would read as empty rows."""
-    T, S = graph.num_targets, graph.num_sources
+    """Pixels on the page, as wide and as high as the mask is: a frame around more would read as
+    empty rows.
+    """
+    T = graph.num_targets
+    S = graph.num_sources
     height, width = (max(3, round(_MASK * size / max(T, S, 1))) for size in (T, S))
     return f"width:{width}px;height:{height}px"
 

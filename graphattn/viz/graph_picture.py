@@ -1,4 +1,6 @@
-"""Pictures of graphs: the mask beside the graph where its nodes live; values of edges; receptive fields."""
+"""Pictures of graphs: the mask beside the graph where its nodes live; values of edges; receptive
+fields.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +15,15 @@ from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graph.per_head import PerHead
 from ..graphs.points.curves import curve_order
-from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
+from .choice import (
+    MOST_SOURCES,
+    all_edges,
+    can_walk,
+    checked_targets,
+    sources_of,
+    spread_targets,
+    thinned,
+)
 from .colours import Colouring, colouring, values_of
 from .edge_weights import may_be_weights, values_on, weights_in
 from .layouts import Layout, layout_of
@@ -42,7 +52,8 @@ from .values_picture import draw_values
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEARER = 0.6  # of the mean distance of edges from the diagonal: another order of the nodes is worth its words
+# of the mean distance of edges from the diagonal: another order of the nodes is worth its words
+_NEARER = 0.6
 
 
 def plot(
@@ -69,65 +80,70 @@ def plot(
 ) -> "Figure":
     """A graph, the values on its edges, or what a target depends on through layers.
 
-    *A graph*: its mask as an image, beside the graph drawn where its nodes live. Every edge is drawn where there are at
-    most 600 (arcs over a sequence: 200); otherwise only those into a few targets, and the caption says so. Nothing of
-    size T x S is made for a large graph.
+    *A graph*: its mask as an image, beside the graph drawn where its nodes live. Every edge is
+    drawn where there are at most 600 (arcs over a sequence: 200); otherwise only those into a few
+    targets, and the caption says so. Nothing of size T x S is made for a large graph.
 
     *Values*: a panel for each head, on one scale.
 
-    *Layers*, a list of graphs, the first layer first, with ``target=``: over a grid, points or a mesh a panel for each
-    layer (at most 6, evenly spread), with the sources that the target depends on after it. Over a sequence, or where
-    the layers change the number of nodes: the layers as rows, the input at the bottom, and every path from it to the
-    target of the last layer. A residual connection is a self-loop: ``graph.with_self_loops()``.
+    *Layers*, a list of graphs, the first layer first, with ``target=``: over a grid, points or a
+    mesh a panel for each layer (at most 6, evenly spread), with the sources that the target depends
+    on after it. Over a sequence, or where the layers change the number of nodes: the layers as
+    rows, the input at the bottom, and every path from it to the target of the last layer. A
+    residual connection is a self-loop: ``graph.with_self_loops()``.
 
     Args:
-        graph: Any graph; or weights, which know theirs: an :class:`EdgeWeights`, all that ``attention`` or a layer
-            gives with ``return_weights=True``, or a tensor (H, T, S), as ``outputs.attentions[layer][0]`` of
-            transformers; of a batch, one element. Or a list of graphs.
+        graph: Any graph; or weights, which know theirs: an :class:`EdgeWeights`, all that
+            ``attention`` or a layer gives with ``return_weights=True``, or a tensor (H, T, S), as
+            ``outputs.attentions[layer][0]`` of transformers; of a batch, one element. Or a list of
+            graphs.
         pos: (S, 2) or (S, 3), where the sources are.
-        values: (E,) or (E, H), a number for each edge of ``graph``, or for each edge and head, in the graph's order; or
-            its weights.
-        target: The one target whose values are drawn, or which depends on what is drawn of layers. Of values every
-            target by default, in view "place" one in its midst.
+        values: (E,) or (E, H), a number for each edge of ``graph``, or for each edge and head, in
+            the graph's order; or its weights.
+        target: The one target whose values are drawn, or which depends on what is drawn of layers.
+            Of values every target by default, in view "place" one in its midst.
         heads: Which heads, by number, or "mean"; by default the first 12.
-        view: "matrix": values as a picture, targets are rows, white where there is no edge. "lines": a list of targets
-            beside a list of sources, a line for each edge, more opaque and wider with its value. "place": one target's
-            sources where they live; as colours of a mesh or of many points, else as dots and lines. By default "place"
-            where ``target``, ``pos`` or another argument of a place is given, else "matrix".
-        relative: True where the largest value drawn is the darkest, as by default in view "place"; False where 1 is, so
-            that pictures compare.
+        view: "matrix": values as a picture, targets are rows, white where there is no edge.
+            "lines": a list of targets beside a list of sources, a line for each edge, more opaque
+            and wider with its value. "place": one target's sources where they live; as colours of a
+            mesh or of many points, else as dots and lines. By default "place" where ``target``,
+            ``pos`` or another argument of a place is given, else "matrix".
+        relative: True where the largest value drawn is the darkest, as by default in view "place";
+            False where 1 is, so that pictures compare.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
-        color: Of the sources (S,) or the faces (F,): labels or amounts, or (S, 3) red, green, blue in [0, 1], as in
-            :func:`plot_shape`; needs ``pos``.
+        color: Of the sources (S,) or the faces (F,): labels or amounts, or (S, 3) red, green, blue
+            in [0, 1], as in :func:`plot_shape`; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
-        image: Drawn under the grid: (height, width) of grey values, or whole patches of pixels for each cell, grey or
-            with a last axis of 3.
-        tokens: A word per node; for two sets of nodes a pair, of the targets and of the sources. A graph does not
-            know whether its sources and targets are the same nodes where there are as many: a pair, ``queries`` or
-            layout "two rows" says that they are not.
-        highlight: Targets (at most 6) whose in-edges are coloured; three of them where not all edges can be drawn.
-            ``()`` for none.
-        layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout), of layers also "layers"
-            (rows); chosen if left out.
+        image: Drawn under the grid: (height, width) of grey values, or whole patches of pixels for
+            each cell, grey or with a last axis of 3.
+        tokens: A word per node; for two sets of nodes a pair, of the targets and of the sources. A
+            graph does not know whether its sources and targets are the same nodes where there are
+            as many: a pair, ``queries`` or layout "two rows" says that they are not.
+        highlight: Targets (at most 6) whose in-edges are coloured; three of them where not all
+            edges can be drawn. ``()`` for none.
+        layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout), of
+            layers also "layers" (rows); chosen if left out.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Sentences below: what is drawn and what is left out.
-        title: A line above: what is drawn; in a figure narrower than 5 inches the graph's name alone.
-        legend: Names of highlighted targets, labels and layers, and the scale of values; in a narrow figure below the
-            picture.
+        title: A line above: what is drawn; in a figure narrower than 5 inches the graph's name
+            alone.
+        legend: Names of highlighted targets, labels and layers, and the scale of values; in a
+            narrow figure below the picture.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("graph.pdf")`` writes it.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
-        ShapeError: If ``values``, ``pos``, ``queries``, ``faces``, ``color``, ``size``, ``image`` or ``tokens`` do not
-            fit the graph, or there is no such head.
+        ShapeError: If ``values``, ``pos``, ``queries``, ``faces``, ``color``, ``size``, ``image``
+            or ``tokens`` do not fit the graph, or there is no such head.
         GraphError: If ``layout`` cannot draw this graph, or layers do not meet.
         GraphIndexError: If a target does not exist.
         OptionError: If an argument is not for this kind of picture.
 
-    Source: Vig (2019), "A Multiscale Visualization of Attention in the Transformer Model": view "lines".
+    Source: Vig (2019), "A Multiscale Visualization of Attention in the Transformer Model": view
+    "lines".
 
     Example:
         >>> import torch, graphattn as ga
@@ -140,8 +156,17 @@ def plot(
         >>> plot([ga.graphs.sliding_window(32, window=2, dilation=d) for d in (1, 2, 4)], target=31).get_suptitle()
         'target 31 depends on 8 of 32 sources through 3 layers'
     """
-    check_flags(relative=True if relative is None else relative, caption=caption, title=title, legend=legend)
-    where = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image, "layout": layout}
+    check_flags(
+        relative=True if relative is None else relative, caption=caption, title=title, legend=legend
+    )
+    where = {
+        "pos": pos,
+        "queries": queries,
+        "faces": faces,
+        "size": size,
+        "image": image,
+        "layout": layout,
+    }
     where = {name: value for name, value in where.items() if value is not None}
     own = {"target": target, "heads": heads, "view": view, "relative": relative}
     marks = {"color": color, "highlight": highlight}
@@ -150,14 +175,22 @@ def plot(
     if is_graph and values is None:
         _refuse(own, "edges with values, values=")
         return _draw_graph(graph, where, tokens, color, highlight, figure, words)
-    if isinstance(graph, list | tuple) and graph and all(isinstance(each, AttentionGraph | PerHead) for each in graph):
+    if (
+        isinstance(graph, list | tuple)
+        and graph
+        and all(isinstance(each, AttentionGraph | PerHead) for each in graph)
+    ):
         heads_only = {name: value for name, value in own.items() if name != "target"}
         _refuse({"values": values, **heads_only, **marks, "queries": queries}, "one graph")
         return draw_field(list(graph), target, where, tokens, figure, words)
     if not is_graph and (values is not None or not may_be_weights(graph)):
         raise no_graph(graph, "graph must be an AttentionGraph, its weights or a list of graphs")
     _refuse(marks, "a graph without values")
-    weights, what = (weights_in(graph), "attention weight") if values is None else values_on(graph, values)
+    if values is None:
+        weights = weights_in(graph)
+        what = "attention weight"
+    else:
+        weights, what = values_on(graph, values)
     return draw_values(weights, what, view, target, heads, relative, where, tokens, figure, words)
 
 
@@ -168,33 +201,66 @@ def _refuse(given: dict[str, Any], where: str) -> None:
 
 
 def _draw_graph(
-    graph: AttentionGraph, where: dict[str, Any], tokens: Any, color: Any, highlight: Any, figure: Any, words: Words
+    graph: AttentionGraph,
+    where: dict[str, Any],
+    tokens: Any,
+    color: Any,
+    highlight: Any,
+    figure: Any,
+    words: Words,
 ) -> "Figure":
     place = layout_of(graph, tokens=tokens, **where)
-    colours = None if color is None else _coloured(place, color)
+    if color is None:
+        colours = None
+    else:
+        colours = _coloured(place, color)
     names = names_of(graph, tokens)
-    every = all_edges(graph, place.most_edges) if place.draws_all_edges else None
+    if place.draws_all_edges:
+        every = all_edges(graph, place.most_edges)
+    else:
+        every = None
     targets = _targets(graph, place, highlight, every is None)
     if len(targets) == 1:
         place.face(targets[0])
-    near = place.close_up(targets[0], sources_of(graph, targets[0]), 0.2) if targets else None
-    shown = empty_figure(figure, 9.6 if near is None else 12.4, 5.4 if isinstance(place, Points) else 4.8)
-    widths = [0.7, 1.3] if isinstance(place, Points) else [1, 1.25]  # a place fills a square, a sequence a row
+    if targets:
+        near = place.close_up(targets[0], sources_of(graph, targets[0]), 0.2)
+    else:
+        near = None
+    shown = empty_figure(
+        figure, 9.6 if near is None else 12.4, 5.4 if isinstance(place, Points) else 4.8
+    )
+    # a place fills a square, a sequence a row
+    if isinstance(place, Points):
+        widths = [0.7, 1.3]
+    else:
+        widths = [1, 1.25]
     widths += [] if near is None else [0.85]
-    panels = shown.add_gridspec(1, len(widths), width_ratios=widths, wspace=0.12 if is_narrow(shown) else None)
+    panels = shown.add_gridspec(
+        1, len(widths), width_ratios=widths, wspace=0.12 if is_narrow(shown) else None
+    )
     ordered, rows, along = _along_a_curve(graph, place, targets)
-    mask = draw_mask(shown, shown.add_subplot(panels[0, 0]), ordered, rows, None if along else names) + along
+    mask = (
+        draw_mask(shown, shown.add_subplot(panels[0, 0]), ordered, rows, None if along else names)
+        + along
+    )
     ax = shown.add_subplot(panels[0, 1])
     sentences = _drawing(ax, graph, place, targets, every)
     if colours is not None:
         sentences += colours.remarks
         scales(shown, [ax], [colours])
-    named = [] if colours is None else handles_of(colours.labels)
+    if colours is None:
+        named = []
+    else:
+        named = handles_of(colours.labels)
     if words.legend and (targets or named):
         _legend(shown, ax, graph, targets, names[0], named)
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2]), graph, place, targets[0], near)
-    words.put(shown, graph.name if is_narrow(shown) else _title(graph, place), mask + sentences + place.remarks())
+    words.put(
+        shown,
+        graph.name if is_narrow(shown) else _title(graph, place),
+        mask + sentences + place.remarks(),
+    )
     return shown
 
 
@@ -210,42 +276,67 @@ def _coloured(place: Layout, color: Any) -> Colouring:
 def _along_a_curve(
     graph: AttentionGraph, place: Layout, targets: list[int]
 ) -> tuple[AttentionGraph, list[int], list[str]]:
-    """Nodes in the order of a curve through their places, where that brings edges nearer to the diagonal of the mask.
+    """Nodes in the order of a curve through their places, where that brings edges nearer to the
+    diagonal of the mask.
 
     Returns:
-        The graph so numbered, its targets, and a sentence for the caption; all as given where nothing is gained.
+        The graph so numbered, its targets, and a sentence for the caption; all as given where
+        nothing is gained.
     """
     if not isinstance(place, Points) or graph.is_rule or graph.num_edges == 0:
         return graph, targets, []
-    S, T = graph.num_sources, graph.num_targets
-    both = torch.from_numpy(np.concatenate((place.source_at, place.target_at)) if place.two_sets else place.source_at)
+    S = graph.num_sources
+    T = graph.num_targets
+    both = torch.from_numpy(
+        np.concatenate((place.source_at, place.target_at)) if place.two_sets else place.source_at
+    )
     order = curve_order(both, curve="hilbert")
     source = order[order < S].argsort()
-    target = (order[order >= S] - S).argsort() if place.two_sets else source
+    if place.two_sets:
+        target = (order[order >= S] - S).argsort()
+    else:
+        target = source
     ends = graph.target.cpu(), graph.source.cpu()
-    away = [(t.double() / T - s.double() / S).abs().mean() for t, s in (ends, (target[ends[0]], source[ends[1]]))]
+    away = [
+        (t.double() / T - s.double() / S).abs().mean()
+        for t, s in (ends, (target[ends[0]], source[ends[1]]))
+    ]
     if away[1] > _NEARER * away[0]:
         return graph, targets, []
     said = "Its rows and columns are in the order of a Hilbert curve through the points."
-    made = replace(graph.relabel(targets=target.to(graph.device), sources=source.to(graph.device)), name=graph.name)
+    made = replace(
+        graph.relabel(targets=target.to(graph.device), sources=source.to(graph.device)),
+        name=graph.name,
+    )
     return made, target[targets].tolist(), [said]
 
 
 def _title(graph: AttentionGraph, place: Layout) -> str:
-    T, S = counted(graph.num_targets, "target"), counted(graph.num_sources, "source")
+    T = counted(graph.num_targets, "target")
+    S = counted(graph.num_sources, "source")
     one_set = graph.is_square and not place.two_sets
-    nodes = counted(graph.num_nodes, "node") if one_set else f"{S} → {T}"
-    edges = f", {counted(graph.num_edges, 'edge')}, density {graph.density:.3g}" if can_walk(graph) else ""
+    if one_set:
+        nodes = counted(graph.num_nodes, "node")
+    else:
+        nodes = f"{S} → {T}"
+    if can_walk(graph):
+        edges = f", {counted(graph.num_edges, 'edge')}, density {graph.density:.3g}"
+    else:
+        edges = ""
     return f"{graph.name}: {nodes}{edges}"
 
 
 def _targets(graph: AttentionGraph, place: Layout, highlight: Any, needed: bool) -> list[int]:
     if highlight is not None:
         return checked_targets(graph, highlight)
-    return spread_targets(graph, place.target_at) if needed else []
+    if needed:
+        return spread_targets(graph, place.target_at)
+    return []
 
 
-def _drawing(ax: Any, graph: AttentionGraph, place: Layout, targets: list[int], every: Any) -> list[str]:
+def _drawing(
+    ax: Any, graph: AttentionGraph, place: Layout, targets: list[int], every: Any
+) -> list[str]:
     """Nodes, edges and highlighted neighbourhoods; returns sentences for the caption."""
     sentences = place.ground(ax)
     if place.reads and (targets or every is not None):
@@ -255,15 +346,22 @@ def _drawing(ax: Any, graph: AttentionGraph, place: Layout, targets: list[int], 
         if place.hides_loops and bool((every[0] == every[1]).any()):
             sentences.append("Self-loops are not drawn.")
     elif place.draws_all_edges:
-        total = counted(graph.num_edges, "edge") if can_walk(graph) else "all edges"
+        if can_walk(graph):
+            total = counted(graph.num_edges, "edge")
+        else:
+            total = "all edges"
         only = f"Of {total} only those into {counted(len(targets), 'target')} are drawn."
         sentences.append(only if targets else "Edges are not drawn.")
     cut = False
     of = {i: sources_of(graph, target) for i, target in enumerate(targets)}
     for i in sorted(of, key=lambda i: -len(of[i])):  # a hub below the others
-        target, sources = targets[i], of[i]
+        target = targets[i]
+        sources = of[i]
         cut |= place.draws_all_edges and len(sources) > MOST_SOURCES
-        drawn = thinned(sources) if place.draws_all_edges else sources
+        if place.draws_all_edges:
+            drawn = thinned(sources)
+        else:
+            drawn = sources
         place.neighbourhood(ax, target, drawn, HIGHLIGHTS[i], MARKERS[i])
     if cut:
         sentences.append(f"At most {MOST_SOURCES} per target, evenly spread.")
@@ -279,29 +377,68 @@ def _close_up(ax: Any, graph: AttentionGraph, place: Layout, target: int, near: 
 def _handle(i: int, label: str) -> Any:
     from matplotlib.lines import Line2D
 
-    style: dict[str, Any] = {"color": HIGHLIGHTS[i], "marker": MARKERS[i], "markeredgecolor": INK, "linewidth": 1.2}
+    style: dict[str, Any] = {
+        "color": HIGHLIGHTS[i],
+        "marker": MARKERS[i],
+        "markeredgecolor": INK,
+        "linewidth": 1.2,
+    }
     return Line2D([], [], label=label, **style)
 
 
 def _legend(
-    figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: list[str] | None, labels: list[Any]
+    figure: Any,
+    ax: Any,
+    graph: AttentionGraph,
+    targets: list[int],
+    names: list[str] | None,
+    labels: list[Any],
 ) -> None:
-    """Names of highlighted targets and labels; above the drawing, or below all of a narrow figure."""
-    style: dict[str, Any] = {"fontsize": TEXT, "frameon": False, "columnspacing": 1.4, "handlelength": 1.6}
-    narrow, handles = is_narrow(figure), []
+    """Names of highlighted targets and labels; above the drawing, or below all of a narrow
+    figure.
+    """
+    style: dict[str, Any] = {
+        "fontsize": TEXT,
+        "frameon": False,
+        "columnspacing": 1.4,
+        "handlelength": 1.6,
+    }
+    narrow = is_narrow(figure)
+    handles = []
     for i, target in enumerate(targets):
         name = f"target {number(target)}"
         if names is not None:
-            name = fitting(names[target]) if narrow else f"“{plain(names[target])}” ({number(target)})"
-        reads = "" if narrow else f" reads {counted(len(sources_of(graph, target)), 'source')}"
+            if narrow:
+                name = fitting(names[target])
+            else:
+                name = f"“{plain(names[target])}” ({number(target)})"
+        if narrow:
+            reads = ""
+        else:
+            reads = f" reads {counted(len(sources_of(graph, target)), 'source')}"
         handles.append(_handle(i, name + reads))
     longest = max(len(handle.get_label()) for handle in [*handles, *labels])
     if narrow:
         columns = max(1, int(width_of(figure) / (0.55 + 0.08 * longest)))
         figure.legend(
-            handles=handles + labels, ncols=columns, loc="outside lower center", **style | {"columnspacing": 0.8}
+            handles=handles + labels,
+            ncols=columns,
+            loc="outside lower center",
+            **style | {"columnspacing": 0.8},
         )
         return
-    columns = 1 if handles and longest > 28 else 2 if targets else 4
+    if handles and longest > 28:
+        columns = 1
+    elif targets:
+        columns = 2
+    else:
+        columns = 4
     handles += labels
-    ax.legend(handles=handles, ncols=columns, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)
+    ax.legend(
+        handles=handles,
+        ncols=columns,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        borderaxespad=0.2,
+        **style,
+    )

@@ -1,4 +1,6 @@
-"""The layers of a model as rows of nodes, the input at the bottom, and the paths that reach one target."""
+"""The layers of a model as rows of nodes, the input at the bottom, and the paths that reach one
+target.
+"""
 
 from typing import Any
 
@@ -18,8 +20,12 @@ _MOST_NAMED = 40
 _CLOSE = 0.2  # of the width
 
 
-def draw_rows(ax: Any, graphs: tuple[AttentionGraph, ...], target: int, tokens: Any) -> tuple[int, list[str]]:
-    """Draw them; returns how many nodes of the input reach the target, and sentences for the caption."""
+def draw_rows(
+    ax: Any, graphs: tuple[AttentionGraph, ...], target: int, tokens: Any
+) -> tuple[int, list[str]]:
+    """Draw them; returns how many nodes of the input reach the target, and sentences for the
+    caption.
+    """
     from matplotlib.collections import LineCollection
 
     sizes = [graphs[0].num_sources, *(graph.num_targets for graph in graphs)]
@@ -32,18 +38,33 @@ def draw_rows(ax: Any, graphs: tuple[AttentionGraph, ...], target: int, tokens: 
     for level, (source, into) in enumerate(edges if drawn else []):
         ends = [np.stack((_x(nodes, sizes[level + up]), np.full(len(nodes), level + up)), 1)
                 for up, nodes in enumerate((source, into))]  # fmt: skip
-        lines = LineCollection(list(np.stack(ends, 1)), colors=[colours[level]], linewidths=1.0, alpha=0.8, zorder=2)
+        lines = LineCollection(
+            list(np.stack(ends, 1)), colors=[colours[level]], linewidths=1.0, alpha=0.8, zorder=2
+        )
         lines.set_gid(f"edges of layer {level}")
         ax.add_collection(lines, autolim=False)
     for level, (size, nodes) in enumerate(zip(sizes, reached, strict=True)):
         if size <= _MOST_NODES:
-            ax.scatter(_x(np.arange(size), size), np.full(size, level), s=12, color=GROUND, zorder=3, gid="nodes")
+            ax.scatter(
+                _x(np.arange(size), size),
+                np.full(size, level),
+                s=12,
+                color=GROUND,
+                zorder=3,
+                gid="nodes",
+            )
         else:
             ax.axhline(level, color=GROUND, linewidth=1.0, zorder=1)
         ax.scatter(_x(nodes, size), np.full(len(nodes), level), s=24 if size <= _MOST_NODES else 8, color=INK, zorder=4,
                    linewidth=0, gid=f"reached {level}")  # fmt: skip
     ax.scatter(
-        _x(np.array([target]), sizes[-1]), [len(graphs)], marker="*", s=180, color="white", edgecolor=INK, zorder=5
+        _x(np.array([target]), sizes[-1]),
+        [len(graphs)],
+        marker="*",
+        s=180,
+        color="white",
+        edgecolor=INK,
+        zorder=5,
     )
     names = ["input", *(f"layer {i}" for i in range(len(graphs)))]
     labels = [f"{name}\n{number(len(nodes))} of {number(size)}"
@@ -51,7 +72,10 @@ def draw_rows(ax: Any, graphs: tuple[AttentionGraph, ...], target: int, tokens: 
     ax.set_yticks(range(len(sizes)), labels, fontsize=TEXT)
     ax.tick_params(length=0)
     _name(ax, tokens, sizes[0])
-    how = "along the lines drawn; information" if drawn else "along edges too many to draw; information"
+    if drawn:
+        how = "along the lines drawn; information"
+    else:
+        how = "along edges too many to draw; information"
     sentences.insert(0, f"Dark nodes reach the target, marked by a star, {how} flows up.")
     return len(reached[0]), sentences
 
@@ -59,16 +83,18 @@ def draw_rows(ax: Any, graphs: tuple[AttentionGraph, ...], target: int, tokens: 
 def _frame(ax: Any, reached: list[Index], sizes: list[int]) -> list[str]:
     """The whole width, or a close-up of what is reached where that is little of it."""
     x = np.concatenate([_x(nodes, size) for nodes, size in zip(reached, sizes, strict=True)])
-    low, high = float(x.min()), float(x.max())
+    low = float(x.min())
+    high = float(x.max())
     if sizes[0] <= _MOST_NODES or high - low > _CLOSE:
         ax.set_xlim(-0.01, 1.01)
         return []
     margin = 0.2 * (high - low) + 2 / sizes[0]
     ax.set_xlim(low - margin, high + margin)
     nodes = reached[0]
-    return [f"Close-up: of the input, nodes {number(int(nodes.min()))} to {number(int(nodes.max()))} are dark."] * (
-        len(nodes) > 0
-    )
+    return [
+        f"Close-up: of the input, nodes {number(int(nodes.min()))} to {number(int(nodes.max()))} "
+        "are dark."
+    ] * (len(nodes) > 0)
 
 
 def _x(nodes: Index, size: int) -> np.ndarray:
@@ -76,8 +102,12 @@ def _x(nodes: Index, size: int) -> np.ndarray:
     return (nodes + 0.5) / max(1, size)
 
 
-def _paths(graphs: tuple[AttentionGraph, ...], target: int) -> tuple[list[Index], list[tuple[Index, Index]]]:
-    """The nodes of every row that reach the target, the input first, and the (source, target) edges between rows."""
+def _paths(
+    graphs: tuple[AttentionGraph, ...], target: int
+) -> tuple[list[Index], list[tuple[Index, Index]]]:
+    """The nodes of every row that reach the target, the input first, and the (source, target) edges
+    between rows.
+    """
     reached: list[Index] = [np.array([target])]
     edges: list[tuple[Index, Index]] = []
     for graph in reversed(graphs):
@@ -90,10 +120,17 @@ def _paths(graphs: tuple[AttentionGraph, ...], target: int) -> tuple[list[Index]
 def _name(ax: Any, tokens: Any, size: int) -> None:
     if tokens is None:
         return
-    tokens = several(tokens, "tokens", f"must name all {size} sources of the first layer", ShapeError)
+    tokens = several(
+        tokens, "tokens", f"must name all {size} sources of the first layer", ShapeError
+    )
     if len(tokens) != size:
-        raise ShapeError(f"tokens must name all {size} sources of the first layer, got {len(tokens)}")
+        raise ShapeError(
+            f"tokens must name all {size} sources of the first layer, got {len(tokens)}"
+        )
     if size <= _MOST_NAMED:
         names = [fitting(str(token)) for token in tokens]
-        turned = 90 if sum(map(len, names)) > 50 else 0
+        if sum(map(len, names)) > 50:
+            turned = 90
+        else:
+            turned = 0
         ax.set_xticks(_x(np.arange(size), size), names, fontsize=TEXT, rotation=turned)

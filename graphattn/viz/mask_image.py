@@ -14,7 +14,9 @@ _MOST_CELLS = 128  # a cell is larger than a pixel, so that no line of cells is 
 _LABELLED = 24  # nodes that get a tick and a label each
 
 
-def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: Any = None) -> list[str]:
+def draw_mask(
+    figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: Any = None
+) -> list[str]:
     """Draw the mask; a cell of a large one shows which share of its pairs are edges.
 
     Args:
@@ -27,35 +29,57 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
     Returns:
         Sentences for the caption.
     """
-    T, S = graph.num_targets, graph.num_sources
+    T = graph.num_targets
+    S = graph.num_sources
     ax.set_xlabel("source", fontsize=TEXT)
     ax.set_ylabel("target", fontsize=TEXT)
     ax.tick_params(labelsize=TEXT - 1)
     if T == 0 or S == 0 or not can_walk(graph):
-        what = f"no pairs:\n{T} targets, {S} sources" if T * S == 0 else f"a rule over {T:,} x {S:,} pairs:\ntoo costly"
-        ax.text(0.5, 0.5, what, ha="center", va="center", transform=ax.transAxes, fontsize=TEXT, color=INK)
+        if T * S == 0:
+            what = f"no pairs:\n{T} targets, {S} sources"
+        else:
+            what = f"a rule over {T:,} x {S:,} pairs:\ntoo costly"
+        ax.text(
+            0.5,
+            0.5,
+            what,
+            ha="center",
+            va="center",
+            transform=ax.transAxes,
+            fontsize=TEXT,
+            color=INK,
+        )
         ax.set(xticks=[], yticks=[], aspect="equal")
         return []
     height, width = (1 if max(T, S) <= _EXACT else -(-size // _MOST_CELLS) for size in (T, S))
     share = block_shares(graph.edges, height, width).numpy()
     box = (-0.5, S - 0.5, T - 0.5, -0.5)
     if height == width == 1:
-        fine = max(T, S) > _MOST_CELLS and _is_equal(T, S)  # smaller than a pixel: blend, or single edges vanish
-        style: dict[str, Any] = {"interpolation": "auto" if fine else "nearest", "interpolation_stage": "rgba"}
+        # smaller than a pixel: blend, or single edges vanish
+        fine = max(T, S) > _MOST_CELLS and _is_equal(T, S)
+        style: dict[str, Any] = {
+            "interpolation": "auto" if fine else "nearest",
+            "interpolation_stage": "rgba",
+        }
         ax.imshow(share > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1, extent=box, **style)
         sentences = ["Mask: dark where the target reads the source."]
     else:
         from matplotlib.colors import PowerNorm
 
-        some, top = np.ma.masked_equal(share, 0), share.max() or 1
-        scale = PowerNorm(0.5, 0, top)  # a line one node wide in a cell of 32 is a sixth of the way, not a thirtieth
-        shown = ax.imshow(some, cmap=shades(*SHARES), norm=scale, extent=box, interpolation="nearest")
+        some = np.ma.masked_equal(share, 0)
+        top = share.max() or 1
+        # a line one node wide in a cell of 32 is a sixth of the way, not a thirtieth
+        scale = PowerNorm(0.5, 0, top)
+        shown = ax.imshow(
+            some, cmap=shades(*SHARES), norm=scale, extent=box, interpolation="nearest"
+        )
         bar = figure.colorbar(shown, ax=ax, shrink=0.75, pad=0.08 if targets else 0.03)
         bar.set_label("edges per pair (square-root scale)", fontsize=TEXT - 1)
         bar.ax.tick_params(labelsize=TEXT - 2)
         bar.outline.set_visible(False)
         sentences = [
-            f"Mask: a cell is {counted(height, 'target')} by {counted(width, 'source')}, white without an edge, darker "
+            f"Mask: a cell is {counted(height, 'target')} by {counted(width, 'source')}, white "
+            "without an edge, darker "
             "with the square root of their share."
         ]
     if not _is_equal(T, S):
@@ -63,7 +87,14 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
     ticks(ax, T, S, names)
     for colour, target in zip(HIGHLIGHTS, targets, strict=False):
         ax.plot(
-            [1.025], [target], "<", color=colour, ms=7, transform=ax.get_yaxis_transform(), clip_on=False, gid="row"
+            [1.025],
+            [target],
+            "<",
+            color=colour,
+            ms=7,
+            transform=ax.get_yaxis_transform(),
+            clip_on=False,
+            gid="row",
         )
     return sentences
 
@@ -85,13 +116,17 @@ def ticks(ax: Any, rows: int, columns: int, names: Any) -> None:
     """Words or numbers beside the rows and below the columns of a mask; a grid between few."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    for axis, count, own in ((ax.yaxis, rows, names and names[0]), (ax.xaxis, columns, names and names[1])):
+    for axis, count, own in (
+        (ax.yaxis, rows, names and names[0]),
+        (ax.xaxis, columns, names and names[1]),
+    ):
         if own is not None and count <= _LABELLED:
             labels = [fitting(name) for name in own]
             turned = axis is ax.xaxis and count * max(map(len, labels), default=0) > 30
             axis.set_ticks(range(count), labels, rotation=90 if turned else 0)
         else:
-            axis.set_major_locator(MaxNLocator("auto", integer=True))  # as many as there is space for
+            # as many as there is space for
+            axis.set_major_locator(MaxNLocator("auto", integer=True))
             axis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
     if max(rows, columns) <= _LABELLED:
         ax.set_xticks(np.arange(columns + 1) - 0.5, minor=True)

@@ -1,4 +1,6 @@
-"""A shape in axes as it is seen: the nearest in front, surfaces shaded smoothly, near points larger."""
+"""A shape in axes as it is seen: the nearest in front, surfaces shaded smoothly, near points
+larger.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 _PIXELS = 600  # along the shorter side of the axes
 _LIGHT = np.array([-0.38, 0.52, 0.77])  # to the right, up, towards the eye; a unit vector
 _DARKEST = 0.36  # of a colour that no light falls on
-_LAMP = 0.4  # part of the light that comes from the eye: what the other does not reach keeps its form
+# part of the light that comes from the eye: what the other does not reach keeps its form
+_LAMP = 0.4
 _FADE = 0.35  # of a farthest point's colour is white
 _SWELL = 0.45  # how much larger than the middle ones the nearest points are
 _SMALL = 0.6  # the size of points there
@@ -53,31 +56,52 @@ def paint(
     low, high = np.stack((ax.get_xlim(), ax.get_ylim()), 1)
     pixel = float(min(high - low)) / _PIXELS
     width, height = (max(1, int(n)) for n in np.ceil((high - low) / pixel - 1e-6))
-    seen = np.concatenate((at, np.zeros((len(at), 1))), 1) if view is None else view(at)
+    if view is None:
+        seen = np.concatenate((at, np.zeros((len(at), 1))), 1)
+    else:
+        seen = view(at)
     seen = (seen - [*low, 0.0]) / pixel
     if faces is not None:
         covered = triangles(seen[faces], (height, width))
         rgb = _of_surface(covered, at, faces, colours, view, smooth)
     else:
-        radius, share = radius_of(seen[:, :2], (width, height)) * (_SMALL if pale else 1.0), _nearness(seen[:, 2])
-        covered = balls(seen, radius * (1 + _SWELL * (2 * share - 1) * (view is not None)), (height, width))
-        rgb = colours.rgb[covered.item] if view is None else _of_points(covered, colours.rgb, share)
+        radius = radius_of(seen[:, :2], (width, height)) * (_SMALL if pale else 1.0)
+        share = _nearness(seen[:, 2])
+        covered = balls(
+            seen, radius * (1 + _SWELL * (2 * share - 1) * (view is not None)), (height, width)
+        )
+        if view is None:
+            rgb = colours.rgb[covered.item]
+        else:
+            rgb = _of_points(covered, colours.rgb, share)
     image = np.zeros((height, width, 4), dtype=np.uint8)
-    image[covered.row, covered.column, :3] = np.rint(255 * (1 - (_PALE if pale else 1.0) * (1 - rgb)))
+    image[covered.row, covered.column, :3] = np.rint(
+        255 * (1 - (_PALE if pale else 1.0) * (1 - rgb))
+    )
     image[covered.row, covered.column, 3] = 255
     box = (low[0], low[0] + width * pixel, low[1], low[1] + height * pixel)
-    drawn = AxesImage(ax, extent=box, origin="lower", interpolation="antialiased", interpolation_stage="rgba", zorder=1)
+    drawn = AxesImage(
+        ax,
+        extent=box,
+        origin="lower",
+        interpolation="antialiased",
+        interpolation_stage="rgba",
+        zorder=1,
+    )
     drawn.set(data=image, gid=gid)
     ax.add_image(drawn)
 
 
 def radius_of(at: Array, size: tuple[int, int]) -> float:
-    """The radius of points (N, 2) in pixels: nearly half of the way from one to the next, where most of them are."""
+    """The radius of points (N, 2) in pixels: nearly half of the way from one to the next, where
+    most of them are.
+    """
     from scipy.spatial import KDTree
 
     at = at[((at >= 0) & (at < size)).all(1)]
     cells = np.unique(at[:, 0].astype(np.int64) + size[0] * at[:, 1].astype(np.int64))
-    at = np.stack((cells % size[0], cells // size[0]), 1) if len(cells) > _PIXELS else at
+    if len(cells) > _PIXELS:
+        at = np.stack((cells % size[0], cells // size[0]), 1)
     if len(at) < 2:
         return _LARGEST
     k = min(_NEIGHBOURS, len(at) - 1)
@@ -88,13 +112,19 @@ def radius_of(at: Array, size: tuple[int, int]) -> float:
 
 def _nearness(depth: Array) -> Array:
     """From 0 of the farthest to 1 of the nearest."""
-    span = float(np.ptp(depth)) if len(depth) else 0.0
-    return (depth - depth.min()) / span if span > 0 else np.ones_like(depth)
+    if len(depth):
+        span = float(np.ptp(depth))
+    else:
+        span = 0.0
+    if span > 0:
+        return (depth - depth.min()) / span
+    return np.ones_like(depth)
 
 
 def _shaded(rgb: Array, normal: Array) -> Array:
     """Colours under a light; ``normal`` (P, 3) to the right, up and towards the eye."""
-    light, front = np.clip(normal @ _LIGHT, 0, 1)[:, None], normal[:, 2:]
+    light = np.clip(normal @ _LIGHT, 0, 1)[:, None]
+    front = normal[:, 2:]
     own: Array = rgb * (_DARKEST + (1.06 - _DARKEST) * (_LAMP * front + (1 - _LAMP) * light))
     return np.clip(own + 0.10 * light**12, 0, 1)  # a little gloss
 
@@ -107,7 +137,12 @@ def _of_points(covered: "Covered", rgb: Array, nearness: Array) -> Array:
 
 
 def _of_surface(
-    covered: "Covered", at: Array, faces: Index, colours: Colouring, view: "Camera | None", smooth: float
+    covered: "Covered",
+    at: Array,
+    faces: Index,
+    colours: Colouring,
+    view: "Camera | None",
+    smooth: float,
 ) -> Array:
     corner = faces[covered.item]
     if len(colours.rgb) == len(faces) and len(faces) != len(at):

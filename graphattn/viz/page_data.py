@@ -1,4 +1,6 @@
-"""Contents of a page: sets of nodes with their colours, and graphs between them, as numbers and base64."""
+"""Contents of a page: sets of nodes with their colours, and graphs between them, as numbers and
+base64.
+"""
 
 import base64
 import zlib
@@ -40,7 +42,9 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Between:
-    """A graph from one set of nodes to another, by their numbers, with or without weights; or no graph at all."""
+    """A graph from one set of nodes to another, by their numbers, with or without weights; or no
+    graph at all.
+    """
 
     name: str | None
     graph: AttentionGraph | None = None
@@ -58,43 +62,76 @@ def graphs_in(given: Any) -> list[Between]:
         named = [("", given)]
     made = []
     for name, each in named:
-        weights = None if isinstance(each, AttentionGraph) else weights_in(each)
-        graph = each if weights is None else weights.graph
+        if isinstance(each, AttentionGraph):
+            weights = None
+        else:
+            weights = weights_in(each)
+        if weights is None:
+            graph = each
+        else:
+            graph = weights.graph
         if not isinstance(graph, AttentionGraph):
             raise no_graph(graph, "to_html shows an AttentionGraph or its weights")
-        made.append(Between(name or graph.name, graph, None if weights is None else by_edge(weights)))
-    sizes = {(each.graph.num_sources, each.graph.num_targets) for each in made if each.graph is not None}
+        made.append(
+            Between(name or graph.name, graph, None if weights is None else by_edge(weights))
+        )
+    sizes = {
+        (each.graph.num_sources, each.graph.num_targets) for each in made if each.graph is not None
+    }
     if len(sizes) != 1:
-        raise GraphError(f"layers of one page must have the same sources and targets, got {sorted(sizes)}")
+        raise GraphError(
+            f"layers of one page must have the same sources and targets, got {sorted(sizes)}"
+        )
     return made
 
 
 def levels_in(hierarchy: Hierarchy, first: Nodes) -> tuple[list[Nodes], list[Between]]:
     """The levels of a hierarchy as sets of nodes, and its graphs; the finest level is ``first``."""
-    sets, graphs = [first], []
+    sets = [first]
+    graphs = []
     for i, level in enumerate(hierarchy.levels):
         if i:
-            kept = None if level.kept is None else level.kept.cpu().numpy()
-            own = (
-                []
-                if kept is None
-                else [_kept(each, kept) for each in sets[-1].colours if len(each.rgb) == len(sets[-1].at)]
-            )
+            if level.kept is None:
+                kept = None
+            else:
+                kept = level.kept.cpu().numpy()
+            if kept is None:
+                own = []
+            else:
+                own = [
+                    _kept(each, kept)
+                    for each in sets[-1].colours
+                    if len(each.rgb) == len(sets[-1].at)
+                ]
             sets.append(Nodes(level.pos.cpu().double().numpy(), colours=own))
-        graphs += [Between(f"level {i}: {graph.name}", graph, None, (i, i)) for graph in level.graphs]
-        graphs += [Between(f"level {i - 1} to {i}", level.down, None, (i - 1, i))] * (level.down is not None)
-        graphs += [Between(f"level {i} to {i - 1}", level.up, None, (i, i - 1))] * (level.up is not None)
+        graphs += [
+            Between(f"level {i}: {graph.name}", graph, None, (i, i)) for graph in level.graphs
+        ]
+        graphs += [Between(f"level {i - 1} to {i}", level.down, None, (i - 1, i))] * (
+            level.down is not None
+        )
+        graphs += [Between(f"level {i} to {i - 1}", level.up, None, (i, i - 1))] * (
+            level.up is not None
+        )
     return sets, graphs
 
 
 def _kept(colours: Colouring, kept: Index) -> Colouring:
-    return Colouring(colours.name, colours.rgb[kept], colours.labels, colours.scale, colours.remarks)
+    return Colouring(
+        colours.name, colours.rgb[kept], colours.labels, colours.scale, colours.remarks
+    )
 
 
-def colours_in(shape: Any, color: Any, prediction: Any, names: Any, counts: tuple[int, ...]) -> list[Colouring]:
-    """Colourings of a shape: those asked for, or of all it has for each node or face; prediction and error."""
+def colours_in(
+    shape: Any, color: Any, prediction: Any, names: Any, counts: tuple[int, ...]
+) -> list[Colouring]:
+    """Colourings of a shape: those asked for, or of all it has for each node or face; prediction
+    and error.
+    """
     given = _asked(shape, color, counts)
-    truth = next((values_of(given[name], name, counts) for name in ("y", *given) if name in given), None)
+    truth = next(
+        (values_of(given[name], name, counts) for name in ("y", *given) if name in given), None
+    )
     made = []
     if prediction is not None:
         guess = values_of(prediction, "prediction", counts)
@@ -102,7 +139,8 @@ def colours_in(shape: Any, color: Any, prediction: Any, names: Any, counts: tupl
         if truth is not None and truth.ndim == 1:
             made.append(error_of(truth, guess))
     held = [
-        colouring(values_of(each, name, counts), name, names if name == "y" else None) for name, each in given.items()
+        colouring(values_of(each, name, counts), name, names if name == "y" else None)
+        for name, each in given.items()
     ]
     return held + made
 
@@ -112,14 +150,18 @@ def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
     if isinstance(color, str):
         return {color: named(shape, color)}
     if color is not None:
-        return dict(color) if isinstance(color, Mapping) else {"color": color}
+        if isinstance(color, Mapping):
+            return dict(color)
+        return {"color": color}
     fits = {
         name: each
         for name, each in has.items()
         if name not in _NO_COLOURS and getattr(each, "ndim", 0) in (1, 2) and len(each) in counts and len(each) > 1
         and (each.ndim == 1 or each.shape[1] == 1 or name == "color")
     }  # fmt: skip
-    return dict(sorted(fits.items(), key=lambda pair: ({"color": 0, "y": 1}.get(pair[0], 2), pair[0])))
+    return dict(
+        sorted(fits.items(), key=lambda pair: ({"color": 0, "y": 1}.get(pair[0], 2), pair[0]))
+    )
 
 
 def packed(
@@ -140,20 +182,31 @@ def packed(
         for each in graphs
         if each.graph is not None
     )
-    refuse_over(size, f"a page of {counted(edges, 'edge')}", "show a subgraph, or fewer heads", _MOST_BYTES)
+    refuse_over(
+        size, f"a page of {counted(edges, 'edge')}", "show a subgraph, or fewer heads", _MOST_BYTES
+    )
     flat = sets[0].at.shape[1] < 3
-    turn = np.eye(3) if flat else Camera(*camera, np.zeros(3), 1.0).turn
+    if flat:
+        turn = np.eye(3)
+    else:
+        turn = Camera(*camera, np.zeros(3), 1.0).turn
     return {
         "flat": flat,
         "camera": camera,
-        "sets": [_set(at, nodes, turn, smooth) for at, nodes in zip(_in_unit_ball(sets, down), sets, strict=True)],
+        "sets": [
+            _set(at, nodes, turn, smooth)
+            for at, nodes in zip(_in_unit_ball(sets, down), sets, strict=True)
+        ],
         "graphs": [_edges(each) for each in graphs],
     }
 
 
 def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
-    """Places on a grid of 65,536 to the ball's width; vertices are nodes, each once for a side of a crease."""
-    shade, only = lit(at, nodes.faces, smooth), len(nodes.colours) == 1
+    """Places on a grid of 65,536 to the ball's width; vertices are nodes, each once for a side of a
+    crease.
+    """
+    shade = lit(at, nodes.faces, smooth)
+    only = len(nodes.colours) == 1
     seen = _PAGE / 2 * (1 + (at @ turn.T)[:, :2])
     return {
         "at": _packed(np.rint((at.T + 1) / 2 * _WHOLE), "<u2"),
@@ -161,18 +214,26 @@ def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
         "faces": _packed(shade.corner, "<u4"),
         "node": _packed(shade.node, "<u4"),
         "normal": _packed(np.rint(127 * shade.normal.T), "i1"),
-        "colors": [{"name": each.name, **_colours(each.rgb), "legend": _legend(each, only)} for each in nodes.colours]
+        "colors": [
+            {"name": each.name, **_colours(each.rgb), "legend": _legend(each, only)}
+            for each in nodes.colours
+        ]
         or [{"name": "", **_colours(plainly(len(at)).rgb), "legend": ""}],
     }
 
 
 def _colours(rgb: Array) -> dict[str, Any]:
-    """Bytes of red, of green and of blue; or numbers in a palette, where there are at most 256 colours."""
+    """Bytes of red, of green and of blue; or numbers in a palette, where there are at most 256
+    colours.
+    """
     red, green, blue = np.rint(255 * rgb).astype(np.int64).T
     codes, number = np.unique((red << 16) + (green << 8) + blue, return_inverse=True)
     if len(codes) > 256:
         return {"rgb": _packed(np.stack((red, green, blue)), "u1"), "palette": None}
-    return {"rgb": _packed(number, "u1"), "palette": np.stack((codes >> 16, codes >> 8 & 255, codes & 255), 1).tolist()}
+    return {
+        "rgb": _packed(number, "u1"),
+        "palette": np.stack((codes >> 16, codes >> 8 & 255, codes & 255), 1).tolist(),
+    }
 
 
 def _edges(each: Between) -> dict[str, Any]:
@@ -184,9 +245,17 @@ def _edges(each: Between) -> dict[str, Any]:
     source, target = each.graph.edge_index.cpu().numpy()
     order = np.lexsort((source, target))
     ptr = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=each.graph.num_targets))))
-    weight = None if each.weights is None else np.nan_to_num(each.weights.cpu().double().numpy()[order])
-    top = 1.0 if weight is None else max(1.0, float(weight.max(initial=0.0)))  # above 1 without a softmax
-    parts = None if weight is None else np.rint(weight / top * _WHOLE).clip(0, _WHOLE)
+    if each.weights is None:
+        weight = None
+    else:
+        weight = np.nan_to_num(each.weights.cpu().double().numpy()[order])
+    # above 1 without a softmax
+    if weight is None:
+        top = 1.0
+        parts = None
+    else:
+        top = max(1.0, float(weight.max(initial=0.0)))
+        parts = np.rint(weight / top * _WHOLE).clip(0, _WHOLE)
     return {
         **sides,
         "heads": 0 if weight is None else weight.shape[1],
@@ -213,7 +282,9 @@ def _in_unit_ball(sets: list[Nodes], down: bool) -> list[Array]:
 
 def _legend(colours: Colouring, named: bool) -> str:
     """Labels or a scale in HTML, after their name where the page has no list of names."""
-    words = "".join(f'<i style="background:{shade}"></i>{escape(name)}' for name, shade in colours.labels[:16])
+    words = "".join(
+        f'<i style="background:{shade}"></i>{escape(name)}' for name, shade in colours.labels[:16]
+    )
     if len(colours.labels) > 16:
         words += f" and {len(colours.labels) - 16} more"
     if colours.scale is not None:

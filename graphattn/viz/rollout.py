@@ -26,37 +26,44 @@ def rollout(
     *,
     targets: int | Iterable[int] | None = None,
 ) -> EdgeWeights:
-    r"""The weights of all layers multiplied, residual connections included: what reaches a target from the input.
+    r"""The weights of all layers multiplied, residual connections included: what reaches a target
+    from the input.
 
-    .. math:: R = \hat A_L \cdots \hat A_1, \qquad \hat A_l = r I + (1 - r) \, \mathrm{mean}_h \, \alpha_l
+    .. math:: R = \hat A_L \cdots \hat A_1, \qquad \hat A_l = r I + (1 - r) \, \mathrm{mean}_h \,
+    \alpha_l
 
-    The layers' graphs may differ (shifted windows, kNN per layer, pooling); the products are sparse. A target without
-    an edge keeps itself: its row of :math:`\hat A` is its row of :math:`I`.
+    The layers' graphs may differ (shifted windows, kNN per layer, pooling); the products are
+    sparse. A target without an edge keeps itself: its row of :math:`\hat A` is its row of
+    :math:`I`.
 
-    A bipartite layer (T != S) has no identity between its sources and targets, so :math:`\hat A_l = A_l` there: its
-    residual, if the model has one, carries another stream, which rollout does not follow. A layer of cross-attention
-    with as many targets as sources looks square: give it 0 in a ``residual`` per layer.
+    A bipartite layer (T != S) has no identity between its sources and targets, so
+    :math:`\hat A_l = A_l` there: its residual, if the model has one, carries another stream, which
+    rollout does not follow. A layer of cross-attention with as many targets as sources looks
+    square: give it 0 in a ``residual`` per layer.
 
     Args:
-        weights_per_layer: An :class:`EdgeWeights` per layer, or what attention gave with ``return_weights=True``; the
-            first layer first, without a batch; or a dict of them, as :func:`graphattn.nn.record_weights` gives. The
-            targets of a layer are the sources of the next.
+        weights_per_layer: An :class:`EdgeWeights` per layer, or what attention gave with
+            ``return_weights=True``; the first layer first, without a batch; or a dict of them, as
+            :func:`graphattn.nn.record_weights` gives. The targets of a layer are the sources of the
+            next.
         residual: The share r of a node's own features in [0, 1]; one number, or one for each layer.
-        targets: Only what reaches these targets of the last layer; the others' rows stay empty. By default all: where
-            the layers reach far, the result is nearly T x S.
+        targets: Only what reaches these targets of the last layer; the others' rows stay empty. By
+            default all: where the layers reach far, the result is nearly T x S.
 
     Returns:
-        An :class:`EdgeWeights` with one head, float64, from the sources of the first layer to the targets of the last,
+        An :class:`EdgeWeights` with one head, float64, from the sources of the first layer to the
+        targets of the last,
         by target, then by source: ``dense()`` is :math:`R`, ``top(k)`` and :func:`plot` show it.
 
     Raises:
-        OptionError: If there is no layer, or ``residual`` is not a share per layer (0 for a bipartite one).
+        OptionError: If there is no layer, or ``residual`` is not a share per layer (0 for a
+            bipartite one).
         ShapeError: If two layers do not fit together.
         GraphError: If the result would take more than 4 GiB.
         GraphIndexError: If there is no such target.
 
-    Source: Abnar and Zuidema (2020), "Quantifying Attention Flow in Transformers", section 3, whose r is 0.5. *What
-    differs:* graphs, bipartite layers, targets without an edge.
+    Source: Abnar and Zuidema (2020), "Quantifying Attention Flow in Transformers", section 3, whose
+    r is 0.5. *What differs:* graphs, bipartite layers, targets without an edge.
 
     Example:
         >>> import torch, graphattn as ga
@@ -67,7 +74,9 @@ def rollout(
     """
     import scipy.sparse
 
-    each = weights_per_layer.values() if isinstance(weights_per_layer, Mapping) else weights_per_layer
+    each = (
+        weights_per_layer.values() if isinstance(weights_per_layer, Mapping) else weights_per_layer
+    )
     expected = "must be a list of weights, first layer first, or record_weights' dict"
     layers = [weights_in(weights) for weights in several(each, "weights_per_layer", expected)]
     if not layers:
@@ -76,13 +85,19 @@ def rollout(
     _check_chain([layer.graph for layer in layers])
     reach = _mixed(layers[-1], shares[-1])
     if targets is not None:
-        kept = np.isin(np.arange(reach.shape[0]), checked_targets(layers[-1].graph, targets, "targets", None))
+        kept = np.isin(
+            np.arange(reach.shape[0]), checked_targets(layers[-1].graph, targets, "targets", None)
+        )
         reach = scipy.sparse.csr_array(reach.multiply(kept[:, None]))
         reach.eliminate_zeros()
     for layer, share in zip(layers[-2::-1], shares[-2::-1], strict=True):
         step = _mixed(layer, share)
         bound = min(int(np.diff(step.indptr)[reach.indices].sum()), reach.shape[0] * step.shape[1])
-        refuse_over(_ENTRY * bound, f"rollout through {counted(len(layers), 'layer')}", "ask for some targets=")
+        refuse_over(
+            _ENTRY * bound,
+            f"rollout through {counted(len(layers), 'layer')}",
+            "ask for some targets=",
+        )
         reach = reach @ step
     return _as_weights(reach, len(layers), layers[-1].graph.device)
 
@@ -97,12 +112,15 @@ def _shares(residual: float | Sequence[float], layers: list[Any]) -> list[float]
         fits = False
     if not fits or isinstance(residual, bool):
         raise OptionError(
-            f"residual must be a number in [0, 1], or {len(layers)} of them, one for each layer; got {residual!r}"
+            f"residual must be a number in [0, 1], or {len(layers)} of them, one for each layer; "
+            f"got {residual!r}"
         )
     shares = (given * square if given.ndim == 0 else given).tolist()
     for i, (share, is_square) in enumerate(zip(shares, square, strict=True)):
         if share and not is_square:
-            raise OptionError(f"residual of layer {i} must be 0, its sources are not its targets; got {share}")
+            raise OptionError(
+                f"residual of layer {i} must be 0, its sources are not its targets; got {share}"
+            )
     return shares
 
 
@@ -110,7 +128,8 @@ def _check_chain(graphs: list[AttentionGraph]) -> None:
     for i, (graph, after) in enumerate(pairwise(graphs)):
         if graph.num_targets != after.num_sources:
             raise ShapeError(
-                f"layer {i} has {graph.num_targets} targets, and layer {i + 1} reads {after.num_sources} sources; "
+                f"layer {i} has {graph.num_targets} targets, and layer {i + 1} reads "
+                f"{after.num_sources} sources; "
                 "they must be the same nodes (the first layer comes first)"
             )
 
@@ -132,8 +151,12 @@ def _mixed(layer: Any, share: float) -> Any:
 def _as_weights(reach: Any, layers: int, device: torch.device) -> EdgeWeights:
     reach.sum_duplicates()
     entries = reach.tocoo()
-    target, source = (torch.from_numpy(side.astype(np.int64)).to(device) for side in (entries.row, entries.col))
+    target, source = (
+        torch.from_numpy(side.astype(np.int64)).to(device) for side in (entries.row, entries.col)
+    )
     graph = AttentionGraph(
-        listed(target, source, *map(int, reach.shape)), f"rollout of {counted(layers, 'layer')}", device
+        listed(target, source, *map(int, reach.shape)),
+        f"rollout of {counted(layers, 'layer')}",
+        device,
     )
     return EdgeWeights(graph, torch.from_numpy(entries.data)[:, None].to(device))

@@ -32,27 +32,31 @@ def plot_shape(
     caption: bool = True,
     title: str | None = None,
 ) -> "Figure":
-    """A point cloud or a mesh, coloured by its own colour or by a property; with a prediction also by its error.
+    """A point cloud or a mesh, coloured by its own colour or by a property; with a prediction also
+    by its error.
 
-    Hidden points and faces are hidden, surfaces are shaded smoothly but for their creases, near points are larger.
-    Whole numbers (at most 64 different ones) are labels; other numbers amounts on a scale, whose middle is 0 where they
-    have both signs.
+    Hidden points and faces are hidden, surfaces are shaded smoothly but for their creases, near
+    points are larger. Whole numbers (at most 64 different ones) are labels; other numbers amounts
+    on a scale, whose middle is 0 where they have both signs.
 
     Args:
-        shape: PyG's ``Data`` with ``pos`` (N, 2) or (N, 3) and, of a mesh, ``face`` (3, F), as :func:`graphattn.load`
-            returns it; or positions alone.
-        color: The name of a property of ``shape``, or values: (N,) of nodes or (F,) of faces, or (N, 3) red, green and
-            blue in [0, 1]. By default ``y`` if it has a value for each, else ``color``, else one grey.
-        prediction: (N,) or (F,): drawn beside the truth, which ``color`` names, on the same scale, and beside both the
-            error: where labels are wrong, or how much the prediction is too large or too small.
+        shape: PyG's ``Data`` with ``pos`` (N, 2) or (N, 3) and, of a mesh, ``face`` (3, F), as
+            :func:`graphattn.load` returns it; or positions alone.
+        color: The name of a property of ``shape``, or values: (N,) of nodes or (F,) of faces, or
+            (N, 3) red, green and blue in [0, 1]. By default ``y`` if it has a value for each, else
+            ``color``, else one grey.
+        prediction: (N,) or (F,): drawn beside the truth, which ``color`` names, on the same scale,
+            and beside both the error: where labels are wrong, or how much the prediction is too
+            large or too small.
         names: Names of the labels, a list or a dictionary by number.
-        camera: Elevation and azimuth of the eye, degrees; by default from above and in front, of what is flat as a
-            landscape from higher up.
-        smooth: An edge is a crease where the normals of its faces differ by more than this angle, degrees; True for no
-            creases, False for flat faces.
+        camera: Elevation and azimuth of the eye, degrees; by default from above and in front, of
+            what is flat as a landscape from higher up.
+        smooth: An edge is a crease where the normals of its faces differ by more than this angle,
+            degrees; True for no creases, False for flat faces.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Sentences below: what is drawn and what is left out.
-        title: A line above; by default the name of the file and how many points and faces there are. ``""`` for none.
+        title: A line above; by default the name of the file and how many points and faces there
+            are. ``""`` for none.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("shape.png")`` writes it.
@@ -93,12 +97,18 @@ def plot_shape(
         if colours.name and (len(panels) > 1 or title != ""):
             ax.set_title(plain(colours.name), fontsize=TEXT)
     _legends(made, panels)
-    line = called(shape, len(at), 0 if faces is None else len(faces)) if title is None else title or None
+    line = (
+        called(shape, len(at), 0 if faces is None else len(faces))
+        if title is None
+        else title or None
+    )
     titled(made, line, list(dict.fromkeys(sentences)) * caption)
     return made
 
 
-def panels_of(shape: Any, color: Any, prediction: Any, names: Any) -> tuple[Any, Any, list[Colouring]]:
+def panels_of(
+    shape: Any, color: Any, prediction: Any, names: Any
+) -> tuple[Any, Any, list[Colouring]]:
     """Positions, faces (F, 3) or ``None``, and a colouring for each panel.
 
     Raises:
@@ -107,16 +117,24 @@ def panels_of(shape: Any, color: Any, prediction: Any, names: Any) -> tuple[Any,
     at, faces = geometry_of(shape)
     counts = (len(at),) if faces is None else (len(at), len(faces))
     name, given = _truth(shape, color, counts, prediction is None)
-    truth = None if given is None else values_of(given, name, counts)
+    if given is None:
+        truth = None
+    else:
+        truth = values_of(given, name, counts)
     if prediction is None:
         return at, faces, [plainly(len(at)) if truth is None else colouring(truth, name, names)]
     guess = values_of(prediction, "prediction", counts)
     if truth is None:
         return at, faces, [colouring(guess, "prediction", names)]
     if truth.shape != guess.shape or truth.ndim != 1:
-        raise ShapeError(f"prediction must have the shape of {name}, {truth.shape}, got {guess.shape}")
+        raise ShapeError(
+            f"prediction must have the shape of {name}, {truth.shape}, got {guess.shape}"
+        )
     limits = _range(truth, guess)
-    both = [colouring(values, called, names, limits) for values, called in ((truth, name), (guess, "prediction"))]
+    both = [
+        colouring(values, called, names, limits)
+        for values, called in ((truth, name), (guess, "prediction"))
+    ]
     return at, faces, [*both, error_of(truth, guess)]
 
 
@@ -124,18 +142,26 @@ def called(shape: Any, points: int, faces: int) -> str:
     """The name of its file and its size."""
     size = counted(points, "point") + f", {counted(faces, 'face')}" * bool(faces)
     name = getattr(shape, "file", "")
-    return f"{name}: {size}" if name else size
+    if name:
+        return f"{name}: {size}"
+    return size
 
 
 def geometry_of(shape: Any) -> tuple[Any, Any]:
     """Positions, and faces (F, 3) or ``None``, of a shape or of positions alone."""
-    at = getattr(shape, "pos", None) if hasattr(shape, "keys") else shape
+    if hasattr(shape, "keys"):
+        at = getattr(shape, "pos", None)
+    else:
+        at = shape
     if at is None:
         raise ShapeError("shape must have positions: pos (N, 2) or (N, 3); got a shape without pos")
     at = table(at, "pos", "numbers (N, 2) or (N, 3)", ShapeError)
     if at.ndim != 2:
         raise ShapeError(f"pos must be numbers (N, 2) or (N, 3), got {shown(at)}")
-    face = getattr(shape, "face", None) if hasattr(shape, "keys") else None
+    if hasattr(shape, "keys"):
+        face = getattr(shape, "face", None)
+    else:
+        face = None
     return at, None if face is None else table(face, "face", "integers (3, F)", ShapeError).t()
 
 
@@ -146,7 +172,10 @@ def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> t
     if color is not None:
         return "color", color
     for name in ("y", "color") if or_color else ("y",):
-        held = getattr(shape, name, None) if hasattr(shape, "keys") else None
+        if hasattr(shape, "keys"):
+            held = getattr(shape, name, None)
+        else:
+            held = None
         if torch.is_tensor(held) and held.ndim and len(held) in counts and len(held) > 1:
             return name, held
     return "", None
@@ -158,23 +187,35 @@ def named(shape: Any, color: str) -> Any:
     Raises:
         ShapeError: If it does not have it.
     """
-    has = list(shape.keys()) if hasattr(shape, "keys") else []
+    if hasattr(shape, "keys"):
+        has = list(shape.keys())
+    else:
+        has = []
     if color in has:
         return shape[color]
     words = ", ".join(has) or "positions alone"
-    raise ShapeError(f'color names the property "{color}", which the shape does not have; it has {words}')
+    raise ShapeError(
+        f'color names the property "{color}", which the shape does not have; it has {words}'
+    )
 
 
 def _range(*values: Any) -> tuple[float, float] | None:
     """The lowest and the highest of amounts; ``None`` where there are none."""
     every = np.concatenate([value.astype(np.float64) for value in values])
     every = every[np.isfinite(every)]
-    return (float(every.min()), float(every.max())) if len(every) else None
+    if len(every):
+        return (float(every.min()), float(every.max()))
+    return None
 
 
 def _legends(figure: Any, panels: list[Colouring]) -> None:
-    """Labels and scales beside the last of the panels that share them: truth and prediction, and the error."""
-    shared = [panels[:-1], panels[-1:]] if len(panels) > 1 else [panels]
+    """Labels and scales beside the last of the panels that share them: truth and prediction, and
+    the error.
+    """
+    if len(panels) > 1:
+        shared = [panels[:-1], panels[-1:]]
+    else:
+        shared = [panels]
     axes = list(figure.axes)
     for ax, of in zip(axes[-len(shared) :], shared, strict=True):
         labels(ax, [pair for each in of for pair in each.labels])

@@ -16,8 +16,19 @@ if TYPE_CHECKING:
 HIGHLIGHTS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")  # a second channel beside the colour
 INK, GROUND, FAINT, EDGE = "#1f2933", "#aeb8c4", "#e3e7ec", "#7b8794"
-SHARES = ("#9dbbe2", "#3c6aa8", "#0b1c33")  # of a mask, weak to strong; where there is no edge it is white
-WEIGHTS = ("#d3dff0", "#7aa5d8", "#2b62a8", "#0b1c33")  # pale is weak; lightness alone tells them apart
+# of a mask, weak to strong; where there is no edge it is white
+SHARES = (
+    "#9dbbe2",
+    "#3c6aa8",
+    "#0b1c33",
+)
+# pale is weak; lightness alone tells them apart
+WEIGHTS = (
+    "#d3dff0",
+    "#7aa5d8",
+    "#2b62a8",
+    "#0b1c33",
+)
 HEAT = ("#f0e7d6", "#f9c878", "#ea7a35", "#9c1d20")  # of surfaces, which are grey: weak to strong
 LINES = ("#2b62a805", "#0b1c33ff")  # of lines that cross: as opaque as they are strong
 _SIGNED_LINES = ("#0b4a8fff", "#7b879405", "#9c3d06ff")
@@ -61,7 +72,8 @@ def is_narrow(figure: Any) -> bool:
 
 
 def empty_figure(figure: Any, width: float, height: float) -> "Figure":
-    """The caller's figure, with a constrained layout if it has none, or a new one of ``width`` x ``height`` inches.
+    """The caller's figure, with a constrained layout if it has none, or a new one of ``width`` x
+    ``height`` inches.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -74,10 +86,14 @@ def empty_figure(figure: Any, width: float, height: float) -> "Figure":
     if figure is None:
         return Figure(figsize=(width, height), layout="constrained", facecolor="white", dpi=110)
     if not isinstance(figure, FigureBase):
-        raise GraphError(f"figure must be a matplotlib Figure or SubFigure, got {type(figure).__name__}")
+        raise GraphError(
+            f"figure must be a matplotlib Figure or SubFigure, got {type(figure).__name__}"
+        )
     held = len(list(figure.axes))  # type: ignore[call-overload]
     if held:
-        raise GraphError(f"figure must be empty, this one has {held} axes; pass one of figure.subfigures()")
+        raise GraphError(
+            f"figure must be empty, this one has {held} axes; pass one of figure.subfigures()"
+        )
     root = figure.get_figure(root=True)
     if root is not None and root.get_layout_engine() is None:
         root.set_layout_engine("constrained")  # or labels are cut off
@@ -85,14 +101,21 @@ def empty_figure(figure: Any, width: float, height: float) -> "Figure":
 
 
 def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
-    """A title above, unless it is ``None``, and a caption below, both broken to the figure's width."""
+    """A title above, unless it is ``None``, and a caption below, both broken to the figure's
+    width.
+    """
     columns = int(width_of(figure) * 14)
-    size = TEXT if is_narrow(figure) else TEXT + 2
+    if is_narrow(figure):
+        size = TEXT
+    else:
+        size = TEXT + 2
     if title is not None:
         lines = broken(title, int(columns * 0.8 * (TEXT + 2) / size))
         figure.suptitle(plain(lines), fontsize=size, color=INK)
     if sentences:
-        figure.supxlabel(plain(textwrap.fill(" ".join(sentences), columns)), fontsize=TEXT, color=INK)
+        figure.supxlabel(
+            plain(textwrap.fill(" ".join(sentences), columns)), fontsize=TEXT, color=INK
+        )
     root = figure.get_figure(root=True)
     if (layout := root.get_layout_engine()) is not None:
         layout.execute(root)  # it settles the second time, when equal aspects are known
@@ -118,7 +141,8 @@ def png(figure: Any, dpi: int = 110) -> bytes:
 
 
 def broken(title: str, columns: int) -> str:
-    """A title in lines of at most ``columns`` letters, broken between phrases: after ``:``, ``|`` and the like, ``,``.
+    """A title in lines of at most ``columns`` letters, broken between phrases: after ``:``, ``|``
+    and the like, ``,``.
 
     Example:
         >>> print(broken("causal(9) | global_tokens(9, [0, 1]): 9 nodes, 50 edges", 25))
@@ -147,11 +171,14 @@ def shades(*colours: str) -> Any:
     return LinearSegmentedColormap.from_list("shades", colours)
 
 
-def weight_scale(values: Any, relative: bool, colours: tuple[str, ...] = WEIGHTS) -> tuple[Any, list[str]]:
+def weight_scale(
+    values: Any, relative: bool, colours: tuple[str, ...] = WEIGHTS
+) -> tuple[Any, list[str]]:
     """A map from values to colours, and sentences on it.
 
-    From 0 to 1, so that a head that reads evenly and one that reads one source look unlike; to the largest value where
-    that is asked for, or where one is above 1, as without a softmax. With values below 0 it goes as far below 0.
+    From 0 to 1, so that a head that reads evenly and one that reads one source look unlike; to the
+    largest value where that is asked for, or where one is above 1, as without a softmax. With
+    values below 0 it goes as far below 0.
 
     Args:
         values: float (n,): the values drawn; NaN for none.
@@ -164,13 +191,18 @@ def weight_scale(values: Any, relative: bool, colours: tuple[str, ...] = WEIGHTS
 
     values = np.nan_to_num(values)
     largest = float(abs(values).max(initial=0.0))
-    top = (largest or 1.0) if relative or largest > _ABOVE else 1.0
+    if relative or largest > _ABOVE:
+        top = largest or 1.0
+    else:
+        top = 1.0
     signed = bool((values < 0).any())
     shown = shades(*((_SIGNED_LINES if colours is LINES else SIGNED) if signed else colours))
     sentences = []
     if 0 < largest < _WEAK * top:
         sentences.append(f"The largest value is {largest:.2g}; relative=True makes it the darkest.")
-    return ScalarMappable(Normalize(-top if signed else 0.0, top), shown.with_extremes(bad="white")), sentences
+    return ScalarMappable(
+        Normalize(-top if signed else 0.0, top), shown.with_extremes(bad="white")
+    ), sentences
 
 
 def weight_bar(figure: Any, scale: Any, axes: Any, label: str, **where: Any) -> None:
@@ -217,9 +249,14 @@ def handles_of(named: Iterable[tuple[str, str]]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     style: dict[str, Any] = {"marker": "o", "linewidth": 0, "markersize": 7}
-    handles = [Line2D([], [], color=colour, label=plain(name), **style) for name, colour in dict(named).items()]
+    handles = [
+        Line2D([], [], color=colour, label=plain(name), **style)
+        for name, colour in dict(named).items()
+    ]
     if len(handles) > _MOST_NAMED:
-        handles[_MOST_NAMED:] = [Line2D([], [], linewidth=0, label=f"and {len(handles) - _MOST_NAMED} more")]
+        handles[_MOST_NAMED:] = [
+            Line2D([], [], linewidth=0, label=f"and {len(handles) - _MOST_NAMED} more")
+        ]
     return handles
 
 
@@ -227,5 +264,9 @@ def labels(ax: Any, named: Iterable[tuple[str, str]]) -> None:
     """A legend of (name, colour) beside a panel."""
     handles = handles_of(named)
     if handles:
-        where: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False}
+        where: dict[str, Any] = {
+            "loc": "center left",
+            "bbox_to_anchor": (1.0, 0.5),
+            "frameon": False,
+        }
         ax.legend(handles=handles, fontsize=TEXT, handletextpad=0.1, **where)

@@ -24,17 +24,25 @@ _MOST_HIGHLIGHTS = 2
 
 
 def graph_of(named: Named) -> AttentionGraph:
-    """The graph to look at: of heads that differ their union, of layers what the last one depends on."""
+    """The graph to look at: of heads that differ their union, of layers what the last one depends
+    on.
+    """
     made: Any = named.graph()
     if isinstance(made, list):
         return reach(made)
-    return made.union() if isinstance(made, PerHead) else made
+    if isinstance(made, PerHead):
+        return made.union()
+    return made
 
 
 def place_in(named: Named, graph: AttentionGraph) -> Layout:
-    """The geometry that the pattern's code names: its points, the size of its grid; else what the edges suggest."""
+    """The geometry that the pattern's code names: its points, the size of its grid; else what the
+    edges suggest.
+    """
     tree = ast.parse(named.code, mode="eval")
-    geometry: dict[str, Any] = _surface(tree, graph) or _points(tree, graph, named.family) or _grid(tree, graph)
+    geometry: dict[str, Any] = (
+        _surface(tree, graph) or _points(tree, graph, named.family) or _grid(tree, graph)
+    )
     if not geometry and named.family in ("mesh", "network") and graph.is_square:
         geometry = {"layout": "network"}
     return layout_of(graph, **geometry)
@@ -42,10 +50,20 @@ def place_in(named: Named, graph: AttentionGraph) -> Layout:
 
 def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Layout) -> None:
     """Nodes and edges, or one or two neighbourhoods where there are too many; without any text."""
-    most = _MOST_LINES if isinstance(place, Network) else _MOST_ARCS
-    every = all_edges(graph, most) if place.draws_all_edges else None
-    place.big, place.small = 5.0, 3.2
-    targets = spread_targets(graph, place.target_at) if every is None else []
+    if isinstance(place, Network):
+        most = _MOST_LINES
+    else:
+        most = _MOST_ARCS
+    if place.draws_all_edges:
+        every = all_edges(graph, most)
+    else:
+        every = None
+    place.big = 5.0
+    place.small = 3.2
+    if every is None:
+        targets = spread_targets(graph, place.target_at)
+    else:
+        targets = []
     targets = targets[: 1 if place.is_3d else _MOST_HIGHLIGHTS]
     if targets:
         place.face(targets[0])
@@ -72,10 +90,16 @@ def _values(tree: ast.AST) -> Iterator[Tensor]:
 
 
 def _surface(tree: ast.AST, graph: AttentionGraph) -> dict[str, Any]:
-    """The mesh whose faces the code names, ``sphere_faces`` those over ``sphere``: nodes are its vertices or faces."""
+    """The mesh whose faces the code names, ``sphere_faces`` those over ``sphere``: nodes are its
+    vertices or faces.
+    """
     for node in ast.walk(tree):
-        name = node.id if isinstance(node, ast.Name) and node.id.endswith("_faces") else ""
-        vertices, faces = getattr(inputs, name.removesuffix("_faces"), None), getattr(inputs, name, None)
+        if isinstance(node, ast.Name) and node.id.endswith("_faces"):
+            name = node.id
+        else:
+            name = ""
+        vertices = getattr(inputs, name.removesuffix("_faces"), None)
+        faces = getattr(inputs, name, None)
         if vertices is None or faces is None or not graph.is_square:
             continue
         if graph.num_nodes == len(vertices):
@@ -89,16 +113,26 @@ def _points(tree: ast.AST, graph: AttentionGraph, family: str) -> dict[str, Any]
     """``pos`` and ``queries``, where the code names points that fit, and ``faces`` over them."""
     tensors = list(_values(tree))
     clouds = [x for x in tensors if x.ndim == 2 and x.shape[1] in (2, 3)]
-    clouds = [x for x in clouds if x.is_floating_point() or family == "points"]  # whole numbers may be faces
+    # whole numbers may be faces
+    clouds = [x for x in clouds if x.is_floating_point() or family == "points"]
     pos = next((x for x in clouds if len(x) == graph.num_sources), None)
     if pos is None:
         return {}
     fitting = {"pos": pos}
     if not graph.is_square:
-        queries = next((x for x in clouds if len(x) == graph.num_targets and x.shape[1] == pos.shape[1]), None)
-        return {} if queries is None else fitting | {"queries": queries}
+        queries = next(
+            (x for x in clouds if len(x) == graph.num_targets and x.shape[1] == pos.shape[1]), None
+        )
+        if queries is None:
+            return {}
+        return fitting | {"queries": queries}
     for faces in tensors:
-        if not faces.is_floating_point() and faces.ndim == 2 and faces.shape[1] == 3 and int(faces.max()) < len(pos):
+        if (
+            not faces.is_floating_point()
+            and faces.ndim == 2
+            and faces.shape[1] == 3
+            and int(faces.max()) < len(pos)
+        ):
             return fitting | {"faces": faces}
     return fitting
 
@@ -107,7 +141,10 @@ def _grid(tree: ast.AST, graph: AttentionGraph) -> dict[str, Any]:
     """The first size in the code, of two or three axes, that has a cell for every node."""
     for node in ast.walk(tree):
         try:
-            size = ast.literal_eval(node) if isinstance(node, ast.Tuple) else None
+            if isinstance(node, ast.Tuple):
+                size = ast.literal_eval(node)
+            else:
+                size = None
         except ValueError:
             continue
         if not size or not all(isinstance(side, int) for side in size) or not graph.is_square:

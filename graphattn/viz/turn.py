@@ -1,4 +1,6 @@
-"""A graph in space as one HTML file: turn it, choose a target, see its sources by head; a shape by its colours."""
+"""A graph in space as one HTML file: turn it, choose a target, see its sources by head; a shape by
+its colours.
+"""
 
 import json
 from dataclasses import replace
@@ -42,37 +44,44 @@ def to_html(
 ) -> Path:
     """Write a page that shows a graph in space: turn it, choose a target, and its sources light up.
 
-    One file that needs no network and no other file, drawn by WebGL: a million points or 200,000 faces turn. Colours
-    are those of :func:`plot_shape`; the reader switches between them, between layers or levels, and between heads.
-    Places are kept to 1/65536 of the size of the whole; a point takes some 10 bytes.
+    One file that needs no network and no other file, drawn by WebGL: a million points or 200,000
+    faces turn. Colours are those of :func:`plot_shape`; the reader switches between them, between
+    layers or levels, and between heads. Places are kept to 1/65536 of the size of the whole; a
+    point takes some 10 bytes.
 
     Args:
-        graph_or_weights: A graph, or its :class:`EdgeWeights` (or what attention gave with ``return_weights=True``),
-            without a batch, or a tensor of weights (H, T, S); the page then offers every head and their mean, rounded
-            to 1/65535; on a mesh they are its colours. The darkest is the largest of the target's, or 1, as the reader
-            chooses. A list of
-            these are layers over the same nodes, and a dictionary has their names. A hierarchy shows its levels and
-            the graphs between them. A shape or positions alone are shown without a graph.
+        graph_or_weights: A graph, or its :class:`EdgeWeights` (or what attention gave with
+            ``return_weights=True``), without a batch, or a tensor of weights (H, T, S); the page
+            then offers every head and their mean, rounded to 1/65535; on a mesh they are its
+            colours. The darkest is the largest of the target's, or 1, as the reader chooses. A list
+            of these are layers over the same nodes, and a dictionary has their names. A hierarchy
+            shows its levels and the graphs between them. A shape or positions alone are shown
+            without a graph.
         path: Where the page is written.
-        pos: (S, 2) or (S, 3), where the sources are; or a shape, whose faces and properties are taken, too. Without it
-            a grid is laid out by its cells, a small listed graph as a network.
-        color: What colours the nodes: the name of a property of the shape, values as of :func:`plot_shape`, or a
-            dictionary of such values by name. By default all that the shape has for each node or face.
-        prediction: (N,) or (F,), switched with the truth, which is ``y`` or the first colour, and with its error.
+        pos: (S, 2) or (S, 3), where the sources are; or a shape, whose faces and properties are
+            taken, too. Without it a grid is laid out by its cells, a small listed graph as a
+            network.
+        color: What colours the nodes: the name of a property of the shape, values as of
+            :func:`plot_shape`, or a dictionary of such values by name. By default all that the
+            shape has for each node or face.
+        prediction: (N,) or (F,), switched with the truth, which is ``y`` or the first colour, and
+            with its error.
         names: Names of the labels, a list or a dictionary by number.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
         target: Chosen at first.
         smooth: Of a mesh, as of :func:`plot_shape`.
-        title: What the page is called; by default the graph's name, or that of the file and its number of points.
+        title: What the page is called; by default the graph's name, or that of the file and its
+            number of points.
 
     Returns:
         ``path``.
 
     Raises:
         OptionError: If ``path`` cannot be written.
-        ShapeError: If ``pos``, ``queries``, ``faces``, ``size`` or the weights do not fit the graph.
+        ShapeError: If ``pos``, ``queries``, ``faces``, ``size`` or the weights do not fit the
+            graph.
         GraphError: If the nodes have no place, or the page would hold more than 48 MiB of edges.
         GraphIndexError: If there is no such target.
 
@@ -84,17 +93,25 @@ def to_html(
         ...     path.stat().st_size > 10_000
         True
     """
-    alone = pos is None and not isinstance(graph_or_weights, Hierarchy) and _is_shape(graph_or_weights)
-    shape = graph_or_weights if alone else pos
+    alone = (
+        pos is None and not isinstance(graph_or_weights, Hierarchy) and _is_shape(graph_or_weights)
+    )
+    if alone:
+        shape = graph_or_weights
+    else:
+        shape = pos
     if shape is not None and _is_shape(shape):
         pos, own = geometry_of(shape)
-        faces = own if faces is None else faces
+        if faces is None:
+            faces = own
     if alone:
         place: Layout = points_of(pos, faces)
         graphs = [Between(None)]
     elif isinstance(graph_or_weights, Hierarchy):
-        pos = graph_or_weights.levels[0].pos if pos is None else pos
-        place, graphs = layout_of(graph_or_weights.levels[0].graphs[0], pos, faces=faces), []
+        if pos is None:
+            pos = graph_or_weights.levels[0].pos
+        place = layout_of(graph_or_weights.levels[0].graphs[0], pos, faces=faces)
+        graphs = []
     else:
         graphs = graphs_in(graph_or_weights)
         place = layout_of(_first(graphs), pos, queries=queries, faces=faces, size=size)
@@ -108,14 +125,20 @@ def to_html(
     elif place.two_sets:
         sets.append(Nodes(place.target_at))
         graphs = [replace(each, sets=(0, 1)) for each in graphs]
-    camera = place.best_camera if isinstance(place, Points) and place.is_3d else (90.0, -90.0)
+    if isinstance(place, Points) and place.is_3d:
+        camera = place.best_camera
+    else:
+        camera = (90.0, -90.0)
     data = packed(sets, graphs, isinstance(place, Grid), camera, checked_smooth(smooth))
     data["target"] = -1
     if target is not None:
         if alone:
             raise OptionError("target is of a graph, and there is none; leave it out")
         data["target"] = checked_targets(_first(graphs), target, "target", 1)[0]
-    name = called(shape, len(sets[0].at), len(sets[0].faces)) if alone else _called(graph_or_weights, graphs)
+    if alone:
+        name = called(shape, len(sets[0].at), len(sets[0].faces))
+    else:
+        name = _called(graph_or_weights, graphs)
     page = Template(_file("turn.html")).substitute(
         title=escape(name if title is None else title),
         legend="" if alone else _legend(place),
@@ -131,11 +154,17 @@ def _is_shape(given: Any) -> bool:
     """True of PyG's ``Data`` and the like, and of positions (N, 2) or (N, 3)."""
     if hasattr(given, "pos") and hasattr(given, "keys"):
         return True
-    return isinstance(given, torch.Tensor | np.ndarray) and given.ndim == 2 and given.shape[1] in (2, 3)
+    return (
+        isinstance(given, torch.Tensor | np.ndarray)
+        and given.ndim == 2
+        and given.shape[1] in (2, 3)
+    )
 
 
 def _called(given: Any, graphs: list[Between]) -> str:
-    return repr(given) if isinstance(given, Hierarchy) else _first(graphs).name
+    if isinstance(given, Hierarchy):
+        return repr(given)
+    return _first(graphs).name
 
 
 def _first(graphs: list[Between]) -> AttentionGraph:
@@ -150,7 +179,10 @@ def _nodes(place: Layout) -> Nodes:
 
 
 def _legend(place: Layout) -> str:
-    nodes = "Click a node to see what it reads: it is the orange square, its sources are dots, larger and darker with "
+    nodes = (
+        "Click a node to see what it reads: it is the orange square, its sources are dots, "
+        "larger and darker with "
+    )
     nodes += "their weight; on a mesh weights are colours."
     return nodes + " Open squares are targets." * place.two_sets
 

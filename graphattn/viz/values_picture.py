@@ -1,4 +1,6 @@
-"""Values of edges head by head, on one scale: as matrices, as lines between two lists, or where the nodes live."""
+"""Values of edges head by head, on one scale: as matrices, as lines between two lists, or where the
+nodes live.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,7 +56,8 @@ class Shown:
 
     Args:
         graph: Their graph.
-        alpha: float64 (E, n), a column for each panel, in the graph's order; NaN where a head has no such edge.
+        alpha: float64 (E, n), a column for each panel, in the graph's order; NaN where a head has
+            no such edge.
         names: Words for targets and for sources, or ``None``.
         target: The target whose edges alone are drawn, or ``None``.
         place: Where the nodes are, for a view that needs it.
@@ -72,10 +75,15 @@ class Shown:
     def edges(self) -> tuple[Index, Index, Array]:
         """``(target, source, values)``, by target, then by source; ``values`` is (n, panels)."""
         source, target = self.graph.edge_index.cpu().numpy()
-        kept = ~np.isnan(self.alpha).all(1) if self.own else np.ones(len(source), dtype=bool)
+        if self.own:
+            kept = ~np.isnan(self.alpha).all(1)
+        else:
+            kept = np.ones(len(source), dtype=bool)
         if self.target is not None:
             kept &= target == self.target
-        source, target, alpha = source[kept], target[kept], self.alpha[kept]
+        source = source[kept]
+        target = target[kept]
+        alpha = self.alpha[kept]
         pairs, copy = np.unique(target * self.graph.num_sources + source, return_inverse=True)
         total = np.zeros((len(pairs), alpha.shape[1]))
         np.add.at(total, copy, alpha)
@@ -101,29 +109,44 @@ def draw_values(
     figure: Any,
     words: Words,
 ) -> "Figure":
-    """The picture of :func:`plot` where edges have values; ``where`` holds the arguments of a place that were given."""
+    """The picture of :func:`plot` where edges have values; ``where`` holds the arguments of a place
+    that were given.
+    """
     view = _view(view, target, where)
     graph, (names, alpha, left_out) = weights.graph, _panels(weights, heads)
-    place = layout_of(graph, tokens=tokens, **where) if view == "place" else None
-    relative = place is not None if relative is None else relative
+    if view == "place":
+        place = layout_of(graph, tokens=tokens, **where)
+    else:
+        place = None
+    if relative is None:
+        relative = place is not None
     if target is None and place is not None:
         target = _middle(graph, place)
     elif target is not None:
         (target,) = checked_targets(graph, target, "target", 1)
     own = getattr(weights, "heads", None) is not None
     shown = Shown(graph, alpha, names_of(graph, tokens), target, place, own)
-    rows, columns = -(-len(names) // _IN_A_ROW), min(len(names), _IN_A_ROW)
+    rows = -(-len(names) // _IN_A_ROW)
+    columns = min(len(names), _IN_A_ROW)
     draw, colours, width, height = _VIEWS[view]
     if isinstance(place, Points) and place.paints(len(shown.edges[0])):
         colours = HEAT
-    size = (6.4, 4.8) if place and len(names) == 1 else (max(4.2, width * columns + 1.3), height * rows + 0.9)
+    if place and len(names) == 1:
+        size = (6.4, 4.8)
+    else:
+        size = (max(4.2, width * columns + 1.3), height * rows + 0.9)
     made = empty_figure(figure, *size)
     scale, on_scale = weight_scale(shown.edges[2], relative, colours)
-    panels, remarks = [], []
+    panels = []
+    remarks = []
     for i, name in enumerate(names):
         ax = made.add_subplot(rows, columns, i + 1)
         ax.set_title(name, fontsize=TEXT)
-        edge = (i % columns == 0, i % columns == columns - 1 or i == len(names) - 1)  # of the row of panels
+        # of the row of panels
+        edge = (
+            i % columns == 0,
+            i % columns == columns - 1 or i == len(names) - 1,
+        )
         remarks += draw(ax, shown, i, scale, edge)
         panels.append(ax)
     remarks += on_scale + ([] if place is None else place.remarks())
@@ -132,7 +155,10 @@ def draw_values(
     beside: dict[str, Any] = {"shrink": 0.8 if rows == 1 else 0.5, "pad": 0.02, "aspect": 25}
     below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
     if words.legend:
-        label = f"{what}, relative to the largest" if relative else what
+        if relative:
+            label = f"{what}, relative to the largest"
+        else:
+            label = what
         weight_bar(made, scale, panels, label, **below if is_narrow(made) else beside)
     words.put(made, _title(shown, len(names)), list(dict.fromkeys(remarks)))
     if place is not None and len(names) == 1:
@@ -145,15 +171,21 @@ def _title(shown: Shown, panels: int) -> str:
     heads = f": {counted(panels, 'head')}" * (panels > 1)
     if shown.target is None:
         return f"{shown.graph.name}{heads}"
-    words, target = shown.names[0], number(shown.target)
-    named = f"target {target}" if words is None else f"“{words[shown.target]}” (target {target})"
+    words = shown.names[0]
+    target = number(shown.target)
+    if words is None:
+        named = f"target {target}"
+    else:
+        named = f"“{words[shown.target]}” (target {target})"
     return f"{named} reads {counted(len(shown.edges[1]), 'source')}{heads}"
 
 
 def _view(view: Any, target: Any, where: dict[str, Any]) -> str:
     """The view given, or the one that the other arguments are for."""
     if view is None:
-        return "matrix" if target is None and not where else "place"
+        if target is None and not where:
+            return "matrix"
+        return "place"
     one_of(view, "view", _VIEWS)
     if where and view != "place":
         raise OptionError(f'{", ".join(where)}: for view "place" alone, got view "{view}"')
@@ -170,17 +202,28 @@ def _middle(graph: AttentionGraph, place: Layout) -> int:
 def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list[str], Array, int]:
     """A name and a column of values for each panel, and how many heads there are beside these."""
     alpha = by_edge(weights).double().cpu().numpy()
-    own = weights.present().cpu().numpy() if getattr(weights, "heads", None) is not None else None
+    if getattr(weights, "heads", None) is not None:
+        own = weights.present().cpu().numpy()
+    else:
+        own = None
     count = alpha.shape[1]
     if isinstance(heads, str):
         one_of(heads, "heads", ("mean",))
         mean = alpha.mean(1, keepdims=True)
         names = [f"mean over {count} heads" if count > 1 else ""]
         return names, mean if own is None else np.where(own.any(1, keepdims=True), mean, np.nan), 0
-    chosen = list(range(min(count, _MOST_HEADS))) if heads is None else _numbers(heads, count)
+    if heads is None:
+        chosen = list(range(min(count, _MOST_HEADS)))
+    else:
+        chosen = _numbers(heads, count)
     if not 0 < len(chosen) <= _MOST_HEADS:
-        raise OptionError(f'heads must be "mean", or 1 to {_MOST_HEADS} numbers below {count}, got {len(chosen)}')
-    values = alpha if own is None else np.where(own, alpha, np.nan)
+        raise OptionError(
+            f'heads must be "mean", or 1 to {_MOST_HEADS} numbers below {count}, got {len(chosen)}'
+        )
+    if own is None:
+        values = alpha
+    else:
+        values = np.where(own, alpha, np.nan)
     names = [f"head {head}" if count > 1 else "" for head in chosen]
     return names, values[:, chosen], count - len(chosen) if heads is None else 0
 
@@ -188,7 +231,9 @@ def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list
 def _numbers(heads: Any, count: int) -> list[int]:
     one = isinstance(heads, int) or getattr(heads, "ndim", 1) == 0
     expected = f'must be "mean", a number below {count}, or a list of them'
-    chosen = [whole(head, "heads") for head in ([heads] if one else several(heads, "heads", expected))]
+    chosen = [
+        whole(head, "heads") for head in ([heads] if one else several(heads, "heads", expected))
+    ]
     for head in chosen:
         if not 0 <= head < count:
             raise ShapeError(f"head must be in [0, {count}), got {head}")
@@ -197,16 +242,23 @@ def _numbers(heads: Any, count: int) -> list[int]:
 
 def _matrix(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool]) -> list[str]:
     """Targets are rows; the value farthest from 0 of a cell where one is several pairs."""
-    T, S = shown.graph.num_targets, shown.graph.num_sources
+    T = shown.graph.num_targets
+    S = shown.graph.num_sources
     height, width = (1 if size <= _EXACT else -(-size // _MOST_CELLS) for size in (T, S))
     cells = np.full((-(-T // height), -(-S // width)), np.nan)
     target, source, values = shown.of(panel)
     order = np.argsort(abs(values), kind="stable")
-    cells[target[order] // height, source[order] // width] = values[order]  # the last, farthest from 0, stays
+    # the last, farthest from 0, stays
+    cells[target[order] // height, source[order] // width] = values[order]
     if cells.size:
         style: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "interpolation": "nearest"}
         box = (-0.5, S - 0.5, T - 0.5, -0.5)
-        ax.imshow(np.ma.masked_invalid(cells), extent=box, aspect="equal" if 0.25 <= T / S <= 4 else "auto", **style)
+        ax.imshow(
+            np.ma.masked_invalid(cells),
+            extent=box,
+            aspect="equal" if 0.25 <= T / S <= 4 else "auto",
+            **style,
+        )
     ticks(ax, T, S, (shown.names[0] if edge[0] else None, shown.names[1]))
     ax.tick_params(labelsize=TEXT - 2)
     ax.set_xlabel("source", fontsize=TEXT - 1)
@@ -215,10 +267,14 @@ def _matrix(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, boo
     else:
         ax.tick_params(labelleft=False)
     if height == width == 1:
-        whose = " of the head" if shown.own else ""
+        if shown.own:
+            whose = " of the head"
+        else:
+            whose = ""
         return [f"White where no edge{whose} is drawn, or its value is NaN."]
     return [
-        f"A cell is {counted(height, 'target')} by {counted(width, 'source')}, with the value in it farthest from 0; "
+        f"A cell is {counted(height, 'target')} by {counted(width, 'source')}, with the value in "
+        "it farthest from 0; "
         "white without an edge."
     ]
 
@@ -230,9 +286,14 @@ def _lines(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool
     target, source, values = shown.of(panel)
     order = np.argsort(abs(values), kind="stable")[-_MOST_LINES:]  # the heaviest on top
     sides = ((0.0, target, shown.graph.num_targets), (1.0, source, shown.graph.num_sources))
-    ends = [np.stack((np.full(len(order), x), _heights(size)[nodes[order]]), 1) for x, nodes, size in sides]
+    ends = [
+        np.stack((np.full(len(order), x), _heights(size)[nodes[order]]), 1)
+        for x, nodes, size in sides
+    ]
     share = np.clip(abs(values[order]) / scale.norm.vmax, 0, 1)
-    drawn = LineCollection(list(np.stack(ends, 1)), colors=scale.to_rgba(values[order]), linewidths=0.5 + 2 * share)
+    drawn = LineCollection(
+        list(np.stack(ends, 1)), colors=scale.to_rgba(values[order]), linewidths=0.5 + 2 * share
+    )
     drawn.set_gid("lines")
     quiet(ax)
     ax.add_collection(drawn, autolim=False)
@@ -258,15 +319,25 @@ def _list(ax: Any, x: float, y: Array, names: list[str] | None) -> None:
         ax.plot([x, x], [-1, 0], color=GROUND, linewidth=2, zorder=3)
     if names is None or len(y) > _NAMED:
         return
-    style: dict[str, Any] = {"ha": "left" if x else "right", "va": "center", "color": INK, "fontsize": TEXT - 1}
-    style |= {"xytext": (6 if x else -6, 0), "textcoords": "offset points", "annotation_clip": False}
+    style: dict[str, Any] = {
+        "ha": "left" if x else "right",
+        "va": "center",
+        "color": INK,
+        "fontsize": TEXT - 1,
+    }
+    style |= {
+        "xytext": (6 if x else -6, 0),
+        "textcoords": "offset points",
+        "annotation_clip": False,
+    }
     for place, name in zip(y, names, strict=True):
         ax.annotate(fitting(name), (x, place), **style)
 
 
 def _place(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool]) -> list[str]:
     """The sources of one target where they live."""
-    place, target = shown.place, shown.target
+    place = shown.place
+    target = shown.target
     assert place is not None
     assert target is not None
     _, source, values = shown.of(panel)
@@ -274,11 +345,17 @@ def _place(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool
     place.face(target)
     painted = isinstance(place, Points) and place.paints(len(shown.edges[1]))
     if isinstance(place, Points):
-        place.colours = place.painted(source, scale.to_rgba(values)[:, :3]) if painted else None
+        if painted:
+            place.colours = place.painted(source, scale.to_rgba(values)[:, :3])
+        else:
+            place.colours = None
     sentences = [place.reads] * bool(place.reads) + place.ground(ax, near)
     if shown.alpha.shape[1] > 1:
         ax.set(xlabel="", ylabel="")
-    every = all_edges(shown.graph) if isinstance(place, Network) else None
+    if isinstance(place, Network):
+        every = all_edges(shown.graph)
+    else:
+        every = None
     if every is not None:
         place._lines(ax, place.paths(*every), FAINT, 0.7, "edges")
     order = np.argsort(abs(values), kind="stable")  # the heaviest on top
@@ -290,7 +367,9 @@ def _place(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool
         return sentences + ["What is grey is not read."] * (len(order) < shown.graph.num_sources)
     if place.draws_all_edges and len(order) > MOST_SOURCES:
         order = order[-MOST_SOURCES:]
-        sentences.append(f"Only the {MOST_SOURCES} heaviest of {number(len(source))} sources are drawn.")
+        sentences.append(
+            f"Only the {MOST_SOURCES} heaviest of {number(len(source))} sources are drawn."
+        )
     share = np.clip(abs(values[order]) / scale.norm.vmax, 0, 1)
     place.neighbourhood(ax, target, source[order], scale.to_rgba(values[order]), "*", share)
     return sentences

@@ -17,7 +17,9 @@ def distances(graph):
 
 
 def layers_multiplied(graphs, residual=False):
-    """Paths from each source of the first layer to each target of the last, int64 (T, S): integer matrix products."""
+    """Paths from each source of the first layer to each target of the last, int64 (T, S): integer
+    matrix products.
+    """
     total = torch.eye(graphs[0].num_sources, dtype=torch.int64)
     found = []
     for graph in graphs:

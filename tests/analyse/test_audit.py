@@ -1,4 +1,6 @@
-"""Wrong masks, written by hand as people write them, are found and named; right ones are accused of nothing."""
+"""Wrong masks, written by hand as people write them, are found and named; right ones are accused of
+nothing.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from graphattn.graph import algebra
 
 
 def natten(height, width, kernel, clamp_rows, clamp_columns):
-    """FlexAttention's mask of a neighbourhood; the clamps are the last row and column that a window may hold."""
+    """FlexAttention's mask of a neighbourhood; the clamps are the last row and column that a window
+    may hold.
+    """
 
     def mask_mod(b, h, q_idx, kv_idx):
         row, column = q_idx // width, q_idx % width
@@ -32,7 +36,9 @@ def test_a_neighbourhood_that_clamps_rows_by_the_width_is_named(height, width):
     assert len(wrong.diagnosis) == 1
     assert wrong.diagnosis[0].startswith("neighbourhood clamps rows by the width: its windows are")
     both = ga.audit(natten(height, width, 3, width, height), expect)  # as attention-gym has it
-    assert both.diagnosis[0].startswith("neighbourhood clamps rows by the width and columns by the height")
+    assert both.diagnosis[0].startswith(
+        "neighbourhood clamps rows by the width and columns by the height"
+    )
     other = ga.audit(natten(height, width, 3, height, height), expect)
     assert other.diagnosis[0].startswith("neighbourhood clamps columns by the height")
 
@@ -71,7 +77,11 @@ def test_each_known_mistake_is_named():
     hub, longformer = (token == 0) | (token == 9), graphs.sliding_window(23, 3, causal=False)
     longformer = longformer | graphs.global_tokens(23, (0, 9))
     swin = graphs.window_partition((6, 10), (3, 5), shift=(1, 2))
-    grid, y, x = graphs.grid_neighbourhood((7, 11), (3, 5)), torch.arange(77) // 11, torch.arange(77) % 11
+    grid, y, x = (
+        graphs.grid_neighbourhood((7, 11), (3, 5)),
+        torch.arange(77) // 11,
+        torch.arange(77) % 11,
+    )
     near = ((y[:, None] - y).abs() <= 1) & ((x[:, None] - x).abs() <= 2)
     place = torch.arange(77) % 7 * 11 + torch.arange(77) // 7
     cases = {
@@ -85,11 +95,23 @@ def test_each_known_mistake_is_named():
         "one source too few in the past": ((apart >= 0) & (apart < 4), window),
         "one source too many in the future": ((apart <= 3) & (apart >= -4), both),
         "one source too few in the future": ((apart <= 3) & (apart >= -2), both),
-        "align='start' where 'end' was meant": (torch.ones(5, 9).tril().bool(), graphs.causal(5, 9)),
-        "align='end' where 'start' was meant": (torch.ones(5, 9).tril(4).bool(), graphs.causal(5, 9, align="start")),
+        "align='start' where 'end' was meant": (
+            torch.ones(5, 9).tril().bool(),
+            graphs.causal(5, 9),
+        ),
+        "align='end' where 'start' was meant": (
+            torch.ones(5, 9).tril(4).bool(),
+            graphs.causal(5, 9, align="start"),
+        ),
         "clamp=False where True was meant": (near, grid),
-        "clamp=True where False was meant": (grid.mask(), graphs.grid_neighbourhood((7, 11), (3, 5), clamp=False)),
-        "grid numbered down the columns": (grid.mask()[place][:, place], graphs.grid_neighbourhood((7, 11), (3, 5))),
+        "clamp=True where False was meant": (
+            grid.mask(),
+            graphs.grid_neighbourhood((7, 11), (3, 5), clamp=False),
+        ),
+        "grid numbered down the columns": (
+            grid.mask()[place][:, place],
+            graphs.grid_neighbourhood((7, 11), (3, 5)),
+        ),
         "window=15 where 7 was meant, as if counted on each side": (apart.abs() <= 7, both),
         "window=13 where 7 was meant, as if twice": (apart.abs() < 7, both),
         "window=2 where 5 was meant": ((apart >= 0) & (apart < 2), window),
@@ -99,9 +121,18 @@ def test_each_known_mistake_is_named():
         "borders of lengths ignored": (apart >= 0, packed),
         "read by all, but do not read": (apart.abs().le(1) | hub, longformer),
         "read all, but are not read": (apart.abs().le(1) | hub[:, None], longformer),
-        "shift=(0, 0) where (1, 2) was meant": (grid_mask(shifted(6, 3, 0), shifted(10, 5, 0)), swin),
-        "shift=(2, 3) where (1, 2) was meant": (grid_mask(shifted(6, 3, 2), shifted(10, 5, 3)), swin),
-        "read across the border": (grid_mask(shifted(6, 3, 1, True), shifted(10, 5, 2, True)), swin),
+        "shift=(0, 0) where (1, 2) was meant": (
+            grid_mask(shifted(6, 3, 0), shifted(10, 5, 0)),
+            swin,
+        ),
+        "shift=(2, 3) where (1, 2) was meant": (
+            grid_mask(shifted(6, 3, 2), shifted(10, 5, 3)),
+            swin,
+        ),
+        "read across the border": (
+            grid_mask(shifted(6, 3, 1, True), shifted(10, 5, 2, True)),
+            swin,
+        ),
     }
     for words, (mask, expect) in cases.items():
         found = ga.audit(mask, expect)
@@ -124,15 +155,28 @@ def test_windows_taken_wrongly_alone_and_within_an_expression():
         def among(mask, around=around):
             return mask | tokens.mask() if around.name.endswith(tokens.name) else mask
 
-        inside = packed.mask() if around.name.endswith(packed.name) else torch.ones(61, 61, dtype=torch.bool)
-        assert "window=19 where 9 was meant, as if counted" in names(among((apart.abs() <= 9) & inside), around)[0]
-        assert "window=17 where 9 was meant, as if twice" in names(among((apart.abs() < 9) & inside), around)[0]
+        inside = (
+            packed.mask()
+            if around.name.endswith(packed.name)
+            else torch.ones(61, 61, dtype=torch.bool)
+        )
+        assert (
+            "window=19 where 9 was meant, as if counted"
+            in names(among((apart.abs() <= 9) & inside), around)[0]
+        )
+        assert (
+            "window=17 where 9 was meant, as if twice"
+            in names(among((apart.abs() < 9) & inside), around)[0]
+        )
         assert "window=5 where 9 was meant" in names(among((apart.abs() <= 2) & inside), around)[0]
         assert "window=15 where 9 was meant" in names(among((apart.abs() <= 7) & inside), around)[0]
         assert names(among((apart.abs() <= 4) & inside), around) == ()  # right
-    assert "window=16 where 8 was meant, as if twice" in names((apart >= 0) & (apart < 16), causal)[0]
+    assert (
+        "window=16 where 8 was meant, as if twice" in names((apart >= 0) & (apart < 16), causal)[0]
+    )
     assert "window=4 where 8 was meant" in names((apart >= 0) & (apart < 4), causal)[0]
-    for graph, window in ((graphs.full(61), "61, causal=False"), (graphs.causal(61), "31")):  # no windows
+    # no windows
+    for graph, window in ((graphs.full(61), "61, causal=False"), (graphs.causal(61), "31")):
         other = f"another graph: the mask is that of sliding_window(61, {window})"
         assert names(graph.mask() & (apart.abs() <= 30), graph) == (other,)
 
@@ -142,14 +186,19 @@ def test_packed_documents_that_are_ignored():
     causal, every = graphs.documents(ids, causal=True), graphs.documents(ids)
     lower = torch.ones(11, 11).tril().bool()
     assert "ids ignored, as if all were equal" in names(lower, causal)[0]
-    assert any("mask ignored" in name for name in names(torch.ones(11, 11, dtype=torch.bool), causal))
+    assert any(
+        "mask ignored" in name for name in names(torch.ones(11, 11, dtype=torch.bool), causal)
+    )
     assert any("ids ignored" in name for name in names(torch.ones(11, 11, dtype=torch.bool), every))
     assert names(causal.mask(), causal) == ()
     one_more = causal.mask()
     one_more[10, 9] = True  # one border crossed is not all of them
     assert names(one_more, causal) == ()
     windowed = graphs.sliding_window(11, 3) & every
-    assert "left out of sliding_window(11, 3) & documents(" in names(graphs.sliding_window(11, 3).mask(), windowed)[0]
+    assert (
+        "left out of sliding_window(11, 3) & documents("
+        in names(graphs.sliding_window(11, 3).mask(), windowed)[0]
+    )
 
 
 def test_every_wrong_entry_is_counted_once():
@@ -158,7 +207,10 @@ def test_every_wrong_entry_is_counted_once():
     flipped = torch.rand(29, 29, generator=generator) < 0.1
     mask = expect.mask() ^ flipped
     found = ga.audit(mask, expect)
-    assert (found.too_many, found.missing) == (int((flipped & mask).sum()), int((flipped & ~mask).sum()))
+    assert (found.too_many, found.missing) == (
+        int((flipped & mask).sum()),
+        int((flipped & ~mask).sum()),
+    )
     assert sum(group.count for group in found.groups) == int(flipped.sum())
     assert found.diagnosis == ()
     for group in found.groups:
@@ -189,7 +241,8 @@ def test_what_is_no_mask_is_refused():
     block_mask = ga.convert.to_block_mask(graphs.causal(6))
     for audited in ((block_mask, graphs.causal(6)), (graphs.causal(6), block_mask)):
         with pytest.raises(
-            GraphAttnError, match=r"got BlockMask; pass graphattn.convert.from_block_mask\(block_mask\)"
+            GraphAttnError,
+            match=r"got BlockMask; pass graphattn.convert.from_block_mask\(block_mask\)",
         ):
             ga.audit(*audited)
     with pytest.raises(GraphAttnError, match="mask is 5 x 5"):
@@ -234,7 +287,9 @@ def test_an_audit_is_true_if_the_mask_is_the_graph():
 
 def test_an_audit_that_costs_more_than_the_budget_is_refused_before_it_begins():
     million, other = graphs.sliding_window(10**6, 9), graphs.sliding_window(10**6, 8)
-    with pytest.raises(GraphAttnError, match=r"look at about 128,000,000 entries .* or try budget=128000000"):
+    with pytest.raises(
+        GraphAttnError, match=r"look at about 128,000,000 entries .* or try budget=128000000"
+    ):
         ga.audit(million, other, budget=127_999_999)
     with pytest.raises(GraphAttnError, match="look at about 1,280,000,000 entries"):
         ga.audit(graphs.sliding_window(10**7, 9), graphs.sliding_window(10**7, 8))

@@ -8,7 +8,9 @@ from graphattn import GraphAttnError, graphs
 
 N = 24
 NEAR = graphs.sliding_window(N, 3, causal=False)
-MEANT = ga.PerHead((NEAR, graphs.sliding_window(N, 3), graphs.sliding_window(N, 7), graphs.strided(N, 5)))
+MEANT = ga.PerHead(
+    (NEAR, graphs.sliding_window(N, 3), graphs.sliding_window(N, 7), graphs.strided(N, 5))
+)
 MASKS = torch.stack([graph.mask() for graph in MEANT.graphs])  # (4, N, N)
 CASES = {
     "heads 1 and 3 swapped": MASKS[[0, 3, 2, 1]],
@@ -64,7 +66,9 @@ def test_masks_of_heads_of_every_kind_are_taken():
     of_one = ga.audit(MASKS[:3], NEAR)  # one graph for all heads
     assert [report.ok for report in of_one.heads] == [True, False, False]
     assert ga.audit(graphs.causal(N), pair).diagnosis == ("every head reads the graph of head 0",)
-    with pytest.raises(GraphAttnError, match="3 masks of heads are no multiple of the 4 graphs in expect"):
+    with pytest.raises(
+        GraphAttnError, match="3 masks of heads are no multiple of the 4 graphs in expect"
+    ):
         ga.audit(MASKS[:3], MEANT)
     with pytest.raises(GraphAttnError, match="mask is 5 x 5"):
         ga.audit(MASKS[:, :5, :5], MEANT)

@@ -1,4 +1,6 @@
-"""Common mistakes, made by plain indexing, are named in the first place; chance is named nothing."""
+"""Common mistakes, made by plain indexing, are named in the first place; chance is named
+nothing.
+"""
 
 import pytest
 import torch
@@ -24,8 +26,16 @@ def cases(n, w):
         yield graph, mask.roll(1, 1), "mask rolled by one source: mask.roll(1, 1)"
         yield graph, mask.roll(-1, 1), "mask rolled by one source: mask.roll(-1, 1)"
         yield graph, mask.roll(1, 0), "mask rolled by one target: mask.roll(1, 0)"
-        yield graph, pad(mask, (1, 0))[:, :-1], "mask shifted by one source: F.pad(mask, (1, 0))[:, :-1]"
-    yield window, pad(banded, (0, 1))[:, 1:], "mask shifted by one source: F.pad(mask, (0, 1))[:, 1:]"
+        yield (
+            graph,
+            pad(mask, (1, 0))[:, :-1],
+            "mask shifted by one source: F.pad(mask, (1, 0))[:, :-1]",
+        )
+    yield (
+        window,
+        pad(banded, (0, 1))[:, 1:],
+        "mask shifted by one source: F.pad(mask, (0, 1))[:, 1:]",
+    )
     yield causal, torch.ones(n, n).tril(1).bool(), "one source too many in the future"
     yield causal, (q > k) | ((q == 0) & (k == 0)), "self-loops missing, but for target 0"
     both = graphs.sliding_window(n, w, causal=False)
@@ -43,12 +53,20 @@ def cases(n, w):
     yield block, past, "causal between tokens"
     yield block, q // w == k // w, "the own block alone"
     yield graphs.block_local(n, w, causal=True), past, "the blocks are not applied"
-    yield graphs.block_local(n, w, causal=True), banded, f"a window of {w} tokens in place of blocks"
+    yield (
+        graphs.block_local(n, w, causal=True),
+        banded,
+        f"a window of {w} tokens in place of blocks",
+    )
     prefix = graphs.prefix(n, w)
     yield prefix, past, "the prefix is not applied"
     yield prefix, past | (q < w), "the prefix is tested on the query"
     yield prefix, (k < w) | (q >= w), "the suffix is bidirectional"
-    yield prefix & graphs.documents(lengths=(n - 6, 6)), (past | (q < w)) & ((q < n - 6) == (k < n - 6)), "on the query"
+    yield (
+        prefix & graphs.documents(lengths=(n - 6, 6)),
+        (past | (q < w)) & ((q < n - 6) == (k < n - 6)),
+        "on the query",
+    )
     yield from of_documents(n, w, past, banded)
     yield from of_tokens(n, w, q, k)
     yield from of_trees(n, past)
@@ -57,7 +75,9 @@ def cases(n, w):
 
 
 def of_documents(n, w, past, banded):
-    ids = torch.tensor([4, 1, 7, 2]).repeat_interleave(torch.tensor([n // 4, n // 3, n - n // 4 - n // 3 - 3, 3]))
+    ids = torch.tensor([4, 1, 7, 2]).repeat_interleave(
+        torch.tensor([n // 4, n // 3, n - n // 4 - n // 3 - 3, 3])
+    )
     late, early, far = ids.clone(), ids.clone(), ids.clone()
     b = n // 4
     late[b], early[b - 1], far[b : b + 3] = 4, 1, 4
@@ -78,7 +98,11 @@ def of_documents(n, w, past, banded):
     yield packed & graphs.sliding_window(n, w), same(ids) & past, "the window is not applied"
     yield graphs.documents(ids, causal=True), past, "ids ignored"
     yield packed, ~same(ids), "inverted"
-    yield packed & graphs.sliding_window(n, w), same(ids) & (ids > 1) & banded, "as if its id said padding"
+    yield (
+        packed & graphs.sliding_window(n, w),
+        same(ids) & (ids > 1) & banded,
+        "as if its id said padding",
+    )
     yield packed, ids[:, None] >= ids, "documents compared by >="
     cut = ids.clone()
     cut[2:b] = 9
@@ -86,9 +110,17 @@ def of_documents(n, w, past, banded):
     ends = torch.tensor([3, 5, n - 8])
     lengths, place = graphs.documents(lengths=tuple(ends.tolist())), torch.repeat_interleave(ends)
     yield lengths, same(place) & (place < 2), "the last document reads nothing"
-    yield lengths, same(torch.bucketize(torch.arange(n), ends, right=True)), "lengths of documents taken for boundaries"
+    yield (
+        lengths,
+        same(torch.bucketize(torch.arange(n), ends, right=True)),
+        "lengths of documents taken for boundaries",
+    )
     numbers = torch.arange(3).repeat_interleave(ends)
-    yield graphs.documents(numbers, causal=True), (numbers[:, None] * numbers > 0) & past, "ids multiplied"
+    yield (
+        graphs.documents(numbers, causal=True),
+        (numbers[:, None] * numbers > 0) & past,
+        "ids multiplied",
+    )
     segment = torch.full((n,), -1)
     segment[3:8], segment[12:17] = 0, 1
     images, own = graphs.bidirectional_segments(segment), same(segment)
@@ -148,17 +180,38 @@ def of_padding(n, past):
             yield meant, among & real, "padding is masked for sources (keys) alone"
         yield meant, among & real[:, None], "padding is masked for targets (queries) alone"
         yield meant, among, "left out"
-        yield meant, (among & both) | ~real[:, None], "targets without a source, such as padding, read everything"
-        yield meant, (among & both) | (~real[:, None] & ~real & torch.eye(n, dtype=torch.bool)), "read themselves"
+        yield (
+            meant,
+            (among & both) | ~real[:, None],
+            "targets without a source, such as padding, read everything",
+        )
+        yield (
+            meant,
+            (among & both) | (~real[:, None] & ~real & torch.eye(n, dtype=torch.bool)),
+            "read themselves",
+        )
         yield meant, among & both.flip(0, 1), "padding on the other side"
         shorter, longer = torch.arange(n) >= 4, torch.arange(n) >= 6
         yield meant, among & shorter[:, None] & shorter, "padding is one token too short"
         yield meant, among & longer[:, None] & longer, "padding is one token too long"
-        read = ga.from_mask(among & both.flip(0, 1))  # padded on the right, and known by its mask alone
-        yield read, among, f"padding left out: sources {n - 5} to {n - 1} are padding that the mask lets through"
-        yield ga.from_mask(among & real.flip(0)), among, f"sources {n - 5} to {n - 1} are padding that the mask lets"
+        # padded on the right, and known by its mask alone
+        read = ga.from_mask(among & both.flip(0, 1))
+        yield (
+            read,
+            among,
+            f"padding left out: sources {n - 5} to {n - 1} are padding that the mask lets through",
+        )
+        yield (
+            ga.from_mask(among & real.flip(0)),
+            among,
+            f"sources {n - 5} to {n - 1} are padding that the mask lets",
+        )
     pairs = graphs.cross_documents(torch.where(real, 0, 1), torch.where(real, 0, 2))
-    yield pairs & graphs.causal(n), (real[:, None] == real) & past, "such as padding, read one another"
+    yield (
+        pairs & graphs.causal(n),
+        (real[:, None] == real) & past,
+        "such as padding, read one another",
+    )
 
 
 def of_diffusion(n):
@@ -167,8 +220,16 @@ def of_diffusion(n):
     q, k, own = block[:, None], block[None, :], noisy[:, None] & noisy
     context, clean = noisy[:, None] & ~noisy, ~noisy[:, None] & ~noisy
     right = (own & (q == k)) | (clean & (q >= k))
-    yield graph, right | (context & (q >= k)), "a leak: noisy tokens read the clean copy of their own block"
-    yield graph, right | (context & (q > k)) | (own & (q >= k)), "noisy tokens read the earlier noisy blocks"
+    yield (
+        graph,
+        right | (context & (q >= k)),
+        "a leak: noisy tokens read the clean copy of their own block",
+    )
+    yield (
+        graph,
+        right | (context & (q > k)) | (own & (q >= k)),
+        "noisy tokens read the earlier noisy blocks",
+    )
     yield graph, right | (context & (q > k)) | own, "noisy tokens read all noisy blocks"
     yield graph, right, "noisy tokens do not read the clean blocks"
     strict = (own & (q == k)) | (context & (q > k)) | (clean & (q > k))
@@ -179,12 +240,16 @@ def of_diffusion(n):
 TABLE = [pair[i % 2] for i, pair in enumerate(zip(cases(24, 5), cases(37, 9), strict=True))]
 
 
-@pytest.mark.parametrize("number", range(len(TABLE)), ids=lambda i: f"{TABLE[i][0].name[:30]}: {TABLE[i][2][:30]}")
+@pytest.mark.parametrize(
+    "number", range(len(TABLE)), ids=lambda i: f"{TABLE[i][0].name[:30]}: {TABLE[i][2][:30]}"
+)
 def test_a_common_mistake_is_named_first(number):
     expect, mask, words = TABLE[number]
     found = ga.audit(mask, expect)
     assert words in next(iter(found.diagnosis), ""), found
-    assert not any(name in str(found) for name in ("Rectangle", "Band(", "Cells(", "Partition(", "Predicate"))
+    assert not any(
+        name in str(found) for name in ("Rectangle", "Band(", "Cells(", "Partition(", "Predicate")
+    )
     if "padding left out" in words:
         assert len(found.diagnosis) == 1
         assert "cross_documents" not in str(found)
@@ -195,7 +260,10 @@ MEANT = list({graph.name.replace("37", "24"): graph for graph, _, _ in TABLE}.va
 
 @pytest.mark.parametrize(
     "expect",
-    [graph if i % 3 == 0 else pytest.param(graph, marks=pytest.mark.slow) for i, graph in enumerate(MEANT)],
+    [
+        graph if i % 3 == 0 else pytest.param(graph, marks=pytest.mark.slow)
+        for i, graph in enumerate(MEANT)
+    ],
     ids=lambda graph: graph.name[:40],
 )
 def test_the_mask_itself_and_a_mask_by_chance_are_no_mistake(expect):

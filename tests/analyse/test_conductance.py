@@ -51,7 +51,8 @@ def test_exact_conductance_is_the_least_of_networkx_and_lies_in_cheegers_bounds(
 def test_bounds_hold_what_is_exact(monkeypatch, name, dense):
     exact = analyse.conductance(of_networkx(DRAWN[name])).upper
     monkeypatch.setattr(module, "_EXACT", 2)
-    monkeypatch.setattr(module, "_DENSE", dense if name == "expander" else 512)  # ARPACK needs nodes
+    # ARPACK needs nodes
+    monkeypatch.setattr(module, "_DENSE", dense if name == "expander" else 512)
     found = analyse.conductance(of_networkx(DRAWN[name]))
     assert not found.exact
     assert found.lower - 1e-12 <= exact <= found.upper + 1e-12
@@ -65,7 +66,9 @@ def test_conductance_with_a_formula():
     path = analyse.conductance(graphs.sliding_window(400, 2))
     assert path.upper == pytest.approx(1 / 399)
     assert sorted(path.part.tolist()) in (list(range(200)), list(range(200, 400)))
-    assert path.second_eigenvalue == pytest.approx(1 - torch.cos(torch.tensor(torch.pi / 399).double()).item())
+    assert path.second_eigenvalue == pytest.approx(
+        1 - torch.cos(torch.tensor(torch.pi / 399).double()).item()
+    )
 
 
 def test_a_bottleneck_is_narrow_and_an_expander_is_not():
@@ -85,17 +88,24 @@ def test_direction_loops_copies_and_a_removed_edge():
     assert analyse.conductance(both.with_self_loops()).upper == analyse.conductance(both).upper
     wider = torch.cat((both.edge_index, torch.tensor([[3, 4], [4, 3]])), 1)
     copied = ga.from_edge_index(wider, num_nodes=9, duplicates="keep")
-    assert analyse.conductance(copied).upper == pytest.approx(1 / 13)  # the other side, 12 + 1, of the single edge
+    # the other side, 12 + 1, of the single edge
+    assert analyse.conductance(copied).upper == pytest.approx(1 / 13)
     cut = both - ga.from_edge_index(torch.tensor([[4, 5], [5, 4]]), num_nodes=9)
     found = analyse.conductance(cut)
     assert (found.upper, found.exact, found.part.tolist()) == (0, True, [5, 6, 7, 8])
 
 
 def test_hostile_graphs():
-    for graph in (graphs.full(0), graphs.full(1), graphs.self_loops(5), graphs.full(5) - graphs.full(5)):
+    for graph in (
+        graphs.full(0),
+        graphs.full(1),
+        graphs.self_loops(5),
+        graphs.full(5) - graphs.full(5),
+    ):
         with pytest.raises(GraphError, match="needs an edge between two nodes"):
             analyse.conductance(graph)
-    alone = ga.from_edge_index(torch.tensor([[1], [3]]), num_nodes=5)  # nodes 0, 2 and 4 are on no side
+    # nodes 0, 2 and 4 are on no side
+    alone = ga.from_edge_index(torch.tensor([[1], [3]]), num_nodes=5)
     assert analyse.conductance(alone).upper == 1
     with pytest.raises(GraphError, match="square"):
         analyse.conductance(graphs.cross(3, 5))

@@ -1,4 +1,6 @@
-"""Curvature against the definitions by sets, linear programs, formulas, and GraphRicciCurvature's values."""
+"""Curvature against the definitions by sets, linear programs, formulas, and GraphRicciCurvature's
+values.
+"""
 
 import networkx as nx
 import numpy as np
@@ -45,8 +47,14 @@ def forman(near, i, j):
 
 def ollivier(near, i, j, alpha):
     """By scipy's linear program over all pairs of nodes and networkx's distances."""
-    distance = dict(nx.all_pairs_shortest_path_length(nx.Graph((a, b) for a in range(len(near)) for b in near[a])))
-    of_i, of_j = ({end: alpha} | {k: (1 - alpha) / len(near[end]) for k in near[end]} for end in (i, j))
+    distance = dict(
+        nx.all_pairs_shortest_path_length(
+            nx.Graph((a, b) for a in range(len(near)) for b in near[a])
+        )
+    )
+    of_i, of_j = (
+        {end: alpha} | {k: (1 - alpha) / len(near[end]) for k in near[end]} for end in (i, j)
+    )
     cost = [distance[a][b] for a in of_i for b in of_j]
     rows = np.kron(np.eye(len(of_i)), np.ones(len(of_j)))
     columns = np.kron(np.ones(len(of_i)), np.eye(len(of_j)))
@@ -57,20 +65,36 @@ def ollivier(near, i, j, alpha):
 def by_hand(graph, curvature):
     near = neighbours(graph)
     pairs = graph.edge_index.t().tolist()
-    known = {pair: curvature(near, *pair) for pair in {(min(p), max(p)) for p in pairs} if pair[0] != pair[1]}
-    return torch.tensor([known.get((min(p), max(p)), torch.nan) for p in pairs], dtype=torch.float64)
+    known = {
+        pair: curvature(near, *pair)
+        for pair in {(min(p), max(p)) for p in pairs}
+        if pair[0] != pair[1]
+    }
+    return torch.tensor(
+        [known.get((min(p), max(p)), torch.nan) for p in pairs], dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("name", SQUARE)
 def test_balanced_forman_is_its_definition(name):
     graph = GRAPHS[name]()
-    torch.testing.assert_close(analyse.forman_curvature(graph), by_hand(graph, forman), equal_nan=True)
+    torch.testing.assert_close(
+        analyse.forman_curvature(graph), by_hand(graph, forman), equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5])
 def test_ollivier_ricci_is_optimal_transport(alpha):
-    drawn = [nx.gnp_random_graph(13, p, seed=seed, directed=True) for seed, p in enumerate((0.1, 0.2, 0.4))]
-    shapes = [nx.barbell_graph(4, 1), nx.star_graph(5), nx.grid_2d_graph(3, 4), nx.lollipop_graph(5, 3)]
+    drawn = [
+        nx.gnp_random_graph(13, p, seed=seed, directed=True)
+        for seed, p in enumerate((0.1, 0.2, 0.4))
+    ]
+    shapes = [
+        nx.barbell_graph(4, 1),
+        nx.star_graph(5),
+        nx.grid_2d_graph(3, 4),
+        nx.lollipop_graph(5, 3),
+    ]
     for graph in map(of_networkx, drawn + shapes):
         expected = by_hand(graph, lambda *edge: ollivier(*edge, alpha))
         found = analyse.ollivier_ricci_curvature(graph, alpha)
@@ -78,7 +102,12 @@ def test_ollivier_ricci_is_optimal_transport(alpha):
 
 
 def by_edge(graph, values):
-    return {(s, t): v for s, t, v in zip(graph.source.tolist(), graph.target.tolist(), values.tolist(), strict=True)}
+    return {
+        (s, t): v
+        for s, t, v in zip(
+            graph.source.tolist(), graph.target.tolist(), values.tolist(), strict=True
+        )
+    }
 
 
 def one(values):
@@ -101,7 +130,8 @@ def test_curvatures_with_a_formula():
     torus = of_networkx(nx.grid_2d_graph(6, 7, periodic=True))
     assert one(forman_of(torus)) == pytest.approx(0)
     tree = of_networkx(nx.balanced_tree(3, 3))
-    inner = (tree.source < 13) & (tree.target < 13) & (tree.source > 0) & (tree.target > 0)  # both ends of degree 4
+    # both ends of degree 4
+    inner = (tree.source < 13) & (tree.target < 13) & (tree.source > 0) & (tree.target > 0)
     assert one(forman_of(tree)[inner]) == pytest.approx(4 / 4 - 2)
     assert one(ricci_of(tree, 0)[inner]) == pytest.approx(-2 * (1 - 1 / 4 - 1 / 4))
     cube = of_networkx(nx.hypercube_graph(4))
@@ -109,7 +139,9 @@ def test_curvatures_with_a_formula():
 
 
 def test_values_published_by_graph_ricci_curvature():
-    """Edges of Zachary's karate club in networkx's order, alpha 1/2: test_OllivierRicci.py of saibalmars' package."""
+    """Edges of Zachary's karate club in networkx's order, alpha 1/2: test_OllivierRicci.py of
+    saibalmars' package.
+    """
     published = [
         0.111111,
         -0.14375,
@@ -216,7 +248,9 @@ def test_direction_copies_and_loops(curvature):
     values = by_edge(two_ways, curvature(two_ways))
     edges = two_ways.edge_index[:, two_ways.source < two_ways.target]
     loop = torch.tensor([[3], [3]])
-    shuffled = torch.cat((edges.flip(0), loop, edges[:, :5]), 1)[:, torch.randperm(edges.shape[1] + 6)]
+    shuffled = torch.cat((edges.flip(0), loop, edges[:, :5]), 1)[
+        :, torch.randperm(edges.shape[1] + 6)
+    ]
     graph = ga.from_edge_index(shuffled, num_nodes=17, duplicates="keep")
     for (s, t), value in zip(graph.edge_index.t().tolist(), curvature(graph).tolist(), strict=True):
         assert (value != value) if s == t else value == pytest.approx(values[s, t])

@@ -1,4 +1,6 @@
-"""Hops, components, cycles and the facts that hold them, judged by networkx on every graph of the table."""
+"""Hops, components, cycles and the facts that hold them, judged by networkx on every graph of the
+table.
+"""
 
 from importlib import import_module
 
@@ -22,7 +24,9 @@ MILLION = 1_000_000
 
 def random_graph(num_nodes, num_edges, seed):
     place = torch.randperm(num_nodes**2, generator=torch.Generator().manual_seed(seed))[:num_edges]
-    return ga.AttentionGraph(checked(torch.stack((place % num_nodes, place // num_nodes)), num_nodes, num_nodes))
+    return ga.AttentionGraph(
+        checked(torch.stack((place % num_nodes, place // num_nodes)), num_nodes, num_nodes)
+    )
 
 
 def expected_hops(graph):
@@ -32,7 +36,9 @@ def expected_hops(graph):
 
 
 def reads_past(graph):
-    """Whether the pairs joined by a path are all those of a later and an earlier node, and no others."""
+    """Whether the pairs joined by a path are all those of a later and an earlier node, and no
+    others.
+    """
     pairs = {(s, t) for s, row in distances(graph).items() for t in row if s != t}
     n = graph.num_targets
     return pairs == {(s, t) for t in range(n) for s in range(t)} and (n <= 1 or bool(pairs))
@@ -50,7 +56,9 @@ def expected_connectivity(graph):
     return nx.number_weakly_connected_components(found), len(meta), roots, acyclic
 
 
-CASES = [GRAPHS[name]() for name in SQUARE] + [random_graph(13, edges, edges) for edges in (9, 17, 26, 40)]
+CASES = [GRAPHS[name]() for name in SQUARE] + [
+    random_graph(13, edges, edges) for edges in (9, 17, 26, 40)
+]
 
 
 @pytest.mark.parametrize("graph", CASES, ids=lambda graph: graph.name)
@@ -109,7 +117,9 @@ def test_bipartite_components_are_those_of_networkx():
 
 
 def test_components_of_runs_are_those_of_edges(monkeypatch):
-    graph = ga.graphs.documents(lengths=(3, 7, 20, 10)) | ga.graphs.sliding_window(40, 2, dilation=30)
+    graph = ga.graphs.documents(lengths=(3, 7, 20, 10)) | ga.graphs.sliding_window(
+        40, 2, dilation=30
+    )
     expected = ga.facts(graph).components
     cross = GRAPHS["cross_causal_end"]()
     both = ga.facts(cross).components
@@ -126,14 +136,24 @@ def test_components_of_runs_are_those_of_edges(monkeypatch):
 def test_facts_hold_the_same_answers(name):
     graph = GRAPHS[name]()
     found = ga.facts(graph)
-    assert (found.hops, found.reads_everything, found.reads_past) == (*expected_hops(graph), reads_past(graph))
-    assert (found.components, found.strong_components, found.roots, found.acyclic) == expected_connectivity(graph)
+    assert (found.hops, found.reads_everything, found.reads_past) == (
+        *expected_hops(graph),
+        reads_past(graph),
+    )
+    assert (
+        found.components,
+        found.strong_components,
+        found.roots,
+        found.acyclic,
+    ) == expected_connectivity(graph)
     assert found.left_out == {}
     mask = graph.mask()
     assert found.isolated_targets == int((~mask.any(1)).sum())
     assert found.unused_sources == int((~mask.any(0)).sum())
     assert found.self_loops == int(mask.diagonal().sum())
-    copies = torch.zeros(mask.shape).index_put_((graph.target, graph.source), torch.ones(graph.num_edges), True)
+    copies = torch.zeros(mask.shape).index_put_(
+        (graph.target, graph.source), torch.ones(graph.num_edges), True
+    )
     assert found.symmetric == torch.equal(copies, copies.t())
     assert found.causal == (not bool(mask.triu(1).any()))
     assert str(found).count("\n") > 10
@@ -145,9 +165,15 @@ def test_a_rule_of_a_million_nodes_answers_or_says_what_it_costs():
     assert ga.analyse.hops(window).layers == -(-(MILLION - 1) // 128)
     grid = ga.graphs.grid_neighbourhood((1000, 1000), (7, 7))
     assert ga.analyse.hops(grid).everything
-    dilated, plain = ga.graphs.sliding_window(MILLION, 5, dilation=8), ga.graphs.sliding_window(125_000, 5)
+    dilated, plain = (
+        ga.graphs.sliding_window(MILLION, 5, dilation=8),
+        ga.graphs.sliding_window(125_000, 5),
+    )
     assert ga.analyse.hops(dilated).layers == ga.analyse.hops(plain).layers
-    assert ga.analyse.connectivity(ga.graphs.window_partition((1024, 1024), (8, 8))).components == 128**2
+    assert (
+        ga.analyse.connectivity(ga.graphs.window_partition((1024, 1024), (8, 8))).components
+        == 128**2
+    )
     function = ga.from_rule(lambda t, s: (t - s) % 7 == 0, MILLION)
     for question in (ga.analyse.hops, ga.analyse.connectivity, ga.analyse.spectral_gap, ga.leaks):
         with pytest.raises(GraphAttnError, match="smaller size"):
@@ -168,10 +194,15 @@ def test_searches_stop_at_their_budget_with_the_bounds_found():
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_one(listed, monkeypatch):
+def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_one(
+    listed, monkeypatch
+):
     monkeypatch.setattr(import_module("graphattn.analyse.hops"), "_CHUNK", 7)
     window, chain = ga.graphs.sliding_window(30, 3), ga.graphs.sliding_window(30, 2)
-    cut = ga.from_edge_index(chain.edge_index[:, chain.edge_index.sum(0) != 2 * 22 + 1], num_nodes=30)  # no 22 -> 23
+    # no 22 -> 23
+    cut = ga.from_edge_index(
+        chain.edge_index[:, chain.edge_index.sum(0) != 2 * 22 + 1], num_nodes=30
+    )
     cases = [
         (window, 15, True),
         (chain, 29, True),
@@ -191,7 +222,11 @@ def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_o
 
 def columns(text):
     """Cells of the printed table, by the name of the row."""
-    return {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in text.splitlines() if "  " in line}
+    return {
+        line.split("  ")[0]: line.split("  ", 1)[1].split()
+        for line in text.splitlines()
+        if "  " in line
+    }
 
 
 def test_facts_of_graphs_of_heads():
@@ -207,7 +242,9 @@ def test_facts_of_graphs_of_heads():
     assert str(ga.facts(ga.PerHead((rows,)))).startswith("1 graph of heads\n")
     assert str(ga.facts([rows])).startswith("1 layer\n")
     assert "graphs 0, 1" in text.splitlines()[1]
-    assert columns(text)["edges"] == [str(graph.num_edges) for graph in (rows, causal, rows | causal)]
+    assert columns(text)["edges"] == [
+        str(graph.num_edges) for graph in (rows, causal, rows | causal)
+    ]
     assert found.to_dict()["each"][1] == ga.facts(rows).to_dict()
     assert found.to_dict()["union"]["num_edges"] == (rows | causal).num_edges
 
@@ -221,10 +258,16 @@ def test_facts_of_the_layers_of_a_model():
     text = str(found)
     assert "layer 0  layers 1, 2" in text
     assert columns(text)["hops"] == ["-", "4"]
-    assert text.endswith("after 3 layers a target depends on 12 of 12 sources (each node keeps what it has)")
+    assert text.endswith(
+        "after 3 layers a target depends on 12 of 12 sources (each node keeps what it has)"
+    )
     chain = ga.facts([window] * 3)
     reach = ga.analyse.receptive_field([window] * 3, residual=True).sizes[-1]
-    assert chain.sources == (int(reach.min()), float(reach.double().mean()), int(reach.max())) == (1, 2.8, 4)
+    assert (
+        chain.sources
+        == (int(reach.min()), float(reach.double().mean()), int(reach.max()))
+        == (1, 2.8, 4)
+    )
     assert "depends on 1 to 4, mean 2.8, of 5 sources" in str(chain)
     assert chain.to_dict()["sources_read"] == {"least": 1, "mean": 2.8, "most": 4}
     many = ga.facts([ga.graphs.sliding_window(9, w) for w in range(1, 9)])
@@ -242,7 +285,9 @@ def test_facts_of_patterns_take_their_size():
     assert ga.facts(window, size=7) == ga.facts(window(7))
     around = ga.graphs.grid_neighbourhood(..., 3)
     assert ga.facts([around], size=(3, 4))[0] == ga.facts(around((3, 4)))
-    with pytest.raises(GraphAttnError, match=r"size of layer 1, .*full.*: pass size=N, or size=\(height, width\)"):
+    with pytest.raises(
+        GraphAttnError, match=r"size of layer 1, .*full.*: pass size=N, or size=\(height, width\)"
+    ):
         ga.facts([window(7), full])
 
 
@@ -275,7 +320,10 @@ def test_facts_have_conductance_exact_or_in_bounds_and_the_mean_resistance():
     assert "to 0.0256 (bounds)" in str(ga.facts(ga.graphs.sliding_window(40, 2)))
     cut = ga.facts(ga.graphs.block_local(12, 4))
     assert (cut.conductance, cut.mean_resistance) == ([0, 0], None)
-    assert (ga.facts(ga.graphs.self_loops(5)).conductance, ga.facts(ga.graphs.full(1)).mean_resistance) == (None, None)
+    assert (
+        ga.facts(ga.graphs.self_loops(5)).conductance,
+        ga.facts(ga.graphs.full(1)).mean_resistance,
+    ) == (None, None)
 
 
 def test_facts_of_more_nodes_than_memory_holds_are_refused():
@@ -285,13 +333,20 @@ def test_facts_of_more_nodes_than_memory_holds_are_refused():
 
 def test_questions_of_square_graphs_refuse_others():
     cross = GRAPHS["cross"]()
-    for question in (ga.analyse.hops, ga.analyse.connectivity, ga.analyse.spectral_gap, ga.analyse.universality):
+    for question in (
+        ga.analyse.hops,
+        ga.analyse.connectivity,
+        ga.analyse.spectral_gap,
+        ga.analyse.universality,
+    ):
         with pytest.raises(GraphAttnError, match="7 targets and 13 sources"):
             question(cross)
     assert walk(GRAPHS["window"]()).forward(0)[1] == 1
 
 
-@pytest.mark.parametrize(("targets", "sources", "parts"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (3, 2, 5), (1, 2, 3)])
+@pytest.mark.parametrize(
+    ("targets", "sources", "parts"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (3, 2, 5), (1, 2, 3)]
+)
 def test_nodes_without_an_edge_are_components_of_their_own(targets, sources, parts):
     none = ga.from_edge_index(torch.empty(2, 0).long(), num_targets=targets, num_sources=sources)
     assert ga.facts(none).components == parts

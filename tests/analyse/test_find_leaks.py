@@ -1,4 +1,6 @@
-"""What a module reads, by moving its inputs: right modules are accused of nothing, and wrong ones are caught."""
+"""What a module reads, by moving its inputs: right modules are accused of nothing, and wrong ones
+are caught.
+"""
 
 from functools import partial
 
@@ -16,7 +18,9 @@ class Stack(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.graphs = layers
-        self.blocks = torch.nn.ModuleList(ga.nn.GraphAttention(embed_dim=8, num_heads=2) for _ in layers)
+        self.blocks = torch.nn.ModuleList(
+            ga.nn.GraphAttention(embed_dim=8, num_heads=2) for _ in layers
+        )
         self.dropout = torch.nn.Dropout(0.5)
 
     def forward(self, x):
@@ -102,15 +106,22 @@ def test_dropout_is_no_leak():
     assert (asked.ok, asked.random, asked.num_silent) == (True, False, 0)
     assert "random" not in str(asked)
     assert body.training  # put back, though the function changed it
-    wrong = analyse.find_leaks(lambda x: body(x), X, graphs.causal(13))  # no mask: the future is read in training, too
+    # no mask: the future is read in training, too
+    wrong = analyse.find_leaks(lambda x: body(x), X, graphs.causal(13))
     assert not wrong.ok
-    assert not analyse.find_leaks(body.train(), X, graphs.causal(13)).random  # a module is asked in eval mode
+    # a module is asked in eval mode
+    assert not analyse.find_leaks(body.train(), X, graphs.causal(13)).random
 
 
 def test_what_a_module_holds_is_left_as_it_was():
     norm = torch.nn.BatchNorm1d(13).train()  # nodes are its channels
     kept = {name: buffer.clone() for name, buffer in norm.state_dict().items()}
-    for function in (norm, norm.forward, lambda x: norm(x), partial(torch.nn.Module.__call__, norm)):
+    for function in (
+        norm,
+        norm.forward,
+        lambda x: norm(x),
+        partial(torch.nn.Module.__call__, norm),
+    ):
         assert analyse.find_leaks(function, X).ok
         assert all(torch.equal(buffer, kept[name]) for name, buffer in norm.state_dict().items())
         assert norm.training
@@ -122,7 +133,9 @@ def test_batch_statistics_are_a_leak():
     norm = torch.nn.BatchNorm1d(8).train()
     found = analyse.find_leaks(lambda x: norm(x.flatten(0, 1)).view_as(x), X)
     assert (found.num_dependent, found.num_leaks) == (13 * 13, 78)
-    assert analyse.find_leaks(lambda x: norm.eval()(x.flatten(0, 1)).view_as(x), X).num_dependent == 13
+    assert (
+        analyse.find_leaks(lambda x: norm.eval()(x.flatten(0, 1)).view_as(x), X).num_dependent == 13
+    )
 
 
 def test_random_and_stateful_functions_are_refused():
@@ -139,7 +152,9 @@ def test_random_and_stateful_functions_are_refused():
 
     for wrong in (counts, later, lambda x: x + torch.rand((), generator=generator)):
         calls.clear()
-        with pytest.raises(GraphAttnError, match=r"random by other means or stateful.*deterministic function"):
+        with pytest.raises(
+            GraphAttnError, match=r"random by other means or stateful.*deterministic function"
+        ):
             analyse.find_leaks(wrong, X)
     assert analyse.find_leaks(lambda x: x + torch.rand(()), X).random  # by torch's own state
 
@@ -157,7 +172,9 @@ def test_what_cannot_be_asked_is_refused():
         "layers lead from 13 sources": lambda: analyse.find_leaks(same, X[:, :5], LAYERS),
         "must give a tensor": lambda: analyse.find_leaks(lambda x: (x, None), X),
         "must be \\(..., S, C\\)": lambda: analyse.find_leaks(same, torch.randn(3)),
-        "one id alone": lambda: analyse.find_leaks(lambda x: x[..., None], torch.zeros(4, dtype=torch.int64)),
+        "one id alone": lambda: analyse.find_leaks(
+            lambda x: x[..., None], torch.zeros(4, dtype=torch.int64)
+        ),
     }
     for words, call in cases.items():
         with pytest.raises(GraphAttnError, match=words):
@@ -184,7 +201,10 @@ def test_a_module_may_write_into_its_input():
     [
         (lambda x: analyse.find_leaks(torch.cumsum, x.fill_(torch.inf)), "x must be finite"),
         (lambda x: analyse.find_leaks(lambda y: y * torch.nan, x), "output holds NaN"),
-        (lambda x: analyse.find_leaks(lambda y: y, x, at_most=0), "at_most must be a whole number >= 1, got 0"),
+        (
+            lambda x: analyse.find_leaks(lambda y: y, x, at_most=0),
+            "at_most must be a whole number >= 1, got 0",
+        ),
     ],
 )
 def test_what_cannot_be_asked(make, message):

@@ -1,4 +1,6 @@
-"""Influence of sources: by products of matrices, bounds that measured Jacobians keep, and Jacobians by autograd."""
+"""Influence of sources: by products of matrices, bounds that measured Jacobians keep, and Jacobians
+by autograd.
+"""
 
 import pytest
 import torch
@@ -15,7 +17,9 @@ def weighted(graph, aggregate, residual):
     pairs = graph.edge_index.t().tolist()
     into, out = ([pair[side] for pair in pairs] for side in (1, 0))
     for s, t in pairs:
-        degree = {"mean": into.count(t), "sum": 1, "gcn": (into.count(t) * out.count(s)) ** 0.5}[aggregate]
+        degree = {"mean": into.count(t), "sum": 1, "gcn": (into.count(t) * out.count(s)) ** 0.5}[
+            aggregate
+        ]
         step[t, s] += 1 / degree
     return step + torch.eye(graph.num_targets).double() if residual and graph.is_square else step
 
@@ -52,7 +56,9 @@ class MessagePassing(torch.nn.Module):
         super().__init__()
         mask = graph.mask().double()
         self.register_buffer("mean", mask / mask.sum(1, keepdim=True).clamp(min=1))
-        matrices = [torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0] * 1.3 for _ in range(layers)]
+        matrices = [
+            torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0] * 1.3 for _ in range(layers)
+        ]
         self.matrices, self.residual = matrices, residual
 
     def forward(self, x):
@@ -126,9 +132,14 @@ def test_a_removed_edge_is_seen_and_over_squashing_grows_with_the_tree():
 
 def test_jacobian_norms_are_autograds_and_leave_the_model_as_it_was():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 7), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(5), torch.nn.Tanh())
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 7), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(5), torch.nn.Tanh()
+    )
     model = model.double().train()
-    x, kept = torch.randn(2, 5, 3, dtype=torch.float64), {k: v.clone() for k, v in model.state_dict().items()}
+    x, kept = (
+        torch.randn(2, 5, 3, dtype=torch.float64),
+        {k: v.clone() for k, v in model.state_dict().items()},
+    )
     state = torch.random.get_rng_state()
     for norm in ("spectral", "sum"):
         found = analyse.jacobian_norms(model, x, norm=norm)
@@ -137,10 +148,15 @@ def test_jacobian_norms_are_autograds_and_leave_the_model_as_it_was():
             blocks = []
             for sample in x:
                 model.eval()
-                whole = torch.autograd.functional.jacobian(model, sample[None])[0, :, :, 0]  # (T, C', S, C)
+                # (T, C', S, C)
+                whole = torch.autograd.functional.jacobian(model, sample[None])[0, :, :, 0]
                 model.train()
                 block = whole.movedim(2, 1)
-                blocks.append(torch.linalg.matrix_norm(block, 2) if norm == "spectral" else block.abs().sum((-2, -1)))
+                blocks.append(
+                    torch.linalg.matrix_norm(block, 2)
+                    if norm == "spectral"
+                    else block.abs().sum((-2, -1))
+                )
             torch.testing.assert_close(sample_found, torch.stack(blocks).mean(0))
     assert all(torch.equal(kept[key], value) for key, value in model.state_dict().items())
     assert torch.equal(state, torch.random.get_rng_state())
@@ -150,15 +166,43 @@ def test_jacobian_norms_are_autograds_and_leave_the_model_as_it_was():
 def test_what_cannot_be_measured_or_costs_too_much_is_refused():
     x = torch.randn(5, 3)
     for call, error, words in (
-        (lambda: analyse.jacobian_norms(lambda x: x.detach(), x), OptionError, "depends on x by gradients"),
+        (
+            lambda: analyse.jacobian_norms(lambda x: x.detach(), x),
+            OptionError,
+            "depends on x by gradients",
+        ),
         (lambda: analyse.jacobian_norms(lambda x: x.sum(), x), ShapeError, "must give a tensor"),
-        (lambda: analyse.jacobian_norms(lambda x: x, torch.arange(5)), ShapeError, "x must be floats"),
-        (lambda: analyse.jacobian_norms(lambda x: x, x, [5]), OptionError, "targets must be below 5"),
-        (lambda: analyse.jacobian_norms(lambda x: x, torch.randn(9000, 2)), OptionError, "18,000 backward passes"),
+        (
+            lambda: analyse.jacobian_norms(lambda x: x, torch.arange(5)),
+            ShapeError,
+            "x must be floats",
+        ),
+        (
+            lambda: analyse.jacobian_norms(lambda x: x, x, [5]),
+            OptionError,
+            "targets must be below 5",
+        ),
+        (
+            lambda: analyse.jacobian_norms(lambda x: x, torch.randn(9000, 2)),
+            OptionError,
+            "18,000 backward passes",
+        ),
         (lambda: analyse.jacobian_norms(lambda x: x, x, norm="max"), OptionError, "norm must be"),
-        (lambda: analyse.jacobian_bound(graphs.causal(5), lipschitz=0), OptionError, "lipschitz must be"),
-        (lambda: analyse.jacobian_bound(graphs.causal(5), aggregate="max"), OptionError, "aggregate must be"),
-        (lambda: analyse.influence_distribution(graphs.sliding_window(10**5, 3)), GraphError, r"targets=\[t\]"),
+        (
+            lambda: analyse.jacobian_bound(graphs.causal(5), lipschitz=0),
+            OptionError,
+            "lipschitz must be",
+        ),
+        (
+            lambda: analyse.jacobian_bound(graphs.causal(5), aggregate="max"),
+            OptionError,
+            "aggregate must be",
+        ),
+        (
+            lambda: analyse.influence_distribution(graphs.sliding_window(10**5, 3)),
+            GraphError,
+            r"targets=\[t\]",
+        ),
         (lambda: analyse.jacobian_bound(graphs.full(10**6), [0]), GraphError, "smaller size"),
     ):
         with pytest.raises(error, match=words):
@@ -171,7 +215,9 @@ def test_no_nodes_no_edges_and_sides_of_no_nodes():
         assert ask(graphs.full(0)).shape == (0, 0)
         assert ask(graphs.cross(0, 3)).shape == (0, 3)
         assert not ask(graphs.full(5) - graphs.full(5)).any()
-        assert torch.equal(ask(graphs.full(5) - graphs.full(5), residual=True), torch.eye(5).double())
+        assert torch.equal(
+            ask(graphs.full(5) - graphs.full(5), residual=True), torch.eye(5).double()
+        )
 
 
 def test_jacobian_norms_of_constants_are_zero_and_of_no_numbers_refused():

@@ -1,4 +1,6 @@
-"""Measures of bottlenecks on graphs whose values are known: a barbell, a path, a tree, a Cayley graph, an expander."""
+"""Measures of bottlenecks on graphs whose values are known: a barbell, a path, a tree, a Cayley
+graph, an expander.
+"""
 
 import networkx as nx
 import pytest
@@ -6,7 +8,8 @@ import pytest
 import graphattn as ga
 from graphattn import analyse
 
-#: Girth 8, and as far from bipartite halves as a cubic graph of 30 nodes can be: eigenvalues 3, 2, 0, -2, -3.
+#: Girth 8, and as far from bipartite halves as a cubic graph of 30 nodes can be: eigenvalues 3, 2,
+#: 0, -2, -3.
 TUTTE_COXETER = nx.LCF_graph(30, [-13, -9, 7, -7, 9, 13], 5)
 
 
@@ -19,11 +22,26 @@ def at(graph, values, s, t):
     return value
 
 
-#: A graph, an edge of it, and there: resistance, commute time, balanced Forman, Ollivier-Ricci (alpha 0).
+#: A graph, an edge of it, and there: resistance, commute time, balanced Forman, Ollivier-Ricci
+#: (alpha 0).
 KNOWN = {
-    "the bridge of a barbell": (of(nx.barbell_graph(5, 0)), (4, 5), 1, 42, 4 / 5 - 2, -2 * (1 - 2 / 5)),
+    "the bridge of a barbell": (
+        of(nx.barbell_graph(5, 0)),
+        (4, 5),
+        1,
+        42,
+        4 / 5 - 2,
+        -2 * (1 - 2 / 5),
+    ),
     "the middle of a path": (of(nx.path_graph(9)), (4, 5), 1, 2 * 8, 0, 0),
-    "the trunk of a tree": (of(nx.balanced_tree(2, 4)), (1, 3), 1, 2 * 30, 4 / 3 - 2, -2 * (1 - 2 / 3)),
+    "the trunk of a tree": (
+        of(nx.balanced_tree(2, 4)),
+        (1, 3),
+        1,
+        2 * 30,
+        4 / 3 - 2,
+        -2 * (1 - 2 / 3),
+    ),
     "the hypercube, a Cayley graph": (of(nx.hypercube_graph(4)), (0, 1), 15 / 32, 30, 2 / 4, 0),
     "a cubic expander": (of(TUTTE_COXETER), (0, 1), 29 / 45, 58, 4 / 3 - 2, -2 * (1 - 2 / 3)),
 }
@@ -31,7 +49,9 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_an_edge_has_the_values_of_the_formulas(name):
-    """Resistances of edge-transitive graphs by Foster's theorem, curvatures by degrees where no short cycle passes."""
+    """Resistances of edge-transitive graphs by Foster's theorem, curvatures by degrees where no
+    short cycle passes.
+    """
     graph, (s, t), resistance, commute, forman, ricci = KNOWN[name]
     assert float(analyse.effective_resistance(graph)[s, t]) == pytest.approx(resistance)
     assert float(analyse.commute_time(graph, [[s], [t]])[0]) == pytest.approx(commute)
@@ -48,8 +68,8 @@ def test_conductance_of_a_cayley_graph_is_cheegers_lower_bound():
 
 
 def test_no_two_nodes_of_an_expander_are_far_in_resistance():
-    """Between the bounds of Lovasz 1993, "Random Walks on Graphs: A Survey", corollary 3.3; a path of as many nodes
-    breaks what the expander's eigenvalue allows."""
+    """Between the bounds of Lovasz 1993, "Random Walks on Graphs: A Survey", corollary 3.3; a path
+    of as many nodes breaks what the expander's eigenvalue allows."""
     graph = of(TUTTE_COXETER)
     found = analyse.conductance(graph)
     assert found.second_eigenvalue == pytest.approx(1 - 2 / 3)

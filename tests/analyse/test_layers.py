@@ -1,4 +1,6 @@
-"""Receptive fields, path counts and leaks of schedules, judged by matrix products, Jacobians and brute force."""
+"""Receptive fields, path counts and leaks of schedules, judged by matrix products, Jacobians and
+brute force.
+"""
 
 from itertools import product
 
@@ -14,7 +16,10 @@ from graphattn.graph import PerHead
 MILLION = 1_000_000
 SCHEDULES = {
     "wavenet": [graphs.sliding_window(23, 2, dilation=d) for d in (1, 2, 4, 8)],
-    "window and strided": [graphs.sliding_window(17, 3, causal=False), graphs.sliding_window(17, 4, dilation=4)],
+    "window and strided": [
+        graphs.sliding_window(17, 3, causal=False),
+        graphs.sliding_window(17, 4, dilation=4),
+    ],
     "listed": [GRAPHS["listed_random"](), GRAPHS["rule_or_listed"](), GRAPHS["listed_random"]()],
     "bipartite": [GRAPHS["listed_bipartite"](), GRAPHS["listed_bipartite"]().reverse()],
     "pooling": [graphs.cross(5, 11), graphs.causal(5), graphs.cross(11, 5)],
@@ -22,7 +27,10 @@ SCHEDULES = {
     "no loops": [graphs.causal(13) - graphs.self_loops(13)] * 2,
     "isolated": [GRAPHS["isolated_targets"]()],
     "repeated": [GRAPHS["repeated_edges"](), GRAPHS["repeated_edges"]().reverse()],
-    "grid": [graphs.window_partition((6, 10), (3, 5)), graphs.window_partition((6, 10), (3, 5), shift=(1, 2))],
+    "grid": [
+        graphs.window_partition((6, 10), (3, 5)),
+        graphs.window_partition((6, 10), (3, 5), shift=(1, 2)),
+    ],
 }
 
 
@@ -39,7 +47,10 @@ def test_fields_and_counts_are_the_products_of_the_masks(name, residual):
     assert torch.equal(ga.analyse.path_counts(layers, residual=residual), every[-1])
     few = [layers[-1].num_targets - 1, 1]
     assert torch.equal(ga.analyse.path_counts(layers, few, residual=residual), every[-1][few])
-    assert torch.equal(ga.analyse.receptive_field(layers, few, residual=residual).graphs[-1].mask(), every[-1][few] > 0)
+    assert torch.equal(
+        ga.analyse.receptive_field(layers, few, residual=residual).graphs[-1].mask(),
+        every[-1][few] > 0,
+    )
 
 
 def test_receptive_field_is_the_support_of_the_jacobian():
@@ -90,7 +101,9 @@ def test_too_much_is_refused_with_its_cost():
 
 
 def brute_force_leak(layers, order, residual):
-    """Fewest edges of a way from a later node to an earlier one, or None: every walk, layer by layer."""
+    """Fewest edges of a way from a later node to an earlier one, or None: every walk, layer by
+    layer.
+    """
     size = layers[0].num_sources
     best = None
     for start in range(size):
@@ -107,10 +120,16 @@ def brute_force_leak(layers, order, residual):
     return best
 
 
-ORDERS = {"numbers": None, "backwards": lambda n: list(range(n))[::-1], "pairs": lambda n: [i // 2 for i in range(n)]}
+ORDERS = {
+    "numbers": None,
+    "backwards": lambda n: list(range(n))[::-1],
+    "pairs": lambda n: [i // 2 for i in range(n)],
+}
 
 
-@pytest.mark.parametrize(("name", "residual", "order"), list(product(SCHEDULES, (False, True), ORDERS)))
+@pytest.mark.parametrize(
+    ("name", "residual", "order"), list(product(SCHEDULES, (False, True), ORDERS))
+)
 def test_the_shortest_leak_is_that_of_brute_force(name, residual, order):
     layers = SCHEDULES[name]
     if layers[0].num_sources != layers[-1].num_targets:
@@ -145,7 +164,8 @@ def test_a_future_leak_through_window_and_strided_layers_is_named():
     causal = [graphs.sliding_window(17, 3), graphs.sliding_window(17, 4, dilation=4)]
     assert ga.leaks(causal).ok
     assert "no leak" in str(ga.leaks(causal))
-    latents = ga.leaks([graphs.cross(3, 8), graphs.cross(8, 3)])  # causal nowhere, though no layer has an order
+    # causal nowhere, though no layer has an order
+    latents = ga.leaks([graphs.cross(3, 8), graphs.cross(8, 3)])
     assert latents.gap == 7
     assert latents.to_dict()["edges"] == [None, None]
 
@@ -167,7 +187,8 @@ def test_a_leak_through_residual_connections_only_says_so(name, order):
 def test_the_future_kept_by_a_residual_connection():
     one_ahead = graphs.sliding_window(9, 2).reverse() - graphs.self_loops(9)
     one_back = one_ahead.reverse()
-    found = ga.leaks([one_ahead, one_back])  # t reads t + 1, which it keeps; without, t reads t alone
+    # t reads t + 1, which it keeps; without, t reads t alone
+    found = ga.leaks([one_ahead, one_back])
     assert found.only_residual
     assert not ga.leaks([one_ahead, one_back], residual=False)
     assert not ga.leaks([one_ahead.with_self_loops(), one_back.with_self_loops()]).only_residual

@@ -1,4 +1,6 @@
-"""Mistakes planted in masks of many expressions are named; wrong masks that no mistake makes are not."""
+"""Mistakes planted in masks of many expressions are named; wrong masks that no mistake makes are
+not.
+"""
 
 import pytest
 import torch
@@ -43,7 +45,9 @@ CACHE = graphs.asymmetric_window(6, 5, 0, num_sources=20)
 RANDOM = graphs.random_sources(40, 4, 3) | graphs.sliding_window(40, 5)
 MESH = graphs.mesh_vertices(inputs.sphere_faces, hops=2)
 KNN = graphs.knn(POINTS, 5)
-ENCODER_DECODER = graphs.composite([[graphs.full(10), None], [graphs.cross(14, 10), graphs.causal(14)]])
+ENCODER_DECODER = graphs.composite(
+    [[graphs.full(10), None], [graphs.cross(14, 10), graphs.causal(14)]]
+)
 DILATED = graphs.sliding_window(48, 5, dilation=3)
 LOCAL = graphs.block_local(48, 8, look_back=1, causal=True)
 LISTED = ga.from_mask((D48 >= 0) & (D48 < 9))
@@ -59,7 +63,11 @@ def nearest(k, first=0):
 
 def cells(height, width, dy, dx):
     return on_grid(
-        6, 10, lambda a, b, y, x: ((a - dy) // height == (y - dy) // height) & ((b - dx) // width == (x - dx) // width)
+        6,
+        10,
+        lambda a, b, y, x: (
+            ((a - dy) // height == (y - dy) // height) & ((b - dx) // width == (x - dx) // width)
+        ),
     )
 
 
@@ -85,13 +93,17 @@ def torus(height, width, dy, dx):
 
     def near(a, b, y, x):
         rows, columns = (a - y).abs(), (b - x).abs()
-        return (torch.minimum(rows, height - rows) <= dy) & (torch.minimum(columns, width - columns) <= dx)
+        return (torch.minimum(rows, height - rows) <= dy) & (
+            torch.minimum(columns, width - columns) <= dx
+        )
 
     return on_grid(height, width, near)
 
 
 def flat(height, width, dy, dx, plane=0):
-    """Offsets of a window added to the number of a node; of three axes, ``height`` counts the rows of all planes."""
+    """Offsets of a window added to the number of a node; of three axes, ``height`` counts the rows
+    of all planes.
+    """
     steps = [y * width + x for y in range(-dy, dy + 1) for x in range(-dx, dx + 1)]
     steps = [step + z * plane * width for step in steps for z in ((-1, 0, 1) if plane else (0,))]
     return torch.isin(apart(height * width), torch.tensor(steps))
@@ -103,7 +115,8 @@ def cells_around(height, width, dy, dx):
         6,
         10,
         lambda a, b, y, x: (
-            ((a - dy) % 6 // height == (y - dy) % 6 // height) & ((b - dx) % 10 // width == (x - dx) % 10 // width)
+            ((a - dy) % 6 // height == (y - dy) % 6 // height)
+            & ((b - dx) % 10 // width == (x - dx) % 10 // width)
         ),
     )
 
@@ -137,7 +150,11 @@ PLANTED = [
     (LONGFORMER, "causal=True where False", ((D48 >= 0) & (D48 < 9)) | HUB | HUB[:, None]),
     (LONGFORMER, "do not read all", HALF_GLOBAL),
     (LONGFORMER, "not read by all", HALF_GLOBAL.T),
-    (LONGFORMER, "tokens=(1, 21) where (0, 20)", (D48.abs() <= 4) | HUB.roll(1) | HUB.roll(1)[:, None]),
+    (
+        LONGFORMER,
+        "tokens=(1, 21) where (0, 20)",
+        (D48.abs() <= 4) | HUB.roll(1) | HUB.roll(1)[:, None],
+    ),
     (
         LONGFORMER,
         "tokens=(0,) where (0, 20)",
@@ -153,7 +170,11 @@ PLANTED = [
     (NATTEN, "size=(11, 7) where (7, 11)", graphs.grid_neighbourhood((11, 7), (3, 5)).mask()),
     (PACKED, "left out of", IN_WINDOW),
     (PACKED, "window=10 where 9", (D48 >= 0) & (D48 < 10) & (DOCUMENT[:, None] == DOCUMENT)),
-    (PACKED, "lengths=(10, 13, 7, 18) where", IN_WINDOW & graphs.documents(lengths=(10, 13, 7, 18)).mask()),
+    (
+        PACKED,
+        "lengths=(10, 13, 7, 18) where",
+        IN_WINDOW & graphs.documents(lengths=(10, 13, 7, 18)).mask(),
+    ),
     (PACKED, "| where & was meant", IN_WINDOW | (DOCUMENT[:, None] == DOCUMENT)),
     (STRIDED, "stride=8 where 7", (D48 >= 0) & ((D48 < 8) | (D48 % 8 == 0))),
     (STRIDED, "left out, in strided(48, 7)", (D48 >= 0) & (D48 < 7)),
@@ -161,7 +182,9 @@ PLANTED = [
     (
         BLOCKS,
         "window=5 where 3",
-        blocks((apart(12).abs() <= 2) | (torch.arange(12) == 0) | (torch.arange(12) == 0)[:, None], 4),
+        blocks(
+            (apart(12).abs() <= 2) | (torch.arange(12) == 0) | (torch.arange(12) == 0)[:, None], 4
+        ),
     ),
     (CACHE, "left=6 where 5", torch.ones(6, 20).tril(14).triu(8).bool()),
     (CACHE, "align='start' where 'end'", torch.ones(6, 20).tril(0).triu(-5).bool()),
@@ -174,14 +197,30 @@ PLANTED = [
     (KNN, "k=4 where 5", nearest(4)),
     (KNN, "rows swapped", nearest(5).T),
     (KNN, "include_self=True", nearest(4) | torch.eye(60, dtype=torch.bool)),
-    (ENCODER_DECODER, "cross(14, 10) left out", encoder_decoder(lambda mask: mask[10:, :10].zero_())),
+    (
+        ENCODER_DECODER,
+        "cross(14, 10) left out",
+        encoder_decoder(lambda mask: mask[10:, :10].zero_()),
+    ),
     (ENCODER_DECODER, "inverted mask", encoder_decoder(lambda mask: mask[10:, 10:].logical_not_())),
-    (ENCODER_DECODER, "self-loops missing", encoder_decoder(lambda mask: mask[10:, 10:].fill_diagonal_(False))),
+    (
+        ENCODER_DECODER,
+        "self-loops missing",
+        encoder_decoder(lambda mask: mask[10:, 10:].fill_diagonal_(False)),
+    ),
     (DILATED, "dilation=4 where 3", (D48 >= 0) & (D48 <= 16) & (D48 % 4 == 0)),
     (DILATED, "window=6 where 5", (D48 >= 0) & (D48 <= 15) & (D48 % 3 == 0)),
     (DILATED, "taken for each other", (D48 >= 0) & (D48 <= 10) & (D48 % 5 == 0)),
-    (LOCAL, "look_back=2 where 1", (D48 >= 0) & (torch.arange(48)[:, None] // 8 - torch.arange(48) // 8 <= 2)),
-    (LOCAL, "causal=False where True", ((b := torch.arange(48) // 8)[:, None] - b >= 0) & (b[:, None] - b <= 1)),
+    (
+        LOCAL,
+        "look_back=2 where 1",
+        (D48 >= 0) & (torch.arange(48)[:, None] // 8 - torch.arange(48) // 8 <= 2),
+    ),
+    (
+        LOCAL,
+        "causal=False where True",
+        ((b := torch.arange(48) // 8)[:, None] - b >= 0) & (b[:, None] - b <= 1),
+    ),
     (LISTED, "window=10 where 9", (D48 >= 0) & (D48 < 10)),
     (LISTED, "self-loops missing", (D48 > 0) & (D48 < 9)),
     (NATTEN, "a torus", torus(7, 11, 1, 2)),
@@ -192,8 +231,16 @@ PLANTED = [
     (NATTEN, "a window of 5 along the flattened grid", apart(77).abs() <= 2),
     (CUBE, "at fixed distances of the flattened grid", flat(12, 5, 1, 1, 3)),
     (SWIN, "a cyclic shift without its mask", cells_around(3, 5, 1, 2)),
-    (CAUSAL, "all of its block of 6 tokens", torch.arange(48) // 6 * 6 <= torch.arange(48)[:, None]),
-    (CAUSAL, "all of its block of 32 tokens", torch.arange(48) // 32 * 32 <= torch.arange(48)[:, None]),
+    (
+        CAUSAL,
+        "all of its block of 6 tokens",
+        torch.arange(48) // 6 * 6 <= torch.arange(48)[:, None],
+    ),
+    (
+        CAUSAL,
+        "all of its block of 32 tokens",
+        torch.arange(48) // 32 * 32 <= torch.arange(48)[:, None],
+    ),
     (BLOCK_CAUSAL, "nothing ahead of the target is read: causal", D48 >= 0),
     (BLOCK_CAUSAL, "block=8 where 6", torch.arange(48) // 8 <= torch.arange(48)[:, None] // 8),
     (DOCUMENTS, "lengths=(23, 7, 18) where", labelled(23, 7, 18)),
@@ -218,7 +265,9 @@ EXPECTED = list({id(expect): expect for expect, _, _ in PLANTED}.values())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("expect", "flips"), [(expect, (3, 40)[i % 2]) for i, expect in enumerate(EXPECTED)], ids=repr)
+@pytest.mark.parametrize(
+    ("expect", "flips"), [(expect, (3, 40)[i % 2]) for i, expect in enumerate(EXPECTED)], ids=repr
+)
 def test_entries_that_differ_by_chance_are_no_mistake(expect, flips):
     mask = expect.mask()
     place = torch.randperm(mask.numel(), generator=torch.Generator().manual_seed(flips))[:flips]

@@ -1,4 +1,6 @@
-"""What is not one graph is refused with what to pass instead; no node and one node have answers or a clear refusal."""
+"""What is not one graph is refused with what to pass instead; no node and one node have answers or
+a clear refusal.
+"""
 
 import pytest
 import torch
@@ -86,7 +88,9 @@ def test_what_is_no_mask_is_not_called_as_a_function():
 @pytest.mark.parametrize("kind", ["full", "causal", "no edges", "listed"])
 def test_no_node_and_one_node(kind, size):
     graph = graphs.causal(size) if kind == "causal" else graphs.full(size)
-    graph = graph - graph if kind == "no edges" else graph.materialise() if kind == "listed" else graph
+    graph = (
+        graph - graph if kind == "no edges" else graph.materialise() if kind == "listed" else graph
+    )
     edges = 0 if kind == "no edges" else size
     assert analyse.hops(graph).to_dict() == {"layers": 0, "everything": True, "past": True}
     assert ga.facts(graph).reads_everything is True
@@ -100,7 +104,12 @@ def test_no_node_and_one_node(kind, size):
         assert field.num_edges == min(1, edges + residual) * size
         assert ga.leaks([graph, graph], residual=residual).ok
     found = analyse.connectivity(graph)
-    assert (found.components, found.strong_components, found.roots, found.acyclic) == (size, size, size, True)
+    assert (found.components, found.strong_components, found.roots, found.acyclic) == (
+        size,
+        size,
+        size,
+        True,
+    )
     assert analyse.tile_fill(graph).touched == edges
 
 
@@ -118,7 +127,8 @@ def test_counts_are_exact_up_to_their_limit_and_refused_beyond(listed):
     assert int(analyse.path_counts([full] * 30, [0])[0, 3]) == 4**29
     with pytest.raises(GraphAttnError, match="beyond 2\\*\\*62 are not exact"):
         analyse.path_counts([full] * 31, [0])
-    doubled = analyse.path_counts([loops] * 61, residual=True)  # a loop and what is kept: two ways for each layer
+    # a loop and what is kept: two ways for each layer
+    doubled = analyse.path_counts([loops] * 61, residual=True)
     assert torch.equal(doubled, torch.eye(4, dtype=torch.int64) * 2**61)
     with pytest.raises(GraphAttnError, match="fewer layers"):
         analyse.path_counts([loops] * 64, residual=True)
@@ -132,7 +142,10 @@ def test_facts_of_a_rule_whose_rows_are_too_many_intervals_are_refused_at_once()
 
 def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_alone():
     window, other = graphs.sliding_window(2_000_000, 9), graphs.sliding_window(2_000_000, 7)
-    with pytest.raises(GraphError, match=r"about 2,000,000 intervals .*limit 1,999,999.*facts\(..., budget=8000000\)"):
+    with pytest.raises(
+        GraphError,
+        match=r"about 2,000,000 intervals .*limit 1,999,999.*facts\(..., budget=8000000\)",
+    ):
         ga.facts(window, budget=7_999_999)
     with pytest.raises(GraphError, match=r"about 4,000,000 intervals .* and others"):
         ga.facts([window, other, window], budget=15_999_999)  # two graphs that differ
@@ -144,15 +157,21 @@ def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_
     few = ga.facts(smaller, budget=4_700_000)
     assert (few.max_in_degree, few.components, few.hops) == (9, None, None)
     assert few.left_out["components"] == few.left_out["hops"]
-    assert few.left_out["hops"] == "searches would look at about 4,800,000 edges (limit 4,700,000): try budget=4800000"
+    assert (
+        few.left_out["hops"]
+        == "searches would look at about 4,800,000 edges (limit 4,700,000): try budget=4800000"
+    )
     assert ga.facts(smaller, budget=4_800_000).hops == 37_500
     grid = graphs.grid_neighbourhood((1000, 400), (3, 3))
-    assert ga.facts(grid, budget=4 * 3 * grid.num_nodes).hops == analyse.hops(grid).layers  # by its axes
+    # by its axes
+    assert ga.facts(grid, budget=4 * 3 * grid.num_nodes).hops == analyse.hops(grid).layers
 
 
 def test_layers_that_join_too_many_rows_are_refused_before_they_are_joined():
     layers = [graphs.sliding_window(10**5, 9), graphs.sliding_window(10**5, 5, dilation=5)] * 4
-    with pytest.raises(GraphError, match=r"reach would join about [\d,]+ rows of sources or more .*try budget="):
+    with pytest.raises(
+        GraphError, match=r"reach would join about [\d,]+ rows of sources or more .*try budget="
+    ):
         analyse.reach(layers, budget=10**5)
     with pytest.raises(GraphError, match=r"receptive_field joins .*fewer targets"):
         analyse.receptive_field(layers, budget=10**5)
@@ -171,9 +190,16 @@ def test_layers_that_join_too_many_rows_are_refused_before_they_are_joined():
 
 
 def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered():
-    assert ga.leaks([graphs.causal(10**10), graphs.sliding_window(10**10, 257, dilation=3)]).edges == (0, 0)
-    for graph in (graphs.sliding_window(10**9, 257, causal=False), graphs.causal(10**10) | graphs.full(10**10)):
-        with pytest.raises(GraphError, match=r"leaks would look at .* \(limit 33,554,432\).*try budget="):
+    assert ga.leaks(
+        [graphs.causal(10**10), graphs.sliding_window(10**10, 257, dilation=3)]
+    ).edges == (0, 0)
+    for graph in (
+        graphs.sliding_window(10**9, 257, causal=False),
+        graphs.causal(10**10) | graphs.full(10**10),
+    ):
+        with pytest.raises(
+            GraphError, match=r"leaks would look at .* \(limit 33,554,432\).*try budget="
+        ):
             ga.leaks(graph)
     with pytest.raises(GraphError, match="the numbers of 10,000,000,000 nodes"):
         ga.leaks(graphs.sliding_window(10**10, 257, causal=False), budget=10**13)
@@ -181,7 +207,8 @@ def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered()
     with pytest.raises(GraphError, match=r"leaks would look at 32,768 .*limit 32,767"):
         ga.leaks(small, budget=4 * 32_767 + 3)
     assert ga.leaks(small, budget=4 * 32_768).path == ((3, 39, 0),)
-    assert len(ga.leaks([graphs.full(5)] * 300, residual=False).path) == 300  # one step for each layer
+    # one step for each layer
+    assert len(ga.leaks([graphs.full(5)] * 300, residual=False).path) == 300
 
 
 def test_fields_of_many_layers_go_on_from_the_layer_before():
@@ -190,11 +217,15 @@ def test_fields_of_many_layers_go_on_from_the_layer_before():
     for last in (0, 3, 39):
         assert fields[last].equals(analyse.reach([mixed] * (last + 1)))
     apart = [graphs.self_loops(2003), graphs.sliding_window(2003, 2, dilation=2)]
-    assert int(analyse.receptive_field([apart[0] | apart[0]] * 140 + [apart[1]]).sizes[-1].max()) == 2
+    assert (
+        int(analyse.receptive_field([apart[0] | apart[0]] * 140 + [apart[1]]).sizes[-1].max()) == 2
+    )
 
 
 def test_universality_is_refused_by_counts():
-    with pytest.raises(GraphError, match=r"universality would look at about 3,200,000,000 .*try budget=3200000000"):
+    with pytest.raises(
+        GraphError, match=r"universality would look at about 3,200,000,000 .*try budget=3200000000"
+    ):
         analyse.universality(graphs.causal(10**8))
     with pytest.raises(GraphError, match="limit 319"):
         analyse.universality(graphs.causal(10), budget=319)
@@ -204,7 +235,11 @@ def test_universality_is_refused_by_counts():
 @pytest.mark.parametrize("size", [10**8, 10**10])
 def test_bands_of_any_size_have_answers(size):
     window = graphs.sliding_window(size, 257)
-    assert analyse.hops(window).to_dict() == {"layers": -(-(size - 1) // 256), "everything": False, "past": True}
+    assert analyse.hops(window).to_dict() == {
+        "layers": -(-(size - 1) // 256),
+        "everything": False,
+        "past": True,
+    }
     assert analyse.hops(graphs.causal(size)).layers == 1
     assert analyse.hops(graphs.sliding_window(size, 257, causal=False)).to_dict() == {
         "layers": -(-(size - 1) // 128),
@@ -221,9 +256,17 @@ def test_bands_of_any_size_have_answers(size):
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_bands_are_answered_as_their_lists_are(size):
-    bands = [graphs.causal(size), graphs.full(size), graphs.causal(size).reverse(), graphs.self_loops(size)]
+    bands = [
+        graphs.causal(size),
+        graphs.full(size),
+        graphs.causal(size).reverse(),
+        graphs.self_loops(size),
+    ]
     bands += [graphs.sliding_window(size, w, causal=c) for w in (1, 3) for c in (False, True)]
-    bands += [graphs.sliding_window(size, 3, dilation=2), graphs.sliding_window(size, 3, dilation=2, causal=False)]
+    bands += [
+        graphs.sliding_window(size, 3, dilation=2),
+        graphs.sliding_window(size, 3, dilation=2, causal=False),
+    ]
     for band in bands:
         assert analyse.hops(band) == analyse.hops(band.materialise())
         assert analyse.connectivity(band) == analyse.connectivity(band.materialise())

@@ -1,4 +1,6 @@
-"""Directed graphs with repeated edges, on which scipy's searches run forever unless copies are summed first."""
+"""Directed graphs with repeated edges, on which scipy's searches run forever unless copies are
+summed first.
+"""
 
 import networkx as nx
 import numpy as np
@@ -16,7 +18,9 @@ def multigraph(seed, nodes, edges, on_a_cycle):
     if on_a_cycle:
         ring = torch.arange(nodes)
         ends = torch.cat((torch.stack((ring, (ring + 1) % nodes)), ends), 1)
-    return ga.from_edge_index(torch.cat((ends, ends[:, : edges // 3]), 1), num_nodes=nodes, duplicates="keep")
+    return ga.from_edge_index(
+        torch.cat((ends, ends[:, : edges // 3]), 1), num_nodes=nodes, duplicates="keep"
+    )
 
 
 GRAPHS = [multigraph(seed, 5 + seed % 7, 2 + 3 * seed, seed % 2) for seed in range(19)]

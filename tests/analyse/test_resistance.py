@@ -1,4 +1,6 @@
-"""Effective resistance and commute time against networkx, hitting times, Foster's theorem and the laws of resistors."""
+"""Effective resistance and commute time against networkx, hitting times, Foster's theorem and the
+laws of resistors.
+"""
 
 from importlib import import_module
 
@@ -21,13 +23,17 @@ def of_networkx(graph):
 
 
 def copies():
-    """A path of three nodes both ways, the first edge of which is there three times in both directions."""
+    """A path of three nodes both ways, the first edge of which is there three times in both
+    directions.
+    """
     edges = [[0, 1, 1, 2, 0, 1, 0, 1], [1, 0, 2, 1, 1, 0, 1, 0]]
     return ga.from_edge_index(torch.tensor(edges), num_nodes=3, duplicates="keep")
 
 
 def underneath(graph):
-    """networkx's undirected graph: copies of an edge are parallel, self-loops and directions are gone."""
+    """networkx's undirected graph: copies of an edge are parallel, self-loops and directions are
+    gone.
+    """
     matrix = np.zeros((graph.num_targets, graph.num_targets), dtype=int)
     np.add.at(matrix, (graph.target.numpy(), graph.source.numpy()), 1)
     np.fill_diagonal(matrix, 0)
@@ -39,7 +45,9 @@ def by_networkx(graph):
     found = np.full((len(under), len(under)), np.inf)
     np.fill_diagonal(found, 0)
     for nodes in nx.connected_components(under):
-        for s, row in nx.resistance_distance(under.subgraph(nodes), weight="weight", invert_weight=False).items():
+        for s, row in nx.resistance_distance(
+            under.subgraph(nodes), weight="weight", invert_weight=False
+        ).items():
             for t, value in row.items():
                 found[s, t] = value
     return torch.from_numpy(found)
@@ -48,7 +56,9 @@ def by_networkx(graph):
 @pytest.mark.parametrize("name", SQUARE)
 def test_resistance_is_that_of_networkx(name):
     graph = GRAPHS[name]()
-    torch.testing.assert_close(analyse.effective_resistance(graph), by_networkx(graph), atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(
+        analyse.effective_resistance(graph), by_networkx(graph), atol=1e-9, rtol=1e-9
+    )
 
 
 def test_resistances_with_a_formula():
@@ -57,18 +67,23 @@ def test_resistances_with_a_formula():
 
     assert between(graphs.full(11), 3, 7) == pytest.approx(2 / 11)
     assert between(graphs.circulant(7, (1,)), 0, 3) == pytest.approx(3 * 4 / 7)  # 3 ohms beside 4
-    assert between(graphs.sliding_window(13, 2), 2, 9) == pytest.approx(7)  # a causal path, from either end
-    assert between(of_networkx(nx.balanced_tree(3, 2)), 4, 12) == pytest.approx(4)  # distance in a tree
+    # a causal path, from either end
+    assert between(graphs.sliding_window(13, 2), 2, 9) == pytest.approx(7)
+    # distance in a tree
+    assert between(of_networkx(nx.balanced_tree(3, 2)), 4, 12) == pytest.approx(4)
     assert between(copies(), 0, 2) == pytest.approx(1 / 3 + 1)  # three side by side, then one
     barbell = of_networkx(nx.barbell_graph(5, 2))
     assert between(barbell, 0, 11) == pytest.approx(2 / 5 + 3 + 2 / 5)
     hypercube = analyse.effective_resistance(of_networkx(nx.hypercube_graph(3)))
-    assert sorted({round(float(value) * 12) for value in hypercube[0]}) == [0, 7, 9, 10]  # 7/12, 3/4, 5/6 of a cube
+    # 7/12, 3/4, 5/6 of a cube
+    assert sorted({round(float(value) * 12) for value in hypercube[0]}) == [0, 7, 9, 10]
 
 
 @pytest.mark.parametrize("name", ["longformer", "hub", "copies"])
 def test_fosters_theorem(name):
-    """Over all edges, conductance times resistance is the number of nodes less that of components."""
+    """Over all edges, conductance times resistance is the number of nodes less that of
+    components.
+    """
     graph = copies() if name == "copies" else GRAPHS[name]()
     under = underneath(graph)
     found = analyse.effective_resistance(graph)
@@ -101,7 +116,9 @@ def test_commute_time_is_the_sum_of_two_hitting_times():
     ring = graphs.circulant(11, (1, 2)) - graphs.circulant(11, (9, 10))
     looped = graphs.sliding_window(13, 5, causal=False)  # symmetric, with self-loops
     for graph in (directed, copies(), looped, graphs.full(5), ring | graphs.circulant(11, (1,))):
-        torch.testing.assert_close(analyse.commute_time(graph), commuting(graph), atol=1e-8, rtol=1e-8)
+        torch.testing.assert_close(
+            analyse.commute_time(graph), commuting(graph), atol=1e-8, rtol=1e-8
+        )
     without = looped.without_self_loops()
     loops = looped.num_edges / without.num_edges
     torch.testing.assert_close(analyse.commute_time(looped), analyse.commute_time(without) * loops)
@@ -117,7 +134,8 @@ def test_one_way_is_another_commute_than_both_and_the_same_resistance():
 
 def test_a_walk_that_never_returns_takes_for_ever():
     assert bool(analyse.commute_time(graphs.causal(5))[0, 1:].isinf().all())
-    leak = ga.from_edge_index(torch.tensor([[1, 0, 3, 2, 3], [0, 1, 2, 3, 0]]), num_nodes=4)  # 0 also reads 3
+    # 0 also reads 3
+    leak = ga.from_edge_index(torch.tensor([[1, 0, 3, 2, 3], [0, 1, 2, 3, 0]]), num_nodes=4)
     found = analyse.commute_time(leak)
     assert found[2, 3] == 2  # closed: they read each other alone
     assert bool(found[:2, 2:].isinf().all())
@@ -131,7 +149,8 @@ def test_a_removed_edge_raises_resistance_by_the_parallel_law():
     bridge = ga.from_edge_index(torch.tensor([[s], [t]]), num_nodes=31)
     after = analyse.effective_resistance(graph - (bridge | bridge.reverse()))
     assert bool((after >= before - 1e-12).all())
-    assert 1 / float(before[s, t]) - 1 / float(after[s, t]) == pytest.approx(1)  # conductances beside each other add
+    # conductances beside each other add
+    assert 1 / float(before[s, t]) - 1 / float(after[s, t]) == pytest.approx(1)
     one_way = analyse.effective_resistance(graph - bridge)
     torch.testing.assert_close(one_way, before)  # the other direction still conducts
 
@@ -149,11 +168,15 @@ def test_chosen_pairs_are_those_of_all(monkeypatch, limit):
     if limit == 0:
         with pytest.raises(GraphError, match="conjugate gradients did not converge within 1 steps"):
             analyse.effective_resistance(graph, pairs)
-        monkeypatch.setattr(resistance, "_banded", lambda matrix, *_: resistance._iterated(matrix, 1, ""))
+        monkeypatch.setattr(
+            resistance, "_banded", lambda matrix, *_: resistance._iterated(matrix, 1, "")
+        )
         monkeypatch.setattr(resistance, "_MOST_WORK", 1 << 31)
     found = analyse.effective_resistance(graph, pairs)
     torch.testing.assert_close(found, every, atol=1e-8, rtol=1e-8)
-    torch.testing.assert_close(analyse.effective_resistance(graph, pairs.repeat(1, 9)), every.repeat(9))
+    torch.testing.assert_close(
+        analyse.effective_resistance(graph, pairs.repeat(1, 9)), every.repeat(9)
+    )
     symmetric = graph | graph.reverse()
     torch.testing.assert_close(
         analyse.commute_time(symmetric, pairs), analyse.commute_time(symmetric)[pairs[0], pairs[1]]
@@ -162,7 +185,9 @@ def test_chosen_pairs_are_those_of_all(monkeypatch, limit):
 
 def test_large_graphs_are_asked_by_pairs_or_refused():
     path = graphs.sliding_window(100_000, 2)
-    assert analyse.effective_resistance(path, [[5, 0], [99_999, 0]]).tolist() == pytest.approx([99_994, 0])
+    assert analyse.effective_resistance(path, [[5, 0], [99_999, 0]]).tolist() == pytest.approx(
+        [99_994, 0]
+    )
     with pytest.raises(GraphError, match=r"all pairs of 100,000 nodes .*limit 4,096.*pairs="):
         analyse.effective_resistance(path)
     with pytest.raises(GraphError, match=r"directed graph of 100,000 nodes .*limit 4,096"):

@@ -5,7 +5,16 @@ import torch
 
 import graphattn as ga
 from graphattn.analyse.simple import remark, simple_expression
-from graphattn.graphs import causal, cross, documents, global_tokens, prefix, self_loops, sinks, sliding_window
+from graphattn.graphs import (
+    causal,
+    cross,
+    documents,
+    global_tokens,
+    prefix,
+    self_loops,
+    sinks,
+    sliding_window,
+)
 from graphattn.graphs.expression import from_expression
 
 WINDOW = sliding_window(64, 9)
@@ -17,7 +26,10 @@ WINDOW = sliding_window(64, 9)
         (WINDOW | (prefix(64, 4) & causal(64)), "equals causal(64)"),
         (WINDOW | sliding_window(64, 5), "equals sliding_window(64, 9)"),
         (WINDOW & causal(64), "equals sliding_window(64, 9)"),
-        (sliding_window(64, 9, causal=False) & sliding_window(64, 5), "equals sliding_window(64, 5)"),
+        (
+            sliding_window(64, 9, causal=False) & sliding_window(64, 5),
+            "equals sliding_window(64, 5)",
+        ),
         (causal(5, 9) | cross(5, 9), "equals cross(5, 9)"),
         (causal(9) | causal(9).reverse(), "equals full(9)"),
         (~~causal(64), "equals causal(64)"),
@@ -42,7 +54,9 @@ def test_a_remark_walks_no_further_than_repr_counts(monkeypatch):
     assert "not counted" in repr(big)
     walked = []
     graph = WINDOW | global_tokens(64, (0,))
-    monkeypatch.setattr(type(graph.edges), "chunks", lambda self, *rest: walked.append(self) or iter(()))
+    monkeypatch.setattr(
+        type(graph.edges), "chunks", lambda self, *rest: walked.append(self) or iter(())
+    )
     repr(graph)
     first = len(walked)
     repr(graph)
@@ -77,7 +91,12 @@ def test_edges_that_somebody_listed_are_known_as_the_call_they_could_be_of(text)
 def test_other_edges_are_no_simple_call():
     assert simple_expression(ga.graphs.strided(9, 3)) is None
     assert simple_expression(ga.from_mask(torch.zeros(3, 3, dtype=torch.bool))) is None
-    assert simple_expression(ga.from_edge_index(torch.tensor([[0, 0], [0, 0]]), num_nodes=1, duplicates="keep")) is None
+    assert (
+        simple_expression(
+            ga.from_edge_index(torch.tensor([[0, 0], [0, 0]]), num_nodes=1, duplicates="keep")
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("align", ["end", "start"])

@@ -1,4 +1,6 @@
-"""Spectral gaps by numpy's eigenvalues and known formulas; conditions of universality by enumeration; tile fill."""
+"""Spectral gaps by numpy's eigenvalues and known formulas; conditions of universality by
+enumeration; tile fill.
+"""
 
 from importlib import import_module
 from itertools import pairwise, permutations
@@ -34,9 +36,12 @@ def test_gaps_with_a_formula():
     assert analyse.spectral_gap(graphs.full(9)) == pytest.approx(1)
     assert analyse.spectral_gap(graphs.causal(9)) == pytest.approx(0.5)
     assert analyse.spectral_gap(graphs.window_partition((6, 6), (3, 3))) == pytest.approx(0)
-    assert analyse.spectral_gap(ring(12) - graphs.self_loops(12)) == pytest.approx(0)  # an even cycle alternates
+    # an even cycle alternates
+    assert analyse.spectral_gap(ring(12) - graphs.self_loops(12)) == pytest.approx(0)
     for size in (7, 12):
-        assert analyse.spectral_gap(ring(size)) == pytest.approx(1 - (1 + 2 * cos(2 * pi / size)) / 3)
+        assert analyse.spectral_gap(ring(size)) == pytest.approx(
+            1 - (1 + 2 * cos(2 * pi / size)) / 3
+        )
 
 
 def listable(monkeypatch, answer):
@@ -75,7 +80,9 @@ def random_graph(size, edges, seed):
 
 
 def enumerated(graphs_of_layers):
-    """Star, Hamiltonian path and everything read in the end, by trying all orders and many layers."""
+    """Star, Hamiltonian path and everything read in the end, by trying all orders and many
+    layers.
+    """
     masks = [graph.mask() for graph in graphs_of_layers]
     union = torch.stack(masks).any(0)
     n = union.shape[0]
@@ -117,7 +124,9 @@ def test_the_graph_that_takes_longest_to_fill_is_waited_for(n):
 
 
 def test_loops_of_one_layer_do_not_keep_what_another_forgets():
-    """A ring passes all on and keeps nothing, so that loops in the other layer alone never let a node depend on all."""
+    """A ring passes all on and keeps nothing, so that loops in the other layer alone never let a
+    node depend on all.
+    """
     ring, alone = graphs.circulant(5, (1,)), graphs.self_loops(5)
     for layers in ([ring, alone], [alone, ring], [ring]):
         found = analyse.universality(layers)
@@ -135,7 +144,11 @@ def test_universality_of_the_papers_graphs():
     )
     assert (strided.star, strided.sparse_transformer, strided.universal) == (None, True, True)
     causal = analyse.universality(graphs.causal(size))
-    assert (causal.hamiltonian_path, causal.reads_everything, causal.universal) == (True, False, False)
+    assert (causal.hamiltonian_path, causal.reads_everything, causal.universal) == (
+        True,
+        False,
+        False,
+    )
     cells = analyse.universality(graphs.window_partition((8, 8), (4, 4)))
     assert (cells.hamiltonian_path, cells.universal) == (False, False)
     assert "theorem applies: no" in str(cells)
@@ -152,7 +165,12 @@ def test_universality_of_the_papers_graphs():
 
 def counted_tiles(mask, tile):
     """Tiles with an edge, and the share of their pairs that are edges."""
-    found = [part for rows in mask.split(tile[0], 0) for part in rows.split(tile[1], 1) if bool(part.any())]
+    found = [
+        part
+        for rows in mask.split(tile[0], 0)
+        for part in rows.split(tile[1], 1)
+        if bool(part.any())
+    ]
     return len(found), int(mask.sum()) / max(1, sum(part.numel() for part in found))
 
 
@@ -168,7 +186,9 @@ def test_tile_fill_is_counted_from_the_mask(name):
 def test_reordering_finds_the_neighbours_again():
     size = 300
     window = graphs.sliding_window(size, 9, causal=False)
-    shuffled = window.materialise().relabel(torch.randperm(size, generator=torch.Generator().manual_seed(0)))
+    shuffled = window.materialise().relabel(
+        torch.randperm(size, generator=torch.Generator().manual_seed(0))
+    )
     before, after = analyse.tile_fill(window, (16, 16)), analyse.tile_fill(shuffled, (16, 16))
     assert after.touched > 4 * before.touched
     assert after.touched_after <= 1.2 * before.touched

@@ -10,7 +10,9 @@ import graphattn as ga
 from graphattn.kernels.edge_softmax import edge_softmax, scatter_sum
 
 
-@pytest.mark.parametrize("name", ["listed_random", "repeated_edges", "isolated_targets", "hub", "no_edges"])
+@pytest.mark.parametrize(
+    "name", ["listed_random", "repeated_edges", "isolated_targets", "hub", "no_edges"]
+)
 def test_edge_softmax_is_pygs(name):
     graph = GRAPHS[name]()
     score = torch.randn(graph.num_edges, HEADS, dtype=torch.float64, requires_grad=True)
@@ -21,13 +23,17 @@ def test_edge_softmax_is_pygs(name):
     assert_near(torch.exp(lse), scatter(score.exp(), graph.target, 0, graph.num_targets, "sum"))
 
 
-@pytest.mark.parametrize(("name", "backend"), taken(["listed_bipartite", "repeated_edges", "isolated_targets", "hub"]))
+@pytest.mark.parametrize(
+    ("name", "backend"), taken(["listed_bipartite", "repeated_edges", "isolated_targets", "hub"])
+)
 def test_attention_is_pygs_softmax_and_sum(name, backend):
     graph = GRAPHS[name]()
     inputs = tensors(graph, kv_heads=HEADS)
     q, k, v = inputs
     source, target = graph.edge_index
-    alpha = softmax((q[target] * k[source]).sum(-1) * WIDTH**-0.5, target, num_nodes=graph.num_targets)
+    alpha = softmax(
+        (q[target] * k[source]).sum(-1) * WIDTH**-0.5, target, num_nodes=graph.num_targets
+    )
     wanted = scatter(alpha[..., None] * v[source], target, 0, graph.num_targets, "sum")
     found = ga.attention(*inputs, graph, backend=backend)
     assert_near(found, wanted)

@@ -1,4 +1,6 @@
-"""Against code nobody here wrote: SDPA and FlexAttention; float64, outputs and gradients to 1e-12."""
+"""Against code nobody here wrote: SDPA and FlexAttention; float64, outputs and gradients to
+1e-12.
+"""
 
 import functools
 
@@ -30,18 +32,24 @@ def compare(theirs, ours, inputs, zero=()):
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"), [("full", None), ("listed_bipartite", 0.37), ("isolated_targets", -0.37), ("longformer", None)]
+    ("name", "scale"),
+    [("full", None), ("listed_bipartite", 0.37), ("isolated_targets", -0.37), ("longformer", None)],
 )
 def test_sdpa_with_a_mask(name, scale, backend):
     graph = GRAPHS[name]()
     inputs = tensors(graph, (2,))
-    theirs = heads_first(lambda q, k, v: sdpa(q, k, v, graph.mask(), scale=scale, enable_gqa=True), *inputs)
+    theirs = heads_first(
+        lambda q, k, v: sdpa(q, k, v, graph.mask(), scale=scale, enable_gqa=True), *inputs
+    )
     compare(theirs, ga.attention(*inputs, graph, scale=scale, backend=backend), inputs)
 
 
 def test_sdpa_with_an_additive_mask(backend):
     graph = GRAPHS["listed_bipartite"]()
-    inputs = (*tensors(graph, (2,), heads=3), torch.randn(graph.num_edges, 3, dtype=torch.float64, requires_grad=True))
+    inputs = (
+        *tensors(graph, (2,), heads=3),
+        torch.randn(graph.num_edges, 3, dtype=torch.float64, requires_grad=True),
+    )
     nothing = torch.full((3, 13, 19), -torch.inf, dtype=torch.float64)
     places = (torch.arange(3)[:, None], graph.target, graph.source)
     mask = nothing.index_put(places, inputs[3].mT)
@@ -60,7 +68,8 @@ def test_sdpa_is_causal_aligned_at_the_start(T, S, backend):
     compare(theirs, ga.attention(*inputs, graph, backend=backend), inputs, zero)
 
 
-@pytest.mark.parametrize(("T", "S"), [(13, 13), (7, 13), (1, 5)])  # with T > S torch makes NaN of the first rows
+# with T > S torch makes NaN of the first rows
+@pytest.mark.parametrize(("T", "S"), [(13, 13), (7, 13), (1, 5)])
 def test_sdpa_is_causal_aligned_at_the_end(T, S, backend):
     graph = ga.graphs.causal(T, S, align="end")
     inputs = tensors(graph, (2,), heads=3)
@@ -75,7 +84,8 @@ def test_sdpa_with_grouped_heads(backend):
     inputs = tensors(graph, (2,), heads=6, kv_heads=2)
     theirs = heads_first(lambda q, k, v: sdpa(q, k, v, is_causal=True, enable_gqa=True), *inputs)
     compare(theirs, ga.attention(*inputs, graph, backend=backend), inputs)
-    interleaved = tuple(x.repeat(1, 1, 3, 1) for x in inputs[1:])  # the other convention is not ours
+    # the other convention is not ours
+    interleaved = tuple(x.repeat(1, 1, 3, 1) for x in inputs[1:])
     assert not torch.allclose(theirs, ga.attention(inputs[0], *interleaved, graph, backend=backend))
 
 
@@ -84,7 +94,9 @@ def test_sdpa_with_grouped_heads(backend):
 
 @functools.cache
 def by_flex(name, scale=None):
-    """FlexAttention with a softcap, or with a relative bias where no scale is given: output and lse, node-first."""
+    """FlexAttention with a softcap, or with a relative bias where no scale is given: output and
+    lse, node-first.
+    """
     torch._dynamo.reset()  # it compiles itself, and fails where sizes and scales changed before
     graph, slope = GRAPHS[name](), torch.linspace(0.1, 0.7, HEADS, dtype=torch.float64)
     heads = [x.transpose(-3, -2) for x in tensors(graph, (2,), requires_grad=False)]

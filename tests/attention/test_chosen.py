@@ -1,4 +1,6 @@
-"""Edges chosen by content: equal to a plain loop, with gradients; nothing of the future; a removed block is seen."""
+"""Edges chosen by content: equal to a plain loop, with gradients; nothing of the future; a removed
+block is seen.
+"""
 
 import pickle
 import re
@@ -9,7 +11,16 @@ import torch
 
 import graphattn as ga
 from graphattn.errors import GraphError
-from graphattn.graphs import block_local, causal, clusters, full, global_tokens, routed, sliding_window, top_k
+from graphattn.graphs import (
+    block_local,
+    causal,
+    clusters,
+    full,
+    global_tokens,
+    routed,
+    sliding_window,
+    top_k,
+)
 
 B, T, H, KV, D = 2, 23, 4, 2, 5
 OWN = block_local(..., 4, causal=True)
@@ -42,7 +53,10 @@ RECIPES = {
 
 def operands(*lead):
     random = torch.Generator().manual_seed(1)
-    return [torch.randn(*lead, T, n, D, dtype=torch.float64, generator=random, requires_grad=True) for n in (H, KV, KV)]
+    return [
+        torch.randn(*lead, T, n, D, dtype=torch.float64, generator=random, requires_grad=True)
+        for n in (H, KV, KV)
+    ]
 
 
 @cache
@@ -60,7 +74,9 @@ def loop(q, k, v, reads):
             for h in range(H):
                 sources = reads(q[b, :, h].detach(), k[b, :, h * KV // H].detach(), t)
                 key, value = (x[b, sources, h * KV // H] for x in (k, v))
-                rows.append((key @ q[b, t, h] * D**-0.5).softmax(0) @ value if sources else 0 * q[b, t, h])
+                rows.append(
+                    (key @ q[b, t, h] * D**-0.5).softmax(0) @ value if sources else 0 * q[b, t, h]
+                )
     return torch.stack(rows).view(*q.shape)
 
 
@@ -83,7 +99,10 @@ def test_nothing_depends_on_a_later_token_and_an_example_gives_what_it_gives_alo
     later = [x.clone() for x in (q, k, v)]
     for x in later:
         x[:, 14:] = torch.nan
-    assert torch.equal(ga.attention(*later, graph, backend="edges")[:, :14].isfinite(), torch.ones(B, 14, H, D).bool())
+    assert torch.equal(
+        ga.attention(*later, graph, backend="edges")[:, :14].isfinite(),
+        torch.ones(B, 14, H, D).bool(),
+    )
     for x in later:
         x[:, 14:] = 3.0
     assert torch.allclose(ga.attention(*later, graph)[:, :14], out[:, :14], rtol=0, atol=1e-12)
@@ -94,7 +113,11 @@ def test_a_chosen_block_that_is_removed_is_seen():
     graph, (q, k, v) = RECIPES["blocks"][0], [x.detach() for x in operands(B)]
     weights = ga.attention(q, k, v, graph, return_weights=True).weights.dense()[0, 0, -1]
     block = int(weights[:20].view(5, 4).sum(-1).argmax())  # in use by the last token of head 0
-    less = graph - full(...) if block < 0 else graph - ga.from_mask((torch.arange(T) // 4 == block).expand(T, T))
+    less = (
+        graph - full(...)
+        if block < 0
+        else graph - ga.from_mask((torch.arange(T) // 4 == block).expand(T, T))
+    )
     changed = (ga.attention(q, k, v, less) - ga.attention(q, k, v, graph)).abs().amax(-1) > 1e-6
     assert changed[0, -1, 0]
     assert not changed[:, : 4 * block].any()
@@ -108,7 +131,9 @@ def test_edges_of_a_call_are_those_of_the_weights():
     side_by_side = chosen.mask().view(B * H, T, B * H, T).diagonal(dim1=0, dim2=2).movedim(-1, 0)
     assert torch.equal(side_by_side, out.weights.dense().flatten(0, 1) > 0)
     assert chosen.num_edges == int((out.weights.alpha > 0).sum())
-    assert torch.allclose(out.lse, ga.attention(q, k, v, graph, return_lse=True).lse, rtol=0, atol=1e-12)
+    assert torch.allclose(
+        out.lse, ga.attention(q, k, v, graph, return_lse=True).lse, rtol=0, atol=1e-12
+    )
     assert graph.union().equals(causal(T))
 
 
@@ -117,20 +142,27 @@ def test_heads_share_what_a_score_of_their_own_chooses():
     shared = torch.randn(B, 2, T, 6, generator=torch.Generator().manual_seed(2))
     graph = top_k(..., 2, blocks=clusters(torch.arange(T) % 6), score=lambda query, key: shared)
     weights = ga.attention(q, k, v, graph, return_weights=True).weights.dense() > 0
-    read = weights.new_zeros(B, 2, T, 6).scatter(-1, shared.topk(2).indices, True)[..., torch.arange(T) % 6]
+    read = weights.new_zeros(B, 2, T, 6).scatter(-1, shared.topk(2).indices, True)[
+        ..., torch.arange(T) % 6
+    ]
     assert torch.equal(weights, read.repeat_interleave(2, 1))
 
 
 def test_a_layer_takes_its_graph_biases_and_a_cache():
     torch.manual_seed(0)
-    layer, x = ga.nn.GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double(), torch.randn(B, T, 8).double()
+    layer, x = (
+        ga.nn.GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double(),
+        torch.randn(B, T, 8).double(),
+    )
     graph = RECIPES["blocks"][0]
     cache, out = ga.nn.KeyValueCache(), layer(x, graph)
     parts = [layer(part, graph, cache=cache) for part in x.split([9, 1, 1, 12], 1)]
     assert torch.allclose(torch.cat(parts, 1), out, rtol=0, atol=1e-12)
     bias = torch.zeros(graph(T).num_edges, 2).double()
     assert torch.allclose(layer(x, graph, score_bias=bias), out, rtol=0, atol=1e-12)
-    assert not torch.allclose(layer(x, graph, score_bias=ga.nn.ALiBi(2)(graph(T)).double()), out, atol=1e-3)
+    assert not torch.allclose(
+        layer(x, graph, score_bias=ga.nn.ALiBi(2)(graph(T)).double()), out, atol=1e-3
+    )
     encoder = ga.models.Encoder(2, 8, 2).double()
     encoder(x, [graph, causal(...)], score_bias=ga.nn.T5Bias(2).double()).sum().backward()
 
@@ -156,22 +188,43 @@ def test_chosen_graphs_are_pickled_and_print():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: (causal(...) - top_k(..., 2))(5), "has no edges that may be chosen; join a choice by |, &, @"),
+        (
+            lambda: (causal(...) - top_k(..., 2))(5),
+            "has no edges that may be chosen; join a choice by |, &, @",
+        ),
         (lambda: top_k(..., 2, within=top_k(..., 3))(5), "has an option that is chosen, too"),
-        (lambda: top_k(..., 2)(torch.zeros(5, 3)), "waits for queries and keys, which positions are not"),
+        (
+            lambda: top_k(..., 2)(torch.zeros(5, 3)),
+            "waits for queries and keys, which positions are not",
+        ),
         (lambda: (~top_k(..., 2))(5), "has no edges that may be chosen"),
         (lambda: top_k(..., 2).with_global_tokens(1)(5), "has no edges that may be chosen"),
         (
             lambda: top_k(..., 2, within=causal(7))(5),
             "within and blocks must fit (targets, sources) (5, 5), got (7, 7)",
         ),
-        (lambda: top_k(..., 2, blocks=clusters(torch.tensor([0, 2, 2])))(3), "block 1 has none; renumber them"),
-        (lambda: top_k(torch.zeros(2, 2), 1, within=causal(...)), "within of given scores is a graph"),
+        (
+            lambda: top_k(..., 2, blocks=clusters(torch.tensor([0, 2, 2])))(3),
+            "block 1 has none; renumber them",
+        ),
+        (
+            lambda: top_k(torch.zeros(2, 2), 1, within=causal(...)),
+            "within of given scores is a graph",
+        ),
         (lambda: top_k(torch.zeros(2, 2), 1, blocks=2), "blocks of a number need within"),
         (lambda: top_k(torch.zeros(2, 2), 1, score=max), "score computes open scores"),
-        (lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, top_k(..., 1, score=lambda q, k: q)), "score must return"),
-        (lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, routed(..., CENTROIDS)), "centroids must be (C, D), or (H"),
-        (lambda: top_k(torch.zeros(2, 2).to(torch.float8_e4m3fn), 1), "16 bits or more, got float8_e4m3fn"),
+        (
+            lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, top_k(..., 1, score=lambda q, k: q)),
+            "score must return",
+        ),
+        (
+            lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, routed(..., CENTROIDS)),
+            "centroids must be (C, D), or (H",
+        ),
+        (
+            lambda: top_k(torch.zeros(2, 2).to(torch.float8_e4m3fn), 1),
+            "16 bits or more, got float8_e4m3fn",
+        ),
         (lambda: ga.save(top_k(..., 2)(5), "choice.json"), "save its pattern, or .union()"),
         (lambda: top_k(..., 1.5), "k must be a whole number, got 1.5"),
         (lambda: top_k(..., 2)(5) | causal(5), "joins no graph; join patterns, then give a size"),
@@ -187,7 +240,11 @@ def test_refusals(make, words):
 
 def test_other_operands_of_the_algebra_are_those_of_each_head():
     given = [x.detach() for x in operands(B)]
-    sparse = top_k(..., 1, within=causal(...)) | sliding_window(..., 3) | global_tokens(T, (0,)) & causal(...)
+    sparse = (
+        top_k(..., 1, within=causal(...))
+        | sliding_window(..., 3)
+        | global_tokens(T, (0,)) & causal(...)
+    )
     weights = ga.attention(*given, sparse, return_weights=True).weights.dense() > 0
     always = (sliding_window(T, 3) | global_tokens(T, (0,)) & causal(T)).mask()
     assert (weights | ~always).all()
@@ -196,7 +253,9 @@ def test_other_operands_of_the_algebra_are_those_of_each_head():
 
 
 @pytest.mark.parametrize("shape", [(2, 0), (0, 5), (3, 0, 5)])
-@pytest.mark.parametrize("graph", [top_k(..., 2), top_k(..., 2, blocks=4), routed(..., CENTROIDS)], ids=str)
+@pytest.mark.parametrize(
+    "graph", [top_k(..., 2), top_k(..., 2, blocks=4), routed(..., CENTROIDS)], ids=str
+)
 def test_no_nodes_and_no_examples_have_an_output_of_their_shape(graph, shape):
     x = torch.randn(*shape, H, D)
     assert ga.attention(x, x, x, graph).shape == x.shape
@@ -206,10 +265,15 @@ def test_no_nodes_and_no_examples_have_an_output_of_their_shape(graph, shape):
 SCORES = torch.zeros(B, H, T, T)
 
 
-@pytest.mark.parametrize("wrong", [None, SCORES.bool(), SCORES.numpy(), SCORES.to(torch.float8_e4m3fn)])
+@pytest.mark.parametrize(
+    "wrong", [None, SCORES.bool(), SCORES.numpy(), SCORES.to(torch.float8_e4m3fn)]
+)
 def test_scores_that_are_no_real_numbers_are_refused(wrong):
     x = torch.randn(B, T, H, D)
-    with pytest.raises(GraphError, match=r"score must return integers or floats of 16 bits or more, \(2, h, 23, 23\)"):
+    with pytest.raises(
+        GraphError,
+        match=r"score must return integers or floats of 16 bits or more, \(2, h, 23, 23\)",
+    ):
         ga.attention(x, x, x, top_k(..., 2, score=lambda query, key: wrong))
 
 
@@ -222,17 +286,22 @@ def test_given_features_without_a_number_are_refused():
         ((complex_, good), "features"),
         ((good, float8), "centroids"),
     ):
-        with pytest.raises(GraphError, match=f"{name} must be integers or floats of 16 bits or more, without NaN"):
+        with pytest.raises(
+            GraphError, match=f"{name} must be integers or floats of 16 bits or more, without NaN"
+        ):
             routed(*given)
 
 
 def test_questions_of_a_choice_say_what_may_be_asked():
-    with pytest.raises(GraphError, match=r"got Chosen; pass its \.union\(\), every edge that may be chosen"):
+    with pytest.raises(
+        GraphError, match=r"got Chosen; pass its \.union\(\), every edge that may be chosen"
+    ):
         ga.facts(top_k(..., 2)(8))
     assert ga.facts(top_k(..., 2)(8).union()).num_edges == 64
     for name in ("mask", "edge_index", "in_degree"):
         with pytest.raises(
-            AttributeError, match=rf"Chosen has no {name}.*use \.union\(\)\.{name}, .* \.edges\(query, key\)"
+            AttributeError,
+            match=rf"Chosen has no {name}.*use \.union\(\)\.{name}, .* \.edges\(query, key\)",
         ):
             getattr(top_k(..., 2)(8), name)
     assert "edges that may be chosen</code><br><img" in top_k(..., 2)(8)._repr_html_()

@@ -28,7 +28,9 @@ def test_vmap_chooses_for_each_example(pattern):
     torch.testing.assert_close(torch.func.vmap(alone)(x), wanted)
     torch.testing.assert_close(torch.func.vmap(alone, in_dims=1)(x.transpose(0, 1)), wanted)
     mapped = torch.func.vmap(lambda key: ga.attention(other, key, key, pattern))(x)
-    torch.testing.assert_close(mapped, torch.stack([ga.attention(other, key, key, pattern) for key in x]))
+    torch.testing.assert_close(
+        mapped, torch.stack([ga.attention(other, key, key, pattern) for key in x])
+    )
 
 
 def test_gradients_of_each_sample_are_its_own(pattern):
@@ -67,5 +69,7 @@ def test_an_exported_program_has_no_choice(strict):
         def forward(self, x):
             return self.layer(x, PATTERNS["top_k"])
 
-    with pytest.raises(ga.errors.BackendError, match=r"chooses its edges in every call.*; export union"):
+    with pytest.raises(
+        ga.errors.BackendError, match=r"chooses its edges in every call.*; export union"
+    ):
         torch.export.export(Model(), (torch.randn(11, 8),), strict=strict)

@@ -1,4 +1,6 @@
-"""torch.compile gives what eager gives, without a graph break on dense, for any batch and any graph."""
+"""torch.compile gives what eager gives, without a graph break on dense, for any batch and any
+graph.
+"""
 
 import pytest
 import torch
@@ -12,12 +14,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_compiler")]
 
 def call(q, k, v, graph, bias=None, **options):
     found = ga.attention(q, k, v, graph, bias, **options)
-    return found if isinstance(found, torch.Tensor) else (found.output, found.weights.alpha, found.lse)
+    return (
+        found if isinstance(found, torch.Tensor) else (found.output, found.weights.alpha, found.lse)
+    )
 
 
 OPTIONS = {
     "plain": {},
-    "everything": {"scale": -0.3, "softcap": 1.7, "bias": True, "return_weights": True, "return_lse": True},
+    "everything": {
+        "scale": -0.3,
+        "softcap": 1.7,
+        "bias": True,
+        "return_weights": True,
+        "return_lse": True,
+    },
 }
 
 
@@ -45,7 +55,8 @@ def test_message_passing_is_right_when_compiled():
     graph = GRAPHS["listed_bipartite"]()
     inputs = (*tensors(graph, (2,)), biases(graph))
     compiled = torch.compile(
-        lambda q, k, v, b: call(q + 0, k, v, graph, b, backend="message_passing") * 1, backend="aot_eager"
+        lambda q, k, v, b: call(q + 0, k, v, graph, b, backend="message_passing") * 1,
+        backend="aot_eager",
     )
     found, wanted = compiled(*inputs), formula(*inputs[:3], graph, inputs[3])[0]
     assert_near(found, wanted)
@@ -77,7 +88,9 @@ def test_one_program_for_every_batch(options, dynamic):
 
 @pytest.mark.parametrize("backend", ["dense", "tiles", "message_passing"])
 def test_a_new_graph_is_a_new_program(backend):
-    """Graphs alike in sizes and counts, some alive at once and some collected: never one's edges for another."""
+    """Graphs alike in sizes and counts, some alive at once and some collected: never one's edges
+    for another.
+    """
     made = torch.Generator().manual_seed(3)
 
     def graph():
@@ -100,8 +113,13 @@ def test_new_graphs_are_no_new_programs_where_attention_is_left_out(backend):
         programs.append(module)
         return module
 
-    compiled = torch.compile(lambda q, k, v, g: attend(q + 1, k, v, g, backend=backend) * 2, backend=counting)
-    inputs = [torch.randn(13, 2, 3, generator=made, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
+    compiled = torch.compile(
+        lambda q, k, v, g: attend(q + 1, k, v, g, backend=backend) * 2, backend=counting
+    )
+    inputs = [
+        torch.randn(13, 2, 3, generator=made, dtype=torch.float64, requires_grad=True)
+        for _ in "qkv"
+    ]
     q, k, v = inputs
     for _ in range(5):
         edges = torch.randperm(13 * 13, generator=made)[:41]
@@ -130,7 +148,9 @@ def test_new_edges_of_one_shape_are_inputs_of_one_program():
             formula(*inputs[:3], graph, inputs[3]),
         )
         assert_near(found, wanted[0])
-        for mine, theirs in zip(gradients(found, inputs), gradients(wanted[0], inputs), strict=True):
+        for mine, theirs in zip(
+            gradients(found, inputs), gradients(wanted[0], inputs), strict=True
+        ):
             assert_near(mine, theirs)
     assert len(programs) == 1
 

@@ -1,4 +1,6 @@
-"""What dropout drops: its statistics, its independence, its seed, and that the backward drops the same."""
+"""What dropout drops: its statistics, its independence, its seed, and that the backward drops the
+same.
+"""
 
 import math
 
@@ -21,7 +23,9 @@ def of_width(*shape, seed=1):
 
 
 def factors(p, backend, seed, graph=GRAPH, calls_before=0, **extras):
-    """What each weight (B, E, H) is multiplied with: seen through values that are one-hot, on weights of 1 / degree."""
+    """What each weight (B, E, H) is multiplied with: seen through values that are one-hot, on
+    weights of 1 / degree.
+    """
     zero, onehot, outputs = torch.zeros(BATCH, N, HEADS, 8).double(), torch.eye(N).double(), []
     for few in onehot.split(8, 1):  # wider values would have the kernels compiled anew
         torch.manual_seed(seed)
@@ -83,12 +87,14 @@ def test_a_seed_fixes_the_bits_and_no_other_seed_has_them(backend):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "extras"), [(torch.float64, {}), (torch.float32, {}), (torch.float64, {"return_lse": True})]
+    ("dtype", "extras"),
+    [(torch.float64, {}), (torch.float32, {}), (torch.float64, {"return_lse": True})],
 )
 def test_the_backward_drops_what_the_forward_dropped(dtype, extras, backend):
     factor = factors(0.4, backend, seed=7, **extras)
     q, k, v = (
-        (1.5 * of_width(BATCH, N, HEADS, 4, seed=seed)).detach().to(dtype).requires_grad_() for seed in (1, 2, 3)
+        (1.5 * of_width(BATCH, N, HEADS, 4, seed=seed)).detach().to(dtype).requires_grad_()
+        for seed in (1, 2, 3)
     )
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     score = (wide[0][:, GRAPH.target] * wide[1][:, GRAPH.source]).sum(-1) / 2
@@ -106,7 +112,9 @@ def test_the_backward_drops_what_the_forward_dropped(dtype, extras, backend):
     for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, wide), strict=True):
         assert_near(mine, theirs, tolerance)
     torch.manual_seed(7)
-    shown = ga.attention(q, k, v, GRAPH, dropout_p=0.4, backend=backend, return_weights=True, return_lse=True)
+    shown = ga.attention(
+        q, k, v, GRAPH, dropout_p=0.4, backend=backend, return_weights=True, return_lse=True
+    )
     assert_near(shown.weights.alpha, alpha, tolerance)  # before dropout
     assert_near(shown.lse, total.log(), tolerance)
 

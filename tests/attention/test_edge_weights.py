@@ -54,7 +54,9 @@ def test_dense_weights_times_values_are_the_output(name, backend):
     dense = found.weights.dense()
     assert dense.shape == (2, 6, graph.num_targets, graph.num_sources)
     assert not dense[..., ~graph.mask()].any()
-    assert_near((dense @ v.repeat_interleave(2, -2).transpose(-3, -2)).transpose(-3, -2), found.output)
+    assert_near(
+        (dense @ v.repeat_interleave(2, -2).transpose(-3, -2)).transpose(-3, -2), found.output
+    )
 
 
 def test_copies_of_an_edge_are_added_up():
@@ -62,7 +64,10 @@ def test_copies_of_an_edge_are_added_up():
     found = weights(graph, lead=())
     total = found.alpha[torch.tensor([0, 2, 4])].sum(0)  # 0 -> 1, three times
     assert_near(found.dense()[:, 1, 0], total)
-    assert_near(found.dense().sum(-1), torch.ones(6, 5, dtype=torch.float64).index_fill(1, torch.tensor([2]), 0.0))
+    assert_near(
+        found.dense().sum(-1),
+        torch.ones(6, 5, dtype=torch.float64).index_fill(1, torch.tensor([2]), 0.0),
+    )
 
 
 @pytest.mark.parametrize("k", [1, 3, 40])
@@ -85,9 +90,13 @@ def test_top(name, k):
 
 
 def test_top_keeps_the_edge_order_among_equals():
-    graph = ga.from_edge_index(torch.tensor([[4, 0, 2, 1], [0, 0, 0, 0]]), num_sources=5, num_targets=1)
+    graph = ga.from_edge_index(
+        torch.tensor([[4, 0, 2, 1], [0, 0, 0, 0]]), num_sources=5, num_targets=1
+    )
     x = torch.ones(1, 1, 2)
-    found = ga.attention(x, x.expand(5, 1, 2), x.expand(5, 1, 2), graph, return_weights=True).weights
+    found = ga.attention(
+        x, x.expand(5, 1, 2), x.expand(5, 1, 2), graph, return_weights=True
+    ).weights
     assert found.top(3).source.flatten().tolist() == [4, 0, 2]
 
 
@@ -100,7 +109,9 @@ def test_top_needs_a_k(k):
 def test_dense_refuses_what_does_not_fit_in_memory():
     graph = ga.graphs.sliding_window(100_000, 1)
     found = ga.EdgeWeights(graph, torch.ones(100_000, 3))
-    with pytest.raises(GraphError, match=r"dense\(\) of 100,000 x 100,000 .* use alpha, top\(k\) or graph"):
+    with pytest.raises(
+        GraphError, match=r"dense\(\) of 100,000 x 100,000 .* use alpha, top\(k\) or graph"
+    ):
         found.dense()
     assert found.top(1).source[77_777].tolist() == [[77_777]] * 3
 
@@ -108,7 +119,9 @@ def test_dense_refuses_what_does_not_fit_in_memory():
 @pytest.mark.parametrize("k", [10**9, 10**18])
 def test_top_refuses_a_table_that_does_not_fit(k):
     found = weights(GRAPHS["causal"]())
-    with pytest.raises(GraphError, match=r"top\([\d,]+\) would take [\d,]+ bytes \(limit 4,294,967,296\)"):
+    with pytest.raises(
+        GraphError, match=r"top\([\d,]+\) would take [\d,]+ bytes \(limit 4,294,967,296\)"
+    ):
         found.top(k)
 
 
@@ -120,14 +133,38 @@ def test_iteration_is_pygs_pair_and_all_else_is_the_dense_tensor():
         assert [x.shape for x in found] == [graph.edge_index.shape, found.alpha.shape]
         assert found.shape == dense.shape == (*lead, 6, graph.num_targets, graph.num_sources)
         assert (len(found), found.ndim, found.dim()) == (len(dense), dense.ndim, dense.dim())
-        assert (found.dtype, found.device, found.requires_grad) == (dense.dtype, dense.device, dense.requires_grad)
-        assert [found.size(), found.size(-1), found.numel()] == [dense.size(), dense.size(-1), dense.numel()]
+        assert (found.dtype, found.device, found.requires_grad) == (
+            dense.dtype,
+            dense.device,
+            dense.requires_grad,
+        )
+        assert [found.size(), found.size(-1), found.numel()] == [
+            dense.size(),
+            dense.size(-1),
+            dense.numel(),
+        ]
         assert torch.equal(found[1], dense[1])
         assert found  # an object that is there, as before, and no tensor of unclear truth
 
 
-INDICES = [0, -1, (1, 2), (slice(1), 3, 2), (..., 4), (slice(None), [0, 2]), None, (0, None), torch.tensor([1, 0])]
-INDICES += [(1, slice(0, 6, 2), slice(2, 5)), (1, 2, 0, 0), (0, ..., slice(3)), True, (slice(None), True, 0)]
+INDICES = [
+    0,
+    -1,
+    (1, 2),
+    (slice(1), 3, 2),
+    (..., 4),
+    (slice(None), [0, 2]),
+    None,
+    (0, None),
+    torch.tensor([1, 0]),
+]
+INDICES += [
+    (1, slice(0, 6, 2), slice(2, 5)),
+    (1, 2, 0, 0),
+    (0, ..., slice(3)),
+    True,
+    (slice(None), True, 0),
+]
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
@@ -201,7 +238,9 @@ def test_functions_operators_and_numpy_read_the_dense_tensor():
 
 
 def test_moves_and_casts_keep_edges():
-    found = ga.attention(*tensors(graph := GRAPHS["causal"](), (2,)), graph, return_weights=True).weights
+    found = ga.attention(
+        *tensors(graph := GRAPHS["causal"](), (2,)), graph, return_weights=True
+    ).weights
     for call in (
         lambda w: w.detach(),
         lambda w: w.to(torch.float32),
@@ -246,12 +285,16 @@ def test_gradients_of_weights_are_weights():
     assert isinstance(found, ga.EdgeWeights)
     assert torch.equal(found.alpha, expected)
     assert found.heads is graph
-    both = torch.autograd.grad([loss], (inputs[0], result.weights), create_graph=True, allow_unused=True)
+    both = torch.autograd.grad(
+        [loss], (inputs[0], result.weights), create_graph=True, allow_unused=True
+    )
     assert isinstance(both[1], ga.EdgeWeights)
     assert both[0].shape == inputs[0].shape
     unused = torch.autograd.grad(inputs[0].sum(), [result.weights], allow_unused=True)
     assert unused == (None,)
-    (of_dense,) = torch.autograd.grad(result.weights, inputs[0], torch.ones_like(result.weights.dense()), True)
+    (of_dense,) = torch.autograd.grad(
+        result.weights, inputs[0], torch.ones_like(result.weights.dense()), True
+    )
     assert_near(of_dense, torch.zeros_like(of_dense), 1e-12)  # a target's weights sum to 1
     seen = []
     result.weights.register_hook(lambda grad: seen.append(grad))
@@ -261,7 +304,9 @@ def test_gradients_of_weights_are_weights():
     assert torch.equal(seen[0].dense(), result.weights.grad.dense())
     assert torch.equal(seen[0].alpha, expected)
     result.weights.register_hook(lambda grad: grad.dense())
-    with pytest.raises(OptionError, match="must return None or weights of the same edges, got Tensor"):
+    with pytest.raises(
+        OptionError, match="must return None or weights of the same edges, got Tensor"
+    ):
         loss.backward()
 
 
@@ -272,7 +317,10 @@ def test_sizes_need_no_memory_and_a_large_tensor_is_refused_by_its_bytes():
     assert found.numel() == 3 * 40_000**2
     assert found.detach().cpu().device.type == "cpu"
     for use in (lambda w: w.mean(), lambda w: w[0], torch.sum, np.asarray):
-        with pytest.raises(GraphError, match=r"would take [\d,]+ bytes \(limit .* use alpha, top\(k\) or graph, which"):
+        with pytest.raises(
+            GraphError,
+            match=r"would take [\d,]+ bytes \(limit .* use alpha, top\(k\) or graph, which",
+        ):
             use(found)
     less = ga.graphs.sliding_window(20_000, 1)
     several = ga.EdgeWeights(less, torch.ones(20_000, 3))

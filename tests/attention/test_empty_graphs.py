@@ -29,10 +29,14 @@ all_extras = pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("name", ["no_edges", "no_edges_rule", "one_lonely_node"])
 def test_no_edges(name, options, extras, backend):
     graph, output, found, grads = run(name, extras, backend, **options)
-    assert torch.equal(output, torch.zeros(2, graph.num_targets, HEADS, VALUE_WIDTH, dtype=torch.float64))
+    assert torch.equal(
+        output, torch.zeros(2, graph.num_targets, HEADS, VALUE_WIDTH, dtype=torch.float64)
+    )
     assert all(torch.equal(grad, torch.zeros_like(grad)) for grad in grads)
     if extras:
-        assert torch.equal(found.lse, torch.full((2, graph.num_targets, HEADS), -torch.inf, dtype=torch.float64))
+        assert torch.equal(
+            found.lse, torch.full((2, graph.num_targets, HEADS), -torch.inf, dtype=torch.float64)
+        )
         assert found.weights.alpha.shape == (2, 0, HEADS)
         assert not found.weights.dense().any()
         assert found.weights.dense().shape == (2, HEADS, graph.num_targets, graph.num_sources)
@@ -96,7 +100,9 @@ def test_isolated_targets(dtype, extras, backend):
 def test_an_empty_batch_sends_zeros_to_the_one_input_that_wants_a_gradient(alone, extras, backend):
     graph = GRAPHS["window"]()
     bias = torch.randn(graph.num_edges, HEADS, dtype=torch.float64)
-    inputs = [x.detach().requires_grad_(i == alone) for i, x in enumerate((*tensors(graph, (0,)), bias))]
+    inputs = [
+        x.detach().requires_grad_(i == alone) for i, x in enumerate((*tensors(graph, (0,)), bias))
+    ]
     result = ga.attention(*inputs[:3], graph, inputs[3], backend=backend, **extras)
     (grad,) = torch.autograd.grad((result.output if extras else result).sum(), inputs[alone])
     assert torch.equal(grad, torch.zeros_like(inputs[alone]))

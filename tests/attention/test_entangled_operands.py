@@ -14,7 +14,9 @@ def test_key_and_value_computed_from_the_query(backend):
     x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
 
     def energy(x):
-        result = ga.attention(x, torch.sin(x), torch.cos(x), graph, backend=backend, return_lse=True)
+        result = ga.attention(
+            x, torch.sin(x), torch.cos(x), graph, backend=backend, return_lse=True
+        )
         return result.output, result.lse, ga.attention(x, x, x, graph, backend=backend)
 
     assert torch.autograd.gradcheck(energy, x)

@@ -23,7 +23,9 @@ def small(name):
     if SMALL[name] is None:
         return ga.graphs.causal(3)
     pairs, T, S = SMALL[name]
-    return ga.from_edge_index(torch.tensor(pairs).t(), num_sources=S, num_targets=T, duplicates="keep")
+    return ga.from_edge_index(
+        torch.tensor(pairs).t(), num_sources=S, num_targets=T, duplicates="keep"
+    )
 
 
 @pytest.mark.slow
@@ -57,7 +59,9 @@ def test_weights_and_lse(backend):
     inputs = (*tensors(graph, heads=2, kv_heads=1, width=2, value_width=3), biases(graph, heads=2))
 
     def extras(q, k, v, bias):
-        found = ga.attention(q, k, v, graph, bias, backend=backend, return_weights=True, return_lse=True)
+        found = ga.attention(
+            q, k, v, graph, bias, backend=backend, return_weights=True, return_lse=True
+        )
         return found.output, found.weights.alpha, found.lse[1:3]  # the others are -inf
 
     assert gradcheck(extras, inputs, nondet_tol=0.0)

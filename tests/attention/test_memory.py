@@ -38,7 +38,8 @@ def packed(x):
 @each_backend
 @pytest.mark.parametrize("layout", [heads_first, width_first, every_other, offset, packed])
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("listed_bipartite", torch.float64), ("causal", torch.float32), ("full", torch.bfloat16)]
+    ("name", "dtype"),
+    [("listed_bipartite", torch.float64), ("causal", torch.float32), ("full", torch.bfloat16)],
 )
 def test_any_strides_and_offset(name, layout, dtype, backend):
     graph = GRAPHS[name]()
@@ -52,7 +53,8 @@ def test_any_strides_and_offset(name, layout, dtype, backend):
             output = found.output if extras else found
             outputs.append([output, *gradients(output, given)])
         near = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}[dtype]
-        for mine, theirs in zip(*outputs, strict=True):  # a BLAS need not give the same bits for another alignment
+        # a BLAS need not give the same bits for another alignment
+        for mine, theirs in zip(*outputs, strict=True):
             assert_near(mine, theirs, 0.0 if backend in ("edges", "message_passing") else near)
 
 
@@ -82,7 +84,8 @@ def test_any_strides_of_the_gradient(layout, extras, backend):
     wanted = torch.autograd.grad(output, inputs, weight, retain_graph=True)
     found = torch.autograd.grad(output, inputs, layout(weight), retain_graph=True)
     for mine, theirs in zip(found, wanted, strict=True):
-        assert_near(mine, theirs)  # a matrix product adds up in another order when a factor lies otherwise
+        # a matrix product adds up in another order when a factor lies otherwise
+        assert_near(mine, theirs)
     ones = torch.autograd.grad(output, inputs, torch.ones_like(output), retain_graph=True)
     stride_zero = torch.autograd.grad(output.sum(), inputs)
     for mine, theirs in zip(stride_zero, ones, strict=True):
@@ -95,7 +98,9 @@ def test_the_same_bits_every_time(threads, backend, request):
     request.addfinalizer(functools.partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(threads)
     made = torch.Generator().manual_seed(5)
-    edges = torch.stack((torch.randint(59, (997,), generator=made), torch.randint(7, (997,), generator=made) ** 2))
+    edges = torch.stack(
+        (torch.randint(59, (997,), generator=made), torch.randint(7, (997,), generator=made) ** 2)
+    )
     graph = ga.from_edge_index(edges, num_sources=59, num_targets=37, duplicates="merge")
     inputs = tensors(graph, dtype=torch.float32)
     bias = biases(graph).float().detach().requires_grad_()
@@ -122,7 +127,8 @@ def deterministic():
         (extras, *pair)
         for extras in ({}, {"return_lse": True, "return_weights": True})
         for pair in taken(
-            (*KINDS, "no_edges", "zero_targets", "zero_sources", "union_of_blocks"), return_weights=bool(extras)
+            (*KINDS, "no_edges", "zero_targets", "zero_sources", "union_of_blocks"),
+            return_weights=bool(extras),
         )
     ],
 )
@@ -138,12 +144,17 @@ def test_uninitialised_memory_is_nowhere_seen(extras, name, backend):
     if extras:
         assert found.weights.alpha.isfinite().all()
         assert not found.lse.isnan().any()
-        assert_near(found.weights.dense().sum(-1).mT, (graph.in_degree > 0)[:, None].expand(-1, 6).double())
+        assert_near(
+            found.weights.dense().sum(-1).mT, (graph.in_degree > 0)[:, None].expand(-1, 6).double()
+        )
 
 
 @pytest.mark.parametrize(
     "error",
-    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
     ids=["cuda", "cpu"],
 )
 def test_a_lack_of_memory_is_told_with_what_needs_less(monkeypatch, error):
@@ -171,7 +182,9 @@ def test_what_a_call_keeps_for_its_backward_is_said_and_kept(monkeypatch):
     monkeypatch.setattr(ga.backends.edges, "LARGE", 1)
     for window, softcap in ((7, None), (29, None), (7, 2.0)):
         graph, kept = ga.graphs.sliding_window(1031, window).materialise(), {}
-        query, key, value = (torch.zeros(1031, heads, width, requires_grad=True) for heads, width in SIZES)
+        query, key, value = (
+            torch.zeros(1031, heads, width, requires_grad=True) for heads, width in SIZES
+        )
 
         def hold(x, kept=kept):
             kept[x.data_ptr()] = x.nbytes if x.is_floating_point() else 0
@@ -184,7 +197,10 @@ def test_what_a_call_keeps_for_its_backward_is_said_and_kept(monkeypatch):
         assert sum(kept.values()) == nodes + edges
         options = {"heads": 6, "kv_heads": 3, "head_dim": 5, "value_dim": 3, "softcap": softcap}
         (note, *_) = {c.name: c.notes for c in ga.explain(graph, **options).candidates}["edges"]
-        assert f"keeps {nodes / 1e9:.2f} GB of queries, keys and values and {edges / 1e9:.2f} GB of weights" in note
+        assert (
+            f"keeps {nodes / 1e9:.2f} GB of queries, keys and values and {edges / 1e9:.2f} GB of weights"
+            in note
+        )
     monkeypatch.undo()
     assert not {c.name: c.notes for c in ga.explain(graph, **options).candidates}["edges"]
 

@@ -17,7 +17,9 @@ def build(name):
 
 
 @pytest.mark.parametrize("extras", EXTRAS)
-@pytest.mark.parametrize(("name", "mode"), [("window", torch.inference_mode), ("rule_or_listed", torch.no_grad)])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("window", torch.inference_mode), ("rule_or_listed", torch.no_grad)]
+)
 def test_a_graph_first_used_without_gradients_then_trains(mode, name, extras, backend):
     graph = build(name)
     with mode():
@@ -48,16 +50,22 @@ def test_a_graph_made_under_inference_mode(backend):
 def sdpa(query, key, value, graph):
     q, k, v = (x.transpose(-3, -2) for x in (query, key, value))
     mask = graph.mask()
-    output = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True).transpose(-3, -2)
+    output = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, mask, enable_gqa=True
+    ).transpose(-3, -2)
     return output.masked_fill(~mask.any(1)[:, None, None], 0.0)
 
 
 def mixed(graph, dtypes):
-    return [x.detach().to(dtype).requires_grad_() for x, dtype in zip(tensors(graph, (2,)), dtypes, strict=True)]
+    return [
+        x.detach().to(dtype).requires_grad_()
+        for x, dtype in zip(tensors(graph, (2,)), dtypes, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("extras", "inner"), [({}, torch.float16), (EXTRAS[1], torch.bfloat16), (EXTRAS[2], torch.bfloat16)]
+    ("extras", "inner"),
+    [({}, torch.float16), (EXTRAS[1], torch.bfloat16), (EXTRAS[2], torch.bfloat16)],
 )
 @pytest.mark.parametrize(
     "dtypes",
@@ -79,20 +87,33 @@ def test_autocast_casts_what_it_casts_for_sdpa(dtypes, inner, extras, backend):
     assert plain.dtype == theirs.dtype
     eps = torch.finfo(theirs.dtype).eps
     assert_near(plain, theirs, 4 * eps)
-    for mine, other, x in zip(gradients(plain, inputs), gradients(theirs, inputs), inputs, strict=True):
+    for mine, other, x in zip(
+        gradients(plain, inputs), gradients(theirs, inputs), inputs, strict=True
+    ):
         assert mine.dtype == other.dtype == x.dtype
         assert_near(mine, other, 8 * max(eps, torch.finfo(x.dtype).eps))
     cast = [x if x.dtype == torch.float64 else x.to(inner) for x in inputs]
     wanted = ga.attention(*cast, graph, bias, backend=backend, **extras)
-    both = [[x] if isinstance(x, torch.Tensor) else [x.output, x.weights.alpha, x.lse] for x in (found, wanted)]
-    for mine, other in zip(*(parts + gradients(parts[0], [*inputs, bias]) for parts in both), strict=True):
+    both = [
+        [x] if isinstance(x, torch.Tensor) else [x.output, x.weights.alpha, x.lse]
+        for x in (found, wanted)
+    ]
+    for mine, other in zip(
+        *(parts + gradients(parts[0], [*inputs, bias]) for parts in both), strict=True
+    ):
         assert torch.equal(mine, other)
 
 
 def test_autocast_leaves_float64_as_it_is(backend):
     graph = build("listed_bipartite")
-    for dtypes in ((torch.float64, torch.float32, torch.float32), (torch.float32, torch.bfloat16, torch.float64)):
-        with torch.autocast("cpu", torch.bfloat16), pytest.raises(ga.errors.ShapeError, match="autocast keeps float64"):
+    for dtypes in (
+        (torch.float64, torch.float32, torch.float32),
+        (torch.float32, torch.bfloat16, torch.float64),
+    ):
+        with (
+            torch.autocast("cpu", torch.bfloat16),
+            pytest.raises(ga.errors.ShapeError, match="autocast keeps float64"),
+        ):
             ga.attention(*mixed(graph, dtypes), graph, backend=backend)
 
 
@@ -111,7 +132,9 @@ def test_a_context_held_in_float32_is_read_under_autocast(backend):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("inner", [torch.bfloat16, torch.float16])
 def test_derivatives_taken_under_autocast(inner, dtype, backend):
-    """torch advises against it, and narrows the second derivative of any product; the first stays as it is."""
+    """torch advises against it, and narrows the second derivative of any product; the first stays
+    as it is.
+    """
     graph = build("listed_bipartite")
     inputs = tensors(graph, dtype=dtype)
     cast = [x if dtype == torch.float64 else x.to(inner) for x in inputs]

@@ -120,7 +120,11 @@ def test_a_nan_source_spoils_its_readers(backend):
 @each_backend
 def test_dense_products_say_so_wherever_it_can_happen(backend):
     full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2)
-    for graph, options, noted in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
+    for graph, options, noted in (
+        (full, {}, False),
+        (full, {"score_bias": True}, True),
+        (window, {}, True),
+    ):
         asked = ga.explain(graph, dtype=torch.float64, **options)
         notes = {c.name: c.notes for c in asked.candidates}[backend]
         assert bool(notes) == (noted and backend in ("dense", "tiles"))
@@ -171,7 +175,9 @@ def test_a_bad_query_whose_edges_are_all_removed(backend, bad, extras):
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_a_query_that_is_not_finite_is_not_a_row_of_zeros(backend, name, bad):
     graph = getattr(ga.graphs, name)(6)  # torch's SDPA, without a mask, gives such a row 0
-    query, key, value = (torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    query, key, value = (
+        torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(i)) for i in range(3)
+    )
     query[2] = bad
     query.requires_grad_()
     output = ga.attention(query, key, value, graph, backend=backend)
@@ -182,10 +188,14 @@ def test_a_query_that_is_not_finite_is_not_a_row_of_zeros(backend, name, bad):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["full", "causal"])
 def test_compiled_code_gives_a_nan_for_a_nan_query(name):
-    query, key, value = (torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    query, key, value = (
+        torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(i)) for i in range(3)
+    )
     graph = getattr(ga.graphs, name)(6)
     query[2] = NAN
-    compiled = torch.compile(lambda q: ga.attention(q, key, value, graph, backend="dense"), backend="eager")
+    compiled = torch.compile(
+        lambda q: ga.attention(q, key, value, graph, backend="dense"), backend="eager"
+    )
     assert compiled(query)[2].isnan().all()
 
 

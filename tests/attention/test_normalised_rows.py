@@ -12,13 +12,21 @@ from graphattn.nn.normalizers import Sigmoid, by_sum, none
 
 def inputs(graph, normalize, bias):
     draw = torch.Generator().manual_seed(0)
-    shapes = [(2, graph.num_targets, 6, 5), (2, graph.num_sources, 3, 5), (2, graph.num_sources, 3, 7)]
-    leaves = [torch.rand(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes]
+    shapes = [
+        (2, graph.num_targets, 6, 5),
+        (2, graph.num_sources, 3, 5),
+        (2, graph.num_sources, 3, 7),
+    ]
+    leaves = [
+        torch.rand(shape, generator=draw, dtype=torch.float64).requires_grad_() for shape in shapes
+    ]
     if bias:
         of_edges = torch.rand(graph.num_edges, 6, generator=draw, dtype=torch.float64)
         of_edges[::3, ::2] = -torch.inf
         leaves.append(of_edges.requires_grad_())
-    return leaves, check(*leaves[:3], graph, *leaves[3:], scale=0.3, softcap=1.7, normalize=normalize)
+    return leaves, check(
+        *leaves[:3], graph, *leaves[3:], scale=0.3, softcap=1.7, normalize=normalize
+    )
 
 
 def results(name, graph, normalize, bias, weights=True):
@@ -36,9 +44,13 @@ def results(name, graph, normalize, bias, weights=True):
     [(Sigmoid(), True), (Sigmoid(-0.5), False), (none, True), (none, False), (by_sum, False)],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )
-@pytest.mark.parametrize("weights", [True, False], ids=["weights", "output"])  # "dense" refuses the first on copies
+# "dense" refuses the first on copies
+@pytest.mark.parametrize("weights", [True, False], ids=["weights", "output"])
 def test_products_are_the_definition_on_every_graph(normalize, bias, weights):
-    ran, names = set(), GRAPHS if bias and not weights else (*KINDS, "no_edges", "zero_targets", "zero_sources")
+    ran, names = (
+        set(),
+        GRAPHS if bias and not weights else (*KINDS, "no_edges", "zero_targets", "zero_sources"),
+    )
     for name in names:
         graph = GRAPHS[name]()
         wanted = results("message_passing", graph, normalize, bias, weights)
@@ -63,16 +75,22 @@ def test_what_may_do_something_else_is_run_edge_by_edge():
     graph, hooked = ga.graphs.full(5), Sigmoid()
     hooked.register_forward_hook(lambda module, given, output: 2 * output)
     own = Sigmoid()
-    own.forward = lambda score, target, num_targets: 2 * Sigmoid.forward(own, score, target, num_targets)
+    own.forward = lambda score, target, num_targets: (
+        2 * Sigmoid.forward(own, score, target, num_targets)
+    )
     for normalize in (Doubled(), hooked, own):
         assert results("dense", graph, normalize, False) == []
         assert torch.equal(
-            results("edges", graph, normalize, False)[0], 2 * results("edges", graph, Sigmoid(), False)[0]
+            results("edges", graph, normalize, False)[0],
+            2 * results("edges", graph, Sigmoid(), False)[0],
         )
 
 
 def test_explain_and_the_choice_know_it():
-    crowded, sparse = ga.graphs.sliding_window(2048, 257, causal=False), ga.graphs.sliding_window(8192, 17)
+    crowded, sparse = (
+        ga.graphs.sliding_window(2048, 257, causal=False),
+        ga.graphs.sliding_window(8192, 17),
+    )
     for normalize in ("sigmoid", Sigmoid(1.0), none):
         assert ga.explain(crowded, heads=4, head_dim=32, normalize=normalize).chosen == "tiles"
         assert ga.explain(sparse, heads=4, head_dim=32, normalize=normalize).chosen == "edges"

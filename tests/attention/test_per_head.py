@@ -11,7 +11,9 @@ torch.manual_seed(0)
 GENERATOR = torch.Generator().manual_seed(5)
 LISTED = ga.from_mask(torch.rand(12, 12, generator=GENERATOR) < 0.3)
 ROWS, COLUMNS = graphs.window_partition((3, 4), (1, 4)), graphs.window_partition((3, 4), (3, 1))
-SHUFFLED = ga.from_edge_index(LISTED.edge_index[:, torch.randperm(LISTED.num_edges, generator=GENERATOR)], num_nodes=12)
+SHUFFLED = ga.from_edge_index(
+    LISTED.edge_index[:, torch.randperm(LISTED.num_edges, generator=GENERATOR)], num_nodes=12
+)
 FAMILIES = {
     "rules": PerHead((ROWS, COLUMNS)),
     "a rule and a list": PerHead((graphs.causal(12), SHUFFLED)),
@@ -37,7 +39,11 @@ def dense(query, key, value, graph, bias=None):
             union, table = graph.union(), torch.zeros(12, 12, dtype=torch.float64)
             score = score + table.index_put((union.target, union.source), bias[:, h])
         score = score.masked_fill(~one.mask(), -torch.inf)
-        alpha = torch.softmax(score, -1).nan_to_num(0.0) if bool(one.mask().any()) else torch.zeros_like(score)
+        alpha = (
+            torch.softmax(score, -1).nan_to_num(0.0)
+            if bool(one.mask().any())
+            else torch.zeros_like(score)
+        )
         weights.append(alpha)
         outputs.append(alpha @ value[..., kv, :])
     return torch.stack(outputs, -2), torch.stack(weights, -3)
@@ -57,7 +63,9 @@ def test_equals_each_head_by_itself_with_gradients(name, groups, kv_heads):
     assert found.lse.shape == (12, heads)
     seed = torch.randn_like(expected)
     for mine, theirs in zip(
-        torch.autograd.grad(found.output, operands, seed), torch.autograd.grad(expected, operands, seed), strict=True
+        torch.autograd.grad(found.output, operands, seed),
+        torch.autograd.grad(expected, operands, seed),
+        strict=True,
     ):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
 
@@ -65,7 +73,10 @@ def test_equals_each_head_by_itself_with_gradients(name, groups, kv_heads):
 @pytest.mark.parametrize("backend", ["auto", "dense", "edges", "tiles", "message_passing"])
 def test_a_bias_in_the_order_of_the_union_and_a_batch(backend):
     graph = FAMILIES["a rule and a list"]
-    operands, bias = inputs(4, 2, 3), torch.randn(graph.num_edges, 4, dtype=torch.float64, requires_grad=True)
+    operands, bias = (
+        inputs(4, 2, 3),
+        torch.randn(graph.num_edges, 4, dtype=torch.float64, requires_grad=True),
+    )
     output = ga.attention(*operands, graph, score_bias=bias, backend=backend)
     expected, _ = dense(*operands, graph, bias)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
@@ -76,11 +87,16 @@ def test_a_bias_in_the_order_of_the_union_and_a_batch(backend):
 
 
 def test_key_heads_shared_unevenly_with_the_groups():
-    graph = FAMILIES["three, two the same"]  # groups of 2 and 1 of 3 heads each, read 2 heads of key: 0 0 0 1 1 1
+    # groups of 2 and 1 of 3 heads each, read 2 heads of key: 0 0 0 1 1 1
+    graph = FAMILIES["three, two the same"]
     operands = inputs(6, 2)
-    torch.testing.assert_close(ga.attention(*operands, graph), dense(*operands, graph)[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        ga.attention(*operands, graph), dense(*operands, graph)[0], rtol=0, atol=1e-12
+    )
     crossing = PerHead((ROWS, COLUMNS, SHUFFLED))
-    torch.testing.assert_close(ga.attention(*operands, crossing), dense(*operands, crossing)[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        ga.attention(*operands, crossing), dense(*operands, crossing)[0], rtol=0, atol=1e-12
+    )
 
 
 def test_graphs_of_heads_are_a_rule_where_every_head_has_one():
@@ -93,7 +109,9 @@ def test_graphs_of_heads_are_a_rule_where_every_head_has_one():
 def test_one_removed_edge_is_seen_in_its_heads_alone():
     operands = inputs(4, 4)
     one = ga.from_mask(
-        torch.ones(12, 12, dtype=torch.bool).index_put((torch.tensor(3), torch.tensor(5)), torch.tensor(False))
+        torch.ones(12, 12, dtype=torch.bool).index_put(
+            (torch.tensor(3), torch.tensor(5)), torch.tensor(False)
+        )
     )
     whole = ga.attention(*operands, PerHead((graphs.full(12), graphs.full(12))))
     cut = ga.attention(*operands, PerHead((graphs.full(12), one)))
@@ -120,10 +138,14 @@ def test_compiled_calls_on_graphs_of_heads_and_patterns():
 
     def call(q, k, v, b):
         short = ga.attention(q[:7], k[:7], v[:7], window)
-        return ga.attention(q, k, v, fresh, score_bias=b) + ga.attention(q, k, v, window) + short.sum()
+        return (
+            ga.attention(q, k, v, fresh, score_bias=b) + ga.attention(q, k, v, window) + short.sum()
+        )
 
     compiled, bias = torch.compile(call, fullgraph=True), torch.randn(graph.num_edges, 4)
-    expected = ga.attention(q, k, v, graph, score_bias=bias) + ga.attention(q, k, v, graphs.sliding_window(12, 3))
+    expected = ga.attention(q, k, v, graph, score_bias=bias) + ga.attention(
+        q, k, v, graphs.sliding_window(12, 3)
+    )
     expected = expected + ga.attention(q[:7], k[:7], v[:7], graphs.sliding_window(7, 3)).sum()
     torch.testing.assert_close(compiled(q, k, v, bias), expected)
 
@@ -143,14 +165,23 @@ def test_verify_and_explain_take_graphs_of_heads():
             lambda x: ga.attention(x, x, x, FAMILIES["three, two the same"]),
             "3 graphs needs a multiple of 3 heads, got 4",
         ),
-        (lambda x: ga.attention(x, x, x, graphs.window_partition(..., 2)), "axes of a grid, and got 12 nodes"),
+        (
+            lambda x: ga.attention(x, x, x, graphs.window_partition(..., 2)),
+            "axes of a grid, and got 12 nodes",
+        ),
         (lambda x: ga.attention(None, x, x, graphs.full(...)), "query must be a tensor"),
-        (lambda x: ga.attention(x[:11], x, x, graphs.full(...)), "of 11 targets has 11 sources, expected 12"),
+        (
+            lambda x: ga.attention(x[:11], x, x, graphs.full(...)),
+            "of 11 targets has 11 sources, expected 12",
+        ),
         (
             lambda x: ga.attention(x, x, x, [graphs.full(12)]),
             "graph must be an AttentionGraph, got list",
         ),
-        (lambda x: ga.attention(x, x, x, FAMILIES["rules"], score_bias=torch.zeros(3)), "score_bias must have shape"),
+        (
+            lambda x: ga.attention(x, x, x, FAMILIES["rules"], score_bias=torch.zeros(3)),
+            "score_bias must have shape",
+        ),
         (lambda x: ga.explain(graphs.full(...)), "has no size; pass pattern"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Precision: float32 statistics, hubs, and the error of plain dense torch in the same dtype as the yardstick."""
+"""Precision: float32 statistics, hubs, and the error of plain dense torch in the same dtype as the
+yardstick.
+"""
 
 import pytest
 import torch
@@ -13,8 +15,12 @@ NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def plain(q, k, v, graph, bias=None, softcap=None):
-    """Dense torch in the dtype of the inputs, as one would write it; and its rows without edges are 0."""
-    q, k, v = (x.transpose(-3, -2) for x in (q, k.repeat_interleave(2, -2), v.repeat_interleave(2, -2)))
+    """Dense torch in the dtype of the inputs, as one would write it; and its rows without edges are
+    0.
+    """
+    q, k, v = (
+        x.transpose(-3, -2) for x in (q, k.repeat_interleave(2, -2), v.repeat_interleave(2, -2))
+    )
     score = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     score = score if softcap is None else softcap * torch.tanh(score / softcap)
     mask = graph.mask()
@@ -22,7 +28,9 @@ def plain(q, k, v, graph, bias=None, softcap=None):
         pairs = score.new_zeros(*score.shape[-3:]).movedim(0, -1)  # (T, S, H)
         score = score + pairs.index_put((graph.target, graph.source), bias.to(score)).movedim(-1, 0)
     isolated = ~mask.any(1, keepdim=True)
-    weights = torch.softmax(score.masked_fill(~(mask | isolated), -torch.inf), -1).masked_fill(isolated, 0.0)
+    weights = torch.softmax(score.masked_fill(~(mask | isolated), -torch.inf), -1).masked_fill(
+        isolated, 0.0
+    )
     return (weights @ v).transpose(-3, -2)
 
 
@@ -50,7 +58,12 @@ def test_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
         largest = max(float(x.detach().abs().max()) for x in truths[1:])
         sizes = [float(truth.detach().abs().max()), *[largest] * len(inputs)]
         differences = zip(found, truths, sizes, strict=True)
-        errors.append([float((x.detach().double() - y.detach()).abs().max()) / size for x, y, size in differences])
+        errors.append(
+            [
+                float((x.detach().double() - y.detach()).abs().max()) / size
+                for x, y, size in differences
+            ]
+        )
     for i, (theirs, mine) in enumerate(zip(*errors, strict=True)):
         assert mine <= bound(dtype, theirs, gradient=i > 0), (i, mine, theirs)
 

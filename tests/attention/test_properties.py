@@ -1,4 +1,6 @@
-"""Random graphs, shapes, dtypes and options: both backends against the formula, and what must not matter (B33)."""
+"""Random graphs, shapes, dtypes and options: both backends against the formula, and what must not
+matter (B33).
+"""
 
 import hypothesis.strategies as st
 import pytest
@@ -38,7 +40,11 @@ def calls(draw):
 
     def tensor(*shape):
         lead = [1 if draw(st.booleans()) else n for n in full][draw(st.integers(0, len(full))) :]
-        return torch.randn(*lead, *shape, generator=made, dtype=torch.float64).to(dtype).requires_grad_()
+        return (
+            torch.randn(*lead, *shape, generator=made, dtype=torch.float64)
+            .to(dtype)
+            .requires_grad_()
+        )
 
     inputs = [tensor(graph.num_targets, kv_heads * group, width)]
     inputs += [tensor(graph.num_sources, kv_heads, w) for w in (width, value_width)]
@@ -62,7 +68,13 @@ def test_any_call_is_the_formula(backend, call):
     ):
         return
     found = ga.attention(
-        *inputs[:3], graph, *inputs[3:], **options, backend=backend, return_weights=extras, return_lse=extras
+        *inputs[:3],
+        graph,
+        *inputs[3:],
+        **options,
+        backend=backend,
+        return_weights=extras,
+        return_lse=extras,
     )
     exact = [x.detach().double().requires_grad_() for x in inputs]
     lead = torch.broadcast_shapes(*(x.shape[: -2 if i == 3 else -3] for i, x in enumerate(exact)))

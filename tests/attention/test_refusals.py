@@ -87,7 +87,9 @@ def test_option_errors(name):
 
 @pytest.mark.parametrize("backend", [None, "edge", "cuda"])
 def test_a_backend_is_a_name(backend):
-    with pytest.raises(BackendError, match=f'backend must be "auto" or one of .*, got {re.escape(repr(backend))}'):
+    with pytest.raises(
+        BackendError, match=f'backend must be "auto" or one of .*, got {re.escape(repr(backend))}'
+    ):
         call(backend=backend)
 
 
@@ -99,9 +101,15 @@ def test_dense_products_refuse_empty_sides_and_copies_told_apart(option, backend
         graph, options = build(), {option: True} if option else {}
         if not may_refuse(graph, backend, **options):
             continue
-        shown = {c.name: c for c in ga.explain(graph, heads=HEADS, head_dim=WIDTH, **options).candidates}
+        shown = {
+            c.name: c for c in ga.explain(graph, heads=HEADS, head_dim=WIDTH, **options).candidates
+        }
         assert shown["message_passing"].runs, name
-        call = {} if option is None else {option: {"score_bias": biases(graph), "dropout_p": 0.5}.get(option, True)}
+        call = (
+            {}
+            if option is None
+            else {option: {"score_bias": biases(graph), "dropout_p": 0.5}.get(option, True)}
+        )
         with pytest.raises(BackendError, match=f"'{backend}' cannot run") as caught:
             ga.attention(*tensors(graph), graph, **call, backend=backend)
         assert caught.value.reasons == shown[backend].reasons != ()
@@ -120,7 +128,9 @@ def test_tensors_without_numbers_are_refused(graph):
 def test_edge_features_elsewhere_are_refused(elsewhere):
     features = {"edge_attr": torch.zeros(53, 2), "edge_weight": torch.zeros(3, 5, 2)}
     check(Q, K, V, GRAPH, **features)
-    with pytest.raises(ShapeError, match=f"{elsewhere} is on meta and query on cpu; move one of them"):
+    with pytest.raises(
+        ShapeError, match=f"{elsewhere} is on meta and query on cpu; move one of them"
+    ):
         check(Q, K, V, GRAPH, **features | {elsewhere: features[elsewhere].to("meta")})
     with pytest.raises(ShapeError, match=f"{elsewhere} must be strided"):
         check(Q, K, V, GRAPH, **features | {elsewhere: features[elsewhere].to_sparse()})
@@ -131,20 +141,27 @@ def test_edge_features_elsewhere_are_refused(elsewhere):
     [(GRAPH.edge_index, "Tensor"), (None, "NoneType"), (GRAPH.edges, "Listed")],
 )
 def test_a_graph_must_be_one(graph, kind):
-    with pytest.raises(GraphError, match=f"graph must be an AttentionGraph, got {kind}; wrap an edge_index with graph"):
+    with pytest.raises(
+        GraphError,
+        match=f"graph must be an AttentionGraph, got {kind}; wrap an edge_index with graph",
+    ):
         call(graph=graph)
 
 
 @pytest.mark.parametrize("ask", [lambda graph: call(graph=graph), ga.explain])
 def test_a_mask_is_no_graph_and_is_told_how_to_become_one(ask):
     for mask in (GRAPH.mask(), GRAPH.mask().numpy()):
-        with pytest.raises(GraphError, match=r"graph must be an .* wrap it with graphattn.from_mask\(mask\)"):
+        with pytest.raises(
+            GraphError, match=r"graph must be an .* wrap it with graphattn.from_mask\(mask\)"
+        ):
             ask(mask)
 
 
 def test_a_graph_on_another_device():
     elsewhere = tuple(x.to("meta") for x in (Q, K, V))
-    with pytest.raises(GraphError, match=r"the graph is on cpu and query on meta; use graph\.to\(query\.device\)"):
+    with pytest.raises(
+        GraphError, match=r"the graph is on cpu and query on meta; use graph\.to\(query\.device\)"
+    ):
         ga.attention(*elsewhere, GRAPH)
 
 
@@ -168,7 +185,9 @@ def test_every_error_is_one_of_the_family():
 def test_dense_refuses_what_does_not_fit_in_memory():
     graph = ga.graphs.sliding_window(1_000_000, 3)
     request = {c.name: c for c in ga.explain(graph, heads=1).candidates}
-    assert request["dense"].reasons == ("it would hold 5,000,000,000,000 bytes for 1,000,000 x 1,000,000 pairs",)
+    assert request["dense"].reasons == (
+        "it would hold 5,000,000,000,000 bytes for 1,000,000 x 1,000,000 pairs",
+    )
     assert ga.explain(graph, heads=1).chosen == "edges"
 
 
@@ -182,7 +201,9 @@ def test_dense_is_refused_where_torchs_masked_cuda_kernels_fail():
         for device in ("cuda", "cpu"):
             found = ga.explain(graph, heads=1, device=device, **options).candidates[0]
             assert found.name == "dense"
-            assert any("pytorch#145040" in reason for reason in found.reasons) == (refused and device == "cuda")
+            assert any("pytorch#145040" in reason for reason in found.reasons) == (
+                refused and device == "cuda"
+            )
 
 
 def test_message_passing_refuses_to_list_a_huge_rule():
@@ -193,7 +214,8 @@ def test_message_passing_refuses_to_list_a_huge_rule():
     )
     x = torch.zeros(1, 1, 1).expand(1_000_000, 1, 1)
     with pytest.raises(
-        BackendError, match=r"(?s)no backend can run .*\n  - dense: .*\n  - message_passing: listing its"
+        BackendError,
+        match=r"(?s)no backend can run .*\n  - dense: .*\n  - message_passing: listing its",
     ):
         ga.attention(x, x, x, graph, softcap=1.0)
 
@@ -202,16 +224,32 @@ def test_explain_knows_its_options_and_prints_itself():
     with pytest.raises(OptionError, match=r"explain takes the options score_bias, .* got 'bias'"):
         ga.explain(GRAPH, bias=True)
     copies = GRAPHS["repeated_edges"]()
-    for asked in ({"return_weights": True}, {"dropout_p": 0.3}, {"score_bias": torch.zeros(copies.num_edges)}):
+    for asked in (
+        {"return_weights": True},
+        {"dropout_p": 0.3},
+        {"score_bias": torch.zeros(copies.num_edges)},
+    ):
         assert ga.explain(copies, **asked).candidates[0].reasons
-    nothing = {"return_weights": False, "dropout_p": 0.0, "score_bias": None, "return_lse": True, "softcap": 30.0}
+    nothing = {
+        "return_weights": False,
+        "dropout_p": 0.0,
+        "score_bias": None,
+        "return_lse": True,
+        "softcap": 30.0,
+    }
     assert not ga.explain(copies, **nothing).candidates[0].reasons
     for heads, kv_heads in ((5, 3), (2, 0), (-2, 1), (2, -1)):
-        with pytest.raises(OptionError, match=f"multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}"):
+        with pytest.raises(
+            OptionError,
+            match=f"multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}",
+        ):
             ga.explain(GRAPH, heads=heads, kv_heads=kv_heads)
     found = ga.explain(GRAPHS["repeated_edges"](), score_bias=True)
     assert found.chosen == "edges"
-    assert "  dense: refused\n      because each copy of an edge has its own bias, dropout and weight" in str(found)
+    assert (
+        "  dense: refused\n      because each copy of an edge has its own bias, dropout and weight"
+        in str(found)
+    )
     assert found.to_dict()["candidates"][0]["runs"] is False
     both = str(ga.explain(GRAPH))
     assert "      note: a NaN or inf in a source reaches every target" in both

@@ -1,4 +1,6 @@
-"""What a graph remembers of earlier calls: a call of another kind is checked, chosen and computed anew."""
+"""What a graph remembers of earlier calls: a call of another kind is checked, chosen and computed
+anew.
+"""
 
 import pytest
 import test_refusals
@@ -34,7 +36,9 @@ def test_a_right_call_makes_no_wrong_one_right():
     test_refusals.call(graph)
 
 
-@pytest.mark.parametrize("make", [lambda: graphs.cross(T, S), lambda: ga.PerHead((graphs.cross(T, S),) * 2)])
+@pytest.mark.parametrize(
+    "make", [lambda: graphs.cross(T, S), lambda: ga.PerHead((graphs.cross(T, S),) * 2)]
+)
 def test_every_kind_of_call_has_its_own_result_whatever_came_before(make):
     calls = [
         (tensors(), {}),
@@ -69,7 +73,9 @@ def test_what_surrounds_a_call_is_no_part_of_what_is_remembered():
         assert ga.attention(*given, graph).dtype == torch.bfloat16
     assert torch.equal(ga.attention(*given, graph), plain)
     batch = [x.expand(3, *x.shape) for x in given]
-    assert_near(torch.func.vmap(lambda *x: ga.attention(*x, graph))(*batch), plain.expand(3, T, H, V), 1e-6)
+    assert_near(
+        torch.func.vmap(lambda *x: ga.attention(*x, graph))(*batch), plain.expand(3, T, H, V), 1e-6
+    )
     torch._dynamo.reset()
     compiled = torch.compile(ga.attention, backend="eager", fullgraph=True)
     assert_near(compiled(*given, graph), plain, 1e-6)

@@ -4,7 +4,16 @@ import math
 
 import pytest
 import torch
-from attention_formula import BACKENDS, EXACT, HEADS, assert_near, biases, formula, gradients, tensors
+from attention_formula import (
+    BACKENDS,
+    EXACT,
+    HEADS,
+    assert_near,
+    biases,
+    formula,
+    gradients,
+    tensors,
+)
 from graph_table import GRAPHS
 
 import graphattn as ga
@@ -26,7 +35,8 @@ def test_scores_of_ten_thousand(backend, extras):
     graph = GRAPHS["listed_random"]()
     q, k, v = tensors(graph, dtype=torch.float32)
     bias = biases(graph).detach()
-    bias = torch.where(bias > 0, 1e4, -1e4) + bias.round()  # a spread of 2e4 that float32 holds exactly
+    # a spread of 2e4 that float32 holds exactly
+    bias = torch.where(bias > 0, 1e4, -1e4) + bias.round()
     found = run(q, k, v, graph, bias.float(), 0.0, backend=backend, **extras)
     assert_near(found, formula(q.double(), k.double(), v.double(), graph, bias, 0.0)[0], 1e-6)
     assert all(grad.isfinite().all() for grad in gradients(found, (q, k, v)))
@@ -41,7 +51,8 @@ def test_a_target_of_huge_scores_leaves_the_others_alone(backend, extras):
     q, k, v = tensors(graph, dtype=torch.float32, requires_grad=False)
     bias = torch.where(graph.target == 30, 1e4, -1e4)
     found = run(q, k, v, graph, bias, backend=backend, **extras)
-    assert_near(found, formula(q.double(), k.double(), v.double(), graph)[0], 1e-3)  # 1e4 + score rounds at 1e-3
+    # 1e4 + score rounds at 1e-3
+    assert_near(found, formula(q.double(), k.double(), v.double(), graph)[0], 1e-3)
     assert found[1:30].abs().min() > 0
 
 
@@ -86,7 +97,9 @@ def test_all_products_minus_inf(backend, extras):
 def test_a_row_of_finfo_min_is_uniform(backend, dtype):
     graph = GRAPHS["cross"]()
     q, k, v = tensors(graph, dtype=dtype, requires_grad=False)
-    bias = torch.zeros(graph.num_edges).masked_fill(graph.target == 3, torch.finfo(torch.float32).min)
+    bias = torch.zeros(graph.num_edges).masked_fill(
+        graph.target == 3, torch.finfo(torch.float32).min
+    )
     found = ga.attention(q, k, v, graph, bias, backend=backend)
     assert_near(found[3], v.double().mean(0).repeat_interleave(2, 0), 4 * torch.finfo(dtype).eps)
 
@@ -99,7 +112,10 @@ def test_a_bias_of_minus_inf_is_an_edge_removed(backend, extras):
     q, k, v = tensors(graph)
     bias = biases(graph).detach()
     bias[gone] = -INF
-    found, wanted = run(q, k, v, graph, bias, backend=backend, **extras), run(q, k, v, rest, bias[~gone])
+    found, wanted = (
+        run(q, k, v, graph, bias, backend=backend, **extras),
+        run(q, k, v, rest, bias[~gone]),
+    )
     assert_near(found, wanted)
     for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, (q, k, v)), strict=True):
         assert_near(mine, theirs)
@@ -137,8 +153,8 @@ def test_no_nan_from_the_ends_of_the_range(backend, special, which, extras):
             x.mul_(1e-3) if i != which else x.fill_(number)
     output = run(*inputs, graph, backend=backend, **extras)
     assert not output.isnan().any()
-    # There the gradient of the scores overflows. Torch's kernel computes scores of 1e35 again in its backward, and they
-    # round otherwise there if they do.
+    # There the gradient of the scores overflows. Torch's kernel computes scores of 1e35 again in
+    # its backward, and they round otherwise there if they do.
     again = backend == "tiles" and extras
     if not (special == "largest" and (which == 2 or again)):
         assert not any(grad.isnan().any() for grad in gradients(output, inputs))
@@ -151,17 +167,27 @@ def test_no_nan_from_the_ends_of_the_range(backend, special, which, extras):
 def test_any_width(backend, width, value_width, dtype, tolerance):
     graph = GRAPHS["causal"]()
     q, k, v = tensors(graph, width=width, value_width=value_width, dtype=dtype)
-    found, wanted = ga.attention(q, k, v, graph, backend=backend), formula(*(x.double() for x in (q, k, v)), graph)[0]
+    found, wanted = (
+        ga.attention(q, k, v, graph, backend=backend),
+        formula(*(x.double() for x in (q, k, v)), graph)[0],
+    )
     assert_near(found, wanted, tolerance)
     for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, (q, k, v)), strict=True):
         assert_near(mine, theirs, tolerance)
 
 
-@pytest.mark.parametrize("sizes", [{"width": 0}, {"value_width": 0}, {"heads": 0, "kv_heads": 0}, {"heads": 0}])
+@pytest.mark.parametrize(
+    "sizes", [{"width": 0}, {"value_width": 0}, {"heads": 0, "kv_heads": 0}, {"heads": 0}]
+)
 def test_width_and_heads_of_zero(backend, sizes):
     graph = GRAPHS["listed_random"]()
     q, k, v = tensors(graph, **sizes)
-    request = {"heads": q.shape[1], "kv_heads": k.shape[1], "head_dim": q.shape[2], "value_dim": v.shape[2]}
+    request = {
+        "heads": q.shape[1],
+        "kv_heads": k.shape[1],
+        "head_dim": q.shape[2],
+        "value_dim": v.shape[2],
+    }
     reasons = {c.name: c.reasons for c in ga.explain(graph, **request).candidates}[backend]
     if backend in ("dense", "tiles"):
         assert reasons == ("an axis has size 0",)
@@ -179,7 +205,9 @@ def test_width_and_heads_of_zero(backend, sizes):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("low", [-1e4, -1e9, -1e17, "lowest"])
 def test_gradients_where_every_score_is_very_low(low, dtype, extras, backend):
-    """A stored lse of -1e9 has no room for log n: whoever finds the weights from it again finds weights of 1."""
+    """A stored lse of -1e9 has no room for log n: whoever finds the weights from it again finds
+    weights of 1.
+    """
     graph = ga.graphs.full(4)
     q, k, v = tensors(graph, dtype=dtype, heads=2, kv_heads=1, width=8, value_width=8)
     bias = torch.full((16, 2), torch.finfo(dtype).min if low == "lowest" else low, dtype=dtype)

@@ -1,4 +1,6 @@
-"""Derivatives of higher order and torch's machinery around them: forces, checkpoints, torch.func, hooks."""
+"""Derivatives of higher order and torch's machinery around them: forces, checkpoints, torch.func,
+hooks.
+"""
 
 import contextlib
 import gc
@@ -18,20 +20,31 @@ both = pytest.mark.parametrize("backend", BACKENDS)
 
 
 def all_gone(kept):
-    """True if nothing keeps what is referred to weakly; a collection takes long, and is tried only if needed."""
-    return all(each() is None for each in kept) or gc.collect() < 0 or all(each() is None for each in kept)
+    """True if nothing keeps what is referred to weakly; a collection takes long, and is tried only
+    if needed.
+    """
+    return (
+        all(each() is None for each in kept)
+        or gc.collect() < 0
+        or all(each() is None for each in kept)
+    )
 
 
 def forces_loss(backend, dtype=torch.float64):
-    """Loss on the forces of an energy that attends over a point cloud, and its gradient for every parameter."""
+    """Loss on the forces of an energy that attends over a point cloud, and its gradient for every
+    parameter.
+    """
     torch.manual_seed(0)
     layer = ga.nn.GraphAttention(12, 3, qdim=3, kdim=3, vdim=3, backend=backend).to(dtype)
     energy = torch.nn.Linear(12, 1).to(dtype)
     position = torch.randn(23, 3, dtype=dtype, requires_grad=True)
     graph = ga.graphs.knn(position.detach(), k=5)
-    (force,) = torch.autograd.grad(-energy(layer(position, graph).tanh()).sum(), position, create_graph=True)
+    (force,) = torch.autograd.grad(
+        -energy(layer(position, graph).tanh()).sum(), position, create_graph=True
+    )
     loss = (force - torch.linspace(0, 1, 69, dtype=dtype).view(23, 3)).square().mean()
-    parameters = [p for p in layer.parameters() if p is not layer.k_proj.bias]  # softmax cancels a constant of the keys
+    # softmax cancels a constant of the keys
+    parameters = [p for p in layer.parameters() if p is not layer.k_proj.bias]
     return [force, *torch.autograd.grad(loss, [*parameters, energy.weight])]
 
 
@@ -58,7 +71,10 @@ def test_third_derivatives(backend):
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
     ends = []
-    for function in (lambda: ga.attention(*inputs, graph, backend=backend), lambda: formula(*inputs, graph)[0]):
+    for function in (
+        lambda: ga.attention(*inputs, graph, backend=backend),
+        lambda: formula(*inputs, graph)[0],
+    ):
         value = function()
         for _ in range(3):
             value = torch.autograd.grad(value.square().sum(), inputs[0], create_graph=True)[0]
@@ -82,7 +98,9 @@ def test_a_second_backward_needs_retain_graph(backend):
 @both
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}])
 def test_backward_lets_go_of_what_it_kept(options, backend):
-    """A loss that outlives its step keeps no activations: each step's would stand beside the next one's."""
+    """A loss that outlives its step keeps no activations: each step's would stand beside the next
+    one's.
+    """
     graph = GRAPHS["listed_random"]()
     leaves = tensors(graph, kv_heads=6)
     given = [x.clone() for x in leaves]
@@ -187,7 +205,9 @@ FUNCTIONS = {
     "vmap of grad": lambda f, q, u: torch.func.vmap(torch.func.grad(lambda q: f(q).square().sum()))(
         torch.stack((q, u))
     ),
-    "hessian-vector": lambda f, q, u: torch.func.jvp(torch.func.grad(lambda q: f(q).square().sum()), (q,), (u,))[1],
+    "hessian-vector": lambda f, q, u: torch.func.jvp(
+        torch.func.grad(lambda q: f(q).square().sum()), (q,), (u,)
+    )[1],
     "grad of grad": lambda f, q, u: torch.func.grad(
         lambda q: torch.func.grad(lambda q: f(q).square().sum())(q).square().sum()
     )(q),
@@ -205,7 +225,9 @@ def test_torch_func(transform, backend):
     wanted = apply(lambda q: formula(q, k, v, graph)[0], q, u) if "vmap" not in transform else None
     if wanted is None:
         single = FUNCTIONS["grad"] if "grad" in transform else lambda f, q, u: f(q)
-        wanted = torch.stack([single(lambda q: formula(q, k, v, graph)[0], x, None) for x in (q, u)])
+        wanted = torch.stack(
+            [single(lambda q: formula(q, k, v, graph)[0], x, None) for x in (q, u)]
+        )
     assert_near(found, wanted)
     assert found.abs().sum() > 0
 

@@ -26,9 +26,16 @@ OPTIONS = {
     "scale": {"scale": -0.3},
     "softcap": {"scale": 0.9, "softcap": 1.7},
     "bias": {"score_bias": True},
-    "everything": {"scale": 0.8, "softcap": 2.3, "score_bias": True, "return_weights": True, "return_lse": True},
+    "everything": {
+        "scale": 0.8,
+        "softcap": 2.3,
+        "score_bias": True,
+        "return_weights": True,
+        "return_lse": True,
+    },
 }
-NEAR = {torch.float64: EXACT, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}  # two roundings of it
+# two roundings of it
+NEAR = {torch.float64: EXACT, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
 def seeded(shape, seed=0):
@@ -36,10 +43,15 @@ def seeded(shape, seed=0):
 
 
 def calls():
-    """Plain calls and calls with all options on every graph; each option by itself on graphs of every kind."""
+    """Plain calls and calls with all options on every graph; each option by itself on graphs of
+    every kind.
+    """
     for name, options in OPTIONS.items():
         apart = {option: True for option in ("score_bias", "return_weights") if option in options}
-        yield from ((name, *pair) for pair in taken(GRAPHS if name in ("plain", "everything") else KINDS, **apart))
+        yield from (
+            (name, *pair)
+            for pair in taken(GRAPHS if name in ("plain", "everything") else KINDS, **apart)
+        )
 
 
 def parts(result):
@@ -50,14 +62,22 @@ def parts(result):
 
 @functools.lru_cache(1)
 def expected(options, name):
-    """The graph, the inputs and options, what the formula gives, and its gradients; once for all backends."""
+    """The graph, the inputs and options, what the formula gives, and its gradients; once for all
+    backends.
+    """
     graph, options = GRAPHS[name](), dict(OPTIONS[options])
     inputs = list(tensors(graph, (2,) if "return_lse" in options else ()))
     if options.pop("score_bias", False):
         inputs.append(biases(graph))
     numbers = {key: value for key, value in options.items() if key in ("scale", "softcap")}
     wanted = formula(*inputs[:3], graph, *inputs[3:], **numbers)
-    return graph, inputs, options, wanted, gradients(parts(wanted) if "return_lse" in options else wanted[0], inputs)
+    return (
+        graph,
+        inputs,
+        options,
+        wanted,
+        gradients(parts(wanted) if "return_lse" in options else wanted[0], inputs),
+    )
 
 
 @pytest.mark.parametrize(("options", "name", "backend"), list(calls()))
@@ -85,7 +105,8 @@ def test_output_weights_lse_and_gradients_are_the_formulas(options, name, backen
 )
 def test_scales_of_zero_and_below_are_the_formulas(name, dtype, backend):
     graph = GRAPHS[name]()
-    q, k, v = tensors(graph, (2,), value_width=WIDTH, dtype=dtype)  # widths alike, which fused kernels ask for
+    # widths alike, which fused kernels ask for
+    q, k, v = tensors(graph, (2,), value_width=WIDTH, dtype=dtype)
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     for scale in (0.0, -0.7, -5e-324):
         output, _, lse = formula(*wide, graph, scale=scale)
@@ -93,7 +114,11 @@ def test_scales_of_zero_and_below_are_the_formulas(name, dtype, backend):
         assert_near(result, output, NEAR[dtype])
         for mine, theirs in zip(gradients(result, (q, k, v)), gradients(output, wide), strict=True):
             assert_near(mine, theirs, NEAR[dtype])
-        assert_near(ga.attention(q, k, v, graph, scale=scale, backend=backend, return_lse=True).lse, lse, NEAR[dtype])
+        assert_near(
+            ga.attention(q, k, v, graph, scale=scale, backend=backend, return_lse=True).lse,
+            lse,
+            NEAR[dtype],
+        )
 
 
 @pytest.mark.parametrize("length", [8, 600])  # SDPA's kernels split longer queries
@@ -110,7 +135,9 @@ def test_a_causal_layer_takes_scales_of_zero_and_below(scale, length):
     wanted = layer.out_proj(torch.einsum("hts,shd->thd", score.softmax(-1), v).flatten(-2))
     found = layer(x, graph, context=context)
     assert_near(found, wanted)
-    for mine, theirs in zip(gradients(found, (x, context)), gradients(wanted, (x, context)), strict=True):
+    for mine, theirs in zip(
+        gradients(found, (x, context)), gradients(wanted, (x, context)), strict=True
+    ):
         assert_near(mine, theirs)
 
 
@@ -118,7 +145,9 @@ def test_compiled_code_takes_scales_of_zero_and_below():
     graph = ga.graphs.causal(8)
     q, k, v = tensors(graph, value_width=WIDTH, requires_grad=False)
     scales = (0.0, -0.7)
-    compiled = torch.compile(lambda: [ga.attention(q, k, v, graph, scale=s) for s in scales], backend="eager")
+    compiled = torch.compile(
+        lambda: [ga.attention(q, k, v, graph, scale=s) for s in scales], backend="eager"
+    )
     for scale, found in zip(scales, compiled(), strict=True):
         assert_near(found, formula(q, k, v, graph, scale=scale)[0])
 
@@ -144,7 +173,10 @@ def test_leading_dimensions_broadcast(leads, bias_lead, backend):
     q, k, v = (tensors(graph, lead)[i] for i, lead in enumerate(leads))
     bias = None if bias_lead is None else biases(graph, bias_lead)
     inputs = [x for x in (q, k, v, bias) if x is not None]
-    found, wanted = ga.attention(q, k, v, graph, bias, backend=backend), formula(q, k, v, graph, bias)[0]
+    found, wanted = (
+        ga.attention(q, k, v, graph, bias, backend=backend),
+        formula(q, k, v, graph, bias)[0],
+    )
     assert_near(found, wanted)
     for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
         assert_near(mine, theirs)
@@ -156,13 +188,19 @@ def test_bias_shapes_mean_the_same(backend):
     q, k, v = tensors(graph, (2,))
     per_edge = biases(graph, heads=1).detach().squeeze(-1)
     wanted = ga.attention(q, k, v, graph, per_edge, backend=backend)
-    for same in (per_edge[:, None], per_edge[:, None].expand(-1, HEADS), per_edge[None, :, None].expand(2, -1, HEADS)):
+    for same in (
+        per_edge[:, None],
+        per_edge[:, None].expand(-1, HEADS),
+        per_edge[None, :, None].expand(2, -1, HEADS),
+    ):
         assert_near(ga.attention(q, k, v, graph, same, backend=backend), wanted)
     assert not torch.allclose(wanted, ga.attention(q, k, v, graph, backend=backend))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["listed_random", "hub", "longformer", "cells", "cross_causal_end"])
+@pytest.mark.parametrize(
+    "name", ["listed_random", "hub", "longformer", "cells", "cross_causal_end"]
+)
 def test_a_non_neighbour_is_not_read_bit_for_bit(name, backend):
     graph = GRAPHS[name]()
     t = int(torch.where(graph.in_degree > 1, graph.in_degree, 99).argmin())
@@ -214,9 +252,12 @@ def test_self_loops_are_ordinary_edges(backend):
     graph = GRAPHS["listed_random"]()
     q, k, v = tensors(graph)
     outputs = [
-        ga.attention(q, k, v, g, backend=backend) for g in (graph, graph.with_self_loops(), graph.without_self_loops())
+        ga.attention(q, k, v, g, backend=backend)
+        for g in (graph, graph.with_self_loops(), graph.without_self_loops())
     ]
-    for output, g in zip(outputs, (graph, graph.with_self_loops(), graph.without_self_loops()), strict=True):
+    for output, g in zip(
+        outputs, (graph, graph.with_self_loops(), graph.without_self_loops()), strict=True
+    ):
         assert_near(output, formula(q, k, v, g)[0])
     assert not torch.allclose(outputs[1], outputs[2])
 
@@ -250,7 +291,9 @@ def test_what_explain_chooses_is_what_runs(name, monkeypatch):
             return _run(self, *args, **kwargs)
 
         monkeypatch.setattr(backend, "run", spy)
-    chosen = ga.explain(graph, heads=6, kv_heads=3, head_dim=5, value_dim=7, dtype=torch.float64).chosen
+    chosen = ga.explain(
+        graph, heads=6, kv_heads=3, head_dim=5, value_dim=7, dtype=torch.float64
+    ).chosen
     ga.attention(*tensors(graph), graph)
     assert ran == [chosen]
 
@@ -261,7 +304,9 @@ def test_small_graphs_are_not_asked_of_all_and_the_choice_is_the_same(heads, mon
     asked = []
     known = {name: choose.explain_choice(make(), request).chosen for name, make in GRAPHS.items()}
     explained = choose.explain_choice
-    monkeypatch.setattr(choose, "explain_choice", lambda *given: asked.append(given) or explained(*given))
+    monkeypatch.setattr(
+        choose, "explain_choice", lambda *given: asked.append(given) or explained(*given)
+    )
     for name, make in GRAPHS.items():
         assert choose.choose(make(), request) == known[name], name
     assert len(asked) < len(known)
@@ -288,11 +333,17 @@ def test_copies_of_an_edge_are_a_bias_of_log_multiplicity(backend, softcap):
     inputs = tensors(graph)
     found = ga.attention(*inputs, graph, softcap=softcap, backend=backend, return_lse=True)
     once = graph | graph
-    copies = torch.bincount(graph.target * 7 + graph.source, minlength=35)[once.target * 7 + once.source]
-    wanted = ga.attention(*inputs, once, copies.double().log(), softcap=softcap, backend=backend, return_lse=True)
+    copies = torch.bincount(graph.target * 7 + graph.source, minlength=35)[
+        once.target * 7 + once.source
+    ]
+    wanted = ga.attention(
+        *inputs, once, copies.double().log(), softcap=softcap, backend=backend, return_lse=True
+    )
     assert_near(found.output, wanted.output)
     assert_near(found.lse, wanted.lse)
-    for mine, theirs in zip(gradients(found.output, inputs), gradients(wanted.output, inputs), strict=True):
+    for mine, theirs in zip(
+        gradients(found.output, inputs), gradients(wanted.output, inputs), strict=True
+    ):
         assert_near(mine, theirs)
     merged = ga.attention(*inputs, once, softcap=softcap, backend=backend)
     assert not torch.allclose(merged, found.output, atol=1e-3)  # what a bool mask would give

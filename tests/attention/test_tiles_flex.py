@@ -18,17 +18,23 @@ CUDA = Request(8, 8, 64, 64, dtype=torch.bfloat16, device=torch.device("cuda", 0
 
 @pytest.fixture
 def uncompiled(monkeypatch, fresh_compiler):
-    """FlexAttention's own definition, with gradients; blocks of 32, those of long rows in pieces."""
+    """FlexAttention's own definition, with gradients; blocks of 32, those of long rows in
+    pieces.
+    """
     monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", False)
-    monkeypatch.setattr(tiles_flex, "compiled", lambda scale, cap, lse, *kind: tiles_flex.attend(scale, cap, lse))
+    monkeypatch.setattr(
+        tiles_flex, "compiled", lambda scale, cap, lse, *kind: tiles_flex.attend(scale, cap, lse)
+    )
     for name, value in (("SIDE", 32), ("SHORT", 1), ("LONG", 1)):
         monkeypatch.setattr(block_lists, name, value)
     monkeypatch.setattr(tiles_flex, "SIDE", 32)
 
 
 def problem(heads=(6, 3), softcap=None):
-    """A graph with rows and columns in pieces, a target that reads nobody and sources that nobody reads."""
+    """A graph with rows and columns in pieces, a target that reads nobody and sources that nobody
+    reads.
+    """
     graph = graphs.sliding_window(331, 33, causal=False) | graphs.global_tokens(331, [5, 200])
     graph = graph - from_rule(lambda t, s: (t == 100) | (s == 300), 331)
     draw = torch.Generator().manual_seed(0)
@@ -61,7 +67,9 @@ def test_outputs_and_gradients_are_those_of_tiles(uncompiled):
         level = outputs.lse.masked_fill(outputs.lse == -torch.inf, 0.0)
         loss = (outputs.output.sin() + level.cos().unsqueeze(-1)).sum()
         first = torch.autograd.grad(loss, nodes, retain_graph=True)
-        assert all(torch.equal(*pair) for pair in zip(first, torch.autograd.grad(loss, nodes), strict=True))
+        assert all(
+            torch.equal(*pair) for pair in zip(first, torch.autograd.grad(loss, nodes), strict=True)
+        )
         results.append((outputs.output, outputs.lse, *first))
     for ours, wanted in zip(*results, strict=True):
         assert float(wanted.detach()[:, :99].abs().max()) > 0.1
@@ -106,7 +114,9 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
         made.append(program)
         return program.forward
 
-    monkeypatch.setattr(torch, "compile", lambda run, **options: compile_(run, backend=counted, **options))
+    monkeypatch.setattr(
+        torch, "compile", lambda run, **options: compile_(run, backend=counted, **options)
+    )
     tiles_flex._compiled.cache_clear()
 
     def programs(*each):
@@ -116,10 +126,16 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
         return len(made)
 
     own = (graphs.sliding_window(300, window) for window in (70, 90))
-    assert programs(*own, graphs.random_sources(300, 9) & graphs.causal(300), graphs.causal(300)) <= 2
+    assert (
+        programs(*own, graphs.random_sources(300, 9) & graphs.causal(300), graphs.causal(300)) <= 2
+    )
     assert programs(graphs.causal(400), graphs.sliding_window(500, 40)) <= 4
     assert (
-        programs(*(graphs.sliding_window(nodes, 50) for nodes in (600, 700, 1000)), graphs.full(800)) == len(made) <= 4
+        programs(
+            *(graphs.sliding_window(nodes, 50) for nodes in (600, 700, 1000)), graphs.full(800)
+        )
+        == len(made)
+        <= 4
     )
     tiles_flex._compiled.cache_clear()
 
@@ -127,7 +143,10 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
 @pytest.mark.slow
 def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypatch):
     monkeypatch.setattr(device, "_triton_refuses", lambda device: ())
-    window, cells = graphs.sliding_window(8192, 513, causal=False), graphs.window_partition((56, 56), (7, 7), (3, 3))
+    window, cells = (
+        graphs.sliding_window(8192, 513, causal=False),
+        graphs.window_partition((56, 56), (7, 7), (3, 3)),
+    )
     longformer = window | graphs.global_tokens(8192, range(16))
     lengths = torch.tensor([300, 5, 700, 41, 900, 333] * 4)
     documents = graphs.documents(torch.repeat_interleave(lengths))

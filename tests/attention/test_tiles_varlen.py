@@ -1,4 +1,6 @@
-"""Tiles through torch's attention of sequences: its operator is CUDA's, and its definition stands in for it here."""
+"""Tiles through torch's attention of sequences: its operator is CUDA's, and its definition stands
+in for it here.
+"""
 
 from dataclasses import replace
 
@@ -33,7 +35,10 @@ def on_cpu():
 
 def nodes(graph, lead=(2,), dtype=torch.float64):
     draw = torch.Generator().manual_seed(0)
-    return [torch.randn(*lead, graph.num_targets, 3, 8, generator=draw, dtype=dtype).requires_grad_() for _ in range(3)]
+    return [
+        torch.randn(*lead, graph.num_targets, 3, 8, generator=draw, dtype=dtype).requires_grad_()
+        for _ in range(3)
+    ]
 
 
 def by_varlen(graph, inputs):
@@ -82,12 +87,16 @@ def test_a_program_that_users_compile_has_it_whole():
 
     with torch.no_grad():
         found = torch.compile(call, fullgraph=True, backend="aot_eager")(*leaves)
-    torch.testing.assert_close(found, by_sdpa(graph, check(*leaves, graph)).output, atol=2e-6, rtol=0)
+    torch.testing.assert_close(
+        found, by_sdpa(graph, check(*leaves, graph)).output, atol=2e-6, rtol=0
+    )
 
 
 @pytest.mark.usefixtures("on_cpu")
 def test_operands_in_any_strides():
-    """The kernels want rows in one piece, at multiples of 16 bytes; a gradient's, too, which is one number here."""
+    """The kernels want rows in one piece, at multiples of 16 bytes; a gradient's, too, which is one
+    number here.
+    """
     graph, results = GRAPHS["window"], []
     across, odd, late = (x.detach() for x in nodes(graph))
     across = across.transpose(-2, -1).clone().transpose(-2, -1)
@@ -110,7 +119,11 @@ def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
     assert "it runs FlashAttention of sequences" in str(explain_choice(window, CUDA))
     assert backend.bytes_needed(window, CUDA) == 4 * 8192 * 8
     hub = window | graphs.global_tokens(8192, [0])
-    for graph, request in ((hub, CUDA), (window, CUDA._replace(lse=True)), (window, CUDA._replace(kv_heads=2))):
+    for graph, request in (
+        (hub, CUDA),
+        (window, CUDA._replace(lse=True)),
+        (window, CUDA._replace(kv_heads=2)),
+    ):
         assert backend.way(graph, request) == "flex"
     assert backend.way(window, CUDA._replace(device=torch.device("cpu"))) == "fused"
 
@@ -158,7 +171,8 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
     monkeypatch.setattr(calibrate, "BATCH", 1)
 
     def tried(*more):
-        own = [graphs.sliding_window(61, 9), GRAPHS["causal documents"] & graphs.causal(47), *more]  # new ones
+        # new ones
+        own = [graphs.sliding_window(61, 9), GRAPHS["causal documents"] & graphs.causal(47), *more]
         return calibrate.reason_against_trial("tiles", "varlen", own, cpu)
 
     assert tried() == ""
@@ -168,7 +182,8 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
         return whole(*x, window_size=(max(-1, window_size[0] - 1), window_size[1]), **options)
 
     def no_gradient(query, *x, **options):
-        return whole(query, *x, **options) + 0 * (query - query.detach()).sqrt()  # NaN in that of the query alone
+        # NaN in that of the query alone
+        return whole(query, *x, **options) + 0 * (query - query.detach()).sqrt()
 
     for wrong, words in (
         (keys_left_out, "its error is"),

@@ -11,12 +11,21 @@ from graphattn.backends.base import Backend
 from graphattn.backends.request import Outputs
 from graphattn.errors import BackendError
 
-NAMES = ("listed_bipartite", "isolated_targets", "causal", "longformer", "repeated_edges", "one_node")
+NAMES = (
+    "listed_bipartite",
+    "isolated_targets",
+    "causal",
+    "longformer",
+    "repeated_edges",
+    "one_node",
+)
 CALLS = [(name, backend) for name in NAMES for backend in BACKENDS]
 
 
 def twin(query, key, value, graph, bias=None, softcap=None, factor=1.0):
-    """Output, weights and lse on all pairs: edge by edge columns of a dense product, from weights that are returned."""
+    """Output, weights and lse on all pairs: edge by edge columns of a dense product, from weights
+    that are returned.
+    """
     group = query.shape[-2] // key.shape[-2]
     key, value = (x.repeat_interleave(group, -2) for x in (key, value))
     score = torch.einsum("...thd,...shd->...hts", query, key) * query.shape[-1] ** -0.5
@@ -41,7 +50,9 @@ def losses(output, alpha):
 
 
 def gradients(output, alpha, inputs):
-    """Of alpha, of the inputs from both losses, and second ones: of an input from the gradient of alpha."""
+    """Of alpha, of the inputs from both losses, and second ones: of an input from the gradient of
+    alpha.
+    """
     f, both = losses(output, alpha)
     (of_alpha,) = torch.autograd.grad(f, alpha, create_graph=True)
     first = [torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (f, both)]
@@ -63,11 +74,15 @@ def test_gradients_of_weights_are_those_of_the_dense_twin(name, backend, biased)
         bias[:, ::3, ::2] = -torch.inf
         bias[:, graph.target == 1] = -torch.inf  # a target that reads nothing
         inputs, options = (*inputs, bias.requires_grad_()), {"softcap": 1.7}
-    result = ga.attention(*inputs[:3], graph, *inputs[3:], backend=backend, return_weights=True, **options)
+    result = ga.attention(
+        *inputs[:3], graph, *inputs[3:], backend=backend, return_weights=True, **options
+    )
     output, alpha, _ = twin(*inputs[:3], graph, *inputs[3:], **options)
     assert_near(result.output, output)
     for found, expected in zip(
-        gradients(result.output, result.weights.alpha, inputs), gradients(output, alpha, inputs), strict=True
+        gradients(result.output, result.weights.alpha, inputs),
+        gradients(output, alpha, inputs),
+        strict=True,
     ):
         assert expected.abs().sum() > 0
         assert_near(found, expected)
@@ -79,7 +94,9 @@ def test_dropped_weights_have_gradients_of_zero_and_the_others_are_scaled(backen
     inputs = tensors(graph, (2,))
     result = ga.attention(*inputs, graph, dropout_p=p, backend=backend, return_weights=True)
     f, _ = losses(result.output, result.weights.alpha)
-    of_alpha, of_output = torch.autograd.grad(f, (result.weights.alpha, result.output), retain_graph=True)
+    of_alpha, of_output = torch.autograd.grad(
+        f, (result.weights.alpha, result.output), retain_graph=True
+    )
     value = inputs[2].repeat_interleave(2, -2)
     undropped = (of_output[:, graph.target] * value[:, graph.source]).sum(-1)
     factor = (of_alpha / undropped).detach()
@@ -116,7 +133,9 @@ def test_chosen_edges(backend):
     union, alpha = result.weights.graph, result.weights.alpha
     bias = torch.zeros_like(alpha).masked_fill(alpha == 0, -torch.inf).detach()
     output, dense, _ = twin(*inputs, union, bias)
-    for x, y in zip(gradients(result.output, alpha, inputs), gradients(output, dense, inputs), strict=True):
+    for x, y in zip(
+        gradients(result.output, alpha, inputs), gradients(output, dense, inputs), strict=True
+    ):
         assert_near(x, y)
 
 
@@ -135,7 +154,9 @@ LAYERS = {
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_weights_are_what_values_are_multiplied_with(name, backend):
-    """A change of a weight changes the output by the value of its edge: alpha . gradient is <gradient, output>."""
+    """A change of a weight changes the output by the value of its edge: alpha . gradient is
+    <gradient, output>.
+    """
     torch.manual_seed(0)
     graph, options = GRAPHS["listed_bipartite"](), LAYERS[name]
     layer = ga.nn.GraphAttention(12, 3, out_proj=False, backend=backend, **options).double()
@@ -148,7 +169,11 @@ def test_layers_weights_are_what_values_are_multiplied_with(name, backend):
         return
     direction = torch.randn_like(output)
     (of_alpha,) = torch.autograd.grad(output, weights.alpha, direction, retain_graph=True)
-    products = torch.zeros(2, graph.num_targets, 3).double().index_add(1, graph.target, of_alpha * weights.alpha)
+    products = (
+        torch.zeros(2, graph.num_targets, 3)
+        .double()
+        .index_add(1, graph.target, of_alpha * weights.alpha)
+    )
     assert of_alpha.abs().min() > 0
     assert_near(products, (direction * output).unflatten(-1, (3, 4)).sum(-1))
     parameters = [p for p in layer.parameters() if p.requires_grad]
@@ -168,7 +193,9 @@ def test_weights_of_narrow_dtypes_have_gradients(backend, dtype):
     graph = GRAPHS["listed_bipartite"]()
     inputs = tensors(graph, dtype=dtype)
     result = ga.attention(*inputs, graph, backend=backend, return_weights=True)
-    found = torch.autograd.grad(losses(result.output, result.weights.alpha)[0], (result.weights.alpha, *inputs))
+    found = torch.autograd.grad(
+        losses(result.output, result.weights.alpha)[0], (result.weights.alpha, *inputs)
+    )
     wide = [x.detach().double().requires_grad_() for x in inputs]
     output, alpha, _ = twin(*wide, graph)
     expected = torch.autograd.grad(losses(output, alpha)[0], (alpha, *wide))
@@ -231,9 +258,14 @@ def test_a_backend_without_them_is_refused_with_one_that_has_them():
     try:
         graph = ga.graphs.causal(5)
         inputs = tensors(graph)
-        with pytest.raises(BackendError, match=r"weights without gradients:\n.*backend=.message_passing"):
+        with pytest.raises(
+            BackendError, match=r"weights without gradients:\n.*backend=.message_passing"
+        ):
             ga.attention(*inputs, graph, backend="whole", return_weights=True)
         with torch.no_grad():
-            assert ga.attention(*inputs, graph, backend="whole", return_weights=True).weights is not None
+            assert (
+                ga.attention(*inputs, graph, backend="whole", return_weights=True).weights
+                is not None
+            )
     finally:
         del registered["whole"]

@@ -1,4 +1,6 @@
-"""An environment in which Numba compiles nothing: "edges" says so, and "auto" runs another backend."""
+"""An environment in which Numba compiles nothing: "edges" says so, and "auto" runs another
+backend.
+"""
 
 import os
 import subprocess
@@ -32,7 +34,9 @@ print("all said")
 @pytest.mark.slow
 def test_numba_that_is_told_to_compile_nothing():
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False
+    )
     assert run.stdout == "all said\n", run.stderr
 
 
@@ -65,4 +69,6 @@ def test_edges_refuses_and_auto_runs(reason):
     explained = ga.explain(graph, heads=6, kv_heads=3, head_dim=5, value_dim=7)
     assert explained.chosen != "edges"
     assert reason in str(explained)
-    assert_near(ga.attention(q, k, v, graph), ga.attention(q, k, v, graph, backend="message_passing"))
+    assert_near(
+        ga.attention(q, k, v, graph), ga.attention(q, k, v, graph, backend="message_passing")
+    )

@@ -32,7 +32,9 @@ def test_what_is_kept_is_used_and_nothing_else(cache):
     assert not rates.measured()
     dear = {"tiles": {"fused": 9.0}, "edges": {"edge": 9.0}, "dense": {"call_ms": 1e-3}}
     assert rates.keep(dear, "today") == cache
-    assert used() == {name: {**built_in, **dear.get(name, {})} for name, built_in in BUILT_IN.items()}
+    assert used() == {
+        name: {**built_in, **dear.get(name, {})} for name, built_in in BUILT_IN.items()
+    }
     assert rates.measured()
     assert ga.explain(ga.graphs.sliding_window(4096, 257, causal=False)).chosen == "dense"
     kept = json.loads(cache.read_text())
@@ -73,7 +75,10 @@ def test_a_gpu_that_is_not_there_is_not_measured():
     found = CliRunner().invoke(app, ["doctor", "--calibrate", "--device", "cuda"])
     assert found.exit_code == 2
     assert "finds no CUDA devices" in found.output
-    assert "what --calibrate measures" in CliRunner().invoke(app, ["doctor", "--device", "cuda"]).output
+    assert (
+        "what --calibrate measures"
+        in CliRunner().invoke(app, ["doctor", "--device", "cuda"]).output
+    )
 
 
 @pytest.mark.slow
@@ -95,5 +100,7 @@ def test_the_choice_weighs_edges_against_tiles():
     request = {"heads": 4, "head_dim": 32}
     assert ga.explain(ga.graphs.full(2048), **request).chosen == "dense"
     assert ga.explain(ga.graphs.causal(2048), **request).chosen == "dense"
-    assert ga.explain(ga.graphs.sliding_window(4096, 1025, causal=False), **request).chosen == "tiles"
+    assert (
+        ga.explain(ga.graphs.sliding_window(4096, 1025, causal=False), **request).chosen == "tiles"
+    )
     assert ga.explain(ga.graphs.sliding_window(4096, 17, causal=False), **request).chosen == "edges"

@@ -42,7 +42,10 @@ def test_errors_are_one_line_before_anything_runs(line, said, monkeypatch):
 
 
 def test_a_sweep_of_a_pattern():
-    line = "bench 'sliding_window(..., 5)' --sizes 11,31 --heads 2 --head-dim 7 --peers dense --repeats 2"
+    line = (
+        "bench 'sliding_window(..., 5)' --sizes 11,31 --heads 2 --head-dim 7 --peers dense "
+        "--repeats 2"
+    )
     done = shell(line)
     assert done.exit_code == 0, done.output
     assert "AttentionGraph(sliding_window(11, 5)" in done.stdout
@@ -55,7 +58,9 @@ def test_a_sweep_of_a_pattern():
 
 
 def test_a_sweep_of_grids():
-    done = shell("bench 'window_partition(..., 4)' --sizes 8x8,8x12 --peers auto --repeats 1 --head-dim 8")
+    done = shell(
+        "bench 'window_partition(..., 4)' --sizes 8x8,8x12 --peers auto --repeats 1 --head-dim 8"
+    )
     assert done.exit_code == 0, done.output
     assert "window_partition((8, 8), (4, 4)): 64 nodes" in done.stdout
     assert "window_partition((8, 12), (4, 4)): 96 nodes" in done.stdout

@@ -11,7 +11,11 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "benchmarks" / "figures.py"
 PAGES = [SCRIPT.parents[2] / "README.md", SCRIPT.parents[1] / "guide" / "speed.md", SCRIPT]
-COMMANDS = [c for page in PAGES for c in re.findall(r"^    python \S+/figures.py ([^#\n]*)", page.read_text(), re.M)]
+COMMANDS = [
+    c
+    for page in PAGES
+    for c in re.findall(r"^    python \S+/figures.py ([^#\n]*)", page.read_text(), re.M)
+]
 CHECK = """
 import figures, json, sys, torch
 for line in json.loads(sys.argv[1]):
@@ -37,16 +41,32 @@ for row in figures.measure([figures.Contender(peer, problem, 1) for peer in peer
 def test_commands_goals_and_shapes_belong_together():
     assert len(COMMANDS) >= 6
     words = [shlex.split(line) for line in COMMANDS]
-    fresh_python.run(f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}){CHECK}", json.dumps(words), expect=0)
+    fresh_python.run(
+        f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}){CHECK}",
+        json.dumps(words),
+        expect=0,
+    )
 
 
 @pytest.mark.slow
 def test_it_prints_a_table_with_every_peer_in_a_process_of_its_own(tmp_path):
-    words = ["mesh", "--sizes", "42", "--peers", "PyG,SDPA", "--repeats", "2", "--json", str(tmp_path / "run.json")]
+    words = [
+        "mesh",
+        "--sizes",
+        "42",
+        "--peers",
+        "PyG,SDPA",
+        "--repeats",
+        "2",
+        "--json",
+        str(tmp_path / "run.json"),
+    ]
     done = fresh_python.run(None, *words, file=SCRIPT)
     assert "mesh: AttentionGraph(mesh_vertices()" in done.stdout, done.stderr
     for peer in ("auto", "PyG", "SDPA"):
         assert f"\n  {peer}, 1 thread " in done.stdout
-        assert f"peak memory of the first calls: {peer}, 1: " in done.stdout or sys.platform != "linux"
+        assert (
+            f"peak memory of the first calls: {peer}, 1: " in done.stdout or sys.platform != "linux"
+        )
     assert "mesh: multiple of the floor" in done.stdout
     assert (tmp_path / "run.json").stat().st_size > 1_000

@@ -24,7 +24,9 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize(("name", "batch"), [(name, 1 + i % 2 * 2) for i, name in enumerate(GRAPHS)])
+@pytest.mark.parametrize(
+    ("name", "batch"), [(name, 1 + i % 2 * 2) for i, name in enumerate(GRAPHS)]
+)
 def test_all_peers_agree_in_output_and_gradients(name, batch):
     result = compare(GRAPHS[name], heads=3, head_dim=5, batch=batch, dtype=torch.float64, repeats=1)
     assert {row.name for row in result.rows} == {"auto", *BACKENDS, "SDPA", "PyG"}
@@ -79,7 +81,9 @@ def test_a_wrong_answer_is_not_timed(answer):
 
 
 def test_an_error_ends_one_peer_alone():
-    rows = measure([Scripted("a", [1.0, RuntimeError("no\ncompiler")]), Scripted("b", [1.0] * 4)], repeats=2)
+    rows = measure(
+        [Scripted("a", [1.0, RuntimeError("no\ncompiler")]), Scripted("b", [1.0] * 4)], repeats=2
+    )
     assert rows[0].refused == ["RuntimeError: no"]
     assert rows[1].ms == {FORWARD: [1.0] * 2, BOTH: [1.0] * 2}
 
@@ -87,7 +91,11 @@ def test_an_error_ends_one_peer_alone():
 def test_what_does_not_fit_is_refused_with_both_sizes(monkeypatch):
     monkeypatch.setattr(machines, "free_bytes", lambda device: 3_000_000_000)
     large = Problem(graphs.sliding_window(40_000, 257))
-    for name, words in (("SDPA", "40,000 x 40,000"), ("PyG", "(E, H, D)"), ("message_passing", "both passes")):
+    for name, words in (
+        ("SDPA", "40,000 x 40,000"),
+        ("PyG", "(E, H, D)"),
+        ("message_passing", "both passes"),
+    ):
         (reason,) = all_peers()[name].reasons_against(large)
         assert words in reason
         assert "half of what is free is 1.5 GB" in reason
@@ -111,7 +119,9 @@ def test_others_run_on_one_thread_too(monkeypatch):
 def test_a_result_prints_and_is_json():
     torch.manual_seed(0)
     problem = Problem(graphs.causal(5))
-    result = Comparison(problem, measure([Scripted("a", [2.0] * 4), Scripted("b", [3.0] * 4)], repeats=2))
+    result = Comparison(
+        problem, measure([Scripted("a", [2.0] * 4), Scripted("b", [3.0] * 4)], repeats=2)
+    )
     other = result.rows[1]
     other.name = "other"
     assert result.ratio(result.fastest(FORWARD, "other"), FORWARD) == 1.5
@@ -120,7 +130,9 @@ def test_a_result_prints_and_is_json():
 
 
 def test_a_peer_that_does_not_exist_is_refused():
-    with pytest.raises(OptionError, match=r'peers must be "auto", "dense".*or "PyG", got \'natten\''):
+    with pytest.raises(
+        OptionError, match=r'peers must be "auto", "dense".*or "PyG", got \'natten\''
+    ):
         compare(graphs.causal(5), peers=["natten"])
 
 
@@ -131,7 +143,9 @@ def test_a_peer_of_ones_own_takes_part():
         def prepare(self, problem, query, key, value):
             return lambda: value.mean(0, keepdim=True).expand_as(query) + 0 * (query + key)
 
-    contenders = [Contender(peer, Problem(graphs.full(7)), 1) for peer in (all_peers()["auto"], Mean())]
+    contenders = [
+        Contender(peer, Problem(graphs.full(7)), 1) for peer in (all_peers()["auto"], Mean())
+    ]
     assert "differs from ours" in measure(contenders, repeats=1)[1].refused[0]
 
 
@@ -146,4 +160,6 @@ def test_the_machine_is_described():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu():
     result = compare(graphs.sliding_window(257, 17), device="cuda", repeats=2)
-    assert all(row.ms for row in result.rows if row.name in ("auto", "message_passing", "PyG", "SDPA"))
+    assert all(
+        row.ms for row in result.rows if row.name in ("auto", "message_passing", "PyG", "SDPA")
+    )

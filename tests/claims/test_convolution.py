@@ -23,7 +23,8 @@ CONVOLUTIONS = [  # size, kernel, options of torch's layer, causal
     ((7, 5), 3, {"stride": (2, 1), "padding": "valid", "padding_mode": "reflect"}, False),
     ((7, 5), 3, {"dilation": 2, "padding": 3, "padding_mode": "reflect"}, False),
     ((3, 5, 7), 3, {"stride": (1, 2, 3), "padding": 1, "padding_mode": "replicate"}, False),
-    ((5, 3, 7), (2, 3, 3), {"padding": (0, 1, 1), "stride": (1, 1, 2)}, True),  # a video, causal in time
+    # a video, causal in time
+    ((5, 3, 7), (2, 3, 3), {"padding": (0, 1, 1), "stride": (1, 1, 2)}, True),
 ]
 
 
@@ -34,9 +35,11 @@ def test_a_convolution_is_attention_with_a_head_for_each_offset(size, kernel, op
     layer, graph = GraphAttention.from_conv(conv, size, causal=causal)
     assert all(head.in_degree.max() == 1 for head in graph.graphs)
     x = torch.randn(3, 2, *size, dtype=torch.float64)
-    before = [0] * 2 * (len(size) - 1) + [conv.dilation[0] * (conv.kernel_size[0] - 1), 0]  # asymmetric padding
+    # asymmetric padding
+    before = [0] * 2 * (len(size) - 1) + [conv.dilation[0] * (conv.kernel_size[0] - 1), 0]
     expected = conv(F.pad(x, before) if causal else x).flatten(2).mT
-    nodes, asks = x.flatten(2).mT, torch.randn(graph.num_targets, 2).double()  # whatever queries are: weights are 1
+    # whatever queries are: weights are 1
+    nodes, asks = x.flatten(2).mT, torch.randn(graph.num_targets, 2).double()
     found = layer(asks, graph, context=nodes)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     other = layer(asks, ga.PerHead((graph.graphs[0],) * len(graph.graphs)), context=nodes)
@@ -44,14 +47,21 @@ def test_a_convolution_is_attention_with_a_head_for_each_offset(size, kernel, op
 
     found.sin().sum().backward()  # it trains as the convolution does
     expected.sin().sum().backward()
-    torch.testing.assert_close(layer.out_proj.weight.grad, as_heads(conv.weight.grad, conv.groups, layer))
+    torch.testing.assert_close(
+        layer.out_proj.weight.grad, as_heads(conv.weight.grad, conv.groups, layer)
+    )
     if conv.bias is not None:
         torch.testing.assert_close(layer.out_proj.bias.grad, conv.bias.grad)
-    assert not any(part.weight.grad is not None and part.weight.grad.any() for part in (layer.q_proj, layer.k_proj))
+    assert not any(
+        part.weight.grad is not None and part.weight.grad.any()
+        for part in (layer.q_proj, layer.k_proj)
+    )
 
 
 def as_heads(kernel, groups, layer):
-    """(C_out, C_in / groups, *kernel) as (C_out, heads * C_in), and what the layer has of its own between groups."""
+    """(C_out, C_in / groups, *kernel) as (C_out, heads * C_in), and what the layer has of its own
+    between groups.
+    """
     wide = layer.out_proj.weight.grad.clone().unflatten(1, (-1, 2))
     for out, part in enumerate(kernel.flatten(2).transpose(1, 2)):
         wide[out, :, slice(None) if groups == 1 else slice(out // 2, out // 2 + 1)] = part
@@ -60,7 +70,12 @@ def as_heads(kernel, groups, layer):
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_heads_read_at_an_offset_and_together_a_window(stride):
-    for size, kernel, dilation in (((11,), 5, 2), ((5, 7), 3, 1), ((7, 5), 3, 2), ((3, 4, 5), 3, 1)):
+    for size, kernel, dilation in (
+        ((11,), 5, 2),
+        ((5, 7), 3, 1),
+        ((7, 5), 3, 2),
+        ((3, 4, 5), 3, 1),
+    ):
         conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(size) - 1]
         reach = dilation * (kernel // 2)
         _, graph = GraphAttention.from_conv(conv(1, 1, kernel, stride, reach, dilation), size)
@@ -68,19 +83,41 @@ def test_heads_read_at_an_offset_and_together_a_window(stride):
         for head, by in zip(graph.graphs, steps, strict=True):
             assert head.equals(graphs.offset(size, by, stride=stride))
         if stride == 1:
-            assert graph.union().equals(graphs.grid_neighbourhood(size, kernel, dilation=dilation, clamp=False))
+            assert graph.union().equals(
+                graphs.grid_neighbourhood(size, kernel, dilation=dilation, clamp=False)
+            )
 
 
 @pytest.mark.parametrize(
     ("conv", "size", "causal", "words"),
     [
-        (nn.ConvTranspose1d(2, 3, 3), 7, False, "expected an nn.Conv1d or nn.Conv2d or nn.Conv3d, got ConvTranspose1d"),
+        (
+            nn.ConvTranspose1d(2, 3, 3),
+            7,
+            False,
+            "expected an nn.Conv1d or nn.Conv2d or nn.Conv3d, got ConvTranspose1d",
+        ),
         (nn.Conv2d(2, 3, 3), 7, False, "size must be the 2 lengths of the Conv2d's input, got 7"),
-        (nn.Conv2d(2, 3, 3), (7, 2), False, "size must hold the kernel, 3 on axis 1 with padding, got 2"),
+        (
+            nn.Conv2d(2, 3, 3),
+            (7, 2),
+            False,
+            "size must hold the kernel, 3 on axis 1 with padding, got 2",
+        ),
         (nn.Conv1d(2, 3, 3, padding=1), 7, True, r"requires conv.padding 0 there, got \(1,\)"),
         (nn.Conv1d(2, 3, 3, padding="same"), 7, True, "requires conv.padding 0 there, got 'same'"),
-        (nn.Conv1d(2, 3, 3, padding_mode="circular"), 7, True, "padding_mode 'zeros' or 'replicate', got 'circular'"),
-        (nn.Conv2d(2, 3, (2, 3), padding_mode="reflect"), (5, 7), True, "which pads the start of axis 0 with later"),
+        (
+            nn.Conv1d(2, 3, 3, padding_mode="circular"),
+            7,
+            True,
+            "padding_mode 'zeros' or 'replicate', got 'circular'",
+        ),
+        (
+            nn.Conv2d(2, 3, (2, 3), padding_mode="reflect"),
+            (5, 7),
+            True,
+            "which pads the start of axis 0 with later",
+        ),
         (nn.Conv1d(2, 3, 3), 7.5, False, "size must be a whole number >= 1, got 7.5"),
         (nn.Conv1d(2, 3, 3), 7, 1, "causal must be True or False"),
     ],
@@ -93,8 +130,12 @@ def test_what_is_no_convolution_of_that_size_is_refused(conv, size, causal, word
 @pytest.mark.parametrize("mode", ["zeros", "replicate"])
 @pytest.mark.parametrize("options", [{}, {"dilation": 3}, {"stride": 2}])
 def test_a_causal_convolution_reads_no_later_node(mode, options):
-    _, graph = GraphAttention.from_conv(nn.Conv1d(2, 3, 3, padding_mode=mode, **options), 11, causal=True)
-    assert all(bool((one.source <= one.target * options.get("stride", 1)).all()) for one in graph.graphs)
+    _, graph = GraphAttention.from_conv(
+        nn.Conv1d(2, 3, 3, padding_mode=mode, **options), 11, causal=True
+    )
+    assert all(
+        bool((one.source <= one.target * options.get("stride", 1)).all()) for one in graph.graphs
+    )
 
 
 def test_an_axis_that_is_not_time_may_be_circular():

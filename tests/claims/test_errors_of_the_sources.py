@@ -1,8 +1,8 @@
 """What the sources say wrongly, each as what is right.
 
-Tested elsewhere in this folder: M inside the scaling, "correlation = cosine", "the diagonal is largest", the Hopfield
-update (test_scores_and_softmax), heads and mary (test_symmetry_and_parameters), softmax "column-wise" and the missing
-self-loops (test_reach).
+Tested elsewhere in this folder: M inside the scaling, "correlation = cosine", "the diagonal is
+largest", the Hopfield update (test_scores_and_softmax), heads and mary
+(test_symmetry_and_parameters), softmax "column-wise" and the missing self-loops (test_reach).
 """
 
 import pytest
@@ -18,7 +18,8 @@ from graphattn.nn import GraphAttention, TransformerBlock
 
 
 def test_source_d_prints_a_causal_table_in_which_tokens_four_and_five_read_token_six():
-    # Its table is keys x queries, counted from 1, with q_4 k_6 and q_5 k_6 unmasked: edges 6 -> 4 and 6 -> 5.
+    # Its table is keys x queries, counted from 1, with q_4 k_6 and q_5 k_6 unmasked: edges 6 -> 4
+    # and 6 -> 5.
     table = graphs.causal(8).mask().t().clone()
     table[6 - 1, [4 - 1, 5 - 1]] = True
     found = ga.from_mask(table.t())  # rows are queries here
@@ -45,14 +46,19 @@ def test_source_b_passes_the_attention_matrix_of_the_encoder_it_is_its_output_ve
     assert memory.shape == (6, 8)
     expected = model(source, target, graphs.full(6), graphs.causal(4))
     assert torch.equal(model.decoder(target, graphs.causal(4), memory), expected)
-    matrix = model.encoder.layers[0].attention(source, graphs.full(6), return_weights=True)[1].dense()[0]  # (6, 6)
+    # (6, 6)
+    matrix = (
+        model.encoder.layers[0].attention(source, graphs.full(6), return_weights=True)[1].dense()[0]
+    )
     with pytest.raises(ShapeError, match=r"memory must have shape \(\.\.\., M, 8\)"):
         model.decoder(target, graphs.causal(4), matrix)
 
 
 def test_source_b_normalises_over_channels_and_space_layer_norm_is_over_the_features_of_a_token():
     x, norm = torch.randn(3, 5, 8).double(), nn.LayerNorm(8).double()
-    by_hand = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+    by_hand = (x - x.mean(-1, keepdim=True)) / (
+        x.var(-1, unbiased=False, keepdim=True) + norm.eps
+    ).sqrt()
     torch.testing.assert_close(norm(x), by_hand)
     moved = x.clone()
     moved[1, 2] *= 5
@@ -86,7 +92,11 @@ def test_three_attentions_of_the_transformer_are_one_class_on_three_graphs():
         layer.register_forward_pre_hook(lambda _, given: used.append(given[1]))
     model(torch.randn(6, 8), torch.randn(4, 8), graphs.full(6), graphs.causal(4))
     sized = [graph if isinstance(graph, ga.AttentionGraph) else graph(4, 6) for graph in used]
-    assert [(g.num_targets, g.num_sources, g.num_edges) for g in sized] == [(6, 6, 36), (4, 4, 10), (4, 6, 24)]
+    assert [(g.num_targets, g.num_sources, g.num_edges) for g in sized] == [
+        (6, 6, 36),
+        (4, 4, 10),
+        (4, 6, 24),
+    ]
 
 
 def test_source_c_masks_the_upper_triangle_with_the_diagonal_it_is_the_strict_one():
@@ -94,7 +104,9 @@ def test_source_c_masks_the_upper_triangle_with_the_diagonal_it_is_the_strict_on
     product = x[:, 0] @ x[:, 0].T / 2
     strict = product.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
     with_diagonal = product.masked_fill(torch.ones(6, 6).triu(0).bool(), -torch.inf)
-    torch.testing.assert_close(ga.attention(x, x, x, graphs.causal(6))[:, 0], torch.softmax(strict, -1) @ x[:, 0])
+    torch.testing.assert_close(
+        ga.attention(x, x, x, graphs.causal(6))[:, 0], torch.softmax(strict, -1) @ x[:, 0]
+    )
     assert torch.softmax(with_diagonal, -1)[0].isnan().all()  # the first token would read nothing
     assert not ga.attention(x, x, x, graphs.causal(6).without_self_loops())[0].any()
 
@@ -103,18 +115,22 @@ def test_source_c_masks_the_upper_triangle_with_the_diagonal_it_is_the_strict_on
 def test_source_e_lost_a_root_the_factor_is_one_over_the_root_of_the_width_of_a_head(heads):
     q, k, v = torch.randn(3, 7, heads, 4).double()
     score = torch.einsum("thd,shd->hts", q, k)
-    right, wrong = (torch.einsum("hts,shd->thd", torch.softmax(score / d, -1), v) for d in (4**0.5, 4))
+    right, wrong = (
+        torch.einsum("hts,shd->thd", torch.softmax(score / d, -1), v) for d in (4**0.5, 4)
+    )
     found = ga.attention(q, k, v, graphs.full(7))
     torch.testing.assert_close(found, right)
     assert (found - wrong).abs().max() > 1e-2
 
 
 def test_more_beams_may_end_in_a_text_that_is_less_likely():
-    """Source C wants that a beam's score be at least greedy's; often it is, and nothing makes it so.
+    """Source C wants that a beam's score be at least greedy's; often it is, and nothing makes it
+    so.
 
-    Of 40 prompts of this model with random weights, two beams write something likelier than greedy after 16 and
-    something less likely after 2, by up to 0.5 in the logarithm: the greedy way had been dropped for two that looked
-    better. All sequences as beams find the likeliest (tests/models/test_generation.py).
+    Of 40 prompts of this model with random weights, two beams write something likelier than greedy
+    after 16 and something less likely after 2, by up to 0.5 in the logarithm: the greedy way had
+    been dropped for two that looked better. All sequences as beams find the likeliest
+    (tests/models/test_generation.py).
     """
     torch.manual_seed(8)
     model = shaken(GPT(5, 8, 2, 1, max_len=12, activation="gelu_tanh"))

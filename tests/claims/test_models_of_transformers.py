@@ -1,8 +1,8 @@
 """Images and text, proteins, sound, time series: each model is one attention on graphs of its own.
 
 The models are transformers' own, with random weights; only their call of
-attention is replaced, by :func:`graphattn.attention` on the graph that the list names for that layer. BART, Whisper,
-VideoMAE and the Decision Transformer are patched in tests/hf.
+attention is replaced, by :func:`graphattn.attention` on the graph that the list names for that
+layer. BART, Whisper, VideoMAE and the Decision Transformer are patched in tests/hf.
 """
 
 import pytest
@@ -15,7 +15,12 @@ from graphattn.graphs import causal, cross, full, sliding_window
 tf = pytest.importorskip("transformers", minversion="5.15")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-WIDTHS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+WIDTHS = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 STACKS = {
     f"{part}_{name}": value
     for part in ("encoder", "decoder")
@@ -30,11 +35,18 @@ def real(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-MODELS = {  # model, configuration, inputs, and the graph of each attention in the order in which they run
+# model, configuration, inputs, and the graph of each attention in the order in which they run
+MODELS = {
     "images and text, CLIP: an encoder of patches beside a causal one of words": (
         lambda: tf.CLIPModel(
             tf.CLIPConfig(
-                text_config={**WIDTHS, **NO_TOKENS, "vocab_size": 30, "max_position_embeddings": 9, "eos_token_id": 9},
+                text_config={
+                    **WIDTHS,
+                    **NO_TOKENS,
+                    "vocab_size": 30,
+                    "max_position_embeddings": 9,
+                    "eos_token_id": 9,
+                },
                 vision_config={**WIDTHS, **IMAGES},
                 projection_dim=8,
             )
@@ -44,7 +56,13 @@ MODELS = {  # model, configuration, inputs, and the graph of each attention in t
     ),
     "proteins, ESM": (
         lambda: tf.EsmModel(
-            tf.EsmConfig(**WIDTHS, vocab_size=33, pad_token_id=1, mask_token_id=32, position_embedding_type="rotary")
+            tf.EsmConfig(
+                **WIDTHS,
+                vocab_size=33,
+                pad_token_id=1,
+                mask_token_id=32,
+                position_embedding_type="rotary",
+            )
         ),
         {"input_ids": IDS},
         [full(7)],
@@ -53,7 +71,12 @@ MODELS = {  # model, configuration, inputs, and the graph of each attention in t
         lambda: tf.Wav2Vec2Model(
             tf.Wav2Vec2Config(
                 **WIDTHS,
-                **{"conv_dim": [8], "conv_stride": [4], "conv_kernel": [4], "num_feat_extract_layers": 1},
+                **{
+                    "conv_dim": [8],
+                    "conv_stride": [4],
+                    "conv_kernel": [4],
+                    "num_feat_extract_layers": 1,
+                },
                 **{"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2},
             )
         ),
@@ -63,11 +86,19 @@ MODELS = {  # model, configuration, inputs, and the graph of each attention in t
     "time series, TimeSeriesTransformer": (
         lambda: tf.TimeSeriesTransformerModel(
             tf.TimeSeriesTransformerConfig(
-                prediction_length=4, context_length=6, lags_sequence=[1, 2], num_time_features=1, **STACKS
+                prediction_length=4,
+                context_length=6,
+                lags_sequence=[1, 2],
+                num_time_features=1,
+                **STACKS,
             )
         ),
         {
-            **{"past_values": real(2, 8), "past_time_features": real(2, 8, 1), "past_observed_mask": torch.ones(2, 8)},
+            **{
+                "past_values": real(2, 8),
+                "past_time_features": real(2, 8, 1),
+                "past_observed_mask": torch.ones(2, 8),
+            },
             **{"future_values": real(2, 4), "future_time_features": real(2, 4, 1)},
         },
         [full(6), causal(4), cross(4, 6)],
@@ -77,7 +108,9 @@ MODELS = {  # model, configuration, inputs, and the graph of each attention in t
 
 def without_a_source(graph):
     """Source 1 is read by itself alone."""
-    return graph & ga.from_rule(lambda t, s: (s != 1) | (t == 1), graph.num_targets, graph.num_sources)
+    return graph & ga.from_rule(
+        lambda t, s: (s != 1) | (t == 1), graph.num_targets, graph.num_sources
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -92,14 +125,18 @@ def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):
 
     def ours(module, query, key, value, attention_mask, scaling=None, **options):
         query, key, value = (x.transpose(1, 2) for x in (query, key, value))  # node-first
-        return ga.attention(query, key, value, left.pop(0), scale=scaling, backend="message_passing"), None
+        return ga.attention(
+            query, key, value, left.pop(0), scale=scaling, backend="message_passing"
+        ), None
 
     def run(graphs):
         left[:] = graphs
         with torch.no_grad():
             found = model(**given)
         assert not left  # every graph was used
-        return torch.cat([x.flatten() for x in found.values() if torch.is_tensor(x) and x.is_floating_point()])
+        return torch.cat(
+            [x.flatten() for x in found.values() if torch.is_tensor(x) and x.is_floating_point()]
+        )
 
     model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
     wanted = run([])
@@ -108,20 +145,26 @@ def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):
     torch.testing.assert_close(run(connectivity), wanted, rtol=1e-11, atol=1e-11)
     for number, graph in enumerate(connectivity):
         others = [without_a_source(graph)]
-        others += [full(graph.num_nodes)] if graph.name.startswith("causal") else []  # the future is read
+        # the future is read
+        others += [full(graph.num_nodes)] if graph.name.startswith("causal") else []
         for other in others:
             swapped = [*connectivity[:number], other, *connectivity[number + 1 :]]
             assert (run(swapped) - wanted).abs().max() > 1e-6
 
 
 def test_relative_positions_are_attributes_of_edges_in_beit_and_longt5():
-    """T5, Swin, Swin V2 and rotary positions are judged in tests/models, ALiBi in test_positions_transformers.py.
+    """T5, Swin, Swin V2 and rotary positions are judged in tests/models, ALiBi in
+    test_positions_transformers.py.
 
-    On a grid that is not square, transformers 5.23 resamples BEiT's table with its axes swapped, even to its own size
-    (``forward`` reshapes to width, height); there its index is compared and not its table.
+    On a grid that is not square, transformers 5.23 resamples BEiT's table with its axes swapped,
+    even to its own size (``forward`` reshapes to width, height); there its index is compared and
+    not its table.
     """
     from transformers.models.beit.modeling_beit import BeitRelativePositionBias
-    from transformers.models.longt5.modeling_longt5 import LongT5LocalAttention, _get_local_attention_mask
+    from transformers.models.longt5.modeling_longt5 import (
+        LongT5LocalAttention,
+        _get_local_attention_mask,
+    )
 
     torch.manual_seed(0)
     for height, width in ((2, 3), (3, 3)):
@@ -135,7 +178,9 @@ def test_relative_positions_are_attributes_of_edges_in_beit_and_longt5():
         kind[(graph.target == 0) & (graph.source == 0)] = last + 2
         index = BeitRelativePositionBias.generate_relative_position_index((height, width))
         assert torch.equal(kind, index[graph.target, graph.source])
-    theirs = BeitRelativePositionBias(tf.BeitConfig(**{**WIDTHS, "image_size": 6, "patch_size": 2})).double()
+    theirs = BeitRelativePositionBias(
+        tf.BeitConfig(**{**WIDTHS, "image_size": 6, "patch_size": 2})
+    ).double()
     mine = ga.nn.EdgeTable(last + 3, 2).double()
     with torch.no_grad():
         theirs.relative_position_bias_table.copy_(mine.weight)
@@ -143,11 +188,15 @@ def test_relative_positions_are_attributes_of_edges_in_beit_and_longt5():
     assert torch.equal(mine(graph, kind), wanted[:, graph.target, graph.source].t())
     assert not torch.equal(mine(graph, kind), wanted[:, graph.source, graph.target].t())
 
-    config = tf.LongT5Config(d_model=16, d_kv=8, num_heads=2, local_radius=3, relative_attention_num_buckets=8)
+    config = tf.LongT5Config(
+        d_model=16, d_kv=8, num_heads=2, local_radius=3, relative_attention_num_buckets=8
+    )
     with in_float64():
         local, n = LongT5LocalAttention(config, has_relative_attention_bias=True).eval(), 13
         x = torch.randn(1, n, 16)
-        wanted = local(x, _get_local_attention_mask(torch.ones(1, n).bool(), local.block_len, "cpu"))[0]
+        wanted = local(
+            x, _get_local_attention_mask(torch.ones(1, n).bool(), local.block_len, "cpu")
+        )[0]
     layer = ga.nn.GraphAttention(16, 2, bias=False, scale=1.0).double()
     bias = ga.nn.T5Bias(2, 8, 128).double()
     bias.table.load_state_dict(local.relative_attention_bias.state_dict())

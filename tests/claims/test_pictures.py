@@ -21,7 +21,9 @@ def drawn(figure, name):
 
 def same_places(dots, place, wanted):
     found = np.asarray(dots.get_offsets())
-    np.testing.assert_allclose(sorted(found.tolist()), sorted(place.flat(wanted.double().numpy()).tolist()), atol=1e-6)
+    np.testing.assert_allclose(
+        sorted(found.tolist()), sorted(place.flat(wanted.double().numpy()).tolist()), atol=1e-6
+    )
 
 
 def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # the bunny of source C
@@ -42,13 +44,16 @@ def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # th
 
 
 def test_one_sentence_reads_another_head_by_head_as_lines():
-    """The head view of bertviz: head 8 of "time flies like an arrow" beside "fruit flies like a banana".
+    """The head view of bertviz: head 8 of "time flies like an arrow" beside "fruit flies like a
+    banana".
 
-    One line for each edge between the sentences, stronger with its weight, none within a sentence; a page offline.
+    One line for each edge between the sentences, stronger with its weight, none within a sentence;
+    a page offline.
     """
     words = ["time", "flies", "like", "an", "arrow", "fruit", "flies", "like", "a", "banana"]
     second = torch.arange(10) >= 5
-    between = graphs.full(10) & ga.from_mask(~second[:, None] & second)  # the first five read the last five
+    # the first five read the last five
+    between = graphs.full(10) & ga.from_mask(~second[:, None] & second)
     torch.manual_seed(0)
     layer = ga.nn.GraphAttention(32, 8)
     with torch.no_grad():
@@ -68,22 +73,32 @@ def test_one_sentence_reads_another_head_by_head_as_lines():
     assert {text.get_text() for text in figure.axes[0].texts} == set(words)
     file = io.StringIO()
     figure.savefig(file, format="svg")
-    loaded = re.findall(r"""(?:href|src)=["'](?!#|data:)([^"']*)|url\((?!["']?#)([^)]*)""", file.getvalue())
+    loaded = re.findall(
+        r"""(?:href|src)=["'](?!#|data:)([^"']*)|url\((?!["']?#)([^)]*)""", file.getvalue()
+    )
     assert not loaded
 
 
 def test_what_a_node_depends_on_is_a_breadth_first_search_on_images_points_and_meshes():
     points = torch.rand(60, 3, generator=torch.Generator().manual_seed(1))
-    faces = torch.tensor([[i + 7 * j, i + 1 + 7 * j, i + 7 * (j + 1)] for i in range(6) for j in range(5)])
+    faces = torch.tensor(
+        [[i + 7 * j, i + 1 + 7 * j, i + 7 * (j + 1)] for i in range(6) for j in range(5)]
+    )
     for graph, given in (
         (graphs.grid_neighbourhood((5, 7), 3), None),
         (graphs.knn(points, 4, include_self=True), points),
         (graphs.mesh_vertices(faces, self_loops=True), points[:41]),
     ):
         world = ga.convert.to_networkx(graph).reverse()
-        near = {node: hops for node, hops in nx.single_source_shortest_path_length(world, 17).items() if hops <= 2}
+        near = {
+            node: hops
+            for node, hops in nx.single_source_shortest_path_length(world, 17).items()
+            if hops <= 2
+        }
         figure = ga.plot([graph] * 2, given, target=17)
-        title = next(axes.get_title() for axes in figure.axes if "after layer 1" in axes.get_title())
+        title = next(
+            axes.get_title() for axes in figure.axes if "after layer 1" in axes.get_title()
+        )
         assert f"{len(near)} sources" in title
         dots = drawn(figure, "sources of 17")
         if given is not None:

@@ -34,7 +34,10 @@ PATHS = {
     "recurrent: n - 1": (chain, lambda n: n - 1),
     "recurrent both ways: n - 1": (both_ways, lambda n: n - 1),
     "convolution of width 3: n - 1": (lambda n: conv(n, 3), lambda n: n - 1),
-    "convolution of width 7: (n - 1) / 3, rounded up": (lambda n: conv(n, 7), lambda n: math.ceil((n - 1) / 3)),
+    "convolution of width 7: (n - 1) / 3, rounded up": (
+        lambda n: conv(n, 7),
+        lambda n: math.ceil((n - 1) / 3),
+    ),
     "a hub: 2": (star, lambda n: 2),
 }
 
@@ -92,7 +95,10 @@ def test_stacked_attention_mixes_k_hops_pairs_of_pairs():
             product = (mask @ product).clamp(max=1)
         assert torch.equal(ga.analyse.reach([graph] * k).mask(), product.bool())
         for target in (0, 8, 16):
-            assert dependencies(stack_of(k), [graph] * k, 17, target) == product[target].nonzero().flatten().tolist()
+            assert (
+                dependencies(stack_of(k), [graph] * k, 17, target)
+                == product[target].nonzero().flatten().tolist()
+            )
 
 
 def test_a_virtual_node_is_label_to_sequence_and_sequence_to_label():
@@ -120,7 +126,8 @@ def test_the_graphs_of_encoder_and_decoder():
     assert graphs.cross(n, m).mask().all()
     causal = graphs.causal(n)
     assert causal.num_edges == n * (n + 1) // 2
-    assert int(causal.mask().diagonal().sum()) == n  # the loops that the picture of source A leaves out
+    # the loops that the picture of source A leaves out
+    assert int(causal.mask().diagonal().sum()) == n
     assert nx.is_directed_acyclic_graph(ga.convert.to_networkx(causal.without_self_loops()))
     assert not nx.is_directed_acyclic_graph(ga.convert.to_networkx(causal))
     assert graphs.prefix(n, 0).equals(causal)  # between left-to-right and both directions
@@ -146,8 +153,13 @@ def test_a_decoder_does_not_read_the_future():  # by edges left out, not by larg
         later[t] += 1e3
         same = (decoder(later, graphs.causal(9)) == decoder(x, graphs.causal(9))).all(-1)
         assert same.tolist() == [i < t for i in range(9)]
-    jacobian = torch.autograd.functional.jacobian(lambda y: decoder(y, graphs.causal(9)), x).abs().sum((1, 3))
-    assert torch.equal(jacobian > 0, graphs.causal(9).mask())  # exactly 0 above the diagonal, and nowhere below
+    jacobian = (
+        torch.autograd.functional.jacobian(lambda y: decoder(y, graphs.causal(9)), x)
+        .abs()
+        .sum((1, 3))
+    )
+    # exactly 0 above the diagonal, and nowhere below
+    assert torch.equal(jacobian > 0, graphs.causal(9).mask())
 
 
 def test_attention_alone_averages_everything_away_and_residuals_keep_it():
@@ -164,12 +176,14 @@ def test_attention_alone_averages_everything_away_and_residuals_keep_it():
     assert ga.spread(x) > 0.9
     assert ga.spread(alone) < 1e-4
     assert ga.spread(added) > 0.3
-    assert ga.spread(local) > 0.3  # rank falls to one in each component of the graph, and no further
+    # rank falls to one in each component of the graph, and no further
+    assert ga.spread(local) > 0.3
     assert max(ga.spread(part) for part in local.split(4)) < 1e-4
 
 
 def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():
-    """ "skip connections promote learning": in eight layers without them the first layer's gradient is lost.
+    """ "skip connections promote learning": in eight layers without them the first layer's gradient
+    is lost.
 
     Measured, of the part of the output in which nodes differ: 1e-15 without, 300 with them.
     """

@@ -34,7 +34,8 @@ def test_the_parameter_free_layer_is_softmax_of_the_gram_matrix():
 
 def layer_scores(score, q, k, graph=None):
     """(T, S) scores of a layer with identity projections, read off its unnormalised weights."""
-    options = {"normalize": "none", "backend": "message_passing"}  # for wide data kernels would be compiled anew
+    # for wide data kernels would be compiled anew
+    options = {"normalize": "none", "backend": "message_passing"}
     layer = GraphAttention(q.shape[-1], 1, score=score, bias=False, **options).double()
     with torch.no_grad():
         for proj in (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj):
@@ -50,7 +51,8 @@ def test_dot_products_respect_magnitude_and_sign_and_cosines_the_angle_alone():
     torch.testing.assert_close(dot(user, 2 * movies), 2 * dot(user, movies))
     torch.testing.assert_close(dot(-user, movies), -dot(user, movies))
     unit = [x / x.norm(dim=-1, keepdim=True) for x in (user, movies)]
-    torch.testing.assert_close(cosine(user, movies), 10 * unit[0] @ unit[1].T)  # the layer's factor at the start
+    # the layer's factor at the start
+    torch.testing.assert_close(cosine(user, movies), 10 * unit[0] @ unit[1].T)
     torch.testing.assert_close(cosine(3 * user, 7 * movies), cosine(user, movies))
     torch.testing.assert_close(cosine(-user, movies), -cosine(user, movies))
 
@@ -58,7 +60,10 @@ def test_dot_products_respect_magnitude_and_sign_and_cosines_the_angle_alone():
 def test_correlation_is_cosine_and_covariance_the_dot_product_only_of_centred_data():
     # "correlation = cosine, covariance = dot" holds after the mean is taken away, not before.
     data = torch.randn(6, 50, dtype=torch.float64) + 2.0
-    correlation, covariance = torch.from_numpy(np.corrcoef(data)), torch.from_numpy(np.cov(data, bias=True))
+    correlation, covariance = (
+        torch.from_numpy(np.corrcoef(data)),
+        torch.from_numpy(np.cov(data, bias=True)),
+    )
     centred = data - data.mean(-1, keepdim=True)
     cosine = layer_scores("cosine", centred, centred) / 10  # the layer's factor at the start
     torch.testing.assert_close(cosine, correlation)
@@ -80,7 +85,8 @@ def test_two_projections_are_one_bilinear_form():  # (W_q x)^T W_k y = x^T (W_q^
     torch.testing.assert_close(merged, (x @ w_q.T) @ (y @ w_k.T).T)
 
 
-def test_cross_attention_without_projections_is_that_with_identities():  # Y = A X first, then K, V, Q
+# Y = A X first, then K, V, Q
+def test_cross_attention_without_projections_is_that_with_identities():
     state, memory = torch.randn(5, 4).double(), torch.randn(7, 4).double()
     graph, layer = graphs.cross(5, 7), GraphAttention(4, 1, bias=False).double()
     alpha = torch.softmax(state @ memory.T / 2, -1)
@@ -94,9 +100,12 @@ def test_cross_attention_without_projections_is_that_with_identities():  # Y = A
 
 
 def test_cold_attention_is_a_dictionary_and_hot_attention_an_average():
-    # Temperature to 0 is the value of the key with the largest score; to infinity, the mean of in-edges.
+    # Temperature to 0 is the value of the key with the largest score; to infinity, the mean of
+    # in-edges.
     q, k, v = heads(9, 4), heads(9, 4, seed=1), heads(9, 3, seed=2)
-    graph = ga.from_mask(torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.5).with_self_loops()
+    graph = ga.from_mask(
+        torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.5
+    ).with_self_loops()
     scores = (q[:, 0] @ k[:, 0].T).masked_fill(~graph.mask(), -torch.inf)
     cold = ga.attention(q, k, v, graph, scale=1e4)[:, 0]
     torch.testing.assert_close(cold, v[scores.argmax(-1), 0], rtol=0, atol=1e-9)
@@ -152,38 +161,68 @@ def test_a_mask_belongs_outside_the_scaling_and_only_minus_infinity_does_not_car
         found = ga.attention(q, k, v, full, score_bias=m.flatten())[:, 0]
         torch.testing.assert_close(found, outside)
         assert torch.allclose(inside, outside) == (m is hard)
-        torch.testing.assert_close(ga.attention(q, k, v, full, score_bias=m.flatten() / 4)[:, 0], inside)
-    torch.testing.assert_close(ga.attention(q, k, v, causal)[:, 0], outside)  # deleted edges are the same
+        torch.testing.assert_close(
+            ga.attention(q, k, v, full, score_bias=m.flatten() / 4)[:, 0], inside
+        )
+    # deleted edges are the same
+    torch.testing.assert_close(ga.attention(q, k, v, causal)[:, 0], outside)
 
 
 def saturation(width, scale):
-    """Standard deviation of the scores, mean largest weight, and trace of softmax's Jacobian, over 64 keys."""
+    """Standard deviation of the scores, mean largest weight, and trace of softmax's Jacobian, over
+    64 keys.
+    """
     made = torch.Generator().manual_seed(width)
     q, k = torch.randn(2, 200, 64, 1, width, generator=made)
     q = q[:, :1]
     alpha = ga.attention(
-        q, k, torch.zeros(200, 64, 1, 1), graphs.cross(1, 64), scale=scale, backend="dense", return_weights=True
+        q,
+        k,
+        torch.zeros(200, 64, 1, 1),
+        graphs.cross(1, 64),
+        scale=scale,
+        backend="dense",
+        return_weights=True,
     ).weights.alpha[..., 0]
     score = scale * (q * k).sum(-1)
-    return float(score.std()), float(alpha.amax(-1).mean()), float(1 - alpha.square().sum(-1).mean())
+    return (
+        float(score.std()),
+        float(alpha.amax(-1).mean()),
+        float(1 - alpha.square().sum(-1).mean()),
+    )
 
 
 @pytest.mark.parametrize(
-    ("width", "std", "largest", "trace"), [(4, 2.06, 0.32, 0.81), (64, 8.05, 0.79, 0.29), (1024, 32.3, 0.96, 0.07)]
+    ("width", "std", "largest", "trace"),
+    [(4, 2.06, 0.32, 0.81), (64, 8.05, 0.79, 0.29), (1024, 32.3, 0.96, 0.07)],
 )
 def test_unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it(width, std, largest, trace):
-    """With the figures of another draw: here 2.03, 7.92, 31.9 for the spread, 0.26, 0.78, 0.95 for the
-    largest weight and 0.86, 0.31, 0.07 for the trace; scaled 0.99 to 1.01, 0.10 to 0.11 and 0.96 at every width."""
+    """With the figures of another draw: here 2.03, 7.92, 31.9 for the spread, 0.26, 0.78, 0.95 for
+    the largest weight and 0.86, 0.31, 0.07 for the trace; scaled 0.99 to 1.01, 0.10 to 0.11 and
+    0.96 at every width."""
     raw, scaled = saturation(width, 1.0), saturation(width, width**-0.5)
-    assert raw == (pytest.approx(std, rel=0.06), pytest.approx(largest, abs=0.06), pytest.approx(trace, abs=0.06))
+    assert raw == (
+        pytest.approx(std, rel=0.06),
+        pytest.approx(largest, abs=0.06),
+        pytest.approx(trace, abs=0.06),
+    )
     assert raw[0] == pytest.approx(width**0.5, rel=0.05)
-    assert scaled == (pytest.approx(1, rel=0.05), pytest.approx(0.10, abs=0.03), pytest.approx(0.96, abs=0.02))
+    assert scaled == (
+        pytest.approx(1, rel=0.05),
+        pytest.approx(0.10, abs=0.03),
+        pytest.approx(0.96, abs=0.02),
+    )
 
 
 def test_a_vector_times_a_hundred_is_one_hot():
     score = torch.tensor([0.1, -0.2, 0.3, 0.25, -0.05])
     soft, hot = (
-        ga.attention(torch.ones(1, 1, 1), (f * score)[:, None, None], torch.eye(5)[:, None], graphs.cross(1, 5))[0, 0]
+        ga.attention(
+            torch.ones(1, 1, 1),
+            (f * score)[:, None, None],
+            torch.eye(5)[:, None],
+            graphs.cross(1, 5),
+        )[0, 0]
         for f in (1.0, 100.0)
     )
     assert soft.max() < 0.3
@@ -200,9 +239,10 @@ def diagonal_wins(x):
 def test_the_diagonal_is_largest_for_unit_vectors_and_not_in_general():
     """Source C says that the diagonal of W is largest. It is not: x.x >= x.y is no law.
 
-    Measured, the rows of 200 vectors whose own weight is the largest: 24 % of Gaussian vectors of width 8 that are
-    stretched by uniform factors, 50 % of those vectors as they are, all of them at width 64, where norms hardly differ,
-    and all unit vectors. A row's own weight is largest exactly if no x_s reaches beyond x_t in its direction.
+    Measured, the rows of 200 vectors whose own weight is the largest: 24 % of Gaussian vectors of
+    width 8 that are stretched by uniform factors, 50 % of those vectors as they are, all of them at
+    width 64, where norms hardly differ, and all unit vectors. A row's own weight is largest exactly
+    if no x_s reaches beyond x_t in its direction.
     """
     made = torch.Generator().manual_seed(0)
     x = torch.randn(200, 8, generator=made, dtype=torch.float64)
@@ -224,19 +264,23 @@ def test_sines_of_a_later_position_are_a_turn_of_those_of_an_earlier():
 def test_tokens_that_read_each_other_again_and_again_organise_themselves():
     """Tokens as spins on a sphere, all to all, the same weights at every step.
 
-    The energy -sum exp(beta x_t.x_s) over edges never rises (Geshkovski et al. 2023, "The emergence of clusters in
-    self-attention dynamics"): warm tokens become one, cold ones clusters, and parts without an edge between them each
-    their own.
+    The energy -sum exp(beta x_t.x_s) over edges never rises (Geshkovski et al. 2023, "The emergence
+    of clusters in self-attention dynamics"): warm tokens become one, cold ones clusters, and parts
+    without an edge between them each their own.
     """
     made = torch.Generator().manual_seed(0)
-    start = torch.nn.functional.normalize(torch.randn(24, 3, generator=made, dtype=torch.float64), dim=-1)
+    start = torch.nn.functional.normalize(
+        torch.randn(24, 3, generator=made, dtype=torch.float64), dim=-1
+    )
 
     def settled(beta, graph):
         x, energies = start, []
         for _ in range(60):
             energies.append(-(torch.exp(beta * x @ x.T) * graph.mask()).sum())
             y = x[:, None]
-            x = torch.nn.functional.normalize(ga.attention(y, y, y, graph, scale=beta)[:, 0], dim=-1)
+            x = torch.nn.functional.normalize(
+                ga.attention(y, y, y, graph, scale=beta)[:, 0], dim=-1
+            )
         assert torch.stack(energies).diff().max() < 1e-9
         assert energies[-1] < 1.5 * energies[0]
         return x @ x.T

@@ -25,9 +25,13 @@ def wild(module, seed=0):
 
 @few
 @given(st.integers(1, 9), st.sampled_from([1, 2, 4]), st.integers(0, 999), st.floats(0, 1))
-def test_relabelling_nodes_and_edges_relabels_the_output(n, heads, seed, density):  # p(sa(X)) = sa(p(X))
+# p(sa(X)) = sa(p(X))
+def test_relabelling_nodes_and_edges_relabels_the_output(n, heads, seed, density):
     made = torch.Generator().manual_seed(seed)
-    x, order = torch.randn(n, 8, generator=made, dtype=torch.float64), torch.randperm(n, generator=made)
+    x, order = (
+        torch.randn(n, 8, generator=made, dtype=torch.float64),
+        torch.randperm(n, generator=made),
+    )
     mask = torch.rand(n, n, generator=made) < density
     encoder = wild(Encoder(2, 8, heads), seed)
     output = encoder(x, ga.from_mask(mask))
@@ -43,9 +47,15 @@ def test_on_a_full_graph_nodes_may_be_permuted_alone_and_on_a_causal_one_not():
 
 
 def test_a_node_is_invariant_to_the_order_of_what_it_reads():
-    layer, x, memory = wild(GraphAttention(8, 2)), torch.randn(3, 8).double(), torch.randn(7, 8).double()
+    layer, x, memory = (
+        wild(GraphAttention(8, 2)),
+        torch.randn(3, 8).double(),
+        torch.randn(7, 8).double(),
+    )
     graph = graphs.cross(3, 7)
-    torch.testing.assert_close(layer(x, graph, context=memory[ORDER]), layer(x, graph, context=memory))
+    torch.testing.assert_close(
+        layer(x, graph, context=memory[ORDER]), layer(x, graph, context=memory)
+    )
 
 
 def test_transformer_and_average_pool_are_permutation_invariant():
@@ -58,11 +68,20 @@ def test_transformer_and_average_pool_are_permutation_invariant():
 
 
 def test_pointnet_is_a_graph_of_self_loops_and_a_pool_by_the_largest():
-    encoder, cloud, order = wild(Encoder(2, 8, 2)), torch.randn(11, 8).double(), torch.arange(11) * 3 % 11
+    encoder, cloud, order = (
+        wild(Encoder(2, 8, 2)),
+        torch.randn(11, 8).double(),
+        torch.arange(11) * 3 % 11,
+    )
     alone = graphs.self_loops(...)
     features = encoder(cloud, alone)
-    torch.testing.assert_close(features, torch.cat([encoder(point[None], alone) for point in cloud]))  # shared
-    torch.testing.assert_close(encoder(cloud[order], alone).amax(0), features.amax(0), rtol=0, atol=1e-12)
+    # shared
+    torch.testing.assert_close(
+        features, torch.cat([encoder(point[None], alone) for point in cloud])
+    )
+    torch.testing.assert_close(
+        encoder(cloud[order], alone).amax(0), features.amax(0), rtol=0, atol=1e-12
+    )
     ordered = [encoder(points, graphs.causal(...)).amax(0) for points in (cloud, cloud[order])]
     assert (ordered[0] - ordered[1]).abs().max() > 1e-3
 
@@ -72,7 +91,9 @@ GAVE = 1
 
 
 def sentence(text, seed=0):
-    table = torch.randn(len(WORDS), 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    table = torch.randn(
+        len(WORDS), 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     return table[[WORDS[word] for word in text.split()]]
 
 
@@ -84,13 +105,18 @@ def test_heads_do_not_tell_mary_from_susan_whatever_their_weights(heads):
     # Source C implies that several heads can. They cannot: every head is equivariant.
     for seed in range(3):
         block, graph = wild(TransformerBlock(8, heads), seed), graphs.full(5)
-        torch.testing.assert_close(block(MARY, graph)[GAVE], block(SUSAN, graph)[GAVE], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            block(MARY, graph)[GAVE], block(SUSAN, graph)[GAVE], rtol=0, atol=1e-12
+        )
 
 
 def test_positions_edge_types_or_another_graph_tell_mary_from_susan():
     block = wild(TransformerBlock(8, 2))
     for position in (SinusoidalPosition(8), wild(LearnedPosition(5, 8))):
-        told = block(position(MARY), graphs.full(5))[GAVE] - block(position(SUSAN), graphs.full(5))[GAVE]
+        told = (
+            block(position(MARY), graphs.full(5))[GAVE]
+            - block(position(SUSAN), graphs.full(5))[GAVE]
+        )
         assert told.abs().max() > 1e-2
     typed, full = wild(GraphAttention(8, 2, edge_dim=3)), graphs.full(5)
     role = torch.zeros(full.num_edges, 3, dtype=torch.float64)  # subject of, object of, neither
@@ -99,13 +125,15 @@ def test_positions_edge_types_or_another_graph_tell_mary_from_susan():
     told = typed(MARY, full, edge_attr=role)[GAVE] - typed(SUSAN, full, edge_attr=role)[GAVE]
     assert told.abs().max() > 1e-2
     causal = block(MARY, graphs.causal(5))[GAVE] - block(SUSAN, graphs.causal(5))[GAVE]
-    assert causal.abs().max() > 1e-2  # "gave" reads its subject only: connectivity in place of positions
+    # "gave" reads its subject only: connectivity in place of positions
+    assert causal.abs().max() > 1e-2
 
 
 def test_too_tired_or_too_wide_is_not_a_matter_of_position():
-    # "the animal did not cross the street because it was too tired / wide". Weights that know positions only
-    # are the same in both sentences; by content, with positions or without, one layer moves the weights but not the
-    # odds of animal and street. It takes a second layer, in which "it" queries after it has read "tired".
+    # "the animal did not cross the street because it was too tired / wide". Weights that know
+    # positions only are the same in both sentences; by content, with positions or without, one
+    # layer moves the weights but not the odds of animal and street. It takes a second layer, in
+    # which "it" queries after it has read "tired".
     animal, street, it, n = 1, 5, 7, 11
     tired = torch.randn(n, 8).double()
     wide = torch.cat((tired[:-1], torch.randn(1, 8).double()))
@@ -116,7 +144,8 @@ def test_too_tired_or_too_wide_is_not_a_matter_of_position():
         return layer(where, graph, context=(where, words), return_weights=True)[1].dense()[0, it]
 
     assert torch.equal(of_it(place, tired), of_it(place, wide))
-    for placed in (lambda words: words, lambda words: words + place):  # by content, and by content and position
+    # by content, and by content and position
+    for placed in (lambda words: words, lambda words: words + place):
         by_content = [of_it(placed(words), placed(words)) for words in (tired, wide)]
         assert not torch.allclose(*by_content)
         odds = [row[animal] / row[street] for row in by_content]
@@ -136,7 +165,9 @@ def test_parameters_do_not_grow_with_the_number_of_nodes_and_the_attention_matri
 
 
 def test_any_number_of_heads_has_the_same_parameters():
-    assert {sum(p.numel() for p in GraphAttention(24, h).parameters()) for h in (1, 2, 3, 8)} == {4 * 24 * 25}
+    assert {sum(p.numel() for p in GraphAttention(24, h).parameters()) for h in (1, 2, 3, 8)} == {
+        4 * 24 * 25
+    }
     assert GraphAttention(512, 8).head_dim == 64  # h = d_model / d_k = 512 / 64 = 8
 
 
@@ -147,19 +178,25 @@ def test_attention_is_linear_in_the_values_and_not_in_its_input():
     def of_values(values):
         return layer(x, graph, context=(x, values))
 
-    torch.testing.assert_close(of_values(2 * one - 3 * other), 2 * of_values(one) - 3 * of_values(other))
-    assert (layer(2 * one, graph) - 2 * layer(one, graph)).abs().max() > 1e-2  # softmax is all the non-linearity
+    torch.testing.assert_close(
+        of_values(2 * one - 3 * other), 2 * of_values(one) - 3 * of_values(other)
+    )
+    # softmax is all the non-linearity
+    assert (layer(2 * one, graph) - 2 * layer(one, graph)).abs().max() > 1e-2
 
 
 def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():
-    """On one graph, attention's weights are made of the input; a linear layer's are parameters of the edges.
+    """On one graph, attention's weights are made of the input; a linear layer's are parameters of
+    the edges.
 
-    The control is the same layer whose score is constant: what it learns for each edge is all there is to its weights.
+    The control is the same layer whose score is constant: what it learns for each edge is all there
+    is to its weights.
     """
     graph, inputs = graphs.sliding_window(5, 3, causal=False), torch.randn(2, 5, 8).double()
     fast = wild(GraphAttention(8, 2))
     fixed = wild(GraphAttention(8, 2, score=lambda q, k, e: k.new_zeros(q.shape[:-1])))
-    learned = torch.nn.Parameter(torch.randn(graph.num_edges, 2).double())  # slow: theta of every edge and head
+    # slow: theta of every edge and head
+    learned = torch.nn.Parameter(torch.randn(graph.num_edges, 2).double())
 
     def weights(layer, x, **options):
         return layer(x, graph, return_weights=True, **options)[1].dense()
@@ -171,9 +208,15 @@ def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():
     theta = torch.full((2, 5, 5), -torch.inf).double()
     theta[:, graph.target, graph.source] = learned.detach().t()
     torch.testing.assert_close(one, torch.softmax(theta, -1))
-    mixed = torch.einsum("hts,nshd->nthd", one, fixed.v_proj(inputs).unflatten(-1, (2, 4))).flatten(2)
-    torch.testing.assert_close(fixed(inputs, graph, score_bias=learned), fixed.out_proj(mixed))  # linear in its input
-    changed = [torch.autograd.functional.jacobian(lambda y: fixed(y, graph, score_bias=learned), x) for x in inputs]
+    mixed = torch.einsum("hts,nshd->nthd", one, fixed.v_proj(inputs).unflatten(-1, (2, 4))).flatten(
+        2
+    )
+    # linear in its input
+    torch.testing.assert_close(fixed(inputs, graph, score_bias=learned), fixed.out_proj(mixed))
+    changed = [
+        torch.autograd.functional.jacobian(lambda y: fixed(y, graph, score_bias=learned), x)
+        for x in inputs
+    ]
     torch.testing.assert_close(*changed)
     changed = [torch.autograd.functional.jacobian(lambda y: fast(y, graph), x) for x in inputs]
     assert (changed[0] - changed[1]).abs().max() > 1e-2
@@ -182,14 +225,18 @@ def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():
 
 
 def test_heads_attend_differently_and_their_mean_is_none_of_them():
-    weights = wild(GraphAttention(8, 4))(torch.randn(6, 8).double(), graphs.full(6), return_weights=True)[1].dense()
+    weights = wild(GraphAttention(8, 4))(
+        torch.randn(6, 8).double(), graphs.full(6), return_weights=True
+    )[1].dense()
     assert (weights - weights.mean(0)).abs().amax((1, 2)).min() > 1e-2
 
 
 def test_keys_and_values_are_decoupled():  # what is found and what is handed over
     q, k, v = torch.randn(3, 6, 1, 4).double()
     order, graph = torch.tensor([3, 0, 5, 4, 1, 2]), graphs.full(6)
-    plain, moved = (ga.attention(q, k, values, graph, return_weights=True) for values in (v, v[order]))
+    plain, moved = (
+        ga.attention(q, k, values, graph, return_weights=True) for values in (v, v[order])
+    )
     assert torch.equal(plain.weights.alpha, moved.weights.alpha)
     alpha = plain.weights.dense()[0]
     torch.testing.assert_close(moved.output[:, 0], alpha @ v[order, 0])

@@ -28,7 +28,8 @@ def missing(row: str) -> list[str]:
 
 def test_every_claim_and_every_error_of_the_sources_names_tests_that_exist():
     claims, errors = (
-        part.strip().splitlines()[2:] for part in re.findall(r"\n(\|.*?)(?:\n\n|$)", TABLE + "\n", re.DOTALL)
+        part.strip().splitlines()[2:]
+        for part in re.findall(r"\n(\|.*?)(?:\n\n|$)", TABLE + "\n", re.DOTALL)
     )
     assert (len(claims), len(errors)) == (94, 14)
     assert [name for row in claims + errors for name in missing(row)] == []

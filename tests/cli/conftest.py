@@ -40,7 +40,8 @@ class Shell:
 
 @pytest.fixture
 def shell(monkeypatch):
-    monkeypatch.setattr(output, "_LONG", 1000.0)  # on a machine that stalls, more would stand on stderr
+    # on a machine that stalls, more would stand on stderr
+    monkeypatch.setattr(output, "_LONG", 1000.0)
     for name in ("COLUMNS", "FORCE_COLOR", "GRAPHATTN_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     return Shell()

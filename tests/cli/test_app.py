@@ -24,9 +24,18 @@ ROOT = Path(__file__).parents[2]
         ("show sliding_window 64 9", "Got unexpected extra argument"),
         ("show 'full(5)' --out here.foo", "--out must end in .png"),
         ("show 'full(5)' --out here.jpg", "--out must end in .png or .pdf or .svg, got here.jpg"),
-        ("show 'full(5)' --out nowhere/here.png", "--out: nowhere/here.png is no file in a folder that can be"),
-        ("show 'full(5)' --save here.txt", "--save must end in .npz or .csv or .json or .safetensors, got here.txt"),
-        ("show 'full(5)' --save nowhere/here.npz", "--save: nowhere/here.npz is no file in a folder"),
+        (
+            "show 'full(5)' --out nowhere/here.png",
+            "--out: nowhere/here.png is no file in a folder that can be",
+        ),
+        (
+            "show 'full(5)' --save here.txt",
+            "--save must end in .npz or .csv or .json or .safetensors, got here.txt",
+        ),
+        (
+            "show 'full(5)' --save nowhere/here.npz",
+            "--save: nowhere/here.npz is no file in a folder",
+        ),
         ("show 'self_loops(0)' --save nothing.csv", "expected a graph with edges"),
         ("show 'full(20000)' --save big.npz", "keep it a rule"),
         ("explain 'full(5)' --dtype int8", "'int8' is not one of"),
@@ -34,7 +43,10 @@ ROOT = Path(__file__).parents[2]
         ("explain 'full(5)' --device mps", "device must be cpu, cuda"),
         ("explain 'full(5)' --device cuda:99", "CUDA devices; leave it out for the CPU"),
         ("explain 'full(5)' --heads 0", "Invalid value for '--heads'"),
-        ("explain 'full(5)' --heads 5 --kv-heads 2", "heads must be a multiple of kv_heads >= 1, got heads=5"),
+        (
+            "explain 'full(5)' --heads 5 --kv-heads 2",
+            "heads must be a multiple of kv_heads >= 1, got heads=5",
+        ),
         ("doctor now", "unexpected"),
     ],
 )
@@ -53,7 +65,8 @@ def test_the_summary_of_torchrun_has_the_message(shell, tmp_path):
         summaries.append(str(ChildFailedError("graphattn", {0: failure})))
     assert ["error: prefix" in summary for summary in summaries] == [False, True]
     of_torchrun = {"TORCHELASTIC_ERROR_FILE": str(file)}
-    for env, lines in ((of_torchrun, 0), (of_torchrun | {"LOCAL_RANK": "0"}, 1), ({}, 1)):  # one process prints it
+    # one process prints it
+    for env, lines in ((of_torchrun, 0), (of_torchrun | {"LOCAL_RANK": "0"}, 1), ({}, 1)):
         done = shell("show prefix", env={"LOCAL_RANK": "1"} | env)
         assert (done.exit_code, done.stderr.count("error: ")) == (2, lines)
 
@@ -90,12 +103,17 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
     done = shell("show 'builder(3)'")
     assert done.exit_code == status
     assert done.stderr.startswith(said)
-    assert said.removeprefix("error: ").strip() in shell.json("show 'builder(3)'", status)["error"]["message"]
+    assert (
+        said.removeprefix("error: ").strip()
+        in shell.json("show 'builder(3)'", status)["error"]["message"]
+    )
 
 
 def test_an_error_of_a_users_file_is_said_to_be_there(shell, tmp_path):
     file = tmp_path / "study.py"
-    file.write_text("import graphattn as ga\n\ndef study():\n    return ga.study.Comparison(nmae=3)\n")
+    file.write_text(
+        "import graphattn as ga\n\ndef study():\n    return ga.study.Comparison(nmae=3)\n"
+    )
     said = shell.error(f"study {file} --out {tmp_path / 'out'}")
     assert f"{file}:4: TypeError: " in said
     assert "nmae" in said
@@ -103,7 +121,20 @@ def test_an_error_of_a_users_file_is_said_to_be_there(shell, tmp_path):
 
 
 COMMANDS = (
-    *("show", "explain", "facts", "audit", "verify", "bench", "scale", "study", "patterns", "zoo", "gallery", "doctor"),
+    *(
+        "show",
+        "explain",
+        "facts",
+        "audit",
+        "verify",
+        "bench",
+        "scale",
+        "study",
+        "patterns",
+        "zoo",
+        "gallery",
+        "doctor",
+    ),
     *("train", "evaluate", "predict", "compare"),
 )
 
@@ -120,7 +151,13 @@ def test_help_of_the_program(shell):
 def test_help_says_what_what_may_be(shell, command):
     page = shell(f"{command} --help").stdout
     assert max(map(len, page.splitlines())) <= 80
-    for words in ("a name of the zoo", "an expression of builders", "a file", 'load("scan.ply")', "graphattn patterns"):
+    for words in (
+        "a name of the zoo",
+        "an expression of builders",
+        "a file",
+        'load("scan.ply")',
+        "graphattn patterns",
+    ):
         assert words in page
 
 
@@ -130,11 +167,21 @@ def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     np.save("mask.npy", np.tri(8, dtype=bool))
     Path("mistral").mkdir()
-    Path("mistral/config.json").write_text('{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8}')
+    Path("mistral/config.json").write_text(
+        '{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8}'
+    )
     guide = (ROOT / "examples" / "guide" / "command_line.md").read_text()
     pages = [guide, *(shell(f"{command} --help").stdout for command in COMMANDS)]
-    told = {line.strip() for page in pages for line in re.findall(r"^ *graphattn (\w+ (?:'.*|[\w./]+))$", page, re.M)}
-    looked = [line for line in told if line.split()[0] in ("show", "facts", "audit", "explain", "patterns", "zoo")]
+    told = {
+        line.strip()
+        for page in pages
+        for line in re.findall(r"^ *graphattn (\w+ (?:'.*|[\w./]+))$", page, re.M)
+    }
+    looked = [
+        line
+        for line in told
+        if line.split()[0] in ("show", "facts", "audit", "explain", "patterns", "zoo")
+    ]
     assert len(looked) >= 8
     for line in looked:
         done = shell(line)
@@ -149,7 +196,9 @@ for line in ("--help", "--version", "", "show --help", "explain --help", "verify
         graphattn.cli.main()
     except SystemExit:
         print(line, "torch" in sys.modules, file=sys.stderr)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stderr.count("False\n") == 8
     assert "True" not in done.stderr
 
@@ -169,4 +218,6 @@ def test_the_files_of_the_command_line_import_one_way():
 
 
 def test_every_command_is_tested_here():
-    assert {command.name or command.callback.__name__ for command in app.registered_commands} == set(COMMANDS)
+    assert {
+        command.name or command.callback.__name__ for command in app.registered_commands
+    } == set(COMMANDS)

@@ -50,13 +50,17 @@ def test_a_picture_is_drawn_where_the_nodes_are(shell, tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 
     seen = {}
-    monkeypatch.setattr("graphattn.viz.plot", lambda graph, **places: seen.update(places) or Figure())
+    monkeypatch.setattr(
+        "graphattn.viz.plot", lambda graph, **places: seen.update(places) or Figure()
+    )
     (tmp_path / "p.xyz").write_text("0 0 0\n1 0 0\n0 1 0\n")
     assert shell(f"show 'knn(load(\"{tmp_path}/p.xyz\"), 1)' --out {tmp_path}/p.png").exit_code == 0
     assert seen["pos"].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
 
 
-@pytest.mark.parametrize("what", ["grid_neighbourhood((7, 11), (3, 5))", "cross(3, 5)", "ball_query(sphere, 0.5, 9)"])
+@pytest.mark.parametrize(
+    "what", ["grid_neighbourhood((7, 11), (3, 5))", "cross(3, 5)", "ball_query(sphere, 0.5, 9)"]
+)
 @pytest.mark.parametrize("ending", ["npz", "csv", "json", "safetensors"])
 def test_a_saved_graph_is_the_graph(shell, tmp_path, what, ending):
     out = tmp_path / f"saved.{ending}"
@@ -65,7 +69,9 @@ def test_a_saved_graph_is_the_graph(shell, tmp_path, what, ending):
     assert done.exit_code == 0, done.output
     assert done.stdout.endswith(f"saved: {out}\n")
     again = re.search("note: read it again: graphattn show '(.*)'\n", done.stdout)
-    assert (again is None) == (ending in ("json", "safetensors") or (ending == "npz" and not graph.has_repeated_edges))
+    assert (again is None) == (
+        ending in ("json", "safetensors") or (ending == "npz" and not graph.has_repeated_edges)
+    )
     assert item(again[1] if again else str(out)).graph.equals(graph)
 
 
@@ -92,7 +98,13 @@ def test_explain_passes_every_option_on(shell, monkeypatch):
     monkeypatch.setattr(importlib.import_module("graphattn.functional"), "explain", explain)
     line = "--heads 6 --kv-heads 3 --head-dim 5 --dtype bfloat16 --device cuda:1"
     shell(f"explain 'full(2)' {line}")
-    assert seen == {"heads": 6, "kv_heads": 3, "head_dim": 5, "dtype": torch.bfloat16, "device": "cuda:1"}
+    assert seen == {
+        "heads": 6,
+        "kv_heads": 3,
+        "head_dim": 5,
+        "dtype": torch.bfloat16,
+        "device": "cuda:1",
+    }
 
 
 def test_verify_of_an_exact_graph_and_of_a_broken_backend(shell, monkeypatch):

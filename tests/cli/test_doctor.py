@@ -20,7 +20,11 @@ def test_doctor(shell):
     assert state["versions"]["torch"] == metadata.version("torch")
     assert state["versions"]["numba"]
     assert all(check["ok"] for check in state["self_check"])
-    assert {check["backend"] for check in state["self_check"]} >= {"dense", "edges", "message_passing"}
+    assert {check["backend"] for check in state["self_check"]} >= {
+        "dense",
+        "edges",
+        "message_passing",
+    }
 
 
 @pytest.mark.usefixtures("quick")
@@ -36,7 +40,9 @@ def test_doctor_says_where_compiled_code_is_kept(shell):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.skipif("graphattn" not in metadata.packages_distributions(), reason="a tree not installed")
+@pytest.mark.skipif(
+    "graphattn" not in metadata.packages_distributions(), reason="a tree not installed"
+)
 def test_doctor_says_how_to_get_what_is_missing(shell, monkeypatch):
     real = metadata.version
     assert shell.json("doctor")["extras"]["plot"]["matplotlib"]

@@ -26,17 +26,24 @@ def off():
 
 
 def obj():
-    return "".join(f"v {x} {y} {z}\n" for x, y, z in CORNERS) + "".join(f"f {a} {b} {c}\n" for a, b, c in TRIANGLES + 1)
+    return "".join(f"v {x} {y} {z}\n" for x, y, z in CORNERS) + "".join(
+        f"f {a} {b} {c}\n" for a, b, c in TRIANGLES + 1
+    )
 
 
 def ply(faces=5):
-    head = "ply\nformat ascii 1.0\nelement vertex 7\nproperty double x\nproperty double y\nproperty double z\n"
+    head = (
+        "ply\nformat ascii 1.0\nelement vertex 7\nproperty double x\nproperty double "
+        "y\nproperty double z\n"
+    )
     head += f"element face {faces}\nproperty list uchar int vertex_indices\nend_header\n"
     return head + rows(CORNERS) + rows(np.insert(TRIANGLES[:faces], 0, 3, 1))
 
 
 def stl():
-    loops = ("".join(f"vertex {x} {y} {z}\n" for x, y, z in CORNERS[corners]) for corners in TRIANGLES)
+    loops = (
+        "".join(f"vertex {x} {y} {z}\n" for x, y, z in CORNERS[corners]) for corners in TRIANGLES
+    )
     facets = (f"facet normal 0 0 0\nouter loop\n{loop}endloop\nendfacet\n" for loop in loops)
     return f"solid s\n{''.join(facets)}endsolid s\n"
 
@@ -87,7 +94,9 @@ CASES = {
     'knn(load("p.xyz"), 5)': graphs.knn(POS, 5),
     'knn(load("p.txt"), 5)': graphs.knn(POS, 5),
     'knn(load("p.csv"), 5)': graphs.knn(POS, 5),
-    'radius(load("p.npy"), 0.3, queries=load("q.npy"))': graphs.radius(POS, 0.3, queries=torch.from_numpy(QUERIES)),
+    'radius(load("p.npy"), 0.3, queries=load("q.npy"))': graphs.radius(
+        POS, 0.3, queries=torch.from_numpy(QUERIES)
+    ),
     'load("e.csv", header=True)': LISTED,
     "e.txt": LISTED,
     "e.npy": LISTED,
@@ -117,11 +126,16 @@ def test_a_file_gives_the_graph_of_the_library(what):
 def test_the_corners_of_an_stl_file_are_joined():
     asked = item("m.stl")  # its vertices are numbered as they come
     assert asked.graph.equals(asked.graph.reverse())
-    assert (asked.graph.num_nodes, asked.graph.num_edges) == (7, graphs.mesh_vertices(FACES, 7).num_edges)
+    assert (asked.graph.num_nodes, asked.graph.num_edges) == (
+        7,
+        graphs.mesh_vertices(FACES, 7).num_edges,
+    )
     assert asked.notes == ("m.stl: 8 corners joined with a vertex at the same place",)
 
 
-@pytest.mark.parametrize("what", ["m.off", 'knn(load("p.xyz"), 5)', 'load("e.csv", header=True)', "mask.npy", "g.json"])
+@pytest.mark.parametrize(
+    "what", ["m.off", 'knn(load("p.xyz"), 5)', 'load("e.csv", header=True)', "mask.npy", "g.json"]
+)
 def test_commands_take_every_kind(shell, what):
     for command in ("show", "explain", "facts"):
         assert json.loads(shell.words([command, what, "--json"]).stdout)["what"] == what
@@ -135,7 +149,8 @@ PLACES = {
     'radius(load("p.npy"), 0.4, queries=load("q.npy"))': {"pos": POINTS, "queries": QUERIES},
     'knn(load("p.npy"), 3) | radius(load("p.xyz"), 0.1).reverse()': {"pos": POINTS},
     'knn(load("m.off"), 3) - mesh_vertices(load("m.off"))': {"pos": CORNERS, "faces": TRIANGLES},
-    'clusters(voxel_ids(load("p.npy"), 0.5))': {},  # a picture needs the places of the clusters, too
+    # a picture needs the places of the clusters, too
+    'clusters(voxel_ids(load("p.npy"), 0.5))': {},
     'knn(load("m.off"), 3) | knn(load("q.npy"), 3)': {},  # whose nodes are in two places
     'knn(load("p.npy"), 3).relabel(' + str([*range(22, -1, -1)]) + ")": {},
     "e.txt": {},
@@ -169,22 +184,38 @@ def test_notes_tell_what_was_assumed(shell):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("p.xyz", "p.xyz holds points, which are no graph by themselves; 'knn(load(\"p.xyz\"), k=8)' and"),
+        (
+            "p.xyz",
+            "p.xyz holds points, which are no graph by themselves; 'knn(load(\"p.xyz\"), k=8)' and",
+        ),
         ("q.npy", "'radius(load(\"q.npy\"), r=0.1)' are"),
         ('knn(load("p.xyz"), k=23)', "k=23 needs at least 24 points, got 23"),
         ("cloud.ply", "cloud.ply holds points, which are no graph by themselves"),
-        ('mesh_edges(load("cloud.ply"))', "cloud.ply: expected faces, got points alone. Try: 'knn(load"),
+        (
+            'mesh_edges(load("cloud.ply"))',
+            "cloud.ply: expected faces, got points alone. Try: 'knn(load",
+        ),
         (
             'load("m.off", hops=5)',
             'load("m.off") has no option hops here; it takes columns, allow_nonfinite, max_bytes',
         ),
         ('load("m.off", max_bytes="1")', "max_bytes"),
-        ("e.csv", "Try: header=True, if this line is a row of names. Options stand in 'load(\"e.csv\", ...)'."),
-        ('load("friends.csv", header=True)', "got 'anna'. Try: number the names 0, 1, 2, ... first"),
+        (
+            "e.csv",
+            'Try: header=True, if this line is a row of names. Options stand in \'load("e.csv", '
+            "...)'.",
+        ),
+        (
+            'load("friends.csv", header=True)',
+            "got 'anna'. Try: number the names 0, 1, 2, ... first",
+        ),
         ("w.txt", "weights='ignore' leaves the others out"),
         ("far.txt", "relabel=True, or num_sources=..."),
         ("twice.txt", 'duplicates="merge"'),
-        ('load("e.txt", num_nodes=5, num_sources=5)', "num_nodes is for sources and targets that are the same nodes"),
+        (
+            'load("e.txt", num_nodes=5, num_sources=5)',
+            "num_nodes is for sources and targets that are the same nodes",
+        ),
         ('load("e.txt", num_nodes=3)', "expected ids in [0, 3)"),
         ("missing.off", "missing.off: expected a file that can be read, got: No such file"),
         (".", "got a directory"),

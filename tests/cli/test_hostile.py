@@ -35,7 +35,10 @@ def folder(tmp_path, monkeypatch):
 
 def hostile(text):
     """Whether a terminal would act on it."""
-    return re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", text) is not None
+    return (
+        re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", text)
+        is not None
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,9 +109,13 @@ def test_what_is_no_file_is_refused_at_once(shell, folder, kind, ending):
     assert done.stderr.startswith(f"error: {path.name}: expected a ")
 
 
-@pytest.mark.parametrize("command", ["show --out x.png", "show --save x.npz", "gallery --out x.html"])
+@pytest.mark.parametrize(
+    "command", ["show --out x.png", "show --save x.npz", "gallery --out x.html"]
+)
 @pytest.mark.parametrize("kind", ["fifo", "folder", "long", "no folder", "zero byte", "device"])
-def test_what_cannot_be_written_is_refused_before_the_work(shell, folder, command, kind, monkeypatch):
+def test_what_cannot_be_written_is_refused_before_the_work(
+    shell, folder, command, kind, monkeypatch
+):
     name, flag, out = command.split()
     path = folder / out
     if kind == "fifo":
@@ -117,7 +124,9 @@ def test_what_cannot_be_written_is_refused_before_the_work(shell, folder, comman
         path.mkdir()
     elif kind == "device":
         path.symlink_to("/dev/full")
-    out = {"long": "x" * 300 + path.suffix, "no folder": f"no/{out}", "zero byte": f"\0{out}"}.get(kind, out)
+    out = {"long": "x" * 300 + path.suffix, "no folder": f"no/{out}", "zero byte": f"\0{out}"}.get(
+        kind, out
+    )
     before = sorted(os.listdir(folder))
     done = shell.words([name, *(["causal(4)"] if name != "gallery" else []), flag, out])
     assert done.exit_code == 2, done.output
@@ -131,16 +140,35 @@ def test_a_file_or_folder_without_rights_is_refused(shell, folder):
     (folder / "kept.png").chmod(0o444)
     (folder / "shut").mkdir(mode=0o555)
     for out in ("kept.png", "shut/x.png"):
-        assert "in a folder that can be written to" in shell.words(["show", "causal(4)", "--out", out]).stderr
+        assert (
+            "in a folder that can be written to"
+            in shell.words(["show", "causal(4)", "--out", out]).stderr
+        )
 
 
 @pytest.mark.slow  # imports torch once more
 def test_an_ascii_terminal_without_a_home_will_do():
     """Python in LANG=C, with a home that nobody can write to, and another seed of hashes."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "XDG_", "PYTHONUTF8", "PYTHONIO"))}
-    env |= {"LANG": "C", "LC_ALL": "C", "HOME": "/proc/none", "PYTHONHASHSEED": "17", "PYTHONCOERCECLOCALE": "0"}
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("LC_", "XDG_", "PYTHONUTF8", "PYTHONIO"))
+    }
+    env |= {
+        "LANG": "C",
+        "LC_ALL": "C",
+        "HOME": "/proc/none",
+        "PYTHONHASHSEED": "17",
+        "PYTHONCOERCECLOCALE": "0",
+    }
     env |= {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "GRAPHATTN_CACHE": "/proc/none"}
-    words = [sys.executable, "-m", "graphattn", "show", "sliding_window(3, 2) | random_sources(3, 1)"]
+    words = [
+        sys.executable,
+        "-m",
+        "graphattn",
+        "show",
+        "sliding_window(3, 2) | random_sources(3, 1)",
+    ]
     run = subprocess.run(words, env=env, capture_output=True, timeout=600, check=False)
     lines = run.stdout.decode("ascii").splitlines()
     assert run.returncode == 0, run.stderr
@@ -154,7 +182,11 @@ def test_nothing_relies_on_asserts_which_python_may_leave_out():
     for path in (ROOT / "graphattn").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Assert):
-                calls = [ast.unparse(call.func) for call in ast.walk(node.test) if isinstance(call, ast.Call)]
+                calls = [
+                    ast.unparse(call.func)
+                    for call in ast.walk(node.test)
+                    if isinstance(call, ast.Call)
+                ]
                 assert set(calls) <= {"isinstance"}, (path, node.lineno)
                 assert calls or "is not None" in ast.unparse(node.test), (path, node.lineno)
 
@@ -171,5 +203,8 @@ def test_rates_that_cannot_be_kept_are_an_error_of_ours(monkeypatch):
         with pytest.raises(OptionError, match="set GRAPHATTN_CACHE to a folder"):
             rates.keep({}, "today")
     monkeypatch.setenv("GRAPHATTN_CACHE", "/proc/none")
-    with pytest.raises(OptionError, match=r"cannot write /proc/none/rates.json: .*; set GRAPHATTN_CACHE to a folder"):
+    with pytest.raises(
+        OptionError,
+        match=r"cannot write /proc/none/rates.json: .*; set GRAPHATTN_CACHE to a folder",
+    ):
         rates.keep({}, "today")

@@ -13,7 +13,10 @@ def test_every_builder_is_listed_with_its_arguments(shell):
     for name, builder in BUILDERS.items():
         assert f" {name}(" in f" {flat}"
         assert all(f"{argument}: " in flat for argument in inspect.signature(builder).parameters)
-    assert "sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1)" in flat
+    assert (
+        "sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1)"
+        in flat
+    )
     assert "align: Literal['end', 'start'] = 'end'" in flat
     assert "voxel_ids(" in flat
     listed = shell.json("patterns")["patterns"]
@@ -27,11 +30,18 @@ def test_every_builder_is_listed_with_its_arguments(shell):
 
 def test_one_builder_in_full_and_those_about_a_word(shell):
     page = shell("patterns sliding-window").stdout
-    assert page.startswith("sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1)\n\n")
+    assert page.startswith(
+        "sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1)\n\n"
+    )
     assert inspect.getdoc(graphs.sliding_window) in page
-    assert {row["name"] for row in shell.json("patterns mesh")["patterns"]} >= {"mesh_vertices", "mesh_faces"}
+    assert {row["name"] for row in shell.json("patterns mesh")["patterns"]} >= {
+        "mesh_vertices",
+        "mesh_faces",
+    }
     assert "did you mean sliding_window?" in shell.error("patterns sliding_windw")
-    assert "no builder has 'qqq' in its name or line; graphattn patterns lists all" in shell.error("patterns qqq")
+    assert "no builder has 'qqq' in its name or line; graphattn patterns lists all" in shell.error(
+        "patterns qqq"
+    )
 
 
 def test_a_new_builder_is_taken_up(shell, monkeypatch):
@@ -43,6 +53,9 @@ def test_a_new_builder_is_taken_up(shell, monkeypatch):
     monkeypatch.setitem(BUILDERS, "scattered", scattered)
     assert shell.json("show 'scattered((5, 7), .25, loops=False)'")["facts"]["num_edges"] == 35 * 35
     page = shell("patterns scattered").stdout
-    assert page == "scattered(size: tuple[int, int], share: float, *, loops: bool = True)\n\nScattered edges.\n"
+    assert (
+        page
+        == "scattered(size: tuple[int, int], share: float, *, loops: bool = True)\n\nScattered edges.\n"
+    )
     monkeypatch.setattr(scattered, "__doc__", None)  # as python -OO leaves it
     assert shell("patterns scattered").stdout == page.partition("\n")[0] + "\n"

@@ -31,7 +31,9 @@ def test_facts_of_layers(shell):
     assert "after 3 layers a target depends on 8 of 8 sources" in text
     facts = shell.json("facts 'sliding_window(8, 3); full(8)'")
     assert facts["facts"]["each"][1] == ga.facts(ga.graphs.full(8)).to_dict()
-    assert "the targets of a layer are the sources of the next" in shell.error("facts 'causal(8); causal(9)'")
+    assert "the targets of a layer are the sources of the next" in shell.error(
+        "facts 'causal(8); causal(9)'"
+    )
     assert "no layer stands between the semicolons of ' ; '" in shell.error("facts ' ; '")
 
 

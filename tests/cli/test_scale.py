@@ -6,14 +6,17 @@ import pytest
 
 
 def test_a_window_as_its_closed_form(shell):
-    told = shell.json("scale 'sliding_window(10000, 129, causal=False)' --processes 1,8,100 --width 1024")
+    told = shell.json(
+        "scale 'sliding_window(10000, 129, causal=False)' --processes 1,8,100 --width 1024"
+    )
     one, eight, hundred = told["plans"]
     assert one["remote"] == [0]
     for plan, own in ((eight, 1250), (hundred, 100)):
         assert plan["targets"] == [own] * (10000 // own)
         assert plan["remote"] == [64] + [128] * (10000 // own - 2) + [64]
         assert plan["plan"] == "halo"
-        assert plan["bytes_per_layer"] == [rows * 4096 for rows in plan["remote"]]  # SCALE: 4 KB a row of both
+        # SCALE: 4 KB a row of both
+        assert plan["bytes_per_layer"] == [rows * 4096 for rows in plan["remote"]]
     assert eight["boundary"] == [64] + [128] * 6 + [64]
     assert eight["milliseconds"]["exchange"] == pytest.approx(128 * 4096 / 50e6)
     assert hundred["milliseconds"]["compute"] == pytest.approx(4 * 1024 * 100 * 129 / 200e9)
@@ -34,9 +37,8 @@ def test_queries_of_few_targets_travel(shell):
     eight, thousand = told["plans"]
     assert (eight["plan"], thousand["plan"]) == ("queries", "queries")
     assert (eight["asked"], eight["answered"]) == ([2 * 7] * 8, [2 * 7] * 8)
-    assert (
-        eight["bytes_per_layer"] == [28 * 2048 + 14 * 64] * 8
-    )  # queries and outputs in bfloat16, log-sum-exp in float32
+    # queries and outputs in bfloat16, log-sum-exp in float32
+    assert eight["bytes_per_layer"] == [28 * 2048 + 14 * 64] * 8
     assert max(thousand["bytes_per_layer"]) == (999 + 15) * 2048 + 999 * 64
     assert thousand["balance"] == 1
     assert thousand["milliseconds"]["compute"] == pytest.approx(4 * 1024 * 16 * 100 / 200e9)
@@ -48,7 +50,10 @@ def test_queries_of_few_targets_travel(shell):
     [
         ("--processes 0,8", "--processes must be whole numbers from 1 to 100,000"),
         ("--processes 200000", "to 100,000"),
-        ("--processes 30000", "between 30,000 processes would take 7,200,000,000 bytes .* take fewer processes"),
+        (
+            "--processes 30000",
+            "between 30,000 processes would take 7,200,000,000 bytes .* take fewer processes",
+        ),
         ("--width 1000", "a multiple"),
     ],
 )

@@ -13,7 +13,11 @@ TASKS = {
     "segment": (labelled_points, '{"widths": [8, 8, 8], "num_heads": 2}', "miou", "mean IoU"),
     "regress": (measured_meshes, '{"widths": [8, 8], "num_heads": 2}', "r2", "R2"),
 }
-PICTURES = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
+PICTURES = {
+    "classify": "Which class is taken for which",
+    "segment": "Classes",
+    "regress": "Predicted against true",
+}
 
 
 @pytest.mark.slow
@@ -25,7 +29,10 @@ def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, tas
     done = shell(f"train {folder} --task {task} --out {run} {small} --seed 2")
     assert done.exit_code == 0, done.output
     assert re.search(r"epoch 1: loss \d.*, \d+:\d\d left\nepoch 2: ", done.stdout)
-    held, beside = rf"held out: .*{words}.*\n(  .*\n)*", rf"a perceptron without edges, on the same split: .*{words}"
+    held, beside = (
+        rf"held out: .*{words}.*\n(  .*\n)*",
+        rf"a perceptron without edges, on the same split: .*{words}",
+    )
     assert re.search(held + "control: a perceptron", done.stdout), "scores come before the controls"
     assert re.search(beside, done.stdout)
     page = (run / "report.html").read_text()
@@ -36,7 +43,10 @@ def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, tas
     assert told["part"] == "test"
     assert told["controls"]["random"]["difference"]["shapes"] == told["files"]
     assert re.search(rf"held out: .*{words}", shell(f"evaluate {run}").stdout)
-    assert f"{told['scores'][metric]:.3f}" in done.stdout or f"{told['scores'][metric]:.1%}" in done.stdout
+    assert (
+        f"{told['scores'][metric]:.3f}" in done.stdout
+        or f"{told['scores'][metric]:.1%}" in done.stdout
+    )
 
     files = sorted(folder.rglob("*.ply"))[:2]
     done = shell(f"predict {run} {' '.join(map(str, files))} --out {tmp_path / 'out'}")
@@ -59,14 +69,17 @@ def test_resume_takes_what_the_run_says(shell, tmp_path):
         words = "nofolder: expected a folder of shapes, got one that does not exist"
         assert words in shell.error(f"train {tmp_path / 'nofolder'} {out}")
     assert "holds a run" in shell.error(f"train {tmp_path / 'shapes'} --out {run}")
-    assert "must be a JSON object" in shell.error(f"train {tmp_path / 'shapes'} --out r --model-options 3")
+    assert "must be a JSON object" in shell.error(
+        f"train {tmp_path / 'shapes'} --out r --model-options 3"
+    )
     assert "expected the folder of a run" in shell.error(f"evaluate {tmp_path}")
     again = shell.json(f"train --resume {run}")
     assert again["scores"] == shell.json(f"evaluate {run}")["scores"]
 
 
 def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphattn.training.fit.save_report", lambda *args: None)  # a page takes longer than the rest
+    # a page takes longer than the rest
+    monkeypatch.setattr("graphattn.training.fit.save_report", lambda *args: None)
     folder = labelled_points(tmp_path / "scans")
     for path in folder.iterdir():
         shape = ga.load(path)
@@ -77,8 +90,12 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
         told = shell.json(f"train {folder} --out {tmp_path / str(number)} {small} --names {names}")
         assert told["classes"] == ["lower", "upper part"]
     assert "--label NAME" in shell.error(f"train {folder} --out {tmp_path / 'no'}")
-    assert "--ignore must be whole numbers" in shell.error(f"train {folder} --out {tmp_path / 'no'} --ignore -1")
-    assert "no file 'nofile.txt' is there" in shell.error(f"train {folder} --out {tmp_path / 'no'} --names nofile.txt")
+    assert "--ignore must be whole numbers" in shell.error(
+        f"train {folder} --out {tmp_path / 'no'} --ignore -1"
+    )
+    assert "no file 'nofile.txt' is there" in shell.error(
+        f"train {folder} --out {tmp_path / 'no'} --names nofile.txt"
+    )
     assert shell.json(f"evaluate {tmp_path / '1'} {folder}")["part"] == "test"
     done = shell(f"predict {tmp_path / '1'} {folder / '0.ply'} --out {tmp_path / 'out'}")
     assert done.stdout.endswith(f"-> {tmp_path / 'out' / '0.ply'}\n")

@@ -11,18 +11,27 @@ POINTS = np.random.default_rng(7).random((13, 3))
 SQUARE = torch.tensor([[0, 1, 2, 3]])
 CORNERS = torch.tensor([[0.0, 0], [1, 0], [1, 1], [0, 1]])
 CLOUD = torch.from_numpy(POINTS)
-#: What every builder that takes tensors reads as on the command line; those of numbers alone read as in Python.
+#: What every builder that takes tensors reads as on the command line; those of numbers alone read
+#: as in Python.
 EXPRESSIONS = {
     "documents((0, 2, 2, 0, 1))": graphs.documents(torch.tensor([0, 2, 2, 0, 1])),
-    "bidirectional_segments([-1, 0, 0, -1])": graphs.bidirectional_segments(torch.tensor([-1, 0, 0, -1])),
+    "bidirectional_segments([-1, 0, 0, -1])": graphs.bidirectional_segments(
+        torch.tensor([-1, 0, 0, -1])
+    ),
     "ranked((2, 0, 1), strict=True)": graphs.ranked(torch.tensor([2, 0, 1]), strict=True),
     'top_k(load("cloud.npy"), 2)': graphs.top_k(CLOUD, 2),
     "lsh_buckets((0, 1, 0, 1, 1), 2)": graphs.lsh_buckets(torch.tensor([0, 1, 0, 1, 1]), 2),
-    "cross_documents((0, 1), (1, 1))": graphs.cross_documents(torch.tensor([0, 1]), torch.tensor([1, 1])),
-    "grid_ball((7, 11), 2.5, p=inf, strict=True)": graphs.grid_ball((7, 11), 2.5, p=np.inf, strict=True),
+    "cross_documents((0, 1), (1, 1))": graphs.cross_documents(
+        torch.tensor([0, 1]), torch.tensor([1, 1])
+    ),
+    "grid_ball((7, 11), 2.5, p=inf, strict=True)": graphs.grid_ball(
+        (7, 11), 2.5, p=np.inf, strict=True
+    ),
     'knn(load("cloud.npy"), 3, include_self=True)': graphs.knn(CLOUD, 3, include_self=True),
     'knn(pos=load("cloud.npy"), k=3)': graphs.knn(CLOUD, 3),
-    'radius(load("cloud.npy"), 0.3, queries=load("few.npy"))': graphs.radius(CLOUD, 0.3, queries=CLOUD[:5]),
+    'radius(load("cloud.npy"), 0.3, queries=load("few.npy"))': graphs.radius(
+        CLOUD, 0.3, queries=CLOUD[:5]
+    ),
     'ball_query(load("cloud.npy"), 0.5, 3)': graphs.ball_query(CLOUD, 0.5, 3),
     'curve_patches(load("cloud.npy"), 5, "hilbert-trans", cell=0.1)': graphs.curve_patches(
         CLOUD, 5, "hilbert-trans", cell=0.1
@@ -42,15 +51,21 @@ EXPRESSIONS = {
     'mesh_vertices(load("square.off"), num_vertices=7)': graphs.mesh_vertices(SQUARE, 7),
     'mesh_faces(load("square.off"), self_loops=True)': graphs.mesh_faces(SQUARE, self_loops=True),
     'mesh_edges(load("square.off"), 2)': graphs.mesh_edges(SQUARE, 2),
-    'geodesic_ball(load("corners.npy"), load("square.off"), 1)': graphs.geodesic_ball(CORNERS, SQUARE, 1.0),
+    'geodesic_ball(load("corners.npy"), load("square.off"), 1)': graphs.geodesic_ball(
+        CORNERS, SQUARE, 1.0
+    ),
     'tree((-1, 0, 0, 1), read="parent")': graphs.tree(torch.tensor([-1, 0, 0, 1]), read="parent"),
     "ancestors((-1, 0, 0, 1))": graphs.ancestors(torch.tensor([-1, 0, 0, 1])),
-    "siblings((-1, 0, 0, 1), self_loops=False)": graphs.siblings(torch.tensor([-1, 0, 0, 1]), self_loops=False),
+    "siblings((-1, 0, 0, 1), self_loops=False)": graphs.siblings(
+        torch.tensor([-1, 0, 0, 1]), self_loops=False
+    ),
     "hypergraph((0, 1, 2, 2), (0, 0, 0, 1), 5)": graphs.hypergraph(
         torch.tensor([0, 1, 2, 2]), torch.tensor([0, 0, 0, 1]), 5
     ),
     "between_types((0, 0, 1), 0, 1)": graphs.between_types(torch.tensor([0, 0, 1]), 0, 1),
-    'random_sources(4, 2, avoid=load("mask.npy"))': graphs.random_sources(4, 2, avoid=graphs.self_loops(4)),
+    'random_sources(4, 2, avoid=load("mask.npy"))': graphs.random_sources(
+        4, 2, avoid=graphs.self_loops(4)
+    ),
     'composite([[load("mask.npy"), None], [full(4), load("mask.npy")]])': graphs.composite(
         [[graphs.self_loops(4), None], [graphs.full(4), graphs.self_loops(4)]]
     ),
@@ -69,7 +84,9 @@ def folder(tmp_path, monkeypatch):
     np.save("batch.npy", np.arange(13, dtype=">i8") // 7)
     np.save("corners.npy", CORNERS.numpy())
     np.save("mask.npy", np.eye(4, dtype=bool))
-    (tmp_path / "square.off").write_text("OFF\n5 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n9 9 9\n4 0 1 2 3\n")
+    (tmp_path / "square.off").write_text(
+        "OFF\n5 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n9 9 9\n4 0 1 2 3\n"
+    )
     save(graphs.sliding_window(9, 3), "window.json")
 
 
@@ -100,20 +117,40 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("", "'' is no name of the zoo, no expression of builders and no file; graphattn zoo and graphattn patterns"),
+        (
+            "",
+            "'' is no name of the zoo, no expression of builders and no file; graphattn zoo and "
+            "graphattn patterns",
+        ),
         ("qqq", "'qqq' is no name of the zoo, no expression of builders and no file"),
         ("longforme", "did you mean Longformer"),
         ("sliding-windw", "did you mean sliding_window?"),
-        ("prefix", "prefix is a builder and needs its arguments: 'prefix(num_nodes: int, prefix: int)'"),
+        (
+            "prefix",
+            "prefix is a builder and needs its arguments: 'prefix(num_nodes: int, prefix: int)'",
+        ),
         ("full(3", "'full(3' is not an expression: '(' was never closed"),
-        ("swin((8, 8), 4)", "no builder is called swin; the zoo's Swin is window_partition((8, 8), 4)"),
-        ("window(8, 3)", "no builder is called window; did you mean sliding_window(num_nodes: int, window: int, *"),
-        ("sliding_window(64)", "missing a required argument: 'window'; the call is sliding_window(num_nodes: int, win"),
+        (
+            "swin((8, 8), 4)",
+            "no builder is called swin; the zoo's Swin is window_partition((8, 8), 4)",
+        ),
+        (
+            "window(8, 3)",
+            "no builder is called window; did you mean sliding_window(num_nodes: int, window: "
+            "int, *",
+        ),
+        (
+            "sliding_window(64)",
+            "missing a required argument: 'window'; the call is sliding_window(num_nodes: int, win",
+        ),
         ("sliding_window(64, 0)", "window must be a whole number >= 1, got 0"),
         ("knn(load(scan.ply), 3)", "scan.ply does not belong in an expression"),
         ("knn(load(scan.ply), 3)", "words and names of files stand in quotes"),
         ("load(3)", 'load needs the name of a file in quotes, such as load("scan.ply"), got 3'),
-        ("load()", "missing a required argument: 'path'; the call is load(path: str, **options: Any)"),
+        (
+            "load()",
+            "missing a required argument: 'path'; the call is load(path: str, **options: Any)",
+        ),
         ("full(2) | full(3)", "| needs the same nodes on both sides"),
         ("full(2) + full(3)", "full(2) + full(3) does not belong in an expression"),
         ("sliding_window(..., 3)", "is open in its size; give a number in the place of ..."),

@@ -1,4 +1,6 @@
-"""The graphs that every format is tried on, each with its edges counted pair by pair, independently."""
+"""The graphs that every format is tried on, each with its edges counted pair by pair,
+independently.
+"""
 
 import numpy as np
 import torch
@@ -8,7 +10,8 @@ from graphattn.convert import from_edge_index, from_rule
 from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.forms import band
 
-ISOLATED = [[4, 0, 2, 3, 1, 4, 0, 2], [6, 0, 2, 5, 0, 3, 3, 6]]  # 5 sources, 7 targets; targets 1 and 4 are isolated
+# 5 sources, 7 targets; targets 1 and 4 are isolated
+ISOLATED = [[4, 0, 2, 3, 1, 4, 0, 2], [6, 0, 2, 5, 0, 3, 3, 6]]
 
 
 def counted(num_targets, num_sources, copies) -> np.ndarray:
@@ -47,7 +50,10 @@ TABLE: dict[str, tuple[AttentionGraph, np.ndarray]] = {
         counted(11, 11, lambda t, s: 0 <= t - s < 2 or t in (0, 5) or s in (0, 5)),
     ),
     "without loops": (graphs.causal(5) - graphs.self_loops(5), counted(5, 5, lambda t, s: s < t)),
-    "rule": (from_rule(lambda t, s: (3 * t + s) % 5 < 2, 7, 11), counted(7, 11, lambda t, s: (3 * t + s) % 5 < 2)),
+    "rule": (
+        from_rule(lambda t, s: (3 * t + s) % 5 < 2, 7, 11),
+        counted(7, 11, lambda t, s: (3 * t + s) % 5 < 2),
+    ),
     "packed": (
         disjoint_union([graphs.causal(2), graphs.causal(3)]),
         counted(5, 5, lambda t, s: s <= t and (s < 2) == (t < 2)),
@@ -80,7 +86,9 @@ def counts_of(graph: AttentionGraph) -> np.ndarray:
 
 
 def softmax_over(counts: np.ndarray, query, key, value) -> torch.Tensor:
-    """Attention written out target by target, every copy of an edge counted; no mask, no infinity."""
+    """Attention written out target by target, every copy of an edge counted; no mask, no
+    infinity.
+    """
     out = torch.zeros(query.shape[0], value.shape[1], dtype=value.dtype)
     for t in range(query.shape[0]):
         sources = [s for s in range(key.shape[0]) for _ in range(counts[t, s])]

@@ -16,7 +16,9 @@ EVERY = pytest.mark.parametrize("name", TABLE)
 @EVERY
 def test_edge_index_there_and_back(name):
     graph, counts = TABLE[name]
-    again = from_edge_index(graph.edge_index, graph.num_sources, graph.num_targets, duplicates="keep")
+    again = from_edge_index(
+        graph.edge_index, graph.num_sources, graph.num_targets, duplicates="keep"
+    )
     assert np.array_equal(counts_of(again), counts)
     assert torch.equal(again.edge_index, graph.edge_index)
     assert again.equals(graph)
@@ -37,7 +39,9 @@ def test_an_edge_index_of_pyg_brings_its_sizes():
     assert (graph.num_sources, graph.num_targets) == (3, 5)
     assert type(graph.edge_index) is torch.Tensor
     assert from_edge_index(edges, num_sources=3).equals(graph)
-    with pytest.raises(GraphError, match=r"num_targets is 7, but the EdgeIndex has sparse_size \(3, 5\)"):
+    with pytest.raises(
+        GraphError, match=r"num_targets is 7, but the EdgeIndex has sparse_size \(3, 5\)"
+    ):
         from_edge_index(edges, num_targets=7)
     with pytest.raises(GraphError, match="num_sources and num_targets must be given"):
         from_edge_index(EdgeIndex([[2, 0, 1], [1, 4, 0]]))

@@ -16,7 +16,10 @@ HOSTILE = ["=cmd|' /C calc'!A0.ply", "@SUM(1+1)", "+2+3", "-2+3", "\t=1", "\r=1"
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_formula_is_a_text_behind_an_apostrophe(text):
-    for table in (comma_separated([[text, 1.5], ["a", text]]), table_of_predictions([text, "b"], [["a", text]])):
+    for table in (
+        comma_separated([[text, 1.5], ["a", text]]),
+        table_of_predictions([text, "b"], [["a", text]]),
+    ):
         cells = [cell for row in csv.reader(io.StringIO(table, newline="")) for cell in row]
         assert cells.count(f"'{text}") == 2
         assert text not in cells
@@ -39,7 +42,11 @@ def test_classes_that_are_formulas_are_no_cells_of_their_own_in_the_table_of_a_t
 def test_no_name_is_an_option_of_the_end_of_a_line_in_latex(name):
     rows = [rf"{_escaped(cell)} & $1.0$ \\" for cell in ("window", name)]
     lines = _table(["Arm", "Score"], rows, "lr", "c", "arms").splitlines()
-    after = [second for first, second in itertools.pairwise(lines) if first.endswith((r"\\", r"\midrule"))]
+    after = [
+        second
+        for first, second in itertools.pairwise(lines)
+        if first.endswith((r"\\", r"\midrule"))
+    ]
     assert len(after) == 4
     assert not any(line.startswith(("[", "*")) for line in after)
     assert "" not in lines

@@ -41,7 +41,9 @@ def same(edges, sizes=(None, None)):
 @pytest.mark.parametrize("comment", ["# ", "% "])
 def test_text(delimiter, end, comment, tmp_path):
     path = tmp_path / "e.csv"
-    np.savetxt(path, np.c_[SOURCE, TARGET], "%d", delimiter, end, header="source target", comments=comment)
+    np.savetxt(
+        path, np.c_[SOURCE, TARGET], "%d", delimiter, end, header="source target", comments=comment
+    )
     same(load_edges(path))
     same(load_edges(path, num_sources=5, num_targets=3), (5, 3))
     refused(path, "line 4", "edge 2: source 4", "[0, 4)", "4 sources", num_sources=4)

@@ -1,4 +1,5 @@
-"""D27 in small: whatever the bytes, a loader returns something valid or raises LoaderError, in bounded time and memory.
+"""D27 in small: whatever the bytes, a loader returns something valid or raises LoaderError, in
+bounded time and memory.
 
 ``make fuzz`` reads 10^5 files and more.
 """
@@ -46,7 +47,10 @@ def test_a_name_of_a_megabyte_does_not_fill_the_message(tmp_path):
     path = tmp_path / "long.ply"
     name = b"n" * 60_000
     for part in (b"element vertex 4", b"list uchar int vertex_indices"):
-        path.write_bytes((PLY % b"binary_little_endian").replace(part, part.replace(part.split()[1], name)) + bytes(60))
+        path.write_bytes(
+            (PLY % b"binary_little_endian").replace(part, part.replace(part.split()[1], name))
+            + bytes(60)
+        )
         with pytest.raises(LoaderError) as error:
             load(path)
         assert len(str(error.value)) < 1500
@@ -55,7 +59,9 @@ def test_a_name_of_a_megabyte_does_not_fill_the_message(tmp_path):
 def test_a_number_makes_the_same_file_every_time():
     assert [mutated(3, n) for n in range(40)] == [mutated(3, n) for n in range(40)]
     assert len({mutated(3, len(SEEDS) * n) for n in range(40)}) > 30
-    assert all(len(data) <= 9 * file_mutations.LARGEST for _, data in (mutated(0, n) for n in range(400)))
+    assert all(
+        len(data) <= 9 * file_mutations.LARGEST for _, data in (mutated(0, n) for n in range(400))
+    )
 
 
 def _hang(path):
@@ -83,7 +89,9 @@ def test_the_fuzzer_sees_a_fault(what, monkeypatch):
 
     tally, number = Tally(), 0
     while number < 6:
-        number = read_block(0, number, 6 - number, tally, [("load", load, lambda found: found == 1.0)])
+        number = read_block(
+            0, number, 6 - number, tally, [("load", load, lambda found: found == 1.0)]
+        )
     assert tally.files == 6
     assert [failure["number"] for failure in tally.failures] == [3]
     assert what in tally.failures[0]["what"]
@@ -93,8 +101,13 @@ def test_the_fuzzer_sees_a_fault(what, monkeypatch):
 def test_bytes_at_random(kind, tmp_path):
     path = tmp_path / f"fuzz{kind}"
 
-    @settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.binary(max_size=300) | st.text(alphabet="0123456789.eE+-/ \n\t,#nanifvOF", max_size=300).map(str.encode))
+    @settings(
+        max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        st.binary(max_size=300)
+        | st.text(alphabet="0123456789.eE+-/ \n\t,#nanifvOF", max_size=300).map(str.encode)
+    )
     def fuzz(data):
         path.write_bytes(data)
         assert not attempt(path)[1]

@@ -15,8 +15,17 @@ from graphattn.convert.files import load_edges, load_mask, sniff
 from graphattn.errors import LoaderError
 from graphattn.shapes import load
 
-LOADERS = {"m.off": load, "p.ply": load, "p.npz": load, "e.txt": load_edges, "e.npz": load_edges, "m.npy": load_mask}
-EACH = pytest.mark.parametrize(("name", "loader"), [*LOADERS.items(), ("e.txt", sniff), ("m.npy", sniff)])
+LOADERS = {
+    "m.off": load,
+    "p.ply": load,
+    "p.npz": load,
+    "e.txt": load_edges,
+    "e.npz": load_edges,
+    "m.npy": load_mask,
+}
+EACH = pytest.mark.parametrize(
+    ("name", "loader"), [*LOADERS.items(), ("e.txt", sniff), ("m.npy", sniff)]
+)
 
 
 def refused(loader, path, *words, **options):
@@ -59,7 +68,9 @@ def test_not_a_regular_file(name, loader, tmp_path):
     path.unlink()
     os.mkfifo(path)
     done = []
-    thread = threading.Thread(target=lambda: done.append(refused(loader, path, "pipe")), daemon=True)
+    thread = threading.Thread(
+        target=lambda: done.append(refused(loader, path, "pipe")), daemon=True
+    )
     thread.start()
     thread.join(120)
     assert done, "opening a FIFO hangs, or it is not refused"
@@ -116,7 +127,9 @@ def test_npz_bomb(tmp_path):
     path = tmp_path / "e.npz"
     np.savez_compressed(path, edge_index=np.zeros((2, 5 << 20), np.int64))
     refused(load_edges, path, f"{(80 << 20) + 128} bytes", "numpy.savez")
-    np.savez(path, edge_index=np.zeros((2, 5), np.int64), **{f"x{i}": np.zeros(1) for i in range(70)})
+    np.savez(
+        path, edge_index=np.zeros((2, 5), np.int64), **{f"x{i}": np.zeros(1) for i in range(70)}
+    )
     refused(load_edges, path, "71 arrays")
     np.savez_compressed(path, edge_index=np.zeros((2, 1000), np.int64))
     assert len(load_edges(path).source) == 1000
@@ -147,7 +160,12 @@ def test_npz_of_unbounded_methods(method, tmp_path):
 
 def test_object_array_is_not_unpickled(tmp_path):
     marker = tmp_path / "marker"
-    for name, loader in {"m.npy": load_mask, "p.npy": load, "e.npy": load_edges, "s.npy": sniff}.items():
+    for name, loader in {
+        "m.npy": load_mask,
+        "p.npy": load,
+        "e.npy": load_edges,
+        "s.npy": sniff,
+    }.items():
         path = tmp_path / name
         np.save(path, np.array([[Bomb(marker)]], dtype=object), allow_pickle=True)
         refused(loader, path, "dtype object", "pickles")
@@ -170,9 +188,16 @@ def npy(header, body=b""):
 @pytest.mark.parametrize(
     ("header", "word"),
     [
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 3)}", "24000000000000 bytes"),
+        (
+            "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 3)}",
+            "24000000000000 bytes",
+        ),
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -3)}", "bytes"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 4611686018427387904, 4611686018427387904)}", "shape"),
+        (
+            "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 4611686018427387904, "
+            "4611686018427387904)}",
+            "shape",
+        ),
         ("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,)}", "dtype"),
         ("{'descr': '(3,)<f8', 'fortran_order': False, 'shape': (1,)}", ""),
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1," * 2000 + ")}", ""),

@@ -53,7 +53,9 @@ def test_a_folder_is_held_against_other_processes_until_its_end(tmp_path):
         assert has_locks
 
 
-@pytest.mark.parametrize("hold", [lambda folder: locked(folder, "taken"), held], ids=["training", "study"])
+@pytest.mark.parametrize(
+    "hold", [lambda folder: locked(folder, "taken"), held], ids=["training", "study"]
+)
 def test_a_child_that_outlives_its_parent_holds_nothing(tmp_path, hold):
     with hold(tmp_path):
         child = forked(lambda: None)

@@ -32,7 +32,10 @@ def test_a_file_survives_a_failed_write(name, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        with pytest.raises(GraphAttnError, match="expected a file that can be written, got: No space left on device"):
+        with pytest.raises(
+            GraphAttnError,
+            match="expected a file that can be written, got: No space left on device",
+        ):
             WRITERS[name](str(path))
     assert path.read_bytes() == b"before"
     assert [file.name for file in tmp_path.iterdir()] == [name]

@@ -10,7 +10,9 @@ from graphattn.errors import GraphError, LoaderError
 
 def read_back(path, **options):
     edges = load_edges(path, **options)
-    return from_edge_index([edges.source, edges.target], edges.num_sources, edges.num_targets, duplicates="keep")
+    return from_edge_index(
+        [edges.source, edges.target], edges.num_sources, edges.num_targets, duplicates="keep"
+    )
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -23,7 +25,9 @@ def test_every_graph_comes_back(name, tmp_path):
     if graph.num_edges:
         save_edges(tmp_path / "g.csv", graph)
         sizes = {"num_sources": graph.num_sources, "num_targets": graph.num_targets}
-        assert read_back(tmp_path / "g.csv", header=True, **sizes).edge_index.equal(graph.edge_index)
+        assert read_back(tmp_path / "g.csv", header=True, **sizes).edge_index.equal(
+            graph.edge_index
+        )
     else:
         with pytest.raises(LoaderError, match=r"with edges.*\.npz"):
             save_edges(tmp_path / "g.csv", graph)

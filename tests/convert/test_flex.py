@@ -1,4 +1,6 @@
-"""FlexAttention: mask functions and block masks, judged by its own functions and by attention written out."""
+"""FlexAttention: mask functions and block masks, judged by its own functions and by attention
+written out.
+"""
 
 import functools
 import pickle
@@ -50,7 +52,9 @@ def attend(counts, **how):
     query, key, value = (torch.randn(*size, generator=draw, dtype=torch.float64) for size in sizes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that it runs eagerly
-        out = flex.flex_attention(query[None, None], key[None, None], value[None, None], **how)[0, 0]
+        out = flex.flex_attention(query[None, None], key[None, None], value[None, None], **how)[
+            0, 0
+        ]
     return out, softmax_over(counts, query, key, value)
 
 
@@ -79,7 +83,8 @@ def test_block_masks_are_those_of_create_block_mask(name, block_size):
     assert ours.seq_lengths == theirs.seq_lengths
     for part in ("kv", "full_kv", "q", "full_q"):
         mine, other = (
-            (getattr(mask, f"{part}_num_blocks"), getattr(mask, f"{part}_indices")) for mask in (ours, theirs)
+            (getattr(mask, f"{part}_num_blocks"), getattr(mask, f"{part}_indices"))
+            for mask in (ours, theirs)
         )
         assert tables(*mine) == tables(*other), part
         assert [x.shape for x in mine] == [x.shape for x in other]
@@ -138,22 +143,31 @@ RULES: dict[str, Edges] = {
 @pytest.mark.parametrize("name", RULES)
 def test_rules_under_vmap(name):
     graph = AttentionGraph(RULES[name])
-    mask = flex.create_mask(to_mask_mod(graph), None, None, graph.num_targets, graph.num_sources, device="cpu")
+    mask = flex.create_mask(
+        to_mask_mod(graph), None, None, graph.num_targets, graph.num_sources, device="cpu"
+    )
     assert torch.equal(mask[0, 0], graph.mask())
 
 
 def test_windows_and_global_tokens_are_arithmetic():
     """A million nodes: a search would have to list a run for each."""
-    for graph in (graphs.causal(10**9), graphs.sliding_window(10**9, 129) | graphs.global_tokens(10**9, [0, 5])):
+    for graph in (
+        graphs.causal(10**9),
+        graphs.sliding_window(10**9, 129) | graphs.global_tokens(10**9, [0, 5]),
+    ):
         mask_mod = to_mask_mod(graph)
-        assert mask_mod(0, 0, torch.tensor([10**9 - 1, 7]), torch.tensor([10**9 - 2, 9])).tolist() == [True, False]
+        assert mask_mod(
+            0, 0, torch.tensor([10**9 - 1, 7]), torch.tensor([10**9 - 2, 9])
+        ).tolist() == [True, False]
 
 
 def test_a_mixture_of_rules_and_lists_searches_only_the_lists():
     graph = graphs.sliding_window(11, 3) | from_edge_index([[9, 2], [1, 8]], num_nodes=11)
     mask = flex.create_mask(to_mask_mod(graph), None, None, 11, 11, device="cpu")
     assert torch.equal(mask[0, 0], graph.mask())
-    copies = graphs.causal(3) | from_edge_index([[1, 1, 1], [0, 0, 0]], num_nodes=3, duplicates="keep")
+    copies = graphs.causal(3) | from_edge_index(
+        [[1, 1, 1], [0, 0, 0]], num_nodes=3, duplicates="keep"
+    )
     mask = flex.create_mask(to_mask_mod(copies), None, None, 3, 3, device="cpu")
     assert torch.equal(mask[0, 0], copies.mask())
     packed = disjoint_union([graphs.causal(5), graphs.full(2)]) & graphs.sliding_window(7, 2)
@@ -169,7 +183,8 @@ def test_a_large_block_mask_is_built_from_counts_alone():
     assert block_mask.kv_num_blocks.flatten().tolist() == [1] + [2] * (rows - 1)
     assert block_mask.full_kv_num_blocks.sum() == 0
     causal = to_block_mask(graphs.causal(nodes))
-    assert causal.full_kv_num_blocks.flatten().tolist() == [*range(rows - 1), 0]  # the last row reaches over the border
+    # the last row reaches over the border
+    assert causal.full_kv_num_blocks.flatten().tolist() == [*range(rows - 1), 0]
     assert causal.kv_num_blocks.flatten().tolist() == [1] * (rows - 1) + [rows]
 
 
@@ -186,13 +201,17 @@ def test_copies_are_refused(name):
 
 def test_mask_mods_as_people_write_them():
     document = torch.tensor([0, 0, 1, 1, 1, 2, 2])
-    both = flex.and_masks(lambda b, h, q, kv: document[q] == document[kv], lambda b, h, q, kv: q >= kv)
+    both = flex.and_masks(
+        lambda b, h, q, kv: document[q] == document[kv], lambda b, h, q, kv: q >= kv
+    )
     graph = from_mask_mod(both, 7)
     expected = flex.create_mask(both, 1, 1, 7, 7, device="cpu")[0, 0]
     assert torch.equal(graph.mask(), expected)
     assert from_mask_mod(flex.noop_mask, 5, 3).num_edges == 15
     assert from_mask_mod(flex.noop_mask, 5, 3).name == "noop_mask"
-    assert torch.equal(flex.create_mask(to_mask_mod(graph), 1, 1, 7, 7, device="cpu")[0, 0], expected)
+    assert torch.equal(
+        flex.create_mask(to_mask_mod(graph), 1, 1, 7, 7, device="cpu")[0, 0], expected
+    )
 
 
 LENGTHS = torch.tensor([5, 7, 3])
@@ -202,8 +221,14 @@ BY_B_OR_H = [
         r"must not depend on b.*\(q_idx=0, kv_idx=5\) differs between b = 0 and b = 1",
     ),
     (lambda b, h, q, kv: q - kv < 2 + h, r"must not depend on h.*differs between h = 0 and h = 1"),
-    (lambda b, h, q, kv: (q >= kv) | (h > 30), r"must not depend on h.*differs between h = 0 and h = 31"),
-    (lambda b, h, q, kv: (q >= kv) & (kv < 9 // (1 - b)), r"must not depend on b.*it fails for b = 1: .*Pass B=1"),
+    (
+        lambda b, h, q, kv: (q >= kv) | (h > 30),
+        r"must not depend on h.*differs between h = 0 and h = 31",
+    ),
+    (
+        lambda b, h, q, kv: (q >= kv) & (kv < 9 // (1 - b)),
+        r"must not depend on b.*it fails for b = 1: .*Pass B=1",
+    ),
 ]
 
 
@@ -221,9 +246,15 @@ def test_a_mask_mod_that_depends_on_batch_or_head_is_refused(mask_mod, words):
     ("mask_mod", "words"),
     [
         (lambda b, h, q, kv: q - kv, "must return a bool tensor, got torch.int64"),
-        (lambda b, h, q, kv: torch.rand_like(q * kv, dtype=torch.float64) > 0.5, "treat each pair independently"),
+        (
+            lambda b, h, q, kv: torch.rand_like(q * kv, dtype=torch.float64) > 0.5,
+            "treat each pair independently",
+        ),
         (lambda q, kv: q > kv, "the rule failed"),
-        (torch.eye(3), r"mask_mod must be callable as mask_mod\(b, h, q_idx, kv_idx\), got a Tensor"),
+        (
+            torch.eye(3),
+            r"mask_mod must be callable as mask_mod\(b, h, q_idx, kv_idx\), got a Tensor",
+        ),
     ],
 )
 def test_what_is_no_mask_mod(mask_mod, words):
@@ -245,9 +276,18 @@ def test_block_masks_of_others():
 
 def test_a_full_block_does_not_ask_its_mask_mod_and_an_absent_one_neither():
     """Built by hand: row 0 has block 1 full, row 1 has block 0 partial; the mask_mod is causal."""
-    one, columns = torch.tensor([[[1, 0]]], dtype=torch.int32), torch.tensor([[[[1, 0], [0, 1]]]], dtype=torch.int32)
+    one, columns = (
+        torch.tensor([[[1, 0]]], dtype=torch.int32),
+        torch.tensor([[[[1, 0], [0, 1]]]], dtype=torch.int32),
+    )
     block_mask = flex.BlockMask.from_kv_blocks(
-        1 - one, columns, one, columns, BLOCK_SIZE=(2, 3), mask_mod=lambda b, h, q, kv: q >= kv, seq_lengths=(4, 6)
+        1 - one,
+        columns,
+        one,
+        columns,
+        BLOCK_SIZE=(2, 3),
+        mask_mod=lambda b, h, q, kv: q >= kv,
+        seq_lengths=(4, 6),
     )
     expected = torch.zeros(4, 6, dtype=torch.bool)
     expected[:2, 3:] = True
@@ -266,11 +306,15 @@ def test_block_masks_that_differ_from_batch_to_batch_are_refused():
         )
         with pytest.raises(GraphError, match=words):
             from_block_mask(by_batch)
-    same = flex.create_block_mask(lambda b, h, q, kv: q >= kv, 2, 3, 8, 8, device="cpu", BLOCK_SIZE=2)
+    same = flex.create_block_mask(
+        lambda b, h, q, kv: q >= kv, 2, 3, 8, 8, device="cpu", BLOCK_SIZE=2
+    )
     assert from_block_mask(same).equals(graphs.causal(8))
     with pytest.raises(GraphError, match="B must be 2, as in block_mask, got 3"):
         from_block_mask(same, B=3)
-    with pytest.raises(GraphError, match="block_mask must be a BlockMask, got a Tensor; see from_mask_mod"):
+    with pytest.raises(
+        GraphError, match="block_mask must be a BlockMask, got a Tensor; see from_mask_mod"
+    ):
         from_block_mask(torch.ones(3, 3))
 
 
@@ -282,10 +326,12 @@ def test_refusals_of_block_masks():
 
 
 def test_look_ups_too_large_are_refused(monkeypatch):
-    edges = disjoint_union([graphs.causal(5), graphs.causal(8)]).edges  # no closed form: a tile of 32 x 32 bits
+    # no closed form: a tile of 32 x 32 bits
+    edges = disjoint_union([graphs.causal(5), graphs.causal(8)]).edges
     assert _tiled(edges, CPU)(torch.tensor(5), torch.tensor(5))
     monkeypatch.setattr(
-        "graphattn.graph.pair_test.refuse_over", functools.partial(refuse_over, limit=4 + 32 * 32 // 8 - 1)
+        "graphattn.graph.pair_test.refuse_over",
+        functools.partial(refuse_over, limit=4 + 32 * 32 // 8 - 1),
     )
     with pytest.raises(GraphError, match="a mask_mod of these edges would take 132 bytes"):
         _tiled(edges, CPU)
@@ -295,7 +341,11 @@ def test_look_ups_too_large_are_refused(monkeypatch):
     "graph",
     [
         graphs.documents(lengths=(3, 0, 5), causal=True),
-        pickle.loads(pickle.dumps(graphs.sliding_window(40, 5, dilation=3) | graphs.global_tokens(40, [0, 7]))),
+        pickle.loads(
+            pickle.dumps(
+                graphs.sliding_window(40, 5, dilation=3) | graphs.global_tokens(40, [0, 7])
+            )
+        ),
         graphs.grid_neighbourhood((6, 5), 3),
         AttentionGraph(partition(torch.zeros(3).long(), torch.ones(4).long())),
         AttentionGraph(partition(torch.zeros(3).long(), torch.arange(32) % 2)),
@@ -320,7 +370,9 @@ def scattered(nodes, edges):
 
 @pytest.mark.parametrize("side", [32, 128, 512])
 def test_tiles_of_every_size(side, monkeypatch):
-    """Over several tiles and their borders: scattered edges, a full part, and edges that no list holds."""
+    """Over several tiles and their borders: scattered edges, a full part, and edges that no list
+    holds.
+    """
     monkeypatch.setattr("graphattn.graph.pair_test._SIDES", (side,))
     monkeypatch.setattr("graphattn.graph.pair_test._ASKED_AT_ONCE", 2 * side**2)
     mask = scattered(601, 5003).mask()
@@ -333,13 +385,20 @@ def test_tiles_of_every_size(side, monkeypatch):
 
 def test_the_smallest_tables_are_taken(monkeypatch):
     taken = []
-    monkeypatch.setattr("graphattn.graph.pair_test.refuse_over", lambda num_bytes, *_: taken.append(num_bytes))
+    monkeypatch.setattr(
+        "graphattn.graph.pair_test.refuse_over", lambda num_bytes, *_: taken.append(num_bytes)
+    )
     for nodes in (101, 4001):
         place = torch.arange(nodes)
         path = from_edge_index(torch.stack((place[:-1], place[1:])), num_nodes=nodes)
         _tiled(path.edges, CPU)
-        touched = {side: len({(t // side, (t - 1) // side) for t in range(1, nodes)}) for side in (32, 128, 512)}
-        assert taken.pop() == min(4 * (-(-nodes // side)) ** 2 + n * side**2 // 8 for side, n in touched.items())
+        touched = {
+            side: len({(t // side, (t - 1) // side) for t in range(1, nodes)})
+            for side in (32, 128, 512)
+        }
+        assert taken.pop() == min(
+            4 * (-(-nodes // side)) ** 2 + n * side**2 // 8 for side, n in touched.items()
+        )
 
 
 @pytest.mark.slow
@@ -350,7 +409,9 @@ def test_compiled_flex_attention_on_the_cpu():
     draw = torch.Generator().manual_seed(1)
     query, key, value = (torch.randn(1, 2, 301, 16, generator=draw) for _ in range(3))
     out = torch.compile(flex.flex_attention)(query, key, value, block_mask=to_block_mask(graph))
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=graph.mask())
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=graph.mask()
+    )
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
 
 
@@ -361,7 +422,9 @@ def test_compiled_flex_attention_on_the_cpu():
 def test_compiled_flex_attention_on_the_gpu(name):
     graph, counts = TABLE[name]
     graph = graph.to("cuda")
-    query, key, value = (torch.randn(1, 2, n, 32, device="cuda") for n in (counts.shape[0], *(counts.shape[1],) * 2))
+    query, key, value = (
+        torch.randn(1, 2, n, 32, device="cuda") for n in (counts.shape[0], *(counts.shape[1],) * 2)
+    )
     out = torch.compile(flex.flex_attention)(query, key, value, block_mask=to_block_mask(graph))
     for h in range(2):
         expected = softmax_over(counts, *(x[0, h].cpu() for x in (query, key, value)))

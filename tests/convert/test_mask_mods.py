@@ -54,7 +54,9 @@ ALONE = {  # functions that expect two numbers
     "the nearest": lambda b, h, q, kv: (NEAREST[q] == kv).any(),
     "counted": lambda b, h, q, kv: (q >= STARTS).sum() == (kv >= STARTS).sum(),
     "stacked": lambda b, h, q, kv: torch.stack((q, kv)).max() < 9,
-    "among": lambda b, h, q, kv: (kv == GLOBAL).any() | (torch.cat((q[None], kv[None])).diff() == 1).all(),
+    "among": lambda b, h, q, kv: (
+        (kv == GLOBAL).any() | (torch.cat((q[None], kv[None])).diff() == 1).all()
+    ),
     "unpacked": lambda b, h, q, kv: OFFSETS[0] + q >= OFFSETS[1] + kv,
     "distance": lambda b, h, q, kv: (INTERVALS[q % S] - INTERVALS[kv]).abs().sum() < 9,
 }
@@ -70,9 +72,14 @@ def test_every_rule_that_flex_attention_takes_is_taken(name):
     assert torch.equal(graph.mask(), expected)
     assert graph.num_edges == int(expected.sum())
     assert torch.equal(graph.materialise().mask(), expected)
-    assert torch.equal(flex.create_mask(to_mask_mod(graph), 2, 3, T, S, device="cpu"), expected.expand(2, 3, -1, -1))
+    assert torch.equal(
+        flex.create_mask(to_mask_mod(graph), 2, 3, T, S, device="cpu"),
+        expected.expand(2, 3, -1, -1),
+    )
     under = graph & graphs.cross(T, S)
-    assert torch.equal(flex.create_mask(to_mask_mod(under), None, None, T, S, device="cpu")[0, 0], expected)
+    assert torch.equal(
+        flex.create_mask(to_mask_mod(under), None, None, T, S, device="cpu")[0, 0], expected
+    )
     block_mask = flex.create_block_mask(MODS[name], None, None, T, S, device="cpu", BLOCK_SIZE=8)
     assert from_block_mask(block_mask).equals(graph)
 
@@ -81,7 +88,9 @@ def test_a_rule_of_two_numbers_may_be_asked_inside_of_vmap_and_inference():
     graph = from_mask_mod(ALONE["neighbours"], T, S)
     with torch.inference_mode():
         count = graph.num_edges
-    counted = torch.vmap(lambda x: x + from_mask_mod(ALONE["neighbours"], T, S).num_edges)(torch.zeros(3))
+    counted = torch.vmap(lambda x: x + from_mask_mod(ALONE["neighbours"], T, S).num_edges)(
+        torch.zeros(3)
+    )
     assert counted.tolist() == [count] * 3
     assert graph.contains(torch.arange(T), torch.zeros(0, 1, dtype=torch.int64)).shape == (0, T)
 
@@ -94,18 +103,24 @@ def test_an_answer_about_all_pairs_at_once_is_not_taken_for_an_answer_about_each
 
 
 def test_the_error_says_what_each_way_of_calling_it_gave():
-    with pytest.raises(GraphError, match=r"the rule failed.* For each pair alone, .*index 20 is out of bounds"):
+    with pytest.raises(
+        GraphError, match=r"the rule failed.* For each pair alone, .*index 20 is out of bounds"
+    ):
         from_mask_mod(lambda b, h, q, kv: INTERVALS[q][0] <= kv, T, S)
     with pytest.raises(GraphError, match=r"does work for .* as two 0-d tensors.*from_mask_mod"):
         from_rule(lambda t, s: (NEIGHBOURS[t] == s).any(), T, S)
-    with pytest.raises(GraphError, match=r"It fails for the pair \(t=22, s=0\) alone, too: index 22"):
+    with pytest.raises(
+        GraphError, match=r"It fails for the pair \(t=22, s=0\) alone, too: index 22"
+    ):
         from_rule(lambda t, s: INTERVALS[t][0] <= s, T, S)
 
 
 BY_HEAD = {
     "windows": lambda b, h, q, kv: (q - kv).abs() <= h,
     "alternating": lambda b, h, q, kv: torch.where(h % 2 == 0, q >= kv, q <= kv),
-    "looked up": lambda b, h, q, kv: (NEIGHBOURS[q][h % 3] == kv) | (torch.tensor([0, 1, 4, 9])[h] == kv),
+    "looked up": lambda b, h, q, kv: (
+        (NEIGHBOURS[q][h % 3] == kv) | (torch.tensor([0, 1, 4, 9])[h] == kv)
+    ),
     "number": lambda b, h, q, kv: (NEIGHBOURS[q] == kv + h).any(),
 }
 
@@ -118,11 +133,16 @@ def test_heads_with_edges_of_their_own_are_a_graph_per_head(name):
     for h in range(4):
         assert torch.equal(heads.graphs[h].mask(), expected[h])
     assert len(set(heads.graphs)) == (2 if name == "alternating" else 4)
-    assert torch.equal(flex.create_mask(to_mask_mod(heads), 2, 4, T, S, device="cpu"), expected.expand(2, -1, -1, -1))
+    assert torch.equal(
+        flex.create_mask(to_mask_mod(heads), 2, 4, T, S, device="cpu"),
+        expected.expand(2, -1, -1, -1),
+    )
     with pytest.raises(IndexError):  # a head that no graph was made for
         to_mask_mod(heads)(torch.tensor(0), torch.tensor(4), torch.tensor(3), torch.tensor(3))
     shared = to_mask_mod(PerHead(heads.graphs[2:]), H=4)
-    assert torch.equal(flex.create_mask(shared, None, 4, T, S, device="cpu")[0], expected[[2, 2, 3, 3]])
+    assert torch.equal(
+        flex.create_mask(shared, None, 4, T, S, device="cpu")[0], expected[[2, 2, 3, 3]]
+    )
     with pytest.raises(GraphError, match=r"must not depend on h, .* Pass H="):
         from_mask_mod(BY_HEAD[name], T, S)
 
@@ -131,7 +151,9 @@ def test_heads_with_edges_of_their_own_are_a_graph_per_head(name):
 def test_block_masks_of_several_heads_are_a_graph_per_head(name):
     expected = flex.create_mask(BY_HEAD[name], None, 4, T, S, device="cpu")[0]
     for own, side in ((4, 8), (4, 128), (1, 128)):
-        block_mask = flex.create_block_mask(BY_HEAD[name], None, own, T, S, device="cpu", BLOCK_SIZE=side)
+        block_mask = flex.create_block_mask(
+            BY_HEAD[name], None, own, T, S, device="cpu", BLOCK_SIZE=side
+        )
         heads = from_block_mask(block_mask, H=4 if own == 1 else None)
         assert all(torch.equal(heads.graphs[h].mask(), expected[h]) for h in range(4))
         assert [graph.name for graph in heads.graphs][:2] == ["block_mask[h=0]", "block_mask[h=1]"]
@@ -144,25 +166,40 @@ def test_block_masks_of_several_heads_are_a_graph_per_head(name):
 @pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 def test_a_mask_mod_of_a_graph_per_head_depends_on_the_head():
-    windows = PerHead((graphs.sliding_window(19, 3), graphs.causal(19), graphs.sliding_window(19, 3)))
+    windows = PerHead(
+        (graphs.sliding_window(19, 3), graphs.causal(19), graphs.sliding_window(19, 3))
+    )
     listed = PerHead(tuple(graph.materialise() for graph in windows.graphs))
     expected = torch.stack([graph.mask() for graph in windows.graphs]).repeat_interleave(2, 0)
     for heads in (windows, listed, PerHead((windows.graphs[0],) * 3)):
-        wanted = expected if heads.graphs[1] is not heads.graphs[0] else expected[:1].expand(6, -1, -1)
-        assert torch.equal(flex.create_mask(to_mask_mod(heads, H=6), None, 6, 19, 19, device="cpu")[0], wanted)
-        assert torch.equal(flex.create_mask(to_mask_mod(heads), None, 3, 19, 19, device="cpu")[0], wanted[::2])
+        wanted = (
+            expected if heads.graphs[1] is not heads.graphs[0] else expected[:1].expand(6, -1, -1)
+        )
+        assert torch.equal(
+            flex.create_mask(to_mask_mod(heads, H=6), None, 6, 19, 19, device="cpu")[0], wanted
+        )
+        assert torch.equal(
+            flex.create_mask(to_mask_mod(heads), None, 3, 19, 19, device="cpu")[0], wanted[::2]
+        )
         ours = to_block_mask(heads, 4, H=6)
-        theirs = flex.create_block_mask(to_mask_mod(heads, H=6), None, 6, 19, 19, device="cpu", BLOCK_SIZE=4)
+        theirs = flex.create_block_mask(
+            to_mask_mod(heads, H=6), None, 6, 19, 19, device="cpu", BLOCK_SIZE=4
+        )
         assert ours.shape == theirs.shape == (1, 6, 19, 19)
         assert torch.equal(ours.to_dense(), theirs.to_dense())
         for convert in (to_mask_mod, to_block_mask):
-            with pytest.raises(GraphError, match="PerHead of 3 graphs needs a multiple of 3 heads, got 4"):
+            with pytest.raises(
+                GraphError, match="PerHead of 3 graphs needs a multiple of 3 heads, got 4"
+            ):
                 convert(heads, H=4)
     q, k, v = torch.randn(3, 1, 6, 19, 8, generator=DRAW).unbind(0)
     out = flex.flex_attention(q, k, v, block_mask=to_block_mask(windows, 4, H=6))
-    assert torch.allclose(out, torch.nn.functional.scaled_dot_product_attention(q, k, v, expected), atol=1e-5)
+    assert torch.allclose(
+        out, torch.nn.functional.scaled_dot_product_attention(q, k, v, expected), atol=1e-5
+    )
     for mask_mod in (lambda b, h, q, kv: q >= kv - h, lambda b, h, q, kv: q >= kv - 2 * h):
-        for first in (from_mask_mod(causal, 7), graphs.causal(7), from_rule(torch.ge, 7)):  # of different functions
+        # of different functions
+        for first in (from_mask_mod(causal, 7), graphs.causal(7), from_rule(torch.ge, 7)):
             mixed = PerHead((first, *from_mask_mod(mask_mod, 7, H=2).graphs[1:]))
             inside = flex.create_mask(to_mask_mod(mixed), None, 2, 7, 7, device="cpu")[0]
             assert torch.equal(inside, torch.stack([graph.mask() for graph in mixed.graphs]))
@@ -186,7 +223,9 @@ def test_a_table_of_one_batch_and_one_head_says_that_there_is_one(mask_mod):
     assert torch.equal(from_mask_mod(mask_mod, T, S).mask(), BITS)
     block_mask = flex.create_block_mask(mask_mod, None, None, T, S, device="cpu", BLOCK_SIZE=8)
     assert torch.equal(from_block_mask(block_mask).mask(), BITS)
-    with pytest.raises(GraphError, match=r"fails for b = [19]: index [19] is out of bounds.* Pass B=1"):
+    with pytest.raises(
+        GraphError, match=r"fails for b = [19]: index [19] is out of bounds.* Pass B=1"
+    ):
         from_mask_mod(mask_mod, T, S, B=10)
 
 
@@ -211,28 +250,46 @@ def test_heads_with_the_same_edges_are_one_graph():
 def test_batches_are_compared_pair_by_pair():
     lengths = torch.tensor([5, 7, 5])
     assert from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11, B=1).num_edges == 55
-    with pytest.raises(GraphError, match=r"\(q_idx=0, kv_idx=5\) differs between b = 0 and b = 1.*disjoint_union"):
+    with pytest.raises(
+        GraphError, match=r"\(q_idx=0, kv_idx=5\) differs between b = 0 and b = 1.*disjoint_union"
+    ):
         from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11, B=3)
     one_pair = lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57) | (b == 0))  # noqa: E731
-    assert from_mask_mod(one_pair, 200).num_edges == 20100  # some pairs are tried, this is not one of them
+    # some pairs are tried, this is not one of them
+    assert from_mask_mod(one_pair, 200).num_edges == 20100
     with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
         from_mask_mod(one_pair, 200, B=2)
     with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
         from_mask_mod(lambda b, h, q, kv: one_pair(b * h, h, q, kv), 200, B=2, H=2)
-    with pytest.raises(GraphError, match=r"B=2 compares 20,000,000,000 pairs, .*; leave B out to try some"):
+    with pytest.raises(
+        GraphError, match=r"B=2 compares 20,000,000,000 pairs, .*; leave B out to try some"
+    ):
         from_mask_mod(causal, 10**5, B=2)
-    assert len(set(from_mask_mod(causal, 10**9, H=3).graphs)) == 3  # too many pairs to see that they are equal
+    # too many pairs to see that they are equal
+    assert len(set(from_mask_mod(causal, 10**9, H=3).graphs)) == 3
 
 
 @pytest.mark.parametrize(
     ("nodes", "sizes", "words"),
     [
-        (4, {"B": 2**40}, "B x H must be at most 4,096 masks, got B=1099511627776 and H=1; pass B=1"),
+        (
+            4,
+            {"B": 2**40},
+            "B x H must be at most 4,096 masks, got B=1099511627776 and H=1; pass B=1",
+        ),
         (4, {"B": 10**5, "H": 2}, "at most 4,096 masks, got B=100000 and H=2"),
         (4, {"B": 4096, "H": 2}, "at most 4,096 masks, got B=4096 and H=2"),
-        (4, {"H": 2**40}, "H must be at most 256, got 1,099,511,627,776; convert the mask of each head"),
+        (
+            4,
+            {"H": 2**40},
+            "H must be at most 256, got 1,099,511,627,776; convert the mask of each head",
+        ),
         (4, {"H": 257}, "H must be at most 256, got 257"),
-        (10**4, {"B": 8}, r"B=8 compares 800,000,000 pairs, B x H x T x S \(limit 268,435,456\); leave B"),
+        (
+            10**4,
+            {"B": 8},
+            r"B=8 compares 800,000,000 pairs, B x H x T x S \(limit 268,435,456\); leave B",
+        ),
         (10**3, {"B": 30, "H": 10}, "B=30 compares 300,000,000 pairs for H=10, B x H x T x S"),
     ],
 )
@@ -248,7 +305,9 @@ def test_heads_are_compared_until_it_takes_too_long(monkeypatch):
     """Each of 7 differs from each other in a pair that is not tried."""
     compared, equals = [], AttentionGraph.equals
     monkeypatch.setattr("graphattn.convert._of_pair._COMPARED", 7 * 200**2)
-    monkeypatch.setattr(AttentionGraph, "equals", lambda a, b: compared.append(a.name) or equals(a, b))
+    monkeypatch.setattr(
+        AttentionGraph, "equals", lambda a, b: compared.append(a.name) or equals(a, b)
+    )
     heads = from_mask_mod(lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57 + h)), 200, H=7)
     assert len(set(heads.graphs)) == 7
     assert len(compared) == 7
@@ -274,16 +333,26 @@ def by_both(b, h, q, kv):
 def test_a_graph_of_one_batch_and_head_gives_a_mask_mod_of_those_for_any(graph, head):
     expected = flex.create_mask(by_both, 1, 5, 8, 8, device="cpu")[0, head]
     assert torch.equal(graph.mask(), expected)
-    assert torch.equal(flex.create_mask(to_mask_mod(graph), 4, 7, 8, 8, device="cpu"), expected.expand(4, 7, -1, -1))
+    assert torch.equal(
+        flex.create_mask(to_mask_mod(graph), 4, 7, 8, 8, device="cpu"),
+        expected.expand(4, 7, -1, -1),
+    )
     q, k, v = torch.randn(3, 4, 7, 8, 8, generator=DRAW).unbind(0)
-    for block_mask in (to_block_mask(graph, (4, 4)), to_block_mask(from_block_mask(to_block_mask(graph, 4)), 4)):
+    for block_mask in (
+        to_block_mask(graph, (4, 4)),
+        to_block_mask(from_block_mask(to_block_mask(graph, 4)), 4),
+    ):
         out = flex.flex_attention(q, k, v, block_mask=block_mask)
-        assert torch.allclose(out, torch.nn.functional.scaled_dot_product_attention(q, k, v, expected), atol=1e-5)
+        assert torch.allclose(
+            out, torch.nn.functional.scaled_dot_product_attention(q, k, v, expected), atol=1e-5
+        )
     assert not to_mask_mod(graph)(0, torch.tensor(9), torch.tensor(7), torch.tensor(1))
 
 
 def test_one_pair_of_one_head_is_enough_to_be_another_graph():
-    heads = from_mask_mod(lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57) | (h != 1)), 200, H=3)
+    heads = from_mask_mod(
+        lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57) | (h != 1)), 200, H=3
+    )
     assert [graph.num_edges for graph in heads.graphs] == [20100, 20099, 20100]
     assert heads.graphs[0] is heads.graphs[2]
 
@@ -298,11 +367,16 @@ def test_batches_and_heads_are_whole_numbers(bad):
 def test_a_slice_of_a_block_mask_has_no_mask_mod():
     block_mask = flex.create_block_mask(causal, 2, 3, 9, 9, device="cpu")
     for part in (block_mask[0], block_mask[:, 1], block_mask[0, 1]):
-        with pytest.raises(GraphError, match=r"must have a mask_mod, which a slice, .* loses; convert the whole one"):
+        with pytest.raises(
+            GraphError,
+            match=r"must have a mask_mod, which a slice, .* loses; convert the whole one",
+        ):
             from_block_mask(part)
 
 
 def test_block_masks_of_several_batches_look_up_no_other_batch():
     lengths = torch.tensor([7, 7])
-    block_mask = flex.create_block_mask(lambda b, h, q, kv: kv < lengths[b], 2, None, 9, 9, device="cpu")
+    block_mask = flex.create_block_mask(
+        lambda b, h, q, kv: kv < lengths[b], 2, None, 9, 9, device="cpu"
+    )
     assert from_block_mask(block_mask).num_edges == 63

@@ -1,4 +1,6 @@
-"""Masks in three polarities, shown on torch's own attention; A25 and A26, and the trap "mask polarity"."""
+"""Masks in three polarities, shown on torch's own attention; A25 and A26, and the trap "mask
+polarity".
+"""
 
 import math
 
@@ -18,13 +20,21 @@ HEAD_DIM, VALUE_DIM = 5, 3
 
 
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
-CAUSAL_BY_KIND = {"bool": CAUSAL, "mha": ~CAUSAL, "additive": torch.zeros(5, 5).masked_fill(~CAUSAL, -torch.inf)}
+CAUSAL_BY_KIND = {
+    "bool": CAUSAL,
+    "mha": ~CAUSAL,
+    "additive": torch.zeros(5, 5).masked_fill(~CAUSAL, -torch.inf),
+}
 KINDS = pytest.mark.parametrize("kind", CAUSAL_BY_KIND)
 
 
 def inputs(graph):
     draw = torch.Generator().manual_seed(11)
-    sizes = ((graph.num_targets, HEAD_DIM), (graph.num_sources, HEAD_DIM), (graph.num_sources, VALUE_DIM))
+    sizes = (
+        (graph.num_targets, HEAD_DIM),
+        (graph.num_sources, HEAD_DIM),
+        (graph.num_sources, VALUE_DIM),
+    )
     return [2 * torch.randn(*size, generator=draw, dtype=torch.float64) for size in sizes]
 
 
@@ -61,18 +71,26 @@ def test_sdpa_reads_our_mask_as_it_is(name):
 
 @ALL_PAIRED
 def test_mha_reads_the_opposite_polarity(name):
-    """nn.MultiheadAttention with identity projections, on the rows that have an edge (it makes NaN of the others)."""
+    """nn.MultiheadAttention with identity projections, on the rows that have an edge (it makes NaN
+    of the others).
+    """
     graph, counts = TABLE[name]
     query, key, value = inputs(graph)
-    value = torch.cat((value, torch.zeros(graph.num_sources, HEAD_DIM - VALUE_DIM, dtype=value.dtype)), 1)
-    layer = torch.nn.MultiheadAttention(HEAD_DIM, 1, bias=False, batch_first=True, dtype=torch.float64)
+    value = torch.cat(
+        (value, torch.zeros(graph.num_sources, HEAD_DIM - VALUE_DIM, dtype=value.dtype)), 1
+    )
+    layer = torch.nn.MultiheadAttention(
+        HEAD_DIM, 1, bias=False, batch_first=True, dtype=torch.float64
+    )
     eye = torch.eye(HEAD_DIM, dtype=torch.float64)
     with torch.no_grad():
         layer.in_proj_weight.copy_(torch.cat((eye, eye, eye)))
         layer.out_proj.weight.copy_(eye)
         out, weights = layer(query[None], key[None], value[None], attn_mask=to_mask(graph, "mha"))
     has_edge = counts.any(1)
-    torch.testing.assert_close(out[0][has_edge], softmax_over(counts, query, key, value)[has_edge], atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        out[0][has_edge], softmax_over(counts, query, key, value)[has_edge], atol=1e-12, rtol=0
+    )
     assert np.array_equal(weights[0].numpy()[has_edge] > 0, counts[has_edge] > 0)
     assert out[0][~has_edge].isnan().all()
 
@@ -80,7 +98,9 @@ def test_mha_reads_the_opposite_polarity(name):
 def test_the_wrong_polarity_would_be_seen():
     graph, counts = TABLE["window"]
     query, key, value = inputs(graph)
-    wrong = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=to_mask(graph, "mha"))[0]
+    wrong = scaled_dot_product_attention(
+        query[None], key[None], value[None], attn_mask=to_mask(graph, "mha")
+    )[0]
     assert (wrong - softmax_over(counts, query, key, value)).abs().max() > 0.1
 
 
@@ -100,7 +120,10 @@ def test_copies_are_counted_by_the_additive_mask_and_refused_by_the_others(name)
 
 
 def test_edges_come_by_target_then_source():
-    assert from_mask([[False, True, True], [True, False, False]]).edge_index.tolist() == [[1, 2, 0], [0, 0, 1]]
+    assert from_mask([[False, True, True], [True, False, False]]).edge_index.tolist() == [
+        [1, 2, 0],
+        [0, 0, 1],
+    ]
 
 
 def test_arrays_tensors_and_views_are_the_same():
@@ -134,14 +157,29 @@ def test_the_graph_does_not_follow_the_mask():
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        (torch.ones(7), r"mask must have shape \(T, S\), targets x sources, or \(1, 1, T, S\), got \(7,\)"),
-        (torch.ones(2, 1, 5, 7), r"got \(2, 1, 5, 7\); make a graph of each mask\[b, h\]: .*examples.*disjoint_union"),
-        (torch.ones(1, 3, 5, 7), r"got \(1, 3, 5, 7\); make a graph of each mask\[b, h\]: .*heads.*PerHead\(graphs\)$"),
-        (torch.ones(3, 5, 7), r"got \(3, 5, 7\); make a graph of each mask\[i\]: .*PerHead.*disjoint_union"),
+        (
+            torch.ones(7),
+            r"mask must have shape \(T, S\), targets x sources, or \(1, 1, T, S\), got \(7,\)",
+        ),
+        (
+            torch.ones(2, 1, 5, 7),
+            r"got \(2, 1, 5, 7\); make a graph of each mask\[b, h\]: .*examples.*disjoint_union",
+        ),
+        (
+            torch.ones(1, 3, 5, 7),
+            r"got \(1, 3, 5, 7\); make a graph of each mask\[b, h\]: .*heads.*PerHead\(graphs\)$",
+        ),
+        (
+            torch.ones(3, 5, 7),
+            r"got \(3, 5, 7\); make a graph of each mask\[i\]: .*PerHead.*disjoint_union",
+        ),
         (torch.tensor(True), r"got \(\)"),
         ([[True, False], [True]], "mask must be a tensor"),
         (None, "mask must be a tensor"),
-        (torch.eye(3).to_sparse(), r"mask must be a strided tensor, got torch.sparse_coo; pass mask.to_dense\(\)"),
+        (
+            torch.eye(3).to_sparse(),
+            r"mask must be a strided tensor, got torch.sparse_coo; pass mask.to_dense\(\)",
+        ),
     ],
 )
 def test_wrong_shapes(kind, mask, words):
@@ -157,10 +195,19 @@ NAN, INF = float("nan"), float("inf")
     ("mask", "words"),
     [
         ([[1.0, 0.0], [NAN, 1.0]], r"must be bool.*got float32 with NaN at \[1, 0\]"),
-        ([[1.0, -0.5], [0.0, 1.0]], r"got float32 with a negative number at \[0, 1\]; pass \(mask > 0\) or"),
+        (
+            [[1.0, -0.5], [0.0, 1.0]],
+            r"got float32 with a negative number at \[0, 1\]; pass \(mask > 0\) or",
+        ),
         ([[1, 0], [0, -1]], r"got int64 with a negative number at \[1, 1\]"),
-        ([[0.0, -INF], [0.0, 0.0]], r"got float32 with -inf at \[0, 1\]; a mask that is added.*kind=\"additive\""),
-        ([[0.0, 0.3], [0.0, 0.0]], r"got float32; pass \(mask != 0\).*weights belong to score_bias"),
+        (
+            [[0.0, -INF], [0.0, 0.0]],
+            r"got float32 with -inf at \[0, 1\]; a mask that is added.*kind=\"additive\"",
+        ),
+        (
+            [[0.0, 0.3], [0.0, 0.0]],
+            r"got float32; pass \(mask != 0\).*weights belong to score_bias",
+        ),
         ([[0, 1], [1, 0]], r"got int64; pass \(mask != 0\)"),
         (torch.ones(2, 2, dtype=torch.uint8), "got uint8"),
         (torch.ones(2, 2, dtype=torch.complex64), "got complex64"),
@@ -174,10 +221,16 @@ def test_numbers_are_no_mask(kind, mask, words):
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        ([[0.0, -1e9], [0.0, 0.0]], r"got -1000000000.0 at \[0, 1\] \(1 such values\).*from_mask\(mask > threshold\)"),
+        (
+            [[0.0, -1e9], [0.0, 0.0]],
+            r"got -1000000000.0 at \[0, 1\] \(1 such values\).*from_mask\(mask > threshold\)",
+        ),
         ([[0.0, 0.0], [NAN, 0.5]], r"got nan at \[1, 0\] \(2 such values\)"),
         ([[0.0, INF], [0.0, 0.0]], r"got inf at \[0, 1\]"),
-        ([[True, False]], 'must be floating point, 0 or -inf, got bool; a bool mask is kind="bool"'),
+        (
+            [[True, False]],
+            'must be floating point, 0 or -inf, got bool; a bool mask is kind="bool"',
+        ),
         ([[0, 0]], "must be floating point, 0 or -inf, got int64"),
     ],
 )

@@ -23,8 +23,13 @@ def test_there_and_back(name, arrows):
     if graph.is_square:
         again = from_networkx(G, arrows=arrows, duplicates="keep")
     else:
-        sides = ([("s", i) for i in range(graph.num_sources)], [("t", j) for j in range(graph.num_targets)])
-        again = from_networkx(G, arrows=arrows, sources=sides[0], targets=sides[1], duplicates="keep")
+        sides = (
+            [("s", i) for i in range(graph.num_sources)],
+            [("t", j) for j in range(graph.num_targets)],
+        )
+        again = from_networkx(
+            G, arrows=arrows, sources=sides[0], targets=sides[1], duplicates="keep"
+        )
     assert np.array_equal(counts_of(again), counts)
     assert again.equals(graph)
 
@@ -102,7 +107,9 @@ def test_undirected_edges_lead_both_ways():
     assert flow.edge_index.t().tolist() == [[number[u], number[v]] for u, v in expected]
 
 
-@pytest.mark.parametrize("G", [nx.karate_club_graph(), nx.petersen_graph(), nx.grid_2d_graph(3, 5)], ids=str)
+@pytest.mark.parametrize(
+    "G", [nx.karate_club_graph(), nx.petersen_graph(), nx.grid_2d_graph(3, 5)], ids=str
+)
 def test_generators(G):
     graph = from_networkx(G)
     assert graph.num_edges == 2 * G.number_of_edges()
@@ -150,11 +157,15 @@ USERS.add_node("u3")
 def test_two_sets_of_nodes_out_of_an_undirected_graph():
     graph = from_networkx(USERS, sources=["book", "film"], targets=["u3", "u2", "u1"])
     assert graph.mask().tolist() == [[False, False], [True, True], [False, True]]
-    assert from_networkx(USERS, sources=["u3", "u2", "u1"], targets=["book", "film"]).equals(graph.reverse())
+    assert from_networkx(USERS, sources=["u3", "u2", "u1"], targets=["book", "film"]).equals(
+        graph.reverse()
+    )
 
 
 def test_edges_that_do_not_lead_from_sources_to_targets_are_not_dropped():
-    with pytest.raises(GraphError, match="edges must lead from sources to targets, got 'u2' to 'book'"):
+    with pytest.raises(
+        GraphError, match="edges must lead from sources to targets, got 'u2' to 'book'"
+    ):
         from_networkx(USERS, sources=["film"], targets=["u1", "u2", "u3"])
     directed = nx.DiGraph([("s", "t")])
     assert from_networkx(directed, sources=["s"], targets=["t"]).num_edges == 1
@@ -169,14 +180,23 @@ REFUSALS = [
     (lambda: from_networkx(USERS, arrows="back"), 'arrows must be "flow" or "attends"'),
     (lambda: to_networkx(SQUARE, arrows=None), 'arrows must be "flow"'),
     (lambda: from_networkx(USERS, sources=["u1"]), "sources and targets must be given together"),
-    (lambda: from_networkx(USERS, sources=["u9"], targets=["u1"]), "sources must be nodes of G, got 'u9'"),
-    (lambda: from_networkx(USERS, sources=["u1"], targets=["u2", "u2"]), "targets must be distinct"),
+    (
+        lambda: from_networkx(USERS, sources=["u9"], targets=["u1"]),
+        "sources must be nodes of G, got 'u9'",
+    ),
+    (
+        lambda: from_networkx(USERS, sources=["u1"], targets=["u2", "u2"]),
+        "targets must be distinct",
+    ),
     (
         lambda: from_networkx(USERS, sources=["u1"], targets=["u2"], return_nodes=True),
         "return_nodes excludes sources and targets",
     ),
     (lambda: to_networkx(SQUARE, nodes="abc"), "nodes must be 7 distinct labels, got 3"),
-    (lambda: to_networkx(SQUARE, nodes="abcdeff"), "nodes must be 7 distinct labels, got 7 .6 distinct."),
+    (
+        lambda: to_networkx(SQUARE, nodes="abcdeff"),
+        "nodes must be 7 distinct labels, got 7 .6 distinct.",
+    ),
     (lambda: to_networkx(TABLE["cross"][0], nodes="abc"), "nodes needs a square graph"),
 ]
 

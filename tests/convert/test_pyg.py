@@ -14,7 +14,9 @@ from graphattn.errors import GraphError, GraphIndexError
 from graphattn.graph import disjoint_union
 
 EVERY = pytest.mark.parametrize("name", TABLE)
-SQUARE = pytest.mark.parametrize("name", [name for name, (graph, _) in TABLE.items() if graph.is_square])
+SQUARE = pytest.mark.parametrize(
+    "name", [name for name, (graph, _) in TABLE.items() if graph.is_square]
+)
 
 
 @SQUARE
@@ -77,13 +79,19 @@ def lie(edges, **claims):
 UNSORTED = [[2, 0, 1, 0], [1, 2, 0, 1]]
 
 
-@pytest.mark.parametrize("claim", [{"sort_order": "row"}, {"sort_order": "col"}, {"is_undirected": True}], ids=str)
+@pytest.mark.parametrize(
+    "claim", [{"sort_order": "row"}, {"sort_order": "col"}, {"is_undirected": True}], ids=str
+)
 def test_a_false_claim_does_no_harm(claim):
     edges = lie(UNSORTED, sparse_size=(3, 3), **claim)
     for graph in (from_pyg(edges), from_pyg(Data(edge_index=edges, num_nodes=3))):
         assert graph.edge_index.tolist() == UNSORTED
         assert type(graph.edge_index) is torch.Tensor
-        assert graph.mask().tolist() == [[False, True, False], [True, False, True], [True, False, False]]
+        assert graph.mask().tolist() == [
+            [False, True, False],
+            [True, False, True],
+            [True, False, False],
+        ]
         assert graph.in_degree.tolist() == [1, 2, 1]
         assert graph.reverse().edge_index.tolist() == UNSORTED[::-1]
 
@@ -113,7 +121,9 @@ def test_node_counts_come_from_what_the_data_says():
         from_pyg(Data(edge_index=edge_index))
     with pytest.raises(GraphIndexError, match="edge 1: target 2 is outside"):
         from_pyg(Data(x=torch.zeros(2, 3), edge_index=edge_index))
-    with pytest.raises(GraphError, match=r"num_sources is 7, but the EdgeIndex has sparse_size \(13, 13\)"):
+    with pytest.raises(
+        GraphError, match=r"num_sources is 7, but the EdgeIndex has sparse_size \(13, 13\)"
+    ):
         from_pyg(Data(x=torch.zeros(7, 3), edge_index=sized))
 
 
@@ -125,17 +135,32 @@ def test_a_batch_is_a_disjoint_union():
 
 PAIR = torch.tensor([[0], [1]])
 REFUSALS = [
-    (lambda: from_pyg(PAIR), "got a Tensor; a plain tensor.* goes to from_edge_index, with its sizes"),
+    (
+        lambda: from_pyg(PAIR),
+        "got a Tensor; a plain tensor.* goes to from_edge_index, with its sizes",
+    ),
     (lambda: from_pyg({"edge_index": PAIR}), "data must be a PyG Data or EdgeIndex, got a dict"),
-    (lambda: from_pyg(Data(x=torch.zeros(3, 2))), r"data must have an edge_index \(2, E\); without edges it is"),
-    (lambda: from_pyg(Data(face=torch.zeros(3, 1).long(), num_nodes=3)), "must have an edge_index.*FaceToEdge"),
-    (lambda: from_pyg(Data(adj_t=torch.eye(3), num_nodes=3)), "it has adj_t: pass its indices as edge_index"),
+    (
+        lambda: from_pyg(Data(x=torch.zeros(3, 2))),
+        r"data must have an edge_index \(2, E\); without edges it is",
+    ),
+    (
+        lambda: from_pyg(Data(face=torch.zeros(3, 1).long(), num_nodes=3)),
+        "must have an edge_index.*FaceToEdge",
+    ),
+    (
+        lambda: from_pyg(Data(adj_t=torch.eye(3), num_nodes=3)),
+        "it has adj_t: pass its indices as edge_index",
+    ),
     (lambda: from_pyg(EdgeIndex(PAIR)), "num_sources and num_targets must be given"),
     (
         lambda: from_pyg(Data(edge_index=torch.tensor([[0, 0], [1, 1]]), num_nodes=2)),
         "edges 0 and 1 are both 0 -> 1: repeated edges",
     ),
-    (lambda: to_pyg(TABLE["cross"][0]), "a Data needs one set of nodes, got 11 sources and 5 targets"),
+    (
+        lambda: to_pyg(TABLE["cross"][0]),
+        "a Data needs one set of nodes, got 11 sources and 5 targets",
+    ),
 ]
 
 

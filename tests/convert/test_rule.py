@@ -46,13 +46,28 @@ def test_tensors_that_the_rule_reads():
 
 
 NOT_BOOLEAN = [
-    (lambda t, s: t * s, r"must return a bool tensor, got torch.int64. For example \(t=6, s=0\) gives tensor\(\[0\]\)"),
-    (lambda t, s: (t - s).float(), r"must return a bool tensor, got torch.float32. For example \(t=6, s=0\) gives"),
-    (lambda t, s: None, r"must return a bool tensor, got NoneType. For example \(t=6, s=0\) gives None"),
+    (
+        lambda t, s: t * s,
+        r"must return a bool tensor, got torch.int64. For example \(t=6, s=0\) gives tensor\(\[0\]\)",
+    ),
+    (
+        lambda t, s: (t - s).float(),
+        r"must return a bool tensor, got torch.float32. For example \(t=6, s=0\) gives",
+    ),
+    (
+        lambda t, s: None,
+        r"must return a bool tensor, got NoneType. For example \(t=6, s=0\) gives None",
+    ),
     (lambda t, s: t.sum() > s.sum(), "treat each pair independently"),
     (lambda t, s: (t >= s)[0], r"must return the shape|treat each pair independently"),
-    (lambda t, s: (t >= s).flatten(), r"must return the shape \(7, 11\), got \(77,\). For example \(t=6, s=0\)"),
-    (lambda t, s: s <= t if t > 3 else s < t, r"the rule failed .*write & \| ~ and torch.where, not and/or/not/if"),
+    (
+        lambda t, s: (t >= s).flatten(),
+        r"must return the shape \(7, 11\), got \(77,\). For example \(t=6, s=0\)",
+    ),
+    (
+        lambda t, s: s <= t if t > 3 else s < t,
+        r"the rule failed .*write & \| ~ and torch.where, not and/or/not/if",
+    ),
     (lambda t, s: 0 <= s <= t, "the rule failed"),
     (lambda t: t > 0, "the rule failed .*It fails for the pair"),
 ]
@@ -82,11 +97,17 @@ def whole_table(t, s):
 
 
 DEPENDENT = [
-    (lambda t, s: t > t.float().mean(), r"got (True|False) for \(t=\d+, s=\d+\) in a table of pairs and (True|False)"),
+    (
+        lambda t, s: t > t.float().mean(),
+        r"got (True|False) for \(t=\d+, s=\d+\) in a table of pairs and (True|False)",
+    ),
     (lambda t, s: s <= t.min() + 0 * t, r"\(t=\d+, s=\d+\)"),
     (lambda t, s: torch.rand(torch.broadcast_shapes(t.shape, s.shape)) < 0.5, "random numbers"),
     (lambda t, s: (t + s).cumsum(0) % 2 == 0, r"\(t=\d+, s=\d+\)"),
-    (lambda t, s: torch.arange(t.numel())[:, None] >= s if t.dim() == 2 else t >= s, r"evaluated in reverse order"),
+    (
+        lambda t, s: torch.arange(t.numel())[:, None] >= s if t.dim() == 2 else t >= s,
+        r"evaluated in reverse order",
+    ),
     (whole_table, r"got True for \(t=0, s=0\) in a table of pairs and False evaluated alone"),
     (counting(), r"\(t=\d+, s=\d+\)"),
 ]
@@ -101,7 +122,10 @@ def test_a_rule_that_looks_at_other_pairs_is_shown_one(function, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((torch.eye(3), 3), r"function must be callable as function\(target, source\), got a Tensor"),
+        (
+            (torch.eye(3), 3),
+            r"function must be callable as function\(target, source\), got a Tensor",
+        ),
         ((lambda t, s: t > s, -1), "num_targets must be a whole number >= 0, got -1"),
         ((lambda t, s: t > s, 3, 2.5), "num_sources must be a whole number >= 0, got 2.5"),
         ((lambda t, s: t > s, "3"), "num_targets must be a whole number"),

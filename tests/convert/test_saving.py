@@ -1,4 +1,6 @@
-"""Graphs that travel: through JSON, safetensors, a configuration and a checkpoint they come back equal."""
+"""Graphs that travel: through JSON, safetensors, a configuration and a checkpoint they come back
+equal.
+"""
 
 import copy
 import json
@@ -40,7 +42,9 @@ def through_checkpoint(value, path):
 
 
 WAYS = {
-    "dict": lambda value, folder: graph_from_dict(json.loads(json.dumps(graph_to_dict(value), sort_keys=True))),
+    "dict": lambda value, folder: graph_from_dict(
+        json.loads(json.dumps(graph_to_dict(value), sort_keys=True))
+    ),
     "json": lambda value, folder: through_file(value, folder / "graph.json"),
     "safetensors": lambda value, folder: through_file(value, folder / "graph.safetensors"),
     "checkpoint": lambda value, folder: through_checkpoint(value, folder / "model.pt"),
@@ -80,7 +84,9 @@ def test_what_holds_several_graphs_comes_back(way, tmp_path):
     assert [(group.first, group.last) for group in heads.groups(4)] == [(0, 2), (2, 3), (3, 4)]
     relations = back(ga.graphs.Relations(near=WINDOW, hub=HUB, other=LISTED))
     assert relations.names == ("near", "hub", "other")
-    assert torch.equal(relations.relation, ga.graphs.Relations(near=WINDOW, hub=HUB, other=LISTED).relation)
+    assert torch.equal(
+        relations.relation, ga.graphs.Relations(near=WINDOW, hub=HUB, other=LISTED).relation
+    )
     pattern = ga.graphs.causal(...)
     layers = back([WINDOW, pattern, ga.PerHead((HUB, LISTED)), WINDOW])
     assert isinstance(layers, list)
@@ -96,7 +102,8 @@ def test_a_list_of_layers_comes_back(tmp_path):
 
 
 PATTERNS = {
-    "longformer": ga.graphs.sliding_window(..., 3, causal=False) | ga.graphs.global_tokens(..., (0,)),
+    "longformer": ga.graphs.sliding_window(..., 3, causal=False)
+    | ga.graphs.global_tokens(..., (0,)),
     "of two sizes": ga.graphs.causal(..., ..., align="start"),
     "a list, then joined": (LISTED | ga.graphs.causal(...)) & ga.graphs.sliding_window(..., 2),
     "not a list": ~(LISTED | ga.graphs.causal(...)),
@@ -119,7 +126,10 @@ def test_patterns_come_back(name, way, tmp_path):
 
 
 def test_patterns_on_grids_come_back():
-    for pattern in (*window_patterns(3), ga.graphs.window_partition(..., (2, 3)).with_global_tokens()):
+    for pattern in (
+        *window_patterns(3),
+        ga.graphs.window_partition(..., (2, 3)).with_global_tokens(),
+    ):
         back = WAYS["dict"](pattern, None)
         assert back.on_grid
         same(back((4, 6)), pattern((4, 6)))
@@ -137,7 +147,9 @@ class Model(nn.Module):
         self.graph = state["graph"]
 
 
-@pytest.mark.parametrize("graph", [WINDOW | LISTED, ga.PerHead((WINDOW, LISTED)), PATTERNS["longformer"]])
+@pytest.mark.parametrize(
+    "graph", [WINDOW | LISTED, ga.PerHead((WINDOW, LISTED)), PATTERNS["longformer"]]
+)
 def test_a_model_keeps_its_graph_in_its_state(graph, tmp_path):
     torch.manual_seed(0)
     model, other, x = Model(graph), Model(None), torch.randn(7, 8)
@@ -157,7 +169,10 @@ def test_a_configuration_of_transformers_keeps_a_graph(tmp_path):
 @pytest.mark.parametrize("imports", ["graphattn, torch", "torch, graphattn"])
 def test_a_checkpoint_may_be_the_first_thing_that_is_used(imports, tmp_path):
     torch.save([WINDOW | LISTED, PATTERNS["longformer"]], tmp_path / "graph.pt")
-    code = f"import {imports}; print(torch.load({str(tmp_path / 'graph.pt')!r}, weights_only=True)[0].num_edges)"
+    code = (
+        f"import {imports}; print(torch.load({str(tmp_path / 'graph.pt')!r}, "
+        "weights_only=True)[0].num_edges)"
+    )
     done = fresh_python.run(code, expect=0)
     assert done.stdout.strip() == str((WINDOW | LISTED).num_edges)
 
@@ -175,7 +190,13 @@ def test_a_checkpoint_may_call_nothing_else_of_ours(tmp_path):
 def test_the_graph_of_a_pickle_is_checked():
     function, (text, tensors) = (WINDOW | LISTED).__reduce_ex__(4)
     assert function(text, tensors).equals(WINDOW | LISTED)
-    for parts in ((text, []), (text, [tensors[0].float()]), (text.encode(), tensors), ("[]", tensors), (text, None)):
+    for parts in (
+        (text, []),
+        (text, [tensors[0].float()]),
+        (text.encode(), tensors),
+        ("[]", tensors),
+        (text, None),
+    ):
         with pytest.raises(LoaderError):
             function(*parts)
     with pytest.raises(LoaderError, match=r"source 5 is outside \[0, 4\)"):
@@ -183,7 +204,13 @@ def test_the_graph_of_a_pickle_is_checked():
 
 
 def test_graphs_are_their_own_copies():
-    for value in (WINDOW, LISTED, PATTERNS["longformer"], ga.PerHead((HUB,)), ga.graphs.Relations(a=HUB)):
+    for value in (
+        WINDOW,
+        LISTED,
+        PATTERNS["longformer"],
+        ga.PerHead((HUB,)),
+        ga.graphs.Relations(a=HUB),
+    ):
         assert copy.copy(value) is value
         assert copy.deepcopy([value])[0] is value
 
@@ -210,19 +237,25 @@ def test_a_rule_without_calls_is_saved_by_its_edges(tmp_path):
 
 def test_a_rule_of_too_many_intervals_is_refused_and_pickled_as_it_was():
     graph = ga.from_rule(_halves, 10**6)
-    with pytest.raises(GraphError, match=r"too many to be saved; save graph.materialise\(\), or a pattern"):
+    with pytest.raises(
+        GraphError, match=r"too many to be saved; save graph.materialise\(\), or a pattern"
+    ):
         graph_to_dict(graph)
     assert pickle.loads(pickle.dumps(graph)).num_targets == 10**6
 
 
 def test_a_pattern_of_long_arguments_is_refused():
     many = ga.graphs.global_tokens(..., tuple(range(20_000)))
-    with pytest.raises(GraphError, match="65,536 characters cannot be saved; pass its long arguments as tensors"):
+    with pytest.raises(
+        GraphError, match="65,536 characters cannot be saved; pass its long arguments as tensors"
+    ):
         graph_to_dict(many)
 
 
 def test_reading_calls_no_builder(monkeypatch):
-    data = [graph_to_dict(value) for value in (WINDOW | HUB, PATTERNS["beside a graph"], ZOO["BigBird"])]
+    data = [
+        graph_to_dict(value) for value in (WINDOW | HUB, PATTERNS["beside a graph"], ZOO["BigBird"])
+    ]
 
     def built(*args, **options):
         raise AssertionError("a builder was called")
@@ -232,9 +265,13 @@ def test_reading_calls_no_builder(monkeypatch):
     assert all(graph_from_dict(each) is not None for each in data)
 
 
-@pytest.mark.parametrize("value", [None, 3, "causal(4)", [], [WINDOW, 3], torch.ones(3, 3).bool(), {}])
+@pytest.mark.parametrize(
+    "value", [None, 3, "causal(4)", [], [WINDOW, 3], torch.ones(3, 3).bool(), {}]
+)
 def test_what_is_no_graph_is_refused(value, tmp_path):
-    with pytest.raises(GraphError, match=r"graph must be an AttentionGraph, Pattern, .* or list of layers, got"):
+    with pytest.raises(
+        GraphError, match=r"graph must be an AttentionGraph, Pattern, .* or list of layers, got"
+    ):
         ga.save(value, tmp_path / "graph.json")
     assert not list(tmp_path.iterdir())
 
@@ -261,12 +298,15 @@ def golden():
     """A value of every kind, with every kind of argument; each is a line of the golden file."""
     far = torch.arange(200).remainder(40).reshape(2, 100)
     return {
-        "rule": ga.graphs.sliding_window(64, 9, causal=False, dilation=2) | ga.graphs.global_tokens(64, (0, 7)),
+        "rule": ga.graphs.sliding_window(64, 9, causal=False, dilation=2)
+        | ga.graphs.global_tokens(64, (0, 7)),
         "listed": LISTED,
         "many": ga.from_edge_index(far, num_nodes=40, duplicates="keep"),
         "tensor": ga.graphs.documents(torch.tensor([0, 0, 3, 1, 3])) - ga.graphs.self_loops(5),
         "array": ga.graphs.voxel_windows(torch.arange(12.0).reshape(6, 2).numpy(), 3.0),
-        "nested": ga.graphs.composite(((ga.graphs.full(2), None), (ga.graphs.cross(3, 2), ga.graphs.causal(3)))),
+        "nested": ga.graphs.composite(
+            ((ga.graphs.full(2), None), (ga.graphs.cross(3, 2), ga.graphs.causal(3)))
+        ),
         "mixed": ~(LISTED.reverse() | WINDOW).subgraph([1, 2, 3, 5]),
         "from a function": ga.from_rule(_halves, 5),
         "pattern": PATTERNS["beside a graph"],

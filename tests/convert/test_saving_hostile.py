@@ -34,7 +34,12 @@ def numbers(data, shape, dtype="int64"):
 
 
 def edges(index, num_nodes=3, **changes):
-    return {"edges": numbers(index, [2, len(index) // 2]), "sizes": [num_nodes, num_nodes], "name": "mine", **changes}
+    return {
+        "edges": numbers(index, [2, len(index) // 2]),
+        "sizes": [num_nodes, num_nodes],
+        "name": "mine",
+        **changes,
+    }
 
 
 def runs(count, lo, hi, num_sources=3, **changes):
@@ -107,7 +112,9 @@ HOSTILE = {
     "held words": data(pattern("documents(..., _0)", "rm")),
     "held patterns": data(OPEN, pattern("causal(...) | _0", {"graph": 0}), value=1),
     "itself": data(pattern("causal(...) | _0", {"graph": 0})),
-    "an array of bfloat16": data(pattern("documents(..., _0)", {"array": numbers([0], [1], "bfloat16")})),
+    "an array of bfloat16": data(
+        pattern("documents(..., _0)", {"array": numbers([0], [1], "bfloat16")})
+    ),
     "an open size in a graph": data({**RUNS, "written": OPEN}),
     "an expression of edges": data({**EDGES, "written": pattern("causal(3)")}),
     "an expression alone": data({**RUNS, "written": {"expression": "causal(3)"}}),
@@ -162,7 +169,9 @@ HOSTILE = {
     "numbers out of range": data({**EDGES, "edges": numbers([300, 1], [2, 1], "uint8")}),
     "numbers of 100 digits": data({**EDGES, "edges": numbers([10**100, 1], [2, 1])}),
     "numbers cut off": data({**EDGES, "edges": numbers([1.5, 1], [2, 1])}),
-    "infinite numbers": data(pattern("causal(..., _0)", {"tensor": numbers([1e300], [1], "float32")})),
+    "infinite numbers": data(
+        pattern("causal(..., _0)", {"tensor": numbers([1e300], [1], "float32")})
+    ),
     "nested too deeply": data(pattern("causal(...)", DEEP)),
     "nested graphs": data(DEEP),
     "nested values": data(RUNS, value=DEEP),
@@ -179,20 +188,30 @@ def test_hostile_data_is_refused_soon(name):
 
 def test_a_pattern_of_a_stranger_is_not_built_when_it_is_read():
     for text in ("random_regular(10**7, 9) | causal(...)", "causal(...).k_hop(1000000000)"):
-        assert ga.convert.graph_from_dict(data(pattern(text.replace("10**7", "10000000")))).expression.is_open
+        assert ga.convert.graph_from_dict(
+            data(pattern(text.replace("10**7", "10000000")))
+        ).expression.is_open
 
 
 def test_other_versions_are_named():
-    with pytest.raises(LoaderError, match=r"data: expected version 2, got 7\. Try: upgrade graphattn"):
+    with pytest.raises(
+        LoaderError, match=r"data: expected version 2, got 7\. Try: upgrade graphattn"
+    ):
         ga.convert.graph_from_dict(data(RUNS, version=7))
-    with pytest.raises(LoaderError, match=r"data: expected version 2, got 1\. Try: save the graph again"):
+    with pytest.raises(
+        LoaderError, match=r"data: expected version 2, got 1\. Try: save the graph again"
+    ):
         ga.convert.graph_from_dict(data(RUNS, version=1))
 
 
 def test_the_message_says_where():
-    with pytest.raises(LoaderError, match=r"data, graph 1, edges: edge 0: target 3 is outside \[0, 3\)"):
+    with pytest.raises(
+        LoaderError, match=r"data, graph 1, edges: edge 0: target 3 is outside \[0, 3\)"
+    ):
         ga.convert.graph_from_dict(data(RUNS, edges([0, 3])))
-    with pytest.raises(LoaderError, match=r"data, graph 0, expression: eval\(...\): no builder is called eval"):
+    with pytest.raises(
+        LoaderError, match=r"data, graph 0, expression: eval\(...\): no builder is called eval"
+    ):
         ga.convert.graph_from_dict(data(pattern("eval(...)")))
 
 
@@ -210,7 +229,10 @@ HOSTILE_FILES = {
     "pickle.json": b"\x80\x04K\x01.",
     "zip.json": b"PK\x03\x04" + bytes(30),
     "deep.json": b"[" * 10**6,
-    "deep data.json": b'{"format": "graphattn", "version": 2, "graphs": ' + b"[" * 300 + b"]" * 300 + b"}",
+    "deep data.json": b'{"format": "graphattn", "version": 2, "graphs": '
+    + b"[" * 300
+    + b"]" * 300
+    + b"}",
     "nan.json": json.dumps(data(RUNS, value=float("nan"))).encode(),
     "digits.json": b'{"format": "graphattn", "version": ' + b"1" * 10**5 + b', "graphs": []}',
     "entries.json": json.dumps(data(*[RUNS] * 10**5)).encode(),
@@ -247,7 +269,11 @@ HOSTILE_FILES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "entries.json" else name for name in HOSTILE_FILES]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "entries.json" else name
+        for name in HOSTILE_FILES
+    ],
 )
 def test_hostile_files_are_refused_soon(name, tmp_path):
     (tmp_path / name).write_bytes(HOSTILE_FILES[name])

@@ -77,23 +77,37 @@ def test_an_entry_stored_twice_is_repeated_too():
 
 
 def entries(data, dtype=None):
-    return scipy.sparse.coo_array((np.array(data, dtype=dtype), ([2, 0, 1], [4, 3, 0])), shape=(3, 5))
+    return scipy.sparse.coo_array(
+        (np.array(data, dtype=dtype), ([2, 0, 1], [4, 3, 0])), shape=(3, 5)
+    )
 
 
 @pytest.mark.parametrize(
     ("matrix", "words"),
     [
-        (entries([1, 0, 1]), r"got a stored 0 at \[0, 3\] \(1 such entries\); pass matrix.eliminate_zeros\(\)"),
+        (
+            entries([1, 0, 1]),
+            r"got a stored 0 at \[0, 3\] \(1 such entries\); pass matrix.eliminate_zeros\(\)",
+        ),
         (entries([1.0, 1.0, 0.0]), r"got a stored 0 at \[1, 0\].*matrix.data\[:\] = 1"),
-        (entries([True, False, False]), r"got a stored False at \[0, 3\] \(2 such entries\).*eliminate_zeros"),
+        (
+            entries([True, False, False]),
+            r"got a stored False at \[0, 3\] \(2 such entries\).*eliminate_zeros",
+        ),
         (entries([1, -1, 1]), r"got -1 at \[0, 3\]"),
         (entries([1.0, 1.0, float("nan")]), r"got nan at \[1, 0\]"),
         (entries([float("inf"), 1.0, 1.0]), r"got inf at \[2, 4\]"),
-        (entries([0.5, 1.0, 0.2]), r"got 0.5 at \[2, 4\] \(2 such entries\).*\(matrix != 0\).*score_bias"),
+        (
+            entries([0.5, 1.0, 0.2]),
+            r"got 0.5 at \[2, 4\] \(2 such entries\).*\(matrix != 0\).*score_bias",
+        ),
         (entries([1, 1, 1], dtype=complex), "must hold bool or whole numbers >= 1, got complex128"),
         (np.eye(3), "must be a scipy sparse matrix, got a ndarray; a dense mask goes to from_mask"),
         (torch.eye(3).to_sparse(), "must be a scipy sparse matrix, got a Tensor"),
-        (scipy.sparse.coo_array(np.ones(5)), r"must have shape \(T, S\), targets x sources, got \(5,\)"),
+        (
+            scipy.sparse.coo_array(np.ones(5)),
+            r"must have shape \(T, S\), targets x sources, got \(5,\)",
+        ),
     ],
 )
 def test_what_is_no_count_of_edges(matrix, words):

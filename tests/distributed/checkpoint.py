@@ -1,4 +1,6 @@
-"""Run by :mod:`ranks`: an encoder under FSDP2 on a shared graph, whose state is saved and read as the guide says."""
+"""Run by :mod:`ranks`: an encoder under FSDP2 on a shared graph, whose state is saved and read as
+the guide says.
+"""
 
 import json
 import re
@@ -13,7 +15,14 @@ import graphattn as ga
 
 PAGE = (Path(__file__).parents[2] / "examples/guide/many_processes.md").read_text()
 recipe = {}
-exec(next(block for block in re.findall(r"^```py\n(.*?)^```", PAGE, re.M | re.S) if "def save(" in block), recipe)
+exec(
+    next(
+        block
+        for block in re.findall(r"^```py\n(.*?)^```", PAGE, re.M | re.S)
+        if "def save(" in block
+    ),
+    recipe,
+)
 N, FOLDER = 101, Path(sys.argv[1])
 draw = torch.Generator().manual_seed(0)
 pos, x, y = (torch.rand(N, width, generator=draw, dtype=torch.float64) for width in (3, 8, 8))

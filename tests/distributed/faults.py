@@ -1,4 +1,6 @@
-"""Run by :mod:`ranks`: the second of three processes ends or is late; the others say why they end."""
+"""Run by :mod:`ranks`: the second of three processes ends or is late; the others say why they
+end.
+"""
 
 import os
 import sys
@@ -27,4 +29,6 @@ try:
     (output * ga.attention(x, x, x, mine)).sum().backward()
     print("ran")
 except Exception as error:
-    print(f"after {time.monotonic() - begin:.0f} s {type(error).__name__}: {error}".replace("\n", " "))
+    print(
+        f"after {time.monotonic() - begin:.0f} s {type(error).__name__}: {error}".replace("\n", " ")
+    )

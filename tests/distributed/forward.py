@@ -1,4 +1,6 @@
-"""Run by :mod:`ranks`: attention on a shared graph beside that of one process, for a table of cases."""
+"""Run by :mod:`ranks`: attention on a shared graph beside that of one process, for a table of
+cases.
+"""
 
 import json
 import sys
@@ -30,7 +32,9 @@ def torus(a):
     r, c = i // a, i % a
     steps = ((0, 0), (0, 1), (1, 0), (1, 1), (0, -1), (-1, 0), (-1, -1))
     near = torch.stack([(r + dr) % a * a + (c + dc) % a for dr, dc in steps], 1).flatten()
-    return torch.stack((near, i.repeat_interleave(7)))[:, torch.randperm(7 * a * a, generator=seeded(3))]
+    return torch.stack((near, i.repeat_interleave(7)))[
+        :, torch.randperm(7 * a * a, generator=seeded(3))
+    ]
 
 
 FAMILIES = {
@@ -44,7 +48,12 @@ FAMILIES = {
         torch.randint(N, (2, 1500), generator=seeded(4)), N, N, duplicates="merge"
     ),
     "cross": lambda: ga.from_edge_index(
-        torch.stack((torch.randint(89, (700,), generator=seeded(5)), torch.randint(N, (700,), generator=seeded(6)))),
+        torch.stack(
+            (
+                torch.randint(89, (700,), generator=seeded(5)),
+                torch.randint(N, (700,), generator=seeded(6)),
+            )
+        ),
         89,
         N,
         duplicates="merge",
@@ -54,7 +63,9 @@ FAMILIES = {
 PARTITIONS = {
     "contiguous": lambda n: "contiguous",
     "scattered": lambda n: (torch.arange(n) * WORLD // n)[torch.randperm(n, generator=seeded(7))],
-    "uneven": lambda n: torch.searchsorted(torch.tensor([0.6, 0.9, 0.97]), torch.arange(n) / n).clamp(max=WORLD - 1),
+    "uneven": lambda n: torch.searchsorted(
+        torch.tensor([0.6, 0.9, 0.97]), torch.arange(n) / n
+    ).clamp(max=WORLD - 1),
     "all but one empty": lambda n: torch.full((n,), WORLD - 1),
 }
 OPTIONS = {
@@ -70,7 +81,9 @@ BOUND = {torch.float64: 1e-12, torch.float32: 1e-4, torch.bfloat16: 0.3}
 
 
 def compare(graph, how, plan, dtype, kv=12, bias=False, dv=13, lead=(), **numbers):
-    """Bitwise forward, greatest error of gradients, and the number of rows whose gradient is not 0."""
+    """Bitwise forward, greatest error of gradients, and the number of rows whose gradient is not
+    0.
+    """
     H, T, S, E = 12, graph.num_targets, graph.num_sources, graph.num_edges
 
     def random(seed, *shape):
@@ -97,13 +110,18 @@ def compare(graph, how, plan, dtype, kv=12, bias=False, dv=13, lead=(), **number
     if plan == "heads" and bias:
         dist.all_reduce(own[3])  # each holds the gradient of its heads
     wanted_here = [x.index_select(len(lead), i) for x, i in zip(grads, here, strict=False)]
-    errors = [float((a - b).abs().max()) if a.numel() else 0.0 for a, b in zip(own, wanted_here, strict=True)]
+    errors = [
+        float((a - b).abs().max()) if a.numel() else 0.0
+        for a, b in zip(own, wanted_here, strict=True)
+    ]
     there = wanted.index_select(len(lead), mine.owned)
     same = torch.equal(output, there)
     whole = torch.equal(mine.gather(output, len(lead)), wanted)
     if plan in ("stream", "queries"):  # merged: equal to rounding
         apart = float((output - there).abs().max()) if output.numel() else 0.0
-        same = whole = apart <= {torch.float64: 1e-12, torch.float32: 5e-6, torch.bfloat16: 0.05}[dtype]
+        same = whole = (
+            apart <= {torch.float64: 1e-12, torch.float32: 5e-6, torch.bfloat16: 0.05}[dtype]
+        )
     facts = torch.tensor([float(same and whole), -max(errors), float(grads[1].abs().max())])
     dist.all_reduce(facts, op=dist.ReduceOp.MIN)
     return bool(facts[0]), -float(facts[1]) <= BOUND[dtype], -float(facts[1]), float(facts[2])
@@ -120,7 +138,13 @@ def main(families, partitions, plans):
                     how = PARTITIONS[partition](graph.num_targets)
                     same, close, error, largest = compare(graph, how, plan, dtype, **named)
                     name = f"{family}, {partition}, {plan}, {option}"
-                    row = {"name": name, "bitwise": same, "close": close, "error": error, "gradient": largest}
+                    row = {
+                        "name": name,
+                        "bitwise": same,
+                        "close": close,
+                        "error": error,
+                        "gradient": largest,
+                    }
                     if RANK == 0:
                         print(json.dumps(row), flush=True)
 

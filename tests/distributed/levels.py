@@ -18,7 +18,9 @@ NORMALS = nn.functional.normalize(torch.randn(N, 3, dtype=torch.float64), dim=1)
 BATCH = (torch.arange(N) >= 50).long()
 CELLS = torch.randperm(6**3)[:N].sort().values
 CELLS = torch.stack((CELLS // 36, CELLS // 6 % 6, CELLS % 6), 1)
-KEPT = ga.graphs.hierarchy(POS, BATCH, ratio=(0.4, 0.5), normals=NORMALS).with_signals(X[:, :2].tanh())
+KEPT = ga.graphs.hierarchy(POS, BATCH, ratio=(0.4, 0.5), normals=NORMALS).with_signals(
+    X[:, :2].tanh()
+)
 GRID = ga.graphs.hierarchy(POS, cell=(0.3, 0.6))
 CURVES = ga.graphs.serialized_hierarchy(CELLS.double(), cells=CELLS, levels=2, patch=16)
 ONE, TWO = (ga.graphs.hierarchy(POS, BATCH, ratio=ratio, normals=NORMALS) for ratio in (None, 0.3))
@@ -29,13 +31,20 @@ MODELS = {
     "unet, max": (lambda: ga.models.UNet(5, 2, WIDTHS, 2, pooling="max", readout="shape"), KEPT),
     "unet, cells": (lambda: ga.models.UNet(5, 2, WIDTHS, 2, pooling="mean"), GRID),
     "point transformer": (lambda: ga.models.PointTransformer(5, 2, (8, 16, 16), 1), KEPT),
-    "version 2": (lambda: ga.models.PointTransformerV2(5, 2, (8, 16, 16), 1, readout="shape"), GRID),
+    "version 2": (
+        lambda: ga.models.PointTransformerV2(5, 2, (8, 16, 16), 1, readout="shape"),
+        GRID,
+    ),
     "version 3": (
-        lambda: sync_batch_norms(ga.models.PointTransformerV3(5, 2, (12, 18), 1, (12,), 1, head_dim=6, rotary=9.0)),
+        lambda: sync_batch_norms(
+            ga.models.PointTransformerV3(5, 2, (12, 18), 1, (12,), 1, head_dim=6, rotary=9.0)
+        ),
         CURVES,
     ),
     "stratified": (
-        lambda: ga.models.StratifiedTransformer(5, 2, (8, 8, 8), 1, 2, step=0.2, reach=6, signals=2),
+        lambda: ga.models.StratifiedTransformer(
+            5, 2, (8, 8, 8), 1, 2, step=0.2, reach=6, signals=2
+        ),
         KEPT,
     ),
     "encode, process, decode": (lambda: ga.models.EncodeProcessDecode(5, 2, 8, 2, 2), TWO),
@@ -47,7 +56,12 @@ def told(name, **facts):
     every = torch.tensor(list(facts.values()), dtype=torch.float64)
     dist.all_reduce(every, op=dist.ReduceOp.MAX)
     if RANK == 0:
-        print(json.dumps({"name": f"levels: {name}", **dict(zip(facts, every.tolist(), strict=True))}), flush=True)
+        print(
+            json.dumps(
+                {"name": f"levels: {name}", **dict(zip(facts, every.tolist(), strict=True))}
+            ),
+            flush=True,
+        )
 
 
 def compare(name, plan):
@@ -57,7 +71,9 @@ def compare(name, plan):
     wanted = model(X, shape)
     own = shard(shape, partition="rcb", plan=plan, heads=2)
     nodes = own.levels[0].graph if len(wanted) == N else own.clouds
-    label = torch.randn(wanted.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    label = torch.randn(
+        wanted.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
+    )
     loss = ((wanted - label) ** 2).mean()
     grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
     made = model(own.levels[0].graph.scatter(X), own)
@@ -72,7 +88,11 @@ def compare(name, plan):
             moved = max(moved, float(grad.abs().max()))
     output = float((made - nodes.scatter(wanted)).detach().abs().max()) if made.numel() else 0.0
     told(
-        f"{name}, {plan}", output=output, loss=float((average - loss).detach().abs()), gradient=max(errors), moved=moved
+        f"{name}, {plan}",
+        output=output,
+        loss=float((average - loss).detach().abs()),
+        gradient=max(errors),
+        moved=moved,
     )
 
 

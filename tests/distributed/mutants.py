@@ -1,4 +1,6 @@
-"""Run by :mod:`ranks`: each way to break an exchange, and what the comparison with one process says of it."""
+"""Run by :mod:`ranks`: each way to break an exchange, and what the comparison with one process says
+of it.
+"""
 
 import json
 from contextlib import contextmanager
@@ -14,7 +16,10 @@ from graphattn.errors import ProcessError
 
 RANK, N = dist.get_rank(), 97
 GRAPH = ga.graphs.knn(torch.rand(N, 3, generator=torch.Generator().manual_seed(0)), 7)
-X = [torch.randn(N, 2, 5, generator=torch.Generator().manual_seed(s), dtype=torch.float64) for s in (1, 2, 3, 4)]
+X = [
+    torch.randn(N, 2, 5, generator=torch.Generator().manual_seed(s), dtype=torch.float64)
+    for s in (1, 2, 3, 4)
+]
 asked = exchange.Asked.__call__
 
 
@@ -80,9 +85,13 @@ for (name, mutant), plan in product(MUTANTS.items(), ("halo", "queries")):
     with mutant():
         mine = shard(GRAPH, plan=plan, partition=torch.arange(N) * 7 % 10 % 2)
         output, own = run(mine, [mine.scatter(x) for x in X[:3]], mine.scatter(X[3]))
-        error = max(float((a - mine.scatter(b)).abs().max()) for a, b in zip(own, grads, strict=True))
+        error = max(
+            float((a - mine.scatter(b)).abs().max()) for a, b in zip(own, grads, strict=True)
+        )
         try:
-            other = ga.graphs.knn(torch.rand(N, 3, generator=torch.Generator().manual_seed(RANK)), 7)
+            other = ga.graphs.knn(
+                torch.rand(N, 3, generator=torch.Generator().manual_seed(RANK)), 7
+            )
             shard(other)
             refused = 0.0
         except ProcessError:
@@ -94,7 +103,10 @@ for (name, mutant), plan in product(MUTANTS.items(), ("halo", "queries")):
         print(json.dumps({"name": f"{plan}, {name}", "verdict": facts.tolist()}), flush=True)
 uneven = shard(GRAPH, partition=(torch.arange(N) > 20).long())
 values = torch.arange(N).double()
-told = float(mean(uneven.scatter(values), uneven)), float(local_mean(uneven.scatter(values), uneven))
+told = (
+    float(mean(uneven.scatter(values), uneven)),
+    float(local_mean(uneven.scatter(values), uneven)),
+)
 if RANK == 0:
     print(json.dumps({"name": "mean", "verdict": told}), flush=True)
     print(json.dumps({"done": True}), flush=True)

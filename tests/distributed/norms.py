@@ -1,4 +1,6 @@
-"""Run by :mod:`ranks`: a model with batch norms, trained on shapes that processes share, beside one process."""
+"""Run by :mod:`ranks`: a model with batch norms, trained on shapes that processes share, beside one
+process.
+"""
 
 import copy
 import json
@@ -20,7 +22,9 @@ SIZES = (5, 9, 4, 7, 6, 3, 8)
 
 def shape(number, size):
     draw = torch.Generator().manual_seed(number)
-    data = Inputs(("position",))(ga.shapes.Shape(pos=torch.randn(size, 3, generator=draw)), str(number))
+    data = Inputs(("position",))(
+        ga.shapes.Shape(pos=torch.randn(size, 3, generator=draw)), str(number)
+    )
     data.x = number + torch.randn(size, 3, generator=draw, dtype=torch.float64)
     data.y = data.x.sin().sum(1)
     return data
@@ -39,13 +43,16 @@ class Shapes:
         return [data.y for data in self.shapes]
 
     def batches(self, points, workers, **options):
-        return PointBatches(self.shapes, points, sizes=[len(data.x) for data in self.shapes], **options)
+        return PointBatches(
+            self.shapes, points, sizes=[len(data.x) for data in self.shapes], **options
+        )
 
 
 class Network(nn.Module):
     def __init__(self):
         super().__init__()
-        first, last = (nn.Linear(width, 5, bias=False) for width in (3, 5))  # Adam makes steps of a gradient of 0
+        # Adam makes steps of a gradient of 0
+        first, last = (nn.Linear(width, 5, bias=False) for width in (3, 5))
         norm = nn.BatchNorm1d(5, affine=False, momentum=None)
         self.body = nn.Sequential(first, nn.BatchNorm1d(5), nn.GELU(), last, norm, nn.Linear(5, 1))
 
@@ -60,7 +67,11 @@ def trained(model, alone):
     how = loop.Schedule(epochs=4, points=12, seed=2, lr=0.1, average=0.9)
     training = loop.Training(model, Regress("node"), how, Shapes(SIZES), Shapes(()), team=team)
     training.run(None, lambda progress: None)
-    return [line["loss"] for line in training.history], list(training.best.values()), training.batches
+    return (
+        [line["loss"] for line in training.history],
+        list(training.best.values()),
+        training.batches,
+    )
 
 
 torch.manual_seed(0)
@@ -75,7 +86,13 @@ for name in ("synced", "control"):
     drift = max(float((a - b).abs().max()) for a, b in zip(state, parts, strict=True))
     if RANK == 0:
         moved = float((state[0] - model.body[0].weight.detach()).abs().max())
-        told = {"name": f"batch norms, {name}", "losses": apart, "state": drift, "few": few, "moved": moved}
+        told = {
+            "name": f"batch norms, {name}",
+            "losses": apart,
+            "state": drift,
+            "few": few,
+            "moved": moved,
+        }
         print(json.dumps(told), flush=True)
 if RANK == 0:
     print(json.dumps({"done": True}), flush=True)

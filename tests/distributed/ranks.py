@@ -1,7 +1,9 @@
-"""Processes of one group on gloo, forked from one that has imported torch; each file's printed verdicts are judged.
+"""Processes of one group on gloo, forked from one that has imported torch; each file's printed
+verdicts are judged.
 
-``launch("forward.py", 3)`` runs the file in three processes that have joined a group, over the loopback. gloo aborts
-now and then when a process exits, so that a test judges what was printed and not the exit status.
+``launch("forward.py", 3)`` runs the file in three processes that have joined a group, over the
+loopback. gloo aborts now and then when a process exits, so that a test judges what was printed and
+not the exit status.
 """
 
 import datetime
@@ -22,12 +24,17 @@ def launch(files, processes, *words, **options):
 
 
 def launches(runs, first="import graphattn.training", timeout=240, group_timeout=60):
-    """The lines of several launches, one after another, forked from a process that has run the code ``first``."""
+    """The lines of several launches, one after another, forked from a process that has run the code
+    ``first``.
+    """
     import fresh_python
 
     calls = [([str(HERE / file) for file in files.split()], *run) for files, *run in runs]
     code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import ranks\n{first}\n"
-    code += f"for files, processes, *words in {calls!r}: ranks.run(files, processes, words, {timeout}, {group_timeout})"
+    code += (
+        f"for files, processes, *words in {calls!r}: ranks.run(files, processes, words, "
+        f"{timeout}, {group_timeout})"
+    )
     result = fresh_python.run(code, env={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
     lines = result.stdout.splitlines()
     assert len(lines) >= len(runs), result.stderr
@@ -47,7 +54,9 @@ def run(files, processes, words, timeout, group_timeout):
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        children = [_fork(folder, rank, files, processes, words, group_timeout) for rank in range(processes)]
+        children = [
+            _fork(folder, rank, files, processes, words, group_timeout) for rank in range(processes)
+        ]
         deadline = time.monotonic() + timeout
         for rank, child in enumerate(children):
             while os.waitpid(child, os.WNOHANG) == (0, 0):
@@ -58,7 +67,11 @@ def run(files, processes, words, timeout, group_timeout):
                     os.waitpid(child, 0)
                     break
                 time.sleep(0.02)
-        print(json.dumps([Path(folder, f"out{rank}").read_text().splitlines() for rank in range(processes)]))
+        print(
+            json.dumps(
+                [Path(folder, f"out{rank}").read_text().splitlines() for rank in range(processes)]
+            )
+        )
 
 
 def _fork(folder, rank, files, processes, words, group_timeout):
@@ -74,7 +87,11 @@ def _fork(folder, rank, files, processes, words, group_timeout):
 
         torch.set_num_threads(1)
         limit = datetime.timedelta(seconds=group_timeout)
-        where = {"init_method": f"file://{folder}/rendezvous", "rank": rank, "world_size": processes}
+        where = {
+            "init_method": f"file://{folder}/rendezvous",
+            "rank": rank,
+            "world_size": processes,
+        }
         dist.init_process_group("gloo", timeout=limit, **where)
         for file in files:
             sys.argv = [file, *words]

@@ -1,4 +1,6 @@
-"""Run by :mod:`ranks`: a training of several processes, whose first one is killed where the last word says."""
+"""Run by :mod:`ranks`: a training of several processes, whose first one is killed where the last
+word says.
+"""
 
 import json
 import os

@@ -15,7 +15,12 @@ def clouds():
     torch.manual_seed(0)
     uniform = torch.rand(211, 3)
     far = torch.cat((uniform, torch.full((1, 3), 1e4)))  # a ball that reaches every part
-    return {"uniform": uniform, "ties": (uniform * 3).round(), "far": far, "plane": uniform[:, :2].double()}
+    return {
+        "uniform": uniform,
+        "ties": (uniform * 3).round(),
+        "far": far,
+        "plane": uniform[:, :2].double(),
+    }
 
 
 @pytest.mark.parametrize("name", clouds())
@@ -37,18 +42,23 @@ def test_a_part_is_compared_with_near_parts_alone(tmp_path, monkeypatch):
     assert 58 <= len(compared) < 4 * 30  # of 870 pairs of parts
 
 
-def test_positions_that_have_no_distances_are_refused_by_their_row_in_the_whole(tmp_path, monkeypatch):
+def test_positions_that_have_no_distances_are_refused_by_their_row_in_the_whole(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(neighbours, "_USUAL", 50)  # rows of a slice
     for wrong, words in ((np.nan, "nan"), (-np.inf, "-inf"), (1e200, r"1e\+200")):
         pos = np.random.default_rng(0).random((211, 3))
         pos[207, 1] = pos[60, 1] = wrong
         np.save(tmp_path / "pos.npy", pos)
         for given in (pos, tmp_path / "pos.npy", torch.from_numpy(pos)):
-            with pytest.raises(GraphError, match=rf"{words}, 0\.\d+\) in row 60; 2 of 211 rows are not"):
+            with pytest.raises(
+                GraphError, match=rf"{words}, 0\.\d+\) in row 60; 2 of 211 rows are not"
+            ):
                 knn_parts(given, 3, tmp_path / "edges", parts=7)
     with pytest.raises(GraphError, match="pos must reach 1e-130 in size, got 1e-140 at most"):
         knn_parts(np.full((211, 3), 1e-140), 3, tmp_path / "edges")
-    pos = np.concatenate((np.random.default_rng(0).random((100, 2)) * 1e-140, np.ones((99, 2))))  # tiny in some parts
+    # tiny in some parts
+    pos = np.concatenate((np.random.default_rng(0).random((100, 2)) * 1e-140, np.ones((99, 2))))
     assert knn_parts(pos, 3, tmp_path / "edges", parts=7).num_edges == 597
     (tmp_path / "pos.npy").write_bytes((tmp_path / "pos.npy").read_bytes()[:-5])
     with pytest.raises(LoaderError, match="get the whole file"):
@@ -61,7 +71,10 @@ GRAPHS = {
     "rule": lambda: ga.graphs.sliding_window(101, 9),
     "listed": lambda: ga.from_edge_index(torch.randint(97, (2, 700)), 97, 97, duplicates="keep"),
     "cross": lambda: ga.from_edge_index(
-        torch.stack((torch.randint(53, (300,)), torch.randint(97, (300,)))), 53, 97, duplicates="merge"
+        torch.stack((torch.randint(53, (300,)), torch.randint(97, (300,)))),
+        53,
+        97,
+        duplicates="merge",
     ),
     "no edges": lambda: ga.from_edge_index(torch.empty(2, 0, dtype=torch.long), 11, 11),
 }
@@ -72,7 +85,12 @@ def test_attention_in_parts_is_that_of_the_whole(name, tmp_path):
     torch.manual_seed(1)
     graph = GRAPHS[name]()
     T, S, E = graph.num_targets, graph.num_sources, graph.num_edges
-    q, k, v, bias = torch.randn(T, 4, 7), torch.randn(S, 2, 7), torch.randn(S, 2, 5), torch.randn(E, 4)
+    q, k, v, bias = (
+        torch.randn(T, 4, 7),
+        torch.randn(S, 2, 7),
+        torch.randn(S, 2, 5),
+        torch.randn(E, 4),
+    )
     owner = torch.randint(3, (T,)) * 2  # parts without targets
     files = save_parts(graph, tmp_path, 5, owner)
     for given, dropout in ((bias, 0.0), (None, 0.3)):
@@ -94,7 +112,8 @@ def test_attention_in_parts_is_that_of_the_whole(name, tmp_path):
             assert a.grad.abs().max() > 0.1 or not E
     if T == S:
         assert torch.equal(
-            shard(files).gather(ga.attention(q, k, v, shard(files))), ga.attention(q, k, v, graph, backend="edges")
+            shard(files).gather(ga.attention(q, k, v, shard(files))),
+            ga.attention(q, k, v, graph, backend="edges"),
         )
     else:
         with pytest.raises(GraphError, match="53 sources and 97 targets"):
@@ -151,7 +170,9 @@ WRONG_SIZES = {
 def test_an_index_that_does_not_fit_its_parts_is_refused(name, tmp_path):
     save_parts(ga.graphs.sliding_window(50, 5), tmp_path, 3)
     for use in (iter, shard, lambda files: files.partition(2)):
-        with pytest.raises(LoaderError, match=r"edges.json: expected \d+ targets and \d+ edges in its parts, got"):
+        with pytest.raises(
+            LoaderError, match=r"edges.json: expected \d+ targets and \d+ edges in its parts, got"
+        ):
             use(_index(tmp_path, **WRONG_SIZES[name]))
 
 
@@ -166,7 +187,9 @@ def test_sources_beyond_the_index_are_refused(tmp_path):
 def test_a_part_under_two_numbers_is_refused(tmp_path):
     files = save_parts(ga.graphs.self_loops(51), tmp_path, 3)
     files.path(0).write_bytes(files.path(1).read_bytes())
-    with pytest.raises(LoaderError, match="each target in one part, once, got no part with target 0"):
+    with pytest.raises(
+        LoaderError, match="each target in one part, once, got no part with target 0"
+    ):
         list(_index(tmp_path, parts=[files.hashes[1], *files.hashes[1:]]))
     files.path(1).write_bytes(files.path(2).read_bytes())
     files = _index(tmp_path, targets=34, sources=34, edges=34, parts=files.hashes[1:])

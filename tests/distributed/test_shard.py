@@ -1,4 +1,6 @@
-"""A graph that several processes share: the outputs of one process, bit for bit, and gradients to rounding."""
+"""A graph that several processes share: the outputs of one process, bit for bit, and gradients to
+rounding.
+"""
 
 import copy
 import pickle
@@ -31,7 +33,8 @@ def judge(rows):
         assert overlap["gradient"] < 1e-12, (name, overlap)
     pieces, files = rows.pop("pieces"), rows.pop("files")
     assert pieces["wrong"] == 0
-    assert pieces["control"] > 0 or weights is None or weights["edges"] == 515  # one process has the whole
+    # one process has the whole
+    assert pieces["control"] > 0 or weights is None or weights["edges"] == 515
     assert (files["apart"], files["edges"]) == (0, 515)
     for plan in ("halo", "gather", "queries"):
         dropout = rows.pop(f"dropout, {plan}")
@@ -42,7 +45,8 @@ def judge(rows):
         assert (counted["apart"], counted["paper"]) == (0, 0), (plan, counted)
         assert counted["least"] > 0 or not counted["calls"]
         assert counted["output"] < 1e-12
-    assert counted["plan"] == ("queries" if counted["calls"] else "halo")  # few targets read many sources
+    # few targets read many sources
+    assert counted["plan"] == ("queries" if counted["calls"] else "halo")
     for name, row in rows.items():
         if "bitwise" in row:
             assert row["bitwise"], (name, row)
@@ -59,7 +63,13 @@ def test_two_processes_run_as_one():
     assert sum(name.startswith("levels: ") for name in rows) == 12
     assert sum("bitwise" in row for row in rows.values()) == 48
     told = [name for name in rows if name.startswith("three blocks, ") and "of heads" not in name]
-    assert {name.rpartition(", ")[2] for name in told} == {"halo", "heads", "gather", "stream", "queries"}
+    assert {name.rpartition(", ")[2] for name in told} == {
+        "halo",
+        "heads",
+        "gather",
+        "stream",
+        "queries",
+    }
     synced, control = rows.pop("batch norms, synced"), rows.pop("batch norms, control")
     assert synced["few"] > 0
     assert max(synced["losses"], synced["state"]) < 1e-9, synced
@@ -83,10 +93,13 @@ def test_two_processes_run_as_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 3, 4])
 def test_any_number_of_processes_runs_as_one(processes):
-    rows = ranks.verdicts("forward.py layers.py levels.py", processes, timeout=1500, group_timeout=300)
+    rows = ranks.verdicts(
+        "forward.py layers.py levels.py", processes, timeout=1500, group_timeout=300
+    )
     assert len(rows) > 250
     refusals, _ = judge(rows)
-    some = [row for name, row in refusals.items() if not name.startswith("weights")]  # refused by one process, too
+    # refused by one process, too
+    some = [row for name, row in refusals.items() if not name.startswith("weights")]
     assert all("nothing" in words for row in some for words in row["words"]) == (processes == 1)
 
 
@@ -104,7 +117,10 @@ def test_one_process_owns_the_whole_graph():
 
 
 def test_graphs_of_heads_are_shared_one_by_one():
-    graphs, x = ga.PerHead((ga.graphs.sliding_window(17, 5), ga.graphs.causal(17))), torch.randn(17, 4, 3)
+    graphs, x = (
+        ga.PerHead((ga.graphs.sliding_window(17, 5), ga.graphs.causal(17))),
+        torch.randn(17, 4, 3),
+    )
     mine, whole = shard(graphs), ga.attention(x, x, x, graphs, backend="edges")
     assert torch.equal(ga.attention(x, x, x, mine), whole)
     assert not torch.equal(ga.attention(x, x, x, mine.shards[0]), whole)
@@ -112,14 +128,20 @@ def test_graphs_of_heads_are_shared_one_by_one():
     with pytest.raises(BackendError, match="biases, edge features and weights are of one graph"):
         ga.attention(x, x, x, mine, score_bias=torch.zeros(mine.num_edges, 1))
     for read in (lambda: mine.edges, lambda: ga.nn.ALiBi(4)(mine)):
-        with pytest.raises(BackendError, match="edges of a PerHead are of each graph; take those of"):
+        with pytest.raises(
+            BackendError, match="edges of a PerHead are of each graph; take those of"
+        ):
             read()
 
 
 def test_a_shard_is_refused_where_the_whole_graph_is_read():
     mine = shard(ga.graphs.circulant(7, (1, 6)))
     rows = r"got Shard; pass the whole graph, and take .* own rows of the result: x\[..., shard.edges, :\] of edges"
-    for read in (ga.nn.random_walk_pe, ga.nn.laplacian_eigenvector_pe, partial(ga.nn.ShortestPathBias(2), mine)):
+    for read in (
+        ga.nn.random_walk_pe,
+        ga.nn.laplacian_eigenvector_pe,
+        partial(ga.nn.ShortestPathBias(2), mine),
+    ):
         with pytest.raises(GraphError, match=rows):
             read(mine) if isinstance(read, partial) else read(mine, 2)
     with pytest.raises(OptionError, match="positions must be passed with a shard"):
@@ -135,8 +157,12 @@ def test_a_hierarchy_is_shared_level_by_level():
     torch.testing.assert_close(model(x, own), model(x, shape), rtol=0, atol=1e-13)
     assert [level.kept is None for level in own.levels] == [True, False]
     recipe = ga.graphs.hierarchy(..., ratio=0.5)
-    torch.testing.assert_close(model(x, shard(recipe, partition="rcb", pos=pos)), model(x, own), rtol=0, atol=0)
-    assert torch.equal(shard(ga.graphs.knn(..., 3), pos=pos).edge_index, ga.graphs.knn(pos, 3).edge_index)
+    torch.testing.assert_close(
+        model(x, shard(recipe, partition="rcb", pos=pos)), model(x, own), rtol=0, atol=0
+    )
+    assert torch.equal(
+        shard(ga.graphs.knn(..., 3), pos=pos).edge_index, ga.graphs.knn(pos, 3).edge_index
+    )
     with pytest.raises(OptionError, match="pos must be finite"):
         shard(shape, partition="rcb", pos=pos / 0)
     with pytest.raises(GraphError, match="to moves whole hierarchies; call it before"):
@@ -146,7 +172,9 @@ def test_a_hierarchy_is_shared_level_by_level():
 
 
 def test_batch_norms_over_processes_are_copied_and_pickled_whole():
-    model = ga.distributed.sync_batch_norms(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5)))
+    model = ga.distributed.sync_batch_norms(
+        torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))
+    )
     x, processes = torch.randn(7, 3), model[1].processes
     read, copied = pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
     assert copied[1].processes is processes
@@ -155,20 +183,32 @@ def test_batch_norms_over_processes_are_copied_and_pickled_whole():
     assert torch.equal(read(x), model(x))
     assert torch.equal(read[1].running_mean, model[1].running_mean)
     assert not torch.equal(copied[1].running_mean, model[1].running_mean)
-    assert type(ga.distributed.sync_batch_norms(read)[1]) is type(model[1])  # again, of another group
+    # again, of another group
+    assert type(ga.distributed.sync_batch_norms(read)[1]) is type(model[1])
 
 
 def test_positions_of_a_cache_that_dropped_tokens_are_asked_for():
-    layer, cache, x = ga.nn.GraphAttention(8, 2, rotary=ga.nn.Rotary(4)), ga.nn.KeyValueCache(), torch.randn(5, 8)
+    layer, cache, x = (
+        ga.nn.GraphAttention(8, 2, rotary=ga.nn.Rotary(4)),
+        ga.nn.KeyValueCache(),
+        torch.randn(5, 8),
+    )
     layer(x[:3], shard(ga.graphs.causal(3)), cache=cache)
     cache.drop(1)
-    with pytest.raises(OptionError, match="positions must be passed to a shard whose cache has dropped tokens"):
+    with pytest.raises(
+        OptionError, match="positions must be passed to a shard whose cache has dropped tokens"
+    ):
         layer(x[3:], shard(ga.graphs.cross(2, 4)), cache=cache)
     layer(x[3:], shard(ga.graphs.cross(2, 4)), cache=cache, positions=torch.arange(3, 5))
 
 
 def test_a_rule_is_asked_for_the_degrees_of_all_only_to_number_edges(monkeypatch):
-    graph, x, asked, degrees = ga.graphs.sliding_window(40, 5), torch.randn(40, 2, 3), [], ga.AttentionGraph.in_degree
+    graph, x, asked, degrees = (
+        ga.graphs.sliding_window(40, 5),
+        torch.randn(40, 2, 3),
+        [],
+        ga.AttentionGraph.in_degree,
+    )
     wanted = ga.attention(x, x, x, graph, backend="edges")
     told = property(lambda self: asked.append(self) or degrees.fget(self))
     monkeypatch.setattr(ga.AttentionGraph, "in_degree", told)
@@ -180,7 +220,9 @@ def test_a_rule_is_asked_for_the_degrees_of_all_only_to_number_edges(monkeypatch
 
 
 def test_bisection_halves_the_longest_side_and_ties_go_by_number():
-    pos = torch.rand(1000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 4.0, 1.0])
+    pos = torch.rand(1000, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor(
+        [1.0, 4.0, 1.0]
+    )
     part = rcb(pos.numpy(), 2)
     assert pos[part == 0, 1].max() <= pos[part == 1, 1].min()
     assert torch.bincount(rcb(pos.numpy(), 7)).tolist() == pytest.approx([1000 / 7] * 7, abs=3)
@@ -193,7 +235,10 @@ def test_bisection_halves_the_longest_side_and_ties_go_by_number():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"partition": "metis"}, 'partition must be "contiguous" or "rcb", or a process for each node'),
+        (
+            {"partition": "metis"},
+            'partition must be "contiguous" or "rcb", or a process for each node',
+        ),
         ({"partition": "rcb"}, "pass pos="),
         ({"partition": [0] * 4}, r"partition must have shape \(5,\)"),
         ({"partition": [0, 0, 1, 0, 0]}, "partition must hold processes 0 .. 0, got 0 to 1"),
@@ -213,7 +258,8 @@ def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not(monkeypatch):
         each = torch.full((P,), n)
         return Counts(each, each, 10 * each, torch.tensor([remote, 1, 1, 1]), each)
 
-    # heads bring (P - 1) / P * N / P * (1 + H / H_kv) rows: 150 with as many heads of key and value, 375 with a quarter
+    # heads bring (P - 1) / P * N / P * (1 + H / H_kv) rows: 150 with as many heads of key and
+    # value, 375 with a quarter
     for remote, rows, wanted in [
         (149, Rows(8), "halo"),
         (151, Rows(8), "heads"),
@@ -241,26 +287,36 @@ def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not(monkeypatch):
 
 def test_a_group_that_fails_says_which_process_and_why(monkeypatch):
     alone = Processes()
-    with pytest.raises(ProcessError, match=r"process 0 of 1 could not add up: another has ended.*\(closed by peer\)"):
+    with pytest.raises(
+        ProcessError,
+        match=r"process 0 of 1 could not add up: another has ended.*\(closed by peer\)",
+    ):
         alone._asked(lambda: (_ for _ in ()).throw(RuntimeError("closed by peer")), "add up")
 
 
 def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
-    """Torch's fake group moves nothing: what a rank would receive is counted, as on paper and in SCALE's table."""
+    """Torch's fake group moves nothing: what a rank would receive is counted, as on paper and in
+    SCALE's table.
+    """
     from graphattn.distributed.exchange import Processes
     from graphattn.distributed.paper import on_paper
 
     graph, P, rank = ga.graphs.sliding_window(20_000, 129, causal=False), 1000, 500
     planned = on_paper(graph, P, Rows(16, dtype=torch.bfloat16))
     counted = [vars(planned.counts)[name].tolist() for name in ("edges", "remote", "boundary")]
-    counts = [(*of_rank, 20, 129, 0) for of_rank in zip(*counted, strict=True)]  # rows, the longest, and short ones
+    # rows, the longest, and short ones
+    counts = [(*of_rank, 20, 129, 0) for of_rank in zip(*counted, strict=True)]
     asked = torch.arange(20 * rank - 64, 20 * rank + 84)  # a window's reads are symmetric
     others = asked[(asked < 20 * rank) | (asked >= 20 * rank + 20)]
     monkeypatch.setattr(Processes, "told", lambda self, fact: counts)
     monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
     wanted = [(others // 20 == p).sum().item() for p in range(P)]
     own = torch.arange(20 * rank, 20 * rank + 20)
-    readers = [own[(own[:, None] - (p * 20 + torch.arange(20))).abs().amin(1) <= 64] for p in range(P) if p != rank]
+    readers = [
+        own[(own[:, None] - (p * 20 + torch.arange(20))).abs().amin(1) <= 64]
+        for p in range(P)
+        if p != rank
+    ]
     sent = [len(x) for x in readers[:rank]] + [0] + [len(x) for x in readers[rank:]]
     monkeypatch.setattr(Processes, "ids", lambda self, ids, splits: (torch.cat(readers), sent))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=P)
@@ -281,13 +337,17 @@ def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
     [("halo", 1, 1), ("gather", 1, 1), ("heads", 3, 3), ("stream", 7, 14), ("queries", 3, 3)],
 )
 def test_collectives_of_a_plan_are_counted(plan, forward, backward, monkeypatch):
-    """One for keys and values together, three for queries, outputs and a third; stream sends to each, and once more."""
+    """One for keys and values together, three for queries, outputs and a third; stream sends to
+    each, and once more.
+    """
     monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
     monkeypatch.setattr(Processes, "told", lambda self, fact: [fact] * 8)
     monkeypatch.setattr(Processes, "ids", lambda self, ids, splits: (ids, splits))
     dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=8)
     try:
-        mine = shard(ga.graphs.sliding_window(800, 65, causal=False), plan=plan, heads=8, head_dim=4)
+        mine = shard(
+            ga.graphs.sliding_window(800, 65, causal=False), plan=plan, heads=8, head_dim=4
+        )
         x = torch.randn(100, 8, 4, requires_grad=True)
         with CommDebugMode() as there:
             output = ga.attention(x, x.clone(), x.clone(), mine)
@@ -299,15 +359,26 @@ def test_collectives_of_a_plan_are_counted(plan, forward, backward, monkeypatch)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_targets_that_read_nothing_remote_or_queries_are_computed_while_rows_are_on_their_way(overlap, monkeypatch):
+def test_targets_that_read_nothing_remote_or_queries_are_computed_while_rows_are_on_their_way(
+    overlap, monkeypatch
+):
     monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
     monkeypatch.setattr(Processes, "told", lambda self, fact: [fact] * 8)
-    monkeypatch.setattr(Processes, "ids", lambda self, ids, splits: (torch.arange(len(ids)), splits))
+    monkeypatch.setattr(
+        Processes, "ids", lambda self, ids, splits: (torch.arange(len(ids)), splits)
+    )
     dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=8)
     try:
         mine = shard(ga.graphs.sliding_window(800, 65, causal=False), plan="halo", overlap=overlap)
-        x, layer, orders = torch.randn(100, 8, 4, requires_grad=True), ga.nn.GraphAttention(32, 8), []
-        for call in (lambda: ga.attention(x, x.clone(), x.clone(), mine), lambda: layer(x.flatten(1), mine)):
+        x, layer, orders = (
+            torch.randn(100, 8, 4, requires_grad=True),
+            ga.nn.GraphAttention(32, 8),
+            [],
+        )
+        for call in (
+            lambda: ga.attention(x, x.clone(), x.clone(), mine),
+            lambda: layer(x.flatten(1), mine),
+        ):
             with Traffic() as forward:
                 output = call()
             with Traffic() as backward:
@@ -335,14 +406,18 @@ def test_broken_exchanges_are_seen():
         told = [list(map(bool, rows[f"{plan}, {name}"]["verdict"])) for plan in ("halo", "queries")]
         assert [told[0][0], told[1][0], told[0][1], told[1][1]] == right, (name, told)
         assert told[0][2] == told[1][2] == refused
-    assert rows["mean"]["verdict"] == [48.0, 10.0]  # of all nodes, and of those of the first process alone
+    # of all nodes, and of those of the first process alone
+    assert rows["mean"]["verdict"] == [48.0, 10.0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("another version", "but the version of graphattn of process 1 differ from those of the others: 0.0.1, not"),
+        (
+            "another version",
+            "but the version of graphattn of process 1 differ from those of the others: 0.0.1, not",
+        ),
         ("ends", "could not exchange rows: another has ended, or was later than the timeout"),
         ("is late", "could not exchange rows: another has ended, or was later than the timeout"),
     ],

@@ -1,4 +1,6 @@
-"""Training in several processes: the losses of one, one log and one result, and the same bits after any end."""
+"""Training in several processes: the losses of one, one log and one result, and the same bits after
+any end.
+"""
 
 import json
 import random
@@ -23,7 +25,13 @@ HOW = {
     "augment": ["rotation"],
     "model_options": {"widths": [8, 8], "num_heads": 2, "dropout": 0.0},
 }
-FILES = ("model.safetensors", "checkpoint.safetensors", "log.jsonl", "result.json", "perceptron/model.safetensors")
+FILES = (
+    "model.safetensors",
+    "checkpoint.safetensors",
+    "log.jsonl",
+    "result.json",
+    "perceptron/model.safetensors",
+)
 
 
 #: A process that has trained, so that those forked from it have read everything.
@@ -36,8 +44,13 @@ ga.training.train(shape_folders.two_classes(folder / "shapes"), folder / "run", 
 
 
 def trained(folder, *runs, **options):
-    """The lines of trainings (processes, folder of the run, and the part of 1 where the first process is killed)."""
-    words = [(str(folder), str(out), json.dumps(HOW | options), str(*end or (2.0,))) for _, out, *end in runs]
+    """The lines of trainings (processes, folder of the run, and the part of 1 where the first
+    process is killed).
+    """
+    words = [
+        (str(folder), str(out), json.dumps(HOW | options), str(*end or (2.0,)))
+        for _, out, *end in runs
+    ]
     each = [("team.py", run[0], *of_run) for run, of_run in zip(runs, words, strict=True)]
     return ranks.launches(each, FIRST)
 
@@ -66,7 +79,9 @@ def test_three_processes_learn_what_one_does(made, levels, shard, tmp_path):
     assert one[0]["loss"] != one[1]["loss"]
 
 
-@pytest.mark.parametrize("kills", [2, *(pytest.param(many, marks=pytest.mark.slow) for many in (5, 20))])
+@pytest.mark.parametrize(
+    "kills", [2, *(pytest.param(many, marks=pytest.mark.slow) for many in (5, 20))]
+)
 def test_a_run_that_was_killed_has_the_bits_of_one_that_was_not(kills, tmp_path):
     folder, draw = two_classes(tmp_path / "shapes"), random.Random(kills)
     how = {"model_options": HOW["model_options"] | {"dropout": 0.3}}
@@ -92,10 +107,16 @@ def test_a_run_goes_on_in_another_number_of_processes(shard, tmp_path):
 def test_the_shares_of_a_batch_are_its_shapes():
     shapes = [ga.shapes.Shape(pos=torch.full((size, 3), float(size))) for size in (5, 7, 4, 6, 9)]
     named = {"sizes": [5, 7, 4, 6, 9], "seed": 1}
-    whole = [sorted(batch.pos[:, 0].unique().tolist()) for batch in ga.shapes.PointBatches(shapes, 17, **named)]
-    shares = [list(ga.shapes.PointBatches(shapes, 17, share=(rank, 3), **named)) for rank in range(3)]
+    whole = [
+        sorted(batch.pos[:, 0].unique().tolist())
+        for batch in ga.shapes.PointBatches(shapes, 17, **named)
+    ]
+    shares = [
+        list(ga.shapes.PointBatches(shapes, 17, share=(rank, 3), **named)) for rank in range(3)
+    ]
     two = [len(batch) for batch in whole].index(2)
-    assert torch.equal(shares[2][two].pos, shares[0][two].pos)  # the third process has the first shape of two
+    # the third process has the first shape of two
+    assert torch.equal(shares[2][two].pos, shares[0][two].pos)
     assert not torch.equal(shares[1][two].pos, shares[0][two].pos)
     for number, batch in enumerate(whole):
         own = torch.cat([share[number].pos[:, 0].unique() for share in shares[: len(batch)]])
@@ -112,14 +133,18 @@ def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
     monkeypatch.setattr(Processes, "sum", lambda self, every: (sent.append(every), sum(sent))[1])
     for share in shares:
         model.zero_grad()
-        loss = ((model(x[share]).sum(1) - y[share]) ** 2).mean() if len(x[share]) else torch.zeros(())
+        loss = (
+            ((model(x[share]).sum(1) - y[share]) ** 2).mean() if len(x[share]) else torch.zeros(())
+        )
         mass = torch.tensor(float(len(x[share])))
         if mass:
             (loss * mass).backward()
         total = Team().add_up(model, loss, mass)
     assert torch.allclose(model[0].weight.grad, wanted, atol=1e-6)
     assert wanted.abs().max() > 0.1
-    assert float(total) == pytest.approx(float(((model(x).sum(1) - y) ** 2).mean().detach()), rel=1e-5)
+    assert float(total) == pytest.approx(
+        float(((model(x).sum(1) - y) ** 2).mean().detach()), rel=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -131,17 +156,27 @@ def test_a_model_learns_from_points_that_processes_share(name, tmp_path):
     ga.training.train(folder, tmp_path / "one", **HOW | how)
     (printed,) = trained(folder, (2, tmp_path / "two"), **how, shard=True)
     (one,), (two,) = lines(tmp_path / "one"), lines(tmp_path / "two")
-    assert (one["loss"], one["val_loss"]) == pytest.approx((two["loss"], two["val_loss"]), rel=1e-3), printed
+    assert (one["loss"], one["val_loss"]) == pytest.approx(
+        (two["loss"], two["val_loss"]), rel=1e-3
+    ), printed
 
 
 def test_a_model_that_reads_whole_clouds_takes_no_points_of_its_own(tmp_path):
-    with pytest.raises(OptionError, match="shard is for models that read neighbours alone, got model='pct'"):
-        ga.training.train(labelled_points(tmp_path / "shapes"), tmp_path / "run", model="pct", shard=True)
+    with pytest.raises(
+        OptionError, match="shard is for models that read neighbours alone, got model='pct'"
+    ):
+        ga.training.train(
+            labelled_points(tmp_path / "shapes"), tmp_path / "run", model="pct", shard=True
+        )
 
 
 def test_processes_of_other_files_are_refused(monkeypatch):
     team = Team()
     team.number = 2
-    monkeypatch.setattr(Processes, "told", lambda self, fact: [fact, (*fact[:2], "another", *fact[3:])])
-    with pytest.raises(ProcessError, match="process 1 has other files, parameters or versions than process 0"):
+    monkeypatch.setattr(
+        Processes, "told", lambda self, fact: [fact, (*fact[:2], "another", *fact[3:])]
+    )
+    with pytest.raises(
+        ProcessError, match="process 1 has other files, parameters or versions than process 0"
+    ):
         team.agree("key", torch.nn.Linear(2, 2), {"epoch": 0})

@@ -5,7 +5,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Traffic(TorchDispatchMode):
-    """``received`` counts bytes; ``calls`` the collectives by name; ``order`` has attention on edges, too."""
+    """``received`` counts bytes; ``calls`` the collectives by name; ``order`` has attention on
+    edges, too.
+    """
 
     def __init__(self):
         super().__init__()
@@ -28,7 +30,9 @@ class Traffic(TorchDispatchMode):
             self.received += (sum(splits) - splits[dist.get_rank()]) * (width or self.width(result))
             self.calls.append("all_to_all")
         elif "allgather_base" in name or "all_gather" in name:
-            self.received += args[0].numel() * args[0].element_size() - args[1].numel() * args[1].element_size()
+            self.received += (
+                args[0].numel() * args[0].element_size() - args[1].numel() * args[1].element_size()
+            )
             self.calls.append("all_gather")
         return result
 

@@ -1,4 +1,6 @@
-"""Run by :mod:`ranks`: 20 steps of an encoder on a shared graph, by DDP and by FSDP2, beside one process."""
+"""Run by :mod:`ranks`: 20 steps of an encoder on a shared graph, by DDP and by FSDP2, beside one
+process.
+"""
 
 import copy
 import json
@@ -54,7 +56,9 @@ for plan, uneven in (
     *[(plan, False) for plan in ("heads", "queries")] * (WORLD == 2),
 ):
     part = torch.searchsorted(torch.tensor([0.7, 0.95]), torch.arange(N) / N).clamp(max=WORLD - 1)
-    mine = shard(GRAPH, partition=part if uneven else "rcb", pos=POS, plan=plan, heads=4, kv_heads=2)
+    mine = shard(
+        GRAPH, partition=part if uneven else "rcb", pos=POS, plan=plan, heads=4, kv_heads=2
+    )
     x, y = mine.scatter(X), mine.scatter(Y)
     for how in ("ddp", "fsdp"):
         model = copy.deepcopy(start)
@@ -69,8 +73,15 @@ for plan, uneven in (
         other = fit(model, mine, x, y, lambda each, mine=mine: mean(each, mine))
         error = max(abs(a - b) / abs(a) for a, b in zip(losses, other, strict=True))
         found = [whole(p) for p in model.parameters()]
-        drift = max(float((a - b).abs().max()) for a, b in zip(found, reference.parameters(), strict=True))
-        row = {"name": f"{how}, {plan}, uneven={uneven}", "output": apart, "losses": error, "parameters": drift}
+        drift = max(
+            float((a - b).abs().max()) for a, b in zip(found, reference.parameters(), strict=True)
+        )
+        row = {
+            "name": f"{how}, {plan}, uneven={uneven}",
+            "output": apart,
+            "losses": error,
+            "parameters": drift,
+        }
         if RANK == 0:
             print(json.dumps({**row, "fall": losses[-1] / losses[0]}), flush=True)
 if RANK == 0:

@@ -1,4 +1,6 @@
-"""Graphs chosen by content: attention is dense attention on the edges that queries and keys choose."""
+"""Graphs chosen by content: attention is dense attention on the edges that queries and keys
+choose.
+"""
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from graphattn.nn import GraphAttention, Rotary
 CENTROIDS = torch.randn(5, 5, generator=torch.Generator().manual_seed(2))
 PATTERNS = {
     "top_k": ga.graphs.top_k(..., 4),
-    "blocks within": ga.graphs.top_k(..., 2, blocks=3, within=ga.graphs.causal(...)) | ga.graphs.self_loops(...),
+    "blocks within": ga.graphs.top_k(..., 2, blocks=3, within=ga.graphs.causal(...))
+    | ga.graphs.self_loops(...),
     "routed": ga.graphs.routed(..., CENTROIDS) & ga.graphs.causal(...),
 }
 
@@ -31,7 +34,9 @@ def test_attention_is_exact_on_the_edges_that_are_chosen(name):
 
 def test_other_edges_than_those_chosen_are_seen(monkeypatch):
     right = chosen.chosen_edges
-    monkeypatch.setattr(chosen, "chosen_edges", lambda graph, query, key: right(graph, query.roll(1, -3), key))
+    monkeypatch.setattr(
+        chosen, "chosen_edges", lambda graph, query, key: right(graph, query.roll(1, -3), key)
+    )
     with pytest.raises(ExactnessError):
         ga.assert_exact(PATTERNS["top_k"](13), backends=("dense",), dtypes=(torch.float64,))
 
@@ -50,12 +55,18 @@ def test_a_function_is_compared_on_the_edges_that_its_queries_choose():
 
 
 LAYERS = {
-    "grouped heads, normed and turned": ({"num_kv_heads": 1, "qk_norm": 1e-3, "rotary": Rotary(4)}, 14),
+    "grouped heads, normed and turned": (
+        {"num_kv_heads": 1, "qk_norm": 1e-3, "rotary": Rotary(4)},
+        14,
+    ),
     "keys and values of a context": ({"kdim": 5, "vdim": 6}, (7, 12)),
     "cosines": ({"score": "cosine", "normalize": "sum"}, 11),
     "keys by a matrix": ({"score": "general", "softcap": 1.5}, 11),
     "edge features": ({"score": "additive", "edge_dim": 3, "normalize": "sparsemax"}, 9),
-    "edge features of the value": ({"score": "cosine", "edge_dim": 3, "edge_to": "value", "normalize": "sink"}, 9),
+    "edge features of the value": (
+        {"score": "cosine", "edge_dim": 3, "edge_to": "value", "normalize": "sink"},
+        9,
+    ),
 }
 
 
@@ -65,14 +76,20 @@ def test_a_layer_is_exact_on_the_edges_that_its_queries_and_keys_choose(name):
     layer = seeded_layer(**options)
     report = ga.assert_exact(layer, PATTERNS["top_k"](size))
     measured = {row.quantity for row in report.rows}
-    assert {"output", "second x", *(f"grad {name}" for name, _ in layer.named_parameters())} <= measured
+    assert {
+        "output",
+        "second x",
+        *(f"grad {name}" for name, _ in layer.named_parameters()),
+    } <= measured
     assert {"edges", "message_passing"} <= {row.backend for row in report.rows}
     assert max(row.error for row in report.rows if row.dtype == "float64") <= 1e-12
 
 
 @pytest.mark.parametrize("name", ["blocks within", "routed"])
 def test_a_layer_is_exact_on_blocks_and_routes(name):
-    ga.assert_exact(seeded_layer(head_dim=5, embed_dim=10), PATTERNS[name](13), backends=("dense", "edges"))
+    ga.assert_exact(
+        seeded_layer(head_dim=5, embed_dim=10), PATTERNS[name](13), backends=("dense", "edges")
+    )
 
 
 def test_a_choice_that_half_precision_decides_is_not_compared():
@@ -87,7 +104,10 @@ def test_an_edge_that_a_layer_should_not_have_chosen_is_seen(monkeypatch):
 
     def with_one_swapped(graph, query, key):
         is_chosen = right(graph, query, key).clone()
-        first, last = (is_chosen[0, :13, 0].nonzero().min(), (~is_chosen[0, :13, 0]).nonzero().max())
+        first, last = (
+            is_chosen[0, :13, 0].nonzero().min(),
+            (~is_chosen[0, :13, 0]).nonzero().max(),
+        )
         is_chosen[0, first, 0], is_chosen[0, last, 0] = False, True
         return is_chosen
 
@@ -99,7 +119,9 @@ def test_an_edge_that_a_layer_should_not_have_chosen_is_seen(monkeypatch):
 
 def test_a_layer_on_another_choice_is_seen():
     layer, graph = seeded_layer(), PATTERNS["top_k"](13)
-    layer.forward = lambda x, graph, **rest: GraphAttention.forward(layer, x, ga.graphs.top_k(..., 5)(13), **rest)
+    layer.forward = lambda x, graph, **rest: GraphAttention.forward(
+        layer, x, ga.graphs.top_k(..., 5)(13), **rest
+    )
     assert not ga.verify(layer, graph, backends=("dense",)).ok
 
 

@@ -1,4 +1,6 @@
-"""The twins of scores and normalisations, judged by torch's own functions, by loops and by what they may import."""
+"""The twins of scores and normalisations, judged by torch's own functions, by loops and by what
+they may import.
+"""
 
 import math
 
@@ -47,12 +49,18 @@ def twin_of(part, **held):
     ("twin", "of_pair"),
     [
         (scores.Dot(0.3).dense, lambda q, k, e, h: 0.3 * torch.dot(q[h], k[h])),
-        (twin_of(scores.Cosine(H), log_scale=SIGMA[:, None].log()), lambda q, k, e, h: SIGMA[h] * cosine(q[h], k[h])),
+        (
+            twin_of(scores.Cosine(H), log_scale=SIGMA[:, None].log()),
+            lambda q, k, e, h: SIGMA[h] * cosine(q[h], k[h]),
+        ),
         (
             twin_of(scores.Cosine(H, most=5.0), log_scale=torch.full((H, 1), 9.0).double()),
             lambda q, k, e, h: 5.0 * cosine(q[h], k[h]),
         ),
-        (twin_of(scores.General(H, D), weight=WEIGHT), lambda q, k, e, h: F.bilinear(q[h], k[h], WEIGHT[h][None])[0]),
+        (
+            twin_of(scores.General(H, D), weight=WEIGHT),
+            lambda q, k, e, h: F.bilinear(q[h], k[h], WEIGHT[h][None])[0],
+        ),
         (
             twin_of(scores.Additive(H, D, torch.sin), weight=WEIGHT[0, :H]),
             lambda q, k, e, h: torch.sin(q[h] + k[h]) @ WEIGHT[0, h],
@@ -72,21 +80,32 @@ def twin_of(part, **held):
         (FeatureScore("elu").dense, lambda q, k, e, h: (F.elu(q[h]) + 1) @ (F.elu(k[h]) + 1)),
         (FeatureScore("relu").dense, lambda q, k, e, h: F.relu(q[h]) @ F.relu(k[h])),
         (FeatureScore("softmax").dense, lambda q, k, e, h: F.softmax(q[h], 0) @ F.softmax(k[h], 0)),
-        (of_pairs(lambda q, k, e: (q * k).sum(-1) + e[..., :1]), lambda q, k, e, h: q[h] @ k[h] + e[0]),
+        (
+            of_pairs(lambda q, k, e: (q * k).sum(-1) + e[..., :1]),
+            lambda q, k, e, h: q[h] @ k[h] + e[0],
+        ),
     ],
 )
 def test_scores_equal_torch_pair_by_pair(twin, of_pair):
     edge = LONG if "Subtraction" in twin.__qualname__ else EDGE
     result = twin(QUERY, KEY, edge)
     both = torch.cat((EDGE, LONG), -1)
-    pairs = [of_pair(QUERY[t], KEY[s], both[t, s], h) for h in range(H) for t in range(T) for s in range(S)]
+    pairs = [
+        of_pair(QUERY[t], KEY[s], both[t, s], h)
+        for h in range(H)
+        for t in range(T)
+        for s in range(S)
+    ]
     torch.testing.assert_close(result, torch.stack(pairs).view(H, T, S), rtol=1e-12, atol=1e-12)
-    again = twin(torch.stack((QUERY, KEY[:T])), torch.stack((KEY, KEY)), edge)  # a batch, which shares its edges
+    # a batch, which shares its edges
+    again = twin(torch.stack((QUERY, KEY[:T])), torch.stack((KEY, KEY)), edge)
     torch.testing.assert_close(again[0], result, rtol=0, atol=1e-14)
 
 
 def test_the_encoding_of_edges_equals_torch():
-    theta = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 6)).double()
+    theta = torch.nn.Sequential(
+        torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 6)
+    ).double()
     edge = torch.randn(2, T, S, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     score = scores.Subtraction(2, 3, edge_dim=4)
     score.delta = theta
@@ -137,7 +156,10 @@ def count(kept):
         (twin_of(normalizers.SinkSoftmax(H), logit=torch.full((H,), 0.3).double()), by_softmax),
         (normalizers.Sigmoid(-0.7).dense, lambda row, kept: kept / (1 + (0.7 - row).exp())),
         (normalizers.Sigmoid().dense, lambda row, kept: kept / (1 + count(kept) * (-row).exp())),
-        (DENSE["hard"], lambda row, kept: kept * (row == row[kept].max()) if kept.any() else 0.0 * row),
+        (
+            DENSE["hard"],
+            lambda row, kept: kept * (row == row[kept].max()) if kept.any() else 0.0 * row,
+        ),
         (DENSE["sparsemax"], simplex),
         (DENSE["none"], lambda row, kept: row * kept),
         (DENSE["sum"], lambda row, kept: row * kept / (row[kept].sum() if kept.any() else 1.0)),
@@ -154,13 +176,20 @@ def test_normalisations_equal_a_loop_over_rows(twin, of_row):
     result = twin(score.masked_fill(~there, -torch.inf), there)
     own = hasattr(twin, "__qualname__") and "of_rows" in twin.__qualname__
     factor = torch.tensor([2.0, 3.0, 5.0]).double() if own else torch.ones(T).double()
-    rows = [of_row(score[b, h, t], there[b, h, t]) * factor[t] for b in range(4) for h in range(H) for t in range(T)]
+    rows = [
+        of_row(score[b, h, t], there[b, h, t]) * factor[t]
+        for b in range(4)
+        for h in range(H)
+        for t in range(T)
+    ]
     expected = torch.stack(rows).double().view_as(score)
     torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
     if not result.requires_grad:
         assert twin is DENSE["hard"]
         return
-    mine, theirs = (torch.autograd.grad((x * randn(4, H, T, 11)).sum(), score)[0] for x in (result, expected))
+    mine, theirs = (
+        torch.autograd.grad((x * randn(4, H, T, 11)).sum(), score)[0] for x in (result, expected)
+    )
     torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
     assert bool((mine[~there] == 0).all())
 
@@ -179,10 +208,15 @@ def test_turning_is_a_rotation_of_each_pair(layout, num_axes):
     per_axis = 4 // num_axes
     for n in range(3):
         for i in range(4):
-            angle = float(positions[n, i // per_axis]) * 100.0 ** (-2 * (i % per_axis) / (8 // num_axes))
+            angle = float(positions[n, i // per_axis]) * 100.0 ** (
+                -2 * (i % per_axis) / (8 // num_axes)
+            )
             turn = torch.tensor(
-                [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=x.dtype
+                [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]],
+                dtype=x.dtype,
             )
             pair = [i, i + 4] if layout == "half" else [2 * i, 2 * i + 1]
-            torch.testing.assert_close(result[n][:, pair], x[n][:, pair] @ turn.T, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                result[n][:, pair], x[n][:, pair] @ turn.T, rtol=0, atol=1e-12
+            )
     assert torch.equal(result[..., 8:], x[..., 8:])

@@ -1,6 +1,8 @@
-"""Each known mistake, made on purpose in a caller's function, is named; a right answer is not accused of any.
+"""Each known mistake, made on purpose in a caller's function, is named; a right answer is not
+accused of any.
 
-Those of test_wrong_layers.py (rows swapped, a mask inverted or ignored, scales) are not made here again.
+Those of test_wrong_layers.py (rows swapped, a mask inverted or ignored, scales) are not made here
+again.
 """
 
 import pytest
@@ -60,11 +62,27 @@ HUB = torch.zeros(31, dtype=torch.bool).index_fill(0, torch.tensor([0, 17]), Tru
         ("self-loops added", with_mask(MASK | LOOPS), RANDOM),
         ("self-loops counted twice", with_mask(MASK | LOOPS, copies=MASK.int() + LOOPS), RANDOM),
         ("edges made symmetric", with_mask(MASK | MASK.t()), RANDOM),
-        ("reversed edges added and counted", with_mask(MASK | MASK.t(), copies=MASK.int() + MASK.t()), RANDOM),
+        (
+            "reversed edges added and counted",
+            with_mask(MASK | MASK.t(), copies=MASK.int() + MASK.t()),
+            RANDOM,
+        ),
         ("scale applied twice", with_mask(MASK, scale=0.2), RANDOM),
-        ("align='start' where 'end' was meant", with_mask(band(7, 13, 0).mask()), band(7, 13, 0, offset=6)),
-        ("align='end' where 'start' was meant", with_mask(band(7, 13, 0, offset=6).mask()), band(7, 13, 0)),
-        ("align='end' where 'start' was meant", with_mask(band(13, 7, 0, 3, offset=-6).mask()), band(13, 7, 0, 3)),
+        (
+            "align='start' where 'end' was meant",
+            with_mask(band(7, 13, 0).mask()),
+            band(7, 13, 0, offset=6),
+        ),
+        (
+            "align='end' where 'start' was meant",
+            with_mask(band(7, 13, 0, offset=6).mask()),
+            band(7, 13, 0),
+        ),
+        (
+            "align='end' where 'start' was meant",
+            with_mask(band(13, 7, 0, 3, offset=-6).mask()),
+            band(13, 7, 0, 3),
+        ),
         ("one source too many in the past", with_mask(band(23, 23, 0, 5).mask()), WINDOW),
         ("one source too few in the past", with_mask(band(23, 23, 0, 3).mask()), WINDOW),
         ("one source too many in the future", with_mask(band(23, 23, -4, 2).mask()), BOTH_WAYS),
@@ -89,7 +107,9 @@ def test_the_polarity_of_multihead_attention_is_named():
 
     def blocked(q, k, v):
         score = (q.transpose(0, 1) @ k.permute(1, 2, 0)) * q.shape[-1] ** -0.5
-        return (torch.softmax(score.masked_fill(graph.mask(), -torch.inf), -1) @ v.transpose(0, 1)).transpose(0, 1)
+        return (
+            torch.softmax(score.masked_fill(graph.mask(), -torch.inf), -1) @ v.transpose(0, 1)
+        ).transpose(0, 1)
 
     assert "inverted mask" in diagnosis(blocked, graph)
 
@@ -113,7 +133,9 @@ def test_nan_in_rows_without_edges_is_named():
 
     def plain(q, k, v):
         score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5
-        return torch.einsum("hts,shd->thd", torch.softmax(score.masked_fill(~graph.mask(), -torch.inf), -1), v)
+        return torch.einsum(
+            "hts,shd->thd", torch.softmax(score.masked_fill(~graph.mask(), -torch.inf), -1), v
+        )
 
     assert "give NaN" in diagnosis(plain, graph)
 
@@ -122,7 +144,8 @@ def test_an_average_in_rows_without_edges_is_named():
     graph = GRAPHS["isolated_targets"]()
     assert "average all sources" in diagnosis(with_mask(graph.mask(), fill=-1e30), graph)
     assert "do not give 0" in diagnosis(
-        lambda q, k, v: attend(q, k, v, graph.mask()) + 5 * ~graph.mask().any(1)[:, None, None], graph
+        lambda q, k, v: attend(q, k, v, graph.mask()) + 5 * ~graph.mask().any(1)[:, None, None],
+        graph,
     )
 
 
@@ -137,15 +160,23 @@ def test_a_single_wrong_target_is_pointed_at():
         output = attend(q, k, v, WINDOW.mask())
         return torch.cat((output[:11], output[11:12] * 1.01, output[12:]))
 
-    assert "1 of 23 targets is wrong, most of all target 11 (in-degree 5)" in diagnosis(one_off, WINDOW)
+    assert "1 of 23 targets is wrong, most of all target 11 (in-degree 5)" in diagnosis(
+        one_off, WINDOW
+    )
 
 
-@pytest.mark.parametrize("name", ["causal", "listed_random", "cross_causal_end", "isolated_targets", "repeated_edges"])
+@pytest.mark.parametrize(
+    "name", ["causal", "listed_random", "cross_causal_end", "isolated_targets", "repeated_edges"]
+)
 def test_a_right_function_gets_no_diagnosis(name):
     graph = GRAPHS[name]()
     mask = graph.mask()
-    copies = torch.zeros(mask.shape).index_put((graph.target, graph.source), torch.ones(graph.num_edges), True)
-    report = verify(with_mask(mask, copies=copies.double()), graph, heads=6, kv_heads=2, head_dim=5, value_dim=3)
+    copies = torch.zeros(mask.shape).index_put(
+        (graph.target, graph.source), torch.ones(graph.num_edges), True
+    )
+    report = verify(
+        with_mask(mask, copies=copies.double()), graph, heads=6, kv_heads=2, head_dim=5, value_dim=3
+    )
     assert report.ok, report
     assert report.diagnosis is None
     assert "diagnosis" not in str(report)
@@ -194,7 +225,9 @@ def test_a_mishandled_bias_is_named(monkeypatch, words, change):
     right = operator.attention
 
     def wrong(*args, score_bias=None, **options):
-        return right(*args, score_bias=None if score_bias is None else change(score_bias), **options)
+        return right(
+            *args, score_bias=None if score_bias is None else change(score_bias), **options
+        )
 
     monkeypatch.setattr(operator, "attention", wrong)
     assert words in diagnosis(RANDOM, None)
@@ -206,7 +239,9 @@ def test_a_layer_on_the_wrong_graph_is_diagnosed(monkeypatch):
 
     right = GraphAttention.forward
     monkeypatch.setattr(
-        GraphAttention, "forward", lambda self, x, graph, **rest: right(self, x, graph.reverse(), **rest)
+        GraphAttention,
+        "forward",
+        lambda self, x, graph, **rest: right(self, x, graph.reverse(), **rest),
     )
     assert "rows swapped" in diagnosis(GraphAttention(12, 3), RANDOM)
 

@@ -24,15 +24,29 @@ RANDOM = GRAPHS["listed_random"]()
 
 
 def torch_sdpa(query, key, value, **options):
-    return F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in (query, key, value)), **options).transpose(0, 1)
+    return F.scaled_dot_product_attention(
+        *(x.transpose(0, 1) for x in (query, key, value)), **options
+    ).transpose(0, 1)
 
 
 def test_every_option_is_away_from_its_default_and_every_gradient_measured():
     report = verify(GRAPHS["cross"](), dtypes=(torch.float64,))
-    assert {row.case for row in report.rows} == {"plain", "score_bias", "all options", "scale 0", "scale below 0"}
-    measured = {row.quantity for row in report.rows if row.case == "all options" and row.backend == "message_passing"}
+    assert {row.case for row in report.rows} == {
+        "plain",
+        "score_bias",
+        "all options",
+        "scale 0",
+        "scale below 0",
+    }
+    measured = {
+        row.quantity
+        for row in report.rows
+        if row.case == "all options" and row.backend == "message_passing"
+    }
     inputs = {"query", "key", "value", "score_bias"}
-    expected = {"output", "lse", "weights"} | {f"{kind} {name}" for kind in ("grad", "second") for name in inputs}
+    expected = {"output", "lse", "weights"} | {
+        f"{kind} {name}" for kind in ("grad", "second") for name in inputs
+    }
     assert measured == expected
     assert len(report.checks) >= 6
 
@@ -63,13 +77,20 @@ def test_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
     output = [row.bound for row in report.rows if row.quantity == "output"]
     assert all(2**-7 < bound < 0.05 for bound in output)
     assert len(set(output)) > 1  # each case has a dense error of its own
-    worse = verify(lambda q, k, v: torch_sdpa(q, k, v, is_causal=True) * 1.03, CAUSAL, dtypes=(torch.bfloat16,))
+    worse = verify(
+        lambda q, k, v: torch_sdpa(q, k, v, is_causal=True) * 1.03, CAUSAL, dtypes=(torch.bfloat16,)
+    )
     assert not worse.ok
 
 
 def test_order_and_labels_are_checked():
-    claims = {check.claim for check in verify(GRAPHS["listed_bipartite"](), backends=("dense",)).checks}
-    assert {"the order of the edges does not matter", "the labels of the nodes do not matter"} <= claims
+    claims = {
+        check.claim for check in verify(GRAPHS["listed_bipartite"](), backends=("dense",)).checks
+    }
+    assert {
+        "the order of the edges does not matter",
+        "the labels of the nodes do not matter",
+    } <= claims
 
 
 def test_a_callers_own_attention():
@@ -78,7 +99,9 @@ def test_a_callers_own_attention():
     assert {row.backend for row in report.rows} == {"callable"}
     assert {"grad query", "grad key", "grad value"} <= {row.quantity for row in report.rows}
     with sdpa_kernel(SDPBackend.MATH):  # the fused one of torch 2.15 has NaN where the scale is 0
-        capped = verify(lambda q, k, v: torch_sdpa(q, k, v, is_causal=True, scale=0.0), CAUSAL, scale=0.0)
+        capped = verify(
+            lambda q, k, v: torch_sdpa(q, k, v, is_causal=True, scale=0.0), CAUSAL, scale=0.0
+        )
     assert capped.ok, capped
 
 
@@ -148,18 +171,24 @@ def test_a_forced_backend_that_refuses_is_listed_with_its_reasons():
 def large_ring(num_nodes):
     node = torch.arange(num_nodes)
     source = torch.cat([(node + step) % num_nodes for step in (1, 7, 101)])
-    return AttentionGraph(checked(torch.stack((source, node.repeat(3))), num_nodes, num_nodes), "ring")
+    return AttentionGraph(
+        checked(torch.stack((source, node.repeat(3))), num_nodes, num_nodes), "ring"
+    )
 
 
 @pytest.fixture
 def sampled(monkeypatch):
-    """No graph is small enough to be compared at every target, except where one dense problem holds it."""
+    """No graph is small enough to be compared at every target, except where one dense problem holds
+    it.
+    """
     monkeypatch.setattr(engine, "EVERYTHING", 0)
 
 
 @pytest.mark.slow
 def test_a_large_graph_is_sampled_and_says_so(sampled):
-    report = verify(large_ring(20_011), dtypes=(torch.float64,), backends=("dense", "message_passing"))
+    report = verify(
+        large_ring(20_011), dtypes=(torch.float64,), backends=("dense", "message_passing")
+    )
     assert report.ok, report
     assert (report.measured, report.total) == (256, 20_011)
     assert "EXACT on 256 of 20,011 targets, the others were not looked at" in str(report)
@@ -197,10 +226,14 @@ def test_a_long_rule_stays_a_rule():
         position = torch.arange(20)
         place = (torch.arange(q.shape[0])[:, None] - position).clamp(min=0)
         score = torch.einsum("thd,twhd->thw", q, k[place]) * q.shape[-1] ** -0.5
-        score = score.masked_fill((torch.arange(q.shape[0])[:, None] < position)[:, None], -torch.inf)
+        score = score.masked_fill(
+            (torch.arange(q.shape[0])[:, None] < position)[:, None], -torch.inf
+        )
         return torch.einsum("thw,twhd->thd", torch.softmax(score, -1), v[place])
 
-    report = verify(own, graph, heads=1, head_dim=2, dtypes=(torch.float32,), gradients=False, at_most=31)
+    report = verify(
+        own, graph, heads=1, head_dim=2, dtypes=(torch.float32,), gradients=False, at_most=31
+    )
     assert report.ok, report
     assert calls[0][0] == 100_003
 
@@ -209,7 +242,11 @@ def test_what_memory_does_not_allow_is_refused_unless_named(monkeypatch):
     monkeypatch.setattr(engine, "free_bytes", lambda device: 1_000)
     report = verify(RANDOM)
     assert not report.ok
-    assert any("500 may be taken; name it in backends=" in reason for r in report.refusals for reason in r.reasons)
+    assert any(
+        "500 may be taken; name it in backends=" in reason
+        for r in report.refusals
+        for reason in r.reasons
+    )
     assert verify(RANDOM, backends=tuple(BACKENDS)).ok
 
 
@@ -232,11 +269,19 @@ def test_free_memory_is_known():
         (OptionError, "'flash'", lambda: verify(CAUSAL, backends=("flash",))),
         (OptionError, "at_most must be at least 1", lambda: verify(CAUSAL, at_most=0)),
         (OptionError, "got head_count=3", lambda: verify(CAUSAL, head_count=3)),
-        (OptionError, "its sizes are its own", lambda: verify(GraphAttention(6, 2), CAUSAL, heads=2)),
+        (
+            OptionError,
+            "its sizes are its own",
+            lambda: verify(GraphAttention(6, 2), CAUSAL, heads=2),
+        ),
         (OptionError, "heads must be a whole number", lambda: verify(CAUSAL, heads=(3, 3))),
         (OptionError, "got widths=3", lambda: verify(CAUSAL, widths=3)),
         (OptionError, "kv_heads goes with heads", lambda: verify(CAUSAL, kv_heads=3)),
-        (OptionError, "a multiple of kv_heads, got 3 and 2", lambda: verify(CAUSAL, heads=3, kv_heads=2)),
+        (
+            OptionError,
+            "a multiple of kv_heads, got 3 and 2",
+            lambda: verify(CAUSAL, heads=3, kv_heads=2),
+        ),
         (ShapeError, r"\(13, 3, 5\)", lambda: verify(lambda q, k, v: v.transpose(0, 1), CAUSAL)),
         (ShapeError, "got NoneType", lambda: verify(lambda q, k, v: None, CAUSAL)),
     ],
@@ -288,7 +333,10 @@ def some_report(**changes):
         "measured": 3,
         "total": 5,
         "rows": rows,
-        "checks": (Check("dense", "it holds", True), Check("edges", "it holds", False, "it does not")),
+        "checks": (
+            Check("dense", "it holds", True),
+            Check("edges", "it holds", False, "it does not"),
+        ),
         "refusals": (Refusal("tiles", "plain", ("too large", "too wide")),),
     }
     return Report(**(fields | changes))
@@ -298,14 +346,25 @@ def test_the_report_prints_narrowly_and_completely():
     report = some_report(notes=("measured at night",), diagnosis="all of them; upside down")
     text = str(report)
     assert max(map(len, text.splitlines())) <= 100
-    for word in ("3 of 5 targets", "grad key", "WRONG", "BROKEN", "it does not", "too wide", "at night", "upside down"):
+    for word in (
+        "3 of 5 targets",
+        "grad key",
+        "WRONG",
+        "BROKEN",
+        "it does not",
+        "too wide",
+        "at night",
+        "upside down",
+    ):
         assert word in text
     assert text.splitlines()[-1] == "NOT EXACT: 2 of 5 checks fail"
     head = text.splitlines()[4:6]
     assert "gradients" in head[0]
     assert head[1].split() == ["backend", "dtype", "error", "limit", "error", "limit"]
     rows = text.splitlines()[6:8]
-    assert len({line.index(verdict) for line, verdict in zip(rows, ("ok", "WRONG"), strict=True)}) == 1
+    assert (
+        len({line.index(verdict) for line, verdict in zip(rows, ("ok", "WRONG"), strict=True)}) == 1
+    )
 
 
 def test_the_report_judges():
@@ -322,7 +381,10 @@ def test_the_report_judges():
 
 
 def test_the_report_is_json():
-    rows = (Row("x", "float64", "plain", "output", math.inf, 1e-12), Row("x", "float64", "plain", "lse", math.nan, 1.0))
+    rows = (
+        Row("x", "float64", "plain", "output", math.inf, 1e-12),
+        Row("x", "float64", "plain", "lse", math.nan, 1.0),
+    )
     result = json.loads(json.dumps(some_report(rows=rows).to_dict(), allow_nan=False))
     assert result["rows"][0]["error"] == "inf"
     assert result["rows"][1]["ok"] is False

@@ -1,4 +1,6 @@
-"""The engine, broken on purpose in one place at a time: it must notice each by the one thing that is wrong."""
+"""The engine, broken on purpose in one place at a time: it must notice each by the one thing that
+is wrong.
+"""
 
 import pytest
 import torch
@@ -15,11 +17,14 @@ from graphattn.graph.listed import checked
 from graphattn.nn import GraphAttention
 
 GRAPH = GRAPHS["listed_random"]()
-FEW = {"dtypes": (torch.float64,), "backends": ("dense", "message_passing")}  # what breaks, breaks for all
+# what breaks, breaks for all
+FEW = {"dtypes": (torch.float64,), "backends": ("dense", "message_passing")}
 
 
 def broken(monkeypatch, change):
-    """``graphattn.attention`` with ``change(right, arguments, output) -> output`` in its way, for every backend."""
+    """``graphattn.attention`` with ``change(right, arguments, output) -> output`` in its way, for
+    every backend.
+    """
     right = operator.attention
 
     def wrong(query, key, value, graph, **options):
@@ -54,7 +59,9 @@ def test_nothing_fails_when_nothing_is_broken(monkeypatch):
     broken(monkeypatch, lambda output, *rest: output)
     report = assert_exact(GRAPH)
     assert failing(report) == (set(), set())
-    assert {row.backend for row in report.rows} == set(BACKENDS) - {r.backend for r in report.refusals}
+    assert {row.backend for row in report.rows} == set(BACKENDS) - {
+        r.backend for r in report.refusals
+    }
 
 
 @pytest.mark.parametrize("by", [1e-10, 1e-3])
@@ -129,7 +136,9 @@ def test_a_second_derivative_alone_is_caught(monkeypatch, graph):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_second_derivatives_that_are_zero_may_be_noise(seed):
-    """Copies of one edge share its weight whatever the score: every second derivative cancels to 0."""
+    """Copies of one edge share its weight whatever the score: every second derivative cancels to
+    0.
+    """
     assert_exact(COPIES, seed=seed, dtypes=(torch.float64,))
 
 
@@ -143,7 +152,9 @@ def test_lse_and_weights_are_measured(monkeypatch, name):
             return result
         if name == "lse":
             return result._replace(lse=result.lse + 1e-6)
-        return result._replace(weights=type(result.weights)(result.weights.graph, result.weights.alpha * (1 + 1e-6)))
+        return result._replace(
+            weights=type(result.weights)(result.weights.graph, result.weights.alpha * (1 + 1e-6))
+        )
 
     monkeypatch.setattr(operator, "attention", wrong)
     rows, _ = failing(verify(GRAPH, **FEW))
@@ -156,7 +167,9 @@ def test_lse_without_a_gradient_is_caught(monkeypatch):
 
     def wrong(*args, **options):
         result = right(*args, **options)
-        return result if isinstance(result, torch.Tensor) else result._replace(lse=result.lse.detach())
+        return (
+            result if isinstance(result, torch.Tensor) else result._replace(lse=result.lse.detach())
+        )
 
     monkeypatch.setattr(operator, "attention", wrong)
     rows, _ = failing(verify(GRAPH, **FEW))
@@ -216,7 +229,10 @@ def test_a_backend_that_remembers_the_first_graph_is_caught(monkeypatch):
     )
     rows, claims = failing(verify(GRAPH, **FEW))
     assert rows == set()
-    assert {"the order of the edges does not matter", "the labels of the nodes do not matter"} <= claims
+    assert {
+        "the order of the edges does not matter",
+        "the labels of the nodes do not matter",
+    } <= claims
 
 
 def test_a_finite_stand_in_for_minus_infinity_is_caught(monkeypatch):
@@ -224,7 +240,9 @@ def test_a_finite_stand_in_for_minus_infinity_is_caught(monkeypatch):
     right = operator.attention
 
     def wrong(*args, score_bias=None, **options):
-        return right(*args, score_bias=None if score_bias is None else score_bias.clamp(min=-1e9), **options)
+        return right(
+            *args, score_bias=None if score_bias is None else score_bias.clamp(min=-1e9), **options
+        )
 
     monkeypatch.setattr(operator, "attention", wrong)
     rows, claims = failing(verify(GRAPH, **FEW))
@@ -249,7 +267,10 @@ class AtMinusInfinity(torch.autograd.Function):
 
 @pytest.mark.parametrize(
     ("grad", "words"),
-    [(1e-20, "such an edge is sent a gradient"), (torch.nan, "the gradient of score_bias is not finite")],
+    [
+        (1e-20, "such an edge is sent a gradient"),
+        (torch.nan, "the gradient of score_bias is not finite"),
+    ],
 )
 def test_a_gradient_of_a_bias_of_minus_infinity_is_caught(monkeypatch, grad, words):
     right = operator.attention
@@ -337,7 +358,9 @@ def test_a_layer_that_forgets_its_edge_features_is_caught(monkeypatch):
     right = GraphAttention.forward
 
     def forgetful(self, x, graph, context=None, edge_attr=None, score_bias=None):
-        return right(self, x, graph, context=context, edge_attr=edge_attr * 0, score_bias=score_bias)
+        return right(
+            self, x, graph, context=context, edge_attr=edge_attr * 0, score_bias=score_bias
+        )
 
     monkeypatch.setattr(GraphAttention, "forward", forgetful)
     rows, _ = failing(verify(GraphAttention(12, 3, edge_dim=5), GRAPH, **FEW))

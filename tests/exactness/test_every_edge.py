@@ -1,4 +1,6 @@
-"""One edge too few or too many is seen and named at every target, up to the pairs that a twin compares."""
+"""One edge too few or too many is seen and named at every target, up to the pairs that a twin
+compares.
+"""
 
 import pytest
 import torch
@@ -22,9 +24,9 @@ def no_graph_is_taken_whole(monkeypatch):
 
 
 def masked(mask):
-    return lambda *qkv: F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in qkv), attn_mask=mask).transpose(
-        0, 1
-    )
+    return lambda *qkv: F.scaled_dot_product_attention(
+        *(x.transpose(0, 1) for x in qkv), attn_mask=mask
+    ).transpose(0, 1)
 
 
 def edited(graph, target, source):
@@ -39,7 +41,8 @@ def test_row_131_is_not_in_the_sample():
 
 
 @pytest.mark.parametrize(
-    ("source", "words"), [(130, "edge 130 -> 131 of the graph is not read"), (5, "edge 5 -> 131 is read, but not")]
+    ("source", "words"),
+    [(130, "edge 130 -> 131 of the graph is not read"), (5, "edge 5 -> 131 is read, but not")],
 )
 def test_one_wrong_edge_of_a_function_outside_the_sample(source, words):
     report = verify(masked(edited(WINDOW, ROW, source)), WINDOW, at_most=19, **FLOAT64)
@@ -55,13 +58,19 @@ def test_a_right_function_is_exact_and_the_report_says_on_what(monkeypatch, limi
     report = verify(masked(WINDOW.mask()), WINDOW, at_most=19)
     assert report.ok, report
     assert (report.measured, report.total) == (compared, 151)
-    share = "EXACT: all" if compared == 151 else "EXACT on 19 of 151 targets, the others were not looked at"
+    share = (
+        "EXACT: all"
+        if compared == 151
+        else "EXACT on 19 of 151 targets, the others were not looked at"
+    )
     assert str(report).splitlines()[-1].startswith(share)
     assert "pairs without an edge, at 3 of 151 targets" in str(report)
 
 
 def test_float32_alone_sees_it_too():
-    assert not verify(masked(edited(WINDOW, ROW, 130)), WINDOW, at_most=19, dtypes=(torch.float32,)).ok
+    assert not verify(
+        masked(edited(WINDOW, ROW, 130)), WINDOW, at_most=19, dtypes=(torch.float32,)
+    ).ok
 
 
 @pytest.mark.parametrize("source", [130, 5])
@@ -73,7 +82,9 @@ def test_one_wrong_edge_of_a_layer_outside_the_sample(monkeypatch, source):
         return right(self, x, graph, score_bias=score_bias, **options)
 
     monkeypatch.setattr(GraphAttention, "forward", wrong)
-    report = verify(GraphAttention(12, 3), WINDOW, at_most=19, backends=("dense",), gradients=False, **FLOAT64)
+    report = verify(
+        GraphAttention(12, 3), WINDOW, at_most=19, backends=("dense",), gradients=False, **FLOAT64
+    )
     assert not report.ok
     assert "target 131" in report.diagnosis
 
@@ -94,16 +105,25 @@ def test_one_wrong_gradient_outside_the_sample():
 
     attend = masked(WINDOW.mask())
     report = verify(lambda *qkv: Louder.apply(attend(*qkv)), WINDOW, at_most=19, **FLOAT64)
-    assert {row.quantity for row in report.rows if not row.ok} == {"grad query", "grad key", "grad value"}
+    assert {row.quantity for row in report.rows if not row.ok} == {
+        "grad query",
+        "grad key",
+        "grad value",
+    }
     assert "the output is right" in report.diagnosis
 
 
 @pytest.mark.parametrize("gradients", [True, False])
 def test_the_invariants_try_every_pair_of_a_small_graph(gradients):
     graph = ga.graphs.causal(7)
-    for source, broken in ((1, "every neighbour is read"), (6, "non-neighbours are not read, bit for bit")):
+    for source, broken in (
+        (1, "every neighbour is read"),
+        (6, "non-neighbours are not read, bit for bit"),
+    ):
         for target in (4, 5):
-            report = verify(masked(edited(graph, target, source)), graph, gradients=gradients, **FLOAT64)
+            report = verify(
+                masked(edited(graph, target, source)), graph, gradients=gradients, **FLOAT64
+            )
             claims = {check.claim for check in report.checks if not check.ok}
             expected = {broken}
             if gradients and source == 6:
@@ -128,4 +148,8 @@ def test_sizes_are_spelt_as_in_explain():
 def test_progress_is_told():
     steps = []
     verify(masked(GRAPHS["causal"]().mask()), GRAPHS["causal"](), progress=steps.append, **FLOAT64)
-    assert steps == ["the dense twin, float64, plain", "callable, float64, plain", "callable, invariants"]
+    assert steps == [
+        "the dense twin, float64, plain",
+        "callable, float64, plain",
+        "callable, invariants",
+    ]

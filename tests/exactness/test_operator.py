@@ -1,4 +1,6 @@
-"""Heads that are grouped, or that come first; arguments in another's place; layers that raise; threads."""
+"""Heads that are grouped, or that come first; arguments in another's place; layers that raise;
+threads.
+"""
 
 import pytest
 import torch
@@ -17,7 +19,9 @@ FLOAT64 = {"dtypes": (torch.float64,)}
 
 
 def sdpa(query, key, value, **options):
-    return F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in (query, key, value)), **options).transpose(0, 1)
+    return F.scaled_dot_product_attention(
+        *(x.transpose(0, 1) for x in (query, key, value)), **options
+    ).transpose(0, 1)
 
 
 def repeated(q, k, v):
@@ -56,10 +60,14 @@ def test_a_function_without_grouped_heads_is_verified_without_and_it_is_said():
     assert "heads 3 on 3: grouping of heads not tested" in str(report)
 
 
-@pytest.mark.parametrize("options", [{"is_causal": True}, {"attn_mask": CAUSAL.mask()}, {"is_causal": True, "x": 1}])
+@pytest.mark.parametrize(
+    "options", [{"is_causal": True}, {"attn_mask": CAUSAL.mask()}, {"is_causal": True, "x": 1}]
+)
 def test_heads_first_is_named_whether_it_raises_or_is_wrong(options):
     gqa = {"enable_gqa": True} if options.pop("x", 0) else {}
-    report = verify(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options, **gqa), CAUSAL)
+    report = verify(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options, **gqa), CAUSAL
+    )
     assert not report.ok
     assert "it expects heads first" in report.diagnosis
     wrong = verify(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), CAUSAL)
@@ -70,7 +78,9 @@ def test_heads_first_is_named_whether_it_raises_or_is_wrong(options):
 def test_another_layout_is_not_blamed_for_an_edge_outside_the_sample():
     mask = WINDOW.mask()
     mask[777, 776] = False
-    report = verify(lambda *qkv: sdpa(*qkv, attn_mask=mask, enable_gqa=True), WINDOW, at_most=19, **FLOAT64)
+    report = verify(
+        lambda *qkv: sdpa(*qkv, attn_mask=mask, enable_gqa=True), WINDOW, at_most=19, **FLOAT64
+    )
     assert "edge 776 -> 777 of the graph is not read" in report.diagnosis
     assert "3 heads on 3" not in report.diagnosis
 
@@ -78,7 +88,11 @@ def test_another_layout_is_not_blamed_for_an_edge_outside_the_sample():
 @pytest.mark.parametrize(
     ("error", "words", "call"),
     [
-        (OptionError, "GraphAttention.from_torch", lambda: verify(nn.MultiheadAttention(6, 2), CAUSAL)),
+        (
+            OptionError,
+            "GraphAttention.from_torch",
+            lambda: verify(nn.MultiheadAttention(6, 2), CAUSAL),
+        ),
         (OptionError, "got the class GraphAttention", lambda: verify(GraphAttention, CAUSAL)),
         (GraphError, r"graphattn.from_mask\(mask\)", lambda: verify(grouped, CAUSAL.mask())),
         (GraphError, r"graphattn.from_edge_index", lambda: verify(grouped, CAUSAL.edge_index)),
@@ -102,7 +116,9 @@ def test_a_layer_that_raises_in_one_case_is_measured_in_the_others():
     assert not report.ok
     assert {row.case for row in report.rows} == {"plain"}
     assert "self-loops added" in report.diagnosis
-    assert "the layer raised ShapeError in case score_bias: score_bias must have shape" in str(report)
+    assert "the layer raised ShapeError in case score_bias: score_bias must have shape" in str(
+        report
+    )
     assert report.to_dict()["refusals"][0]["fault"]
 
 
@@ -179,7 +195,9 @@ def test_graphs_of_heads_are_verified_side_by_side(monkeypatch):
     assert report.ok, report
     assert report.total == 26
     right = operator.attention
-    monkeypatch.setattr(operator, "attention", lambda q, k, v, graph: right(q, k, v, graph.graphs[0]))
+    monkeypatch.setattr(
+        operator, "attention", lambda q, k, v, graph: right(q, k, v, graph.graphs[0])
+    )
     assert not verify(graph, **FLOAT64).ok
 
 

@@ -61,7 +61,9 @@ def test_the_twin_in_pieces_is_the_twin(monkeypatch, name, row_by_row):
     graph = GRAPHS[name]()
     torch.manual_seed(0)
     piece, parts = sample(graph), all_pieces(graph)
-    assert sorted(torch.cat([part.targets for part in parts]).tolist()) == list(range(graph.num_targets))
+    assert sorted(torch.cat([part.targets for part in parts]).tolist()) == list(
+        range(graph.num_targets)
+    )
     for subject in (GraphSubject(graph), LayerSubject(GraphAttention(12, 3, edge_dim=5), graph)):
         case = subject.cases[-1]
         whole, _ = twins(subject, case, torch.float64, [piece])
@@ -82,7 +84,9 @@ def test_a_graph_beyond_the_limit_is_not_taken_apart():
 
 
 def test_dense_torch_in_a_narrow_dtype_is_one_product_where_that_fits(monkeypatch):
-    """Gradients summed over pieces round less than dense torch does, and would hold it to a bound below its own."""
+    """Gradients summed over pieces round less than dense torch does, and would hold it to a bound
+    below its own.
+    """
     monkeypatch.setattr(pieces, "ROW_BY_ROW", 0)
     monkeypatch.setattr(pieces, "AT_ONCE", 128)
     graph = GRAPHS["longformer"]()

@@ -29,7 +29,10 @@ def test_of_several_errors_the_worst_is_printed_wherever_it_stands(errors):
 
 
 def test_the_worst_is_the_one_furthest_beyond_its_own_bound():
-    rows = (Row("edges", "float32", "a", "output", 3e-6, 1e-5), Row("edges", "float64", "b", "output", 2e-12, 1e-12))
+    rows = (
+        Row("edges", "float32", "a", "output", 3e-6, 1e-5),
+        Row("edges", "float64", "b", "output", 2e-12, 1e-12),
+    )
     report = Report("a thing", "a graph", 5, 5, rows, (), ())
     assert report.worst is rows[1]
     assert rows[1].ratio == pytest.approx(2.0)
@@ -41,7 +44,11 @@ def test_the_worst_is_the_one_furthest_beyond_its_own_bound():
     ("measured", "head", "verdict"),
     [
         (5, "at all 5 targets", "EXACT: all 1 checks hold"),
-        (3, "at 3 of 5 targets", "EXACT on 3 of 5 targets, the others were not looked at: all 1 checks hold"),
+        (
+            3,
+            "at 3 of 5 targets",
+            "EXACT on 3 of 5 targets, the others were not looked at: all 1 checks hold",
+        ),
     ],
 )
 def test_it_says_how_much_was_compared(measured, head, verdict):
@@ -52,21 +59,33 @@ def test_it_says_how_much_was_compared(measured, head, verdict):
 
 
 def test_nan_is_worse_than_any_number_in_print():
-    line = next(line for line in printed(1e9, math.nan, 2e9).splitlines() if line.startswith("edges"))
+    line = next(
+        line for line in printed(1e9, math.nan, 2e9).splitlines() if line.startswith("edges")
+    )
     assert line.endswith("nan 1.0e-12  grad key (case 1)")
 
 
 def test_the_worst_output_stands_apart_from_the_worst_of_the_rest():
-    line = next(line for line in printed(7e-13, 3e-13, quantity="output").splitlines() if line.startswith("edges"))
+    line = next(
+        line
+        for line in printed(7e-13, 3e-13, quantity="output").splitlines()
+        if line.startswith("edges")
+    )
     assert line.split()[3:] == ["7.0e-13", "1.0e-12", "-", "-"]
 
 
-@pytest.mark.parametrize(("dtype", "floor"), [(torch.float32, 4), (torch.float16, 1), (torch.bfloat16, 1)])
-def test_a_narrow_error_is_held_to_twice_that_of_dense_torch_and_gradients_to_three_times(dtype, floor):
+@pytest.mark.parametrize(
+    ("dtype", "floor"), [(torch.float32, 4), (torch.float16, 1), (torch.bfloat16, 1)]
+)
+def test_a_narrow_error_is_held_to_twice_that_of_dense_torch_and_gradients_to_three_times(
+    dtype, floor
+):
     eps = torch.finfo(dtype).eps
     assert bounds.bound(dtype, 0.25, gradient=False) == pytest.approx(0.5 + floor * eps, rel=1e-12)
     assert bounds.bound(dtype, 0.25, gradient=True) == pytest.approx(0.75 + floor * eps, rel=1e-12)
-    assert bounds.bound(dtype, 0.25, gradient=True, growth=3.0) == pytest.approx(0.75 + 3 * floor * eps, rel=1e-12)
+    assert bounds.bound(dtype, 0.25, gradient=True, growth=3.0) == pytest.approx(
+        0.75 + 3 * floor * eps, rel=1e-12
+    )
     long_sum = 16 if dtype == torch.float32 else 1
     assert bounds.agreement(dtype) == pytest.approx(2 * (2 * long_sum + floor) * eps, rel=1e-12)
 
@@ -114,4 +133,6 @@ def test_smooth_is_what_has_no_kink_and_no_sum_near_0(options, without_bias, smo
 
 def test_a_report_is_true_if_everything_measured_held():
     assert ga.verify(ga.graphs.causal(5), dtypes=(torch.float64,))
-    assert not ga.verify(lambda query, key, value: value, ga.graphs.causal(5), dtypes=(torch.float64,))
+    assert not ga.verify(
+        lambda query, key, value: value, ga.graphs.causal(5), dtypes=(torch.float64,)
+    )

@@ -59,15 +59,22 @@ FORMULAS = {
     "positive features": (PositiveFeatures.dense, PositiveFeatures),
     **{f"{name} features": (entry.dense, None) for name, entry in FEATURE_MAPS.items()},
     **{
-        name: (result.dense, result.of if isinstance(result.of, type) else None) for name, result in NORMALIZERS.items()
+        name: (result.dense, result.of if isinstance(result.of, type) else None)
+        for name, result in NORMALIZERS.items()
     },
 }
 
 
 def names_used(code):
     """Global names, and attributes, of a piece of code and of those inside it."""
-    used = [(i.opname, i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_ATTR")]
-    used += [("LOAD_ATTR", i.argval) for i in dis.get_instructions(code) if i.opname == "LOAD_METHOD"]
+    used = [
+        (i.opname, i.argval)
+        for i in dis.get_instructions(code)
+        if i.opname in ("LOAD_GLOBAL", "LOAD_ATTR")
+    ]
+    used += [
+        ("LOAD_ATTR", i.argval) for i in dis.get_instructions(code) if i.opname == "LOAD_METHOD"
+    ]
     for inner in code.co_consts:
         used += names_used(inner) if isinstance(inner, types.CodeType) else []
     return used
@@ -94,7 +101,9 @@ def test_equals_scaled_dot_product_attention():
     result = dense_attention(query, key, value, mask, bias, scale=0.3).output
     heads_first = (x.transpose(0, 1)[None] for x in (query, key, value))
     added = bias.masked_fill(~mask, -torch.inf)[None]
-    truth = F.scaled_dot_product_attention(*heads_first, added, scale=0.3, enable_gqa=True)[0].transpose(0, 1)
+    truth = F.scaled_dot_product_attention(*heads_first, added, scale=0.3, enable_gqa=True)[
+        0
+    ].transpose(0, 1)
     torch.testing.assert_close(result, truth, rtol=0, atol=1e-14)
 
 
@@ -119,13 +128,19 @@ def test_equals_a_loop_with_every_option():
             seen, scores = [], []
             for s in range(S):
                 for _ in range(int(copies[t, s])):
-                    product = 0.7 * sum((query[t, h] * (key[s, h // 3] + edge[t, s, h // 3])).tolist())
+                    product = 0.7 * sum(
+                        (query[t, h] * (key[s, h // 3] + edge[t, s, h // 3])).tolist()
+                    )
                     scores.append(1.9 * math.tanh(product / 1.9) + float(bias[h, t, s]))
                     seen.append(value[s, h // 3] + edge[t, s, h // 3])
             total = sum(math.exp(score) for score in scores)
-            expected = sum((math.exp(a) / total * v for a, v in zip(scores, seen, strict=True)), torch.zeros(D))
+            expected = sum(
+                (math.exp(a) / total * v for a, v in zip(scores, seen, strict=True)), torch.zeros(D)
+            )
             torch.testing.assert_close(result.output[t, h], expected.double(), rtol=0, atol=1e-13)
-            assert float(result.lse[t, h]) == pytest.approx(math.log(total) if scores else -math.inf, abs=1e-13)
+            assert float(result.lse[t, h]) == pytest.approx(
+                math.log(total) if scores else -math.inf, abs=1e-13
+            )
     assert float(result.weights[:, 2].abs().sum()) == 0.0
     torch.testing.assert_close(result.weights.sum(-1)[:, 3], torch.ones(6).double())
 
@@ -134,13 +149,19 @@ def test_equals_a_loop_with_every_option():
 def test_copies_of_an_edge_are_edges_whatever_the_normalisation(name):
     kind = NORMALIZERS[name]
     normalize = (
-        functools.partial(kind.dense, kind.of(*[H] * (name == "sink"))) if isinstance(kind.of, type) else kind.dense
+        functools.partial(kind.dense, kind.of(*[H] * (name == "sink")))
+        if isinstance(kind.of, type)
+        else kind.dense
     )
     query, key, value = operands()
     copies = torch.randint(0, 4, (T, S), generator=torch.Generator().manual_seed(6))
-    result = dense_attention(query, key, value, some_mask(empty=[2]), multiplicity=copies, normalize=normalize)
+    result = dense_attention(
+        query, key, value, some_mask(empty=[2]), multiplicity=copies, normalize=normalize
+    )
     apart = torch.cat([some_mask(empty=[2]) & (copies > copy) for copy in range(3)], -1)
-    truth = dense_attention(query, key.repeat(3, 1, 1), value.repeat(3, 1, 1), apart, normalize=normalize)
+    truth = dense_attention(
+        query, key.repeat(3, 1, 1), value.repeat(3, 1, 1), apart, normalize=normalize
+    )
     torch.testing.assert_close(result.output, truth.output, rtol=0, atol=1e-12)
 
 
@@ -157,7 +178,9 @@ def test_a_silent_row_is_zero_with_zero_gradients(how):
     assert bool((output[4] == 0).all())
     assert bool((lse[4] == -torch.inf).all())
     assert bool((weights[:, 4] == 0).all())
-    grads = torch.autograd.grad((output * 3).sum() + lse[lse > -torch.inf].sum(), (query, key, value, bias))
+    grads = torch.autograd.grad(
+        (output * 3).sum() + lse[lse > -torch.inf].sum(), (query, key, value, bias)
+    )
     assert all(bool(torch.isfinite(grad).all()) for grad in grads)
     assert bool((grads[0][4] == 0).all())
     assert bool((grads[3][:, 4] == 0).all())
@@ -181,7 +204,8 @@ def test_gradients_are_the_finite_differences():
     bias = randn(H, T, S, seed=4).requires_grad_()
     mask = some_mask(empty=[2])
     assert torch.autograd.gradcheck(
-        lambda *x: dense_attention(*x[:3], mask, x[3], softcap=1.5).output, (query, key, value, bias)
+        lambda *x: dense_attention(*x[:3], mask, x[3], softcap=1.5).output,
+        (query, key, value, bias),
     )
 
 
@@ -198,7 +222,11 @@ def test_no_sources_and_no_targets():
     result = dense_attention(torch.ones(T, H, D), none, none, torch.zeros(T, 0, dtype=torch.bool))
     assert result.output.shape == (T, H, D)
     assert float(result.output.abs().sum()) == 0.0
-    assert dense_attention(none, none, none, torch.zeros(0, 0, dtype=torch.bool)).output.shape == (0, H, D)
+    assert dense_attention(none, none, none, torch.zeros(0, 0, dtype=torch.bool)).output.shape == (
+        0,
+        H,
+        D,
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,13 +243,21 @@ def test_no_sources_and_no_targets():
 def test_the_layer_twin_takes_a_layers_parameters_and_no_others(options):
     layer = GraphAttention(12, 3, **options).double()
     twin = DenseGraphAttention(layer.state_dict(), 3)
-    assert {k: v.shape for k, v in twin.state_dict().items()} == {k: v.shape for k, v in layer.state_dict().items()}
+    assert {k: v.shape for k, v in twin.state_dict().items()} == {
+        k: v.shape for k, v in layer.state_dict().items()
+    }
     graph = GRAPHS["cross"]()
-    x, context = randn(7, layer.qdim), (randn(13, layer.kdim, seed=1), randn(13, layer.vdim, seed=2))
-    edge = randn(91, 7, seed=3) if layer.edge_dim is not None else None  # full: edge order is row by row
+    x, context = (
+        randn(7, layer.qdim),
+        (randn(13, layer.kdim, seed=1), randn(13, layer.vdim, seed=2)),
+    )
+    # full: edge order is row by row
+    edge = randn(91, 7, seed=3) if layer.edge_dim is not None else None
     dense_edge = None if edge is None else edge.view(7, 13, 7)
     result = twin(x, graph.mask(), context, dense_edge)
-    torch.testing.assert_close(result, layer(x, graph, context=context, edge_attr=edge), rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        result, layer(x, graph, context=context, edge_attr=edge), rtol=0, atol=1e-13
+    )
     with pytest.raises(RuntimeError, match="Unexpected key"):
         DenseGraphAttention({**layer.state_dict(), "temperature": torch.ones(())}, 3)
 

@@ -14,14 +14,32 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
     monkeypatch.setattr(import_module("graphattn.training.fit"), "save_report", lambda *args: None)
     few = {"each": 4, "test": 2, "rings": 12, "around": 6}
     options = {**acceptance.TASKS["geodesic"].options, "epochs": 1}
-    task = Task("relative error", 0.04, generated_shapes.geodesic, few, options, acceptance.shortest_paths, -1)
+    task = Task(
+        "relative error",
+        0.04,
+        generated_shapes.geodesic,
+        few,
+        options,
+        acceptance.shortest_paths,
+        -1,
+    )
     monkeypatch.setattr(acceptance, "TASKS", {"geodesic": task, "parts": acceptance.TASKS["parts"]})
-    asked = [str(tmp_path / "runs"), "--tasks", "geodesic", "--seeds", "1", "--out", str(tmp_path / "table")]
+    asked = [
+        str(tmp_path / "runs"),
+        "--tasks",
+        "geodesic",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path / "table"),
+    ]
     acceptance.main(asked)
     (row, missing) = json.loads((tmp_path / "table" / "acceptance.json").read_text())["rows"]
     assert (row["seeds"], row["epochs"], missing["seeds"]) == (1, 1, 0)
     over = {name: one["over_seeds"]["mean"] for name, one in row["controls"].items()}
-    assert over == {name: row["of_seeds"][0] - one["score"]["mean"] for name, one in row["controls"].items()}
+    assert over == {
+        name: row["of_seeds"][0] - one["score"]["mean"] for name, one in row["controls"].items()
+    }
     assert row["beside"]["Dijkstra / constant"]["mean"] < row["beside"]["Dijkstra"]["mean"]
     words = (tmp_path / "table" / "acceptance.md").read_text()
     assert "| parts | miou >= 0.85 | not run" in words
@@ -30,7 +48,8 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
     assert "machines" not in missing
     (line,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
 
-    (tmp_path / "runs" / "trials.jsonl").write_text("")  # killed before its line: the run itself is on the disk
+    # killed before its line: the run itself is on the disk
+    (tmp_path / "runs" / "trials.jsonl").write_text("")
     monkeypatch.setattr(generated_shapes, "save", None)
     acceptance.main(asked)
     (again,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
@@ -62,12 +81,19 @@ def test_differences_are_paired_over_seeds_and_over_shapes():
     row = told("parts", Task("miou", 0.85), seeds)
     assert row["reached"] == 1
     over = row["controls"]["random"]
-    assert [over[key]["mean"] for key in ("over_seeds", "over_shapes")] == pytest.approx([0.15, 0.15])
+    assert [over[key]["mean"] for key in ("over_seeds", "over_shapes")] == pytest.approx(
+        [0.15, 0.15]
+    )
     assert [over[key]["seeds"] for key in ("over_seeds", "over_shapes")] == [2, 4]
 
 
 def test_a_row_keeps_the_machine_and_the_days_of_its_seeds():
-    first = {"processor": "P", "cores": 2, "versions": {"torch": "3"}, "date": "2026-11-23T23:59:00+00:00"}
+    first = {
+        "processor": "P",
+        "cores": 2,
+        "versions": {"torch": "3"},
+        "date": "2026-11-23T23:59:00+00:00",
+    }
     later = first | {"date": "2026-11-24T00:01:00+00:00"}
     rows = [
         {"task": "parts", "seeds": 2, "machines": [first, later]},
@@ -95,5 +121,6 @@ def test_tubes_are_closed_and_their_label_is_the_exact_distance(tmp_path):
     away = mesh.mark == 0
     assert bool((mesh.y[away] >= -1e-5).all())
     assert bool((mesh.edges >= mesh.y - 1e-5).all())
-    ahead = mesh.edges[away] - mesh.y[away]  # an edge from the mark is the shortest walk to its other end
+    # an edge from the mark is the shortest walk to its other end
+    ahead = mesh.edges[away] - mesh.y[away]
     assert float(ahead.min()) < 1e-5 < float(ahead.max())

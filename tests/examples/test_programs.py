@@ -1,4 +1,6 @@
-"""Programs as graphs: tree relations against ast, scopes against symtable, data flow against running programs."""
+"""Programs as graphs: tree relations against ast, scopes against symtable, data flow against
+running programs.
+"""
 
 import ast
 import random
@@ -33,7 +35,9 @@ def flow(source, relation):
 
 
 def depth_first(node):
-    below = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)]
+    below = [
+        child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr_context)
+    ]
     return [node, *(found for child in below for found in depth_first(child))]
 
 
@@ -58,7 +62,9 @@ def test_tree_relations_are_those_of_ast():
     go_down(ast.parse(OWN), 0)
     relations = found.relations
     assert pairs(relations["parent"]) == up == pairs(relations["child"].reverse())
-    assert pairs(relations["next_sibling"]) == beside == pairs(relations["previous_sibling"].reverse())
+    assert (
+        pairs(relations["next_sibling"]) == beside == pairs(relations["previous_sibling"].reverse())
+    )
     assert ga.graphs.tree(found.parent).equals(relations["parent"] | relations["child"])
     assert found.typed.num_relations == 8
     assert sum(found.typed.count().values()) == found.typed.graph.num_edges
@@ -74,11 +80,15 @@ def test_leaves_follow_each_other_as_names_and_constants_in_the_text():
     while chain[-1] in after:
         chain.append(after[chain[-1]])
     written = [found.labels[node].split()[1] for node in chain]
-    tokens = [token.string.strip("'") for token in tokenize.generate_tokens(StringIO(source).readline)]
+    tokens = [
+        token.string.strip("'") for token in tokenize.generate_tokens(StringIO(source).readline)
+    ]
     keywords = {"def", "f", "return", "for", "in", "print"}
     wanted = [token for token in tokens if token.isalnum() and token not in keywords]
     assert [word for word in written if word not in keywords] == wanted
-    assert pairs(found.relations["previous_token"]) == {(b, a) for a, b in pairs(found.relations["next_token"])}
+    assert pairs(found.relations["previous_token"]) == {
+        (b, a) for a, b in pairs(found.relations["next_token"])
+    }
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -160,10 +170,12 @@ def test_variables_belong_to_their_scopes():
             ("Name os", 11, 10),
         ]
     )
-    assert flow("for i in range(3):\n    if (k := i):\n        pass\nprint(i, k)", "definition") == sorted(
-        [("Name i", 2, 1), ("Name i", 4, 1), ("Name k", 4, 2)]
-    )
-    assert flow("try:\n    pass\nexcept E as e:\n    e\nwith a as b:\n    b\nx: int\nx", "definition") == [
+    assert flow(
+        "for i in range(3):\n    if (k := i):\n        pass\nprint(i, k)", "definition"
+    ) == sorted([("Name i", 2, 1), ("Name i", 4, 1), ("Name k", 4, 2)])
+    assert flow(
+        "try:\n    pass\nexcept E as e:\n    e\nwith a as b:\n    b\nx: int\nx", "definition"
+    ) == [
         ("Name b", 6, 5),
         ("Name e", 4, 3),
     ]
@@ -179,7 +191,11 @@ def test_bound_names_are_those_of_symtable():
             found.setdefault(id(owner), set()).add(each.name)
 
     def local(table):
-        if table.get_type() == "function" and table.get_name() not in ("genexpr", "listcomp", "lambda"):
+        if table.get_type() == "function" and table.get_name() not in (
+            "genexpr",
+            "listcomp",
+            "lambda",
+        ):
             yield {s.get_name() for s in table.get_symbols() if s.is_local()}
         for below in table.get_children():
             yield from local(below)
@@ -192,10 +208,14 @@ def test_programs_that_are_odd():
     empty = program_graphs("")
     assert empty.labels == ("Module",)
     assert all(graph.num_edges == 0 and graph.num_nodes == 1 for graph in empty.relations.values())
-    match = "match a:\n    case [b, *c] | {'k': b, **c}:\n        print(b, c)\n    case d:\n        d"
+    match = (
+        "match a:\n    case [b, *c] | {'k': b, **c}:\n        print(b, c)\n    case d:\n        d"
+    )
     assert ("Name b", 3, 2) in flow(match, "definition")
     assert ("Name d", 5, 4) in flow(match, "definition")
-    assert flow("f = lambda x, *y, z=3, **w: (x, y, z, w)", "definition") == [(f"Name {name}", 1, 1) for name in "wxyz"]
+    assert flow("f = lambda x, *y, z=3, **w: (x, y, z, w)", "definition") == [
+        (f"Name {name}", 1, 1) for name in "wxyz"
+    ]
     long = program_graphs("x = 0\n" * 3000)
     assert long.relations["last_use"].num_edges == 2999
     for bad, words in (("x = = 1", "line 1"), ("a\nb c", "line 2"), (3, "text of a Python module")):

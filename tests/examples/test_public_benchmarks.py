@@ -18,7 +18,9 @@ RANDOM = np.random.default_rng(0)
 
 def ring(nodes):
     node = torch.arange(nodes)
-    both = torch.stack((torch.cat((node, (node + 1) % nodes)), torch.cat(((node + 1) % nodes, node))))
+    both = torch.stack(
+        (torch.cat((node, (node + 1) % nodes)), torch.cat(((node + 1) % nodes, node)))
+    )
     return both[:, torch.argsort(both[0], stable=True)]
 
 
@@ -29,8 +31,17 @@ def lrgb(root, name, ending, width, edge_width, target):
         graphs = []
         for nodes in (5, 7, 6):
             edges, integers = ring(nodes), name.startswith("peptides")
-            x, attr = (torch.randint(3, shape) for shape in ((nodes, width), (edges.shape[1], edge_width)))
-            graphs.append((x if integers else x.float(), attr if integers else attr.float(), edges, target(nodes)))
+            x, attr = (
+                torch.randint(3, shape) for shape in ((nodes, width), (edges.shape[1], edge_width))
+            )
+            graphs.append(
+                (
+                    x if integers else x.float(),
+                    attr if integers else attr.float(),
+                    edges,
+                    target(nodes),
+                )
+            )
         if ending == "pt":
             torch.save(graphs, raw / f"{split}.pt")
         else:
@@ -46,7 +57,11 @@ def zinc(root):
             bonds[tuple(ring(nodes))] = 2
             y = torch.randn(1)
             molecules.append(
-                {"atom_type": torch.randint(28, (nodes,)), "bond_type": bonds, "logP_SA_cycle_normalized": y}
+                {
+                    "atom_type": torch.randint(28, (nodes,)),
+                    "bond_type": bonds,
+                    "logP_SA_cycle_normalized": y,
+                }
             )
         (root / "raw" / f"{split}.pickle").write_bytes(pickle.dumps(molecules))
         (root / "raw" / f"{split}.index").write_text("0,2,1\n")
@@ -55,7 +70,12 @@ def zinc(root):
 def listops(root):
     root.mkdir()
     for split in files.SPLITS:
-        lines = ["Source\tTarget", "( ( ( [MAX 4 ) 3 ) ] )\t4", "( ( ( [SM 9 ) ( ( ( [MIN 2 ) 7 ) ] ) ) ] )\t1", "5\t5"]
+        lines = [
+            "Source\tTarget",
+            "( ( ( [MAX 4 ) 3 ) ] )\t4",
+            "( ( ( [SM 9 ) ( ( ( [MIN 2 ) 7 ) ] ) ) ] )\t1",
+            "5\t5",
+        ]
         (root / f"basic_{split}.tsv").write_text("\n".join(lines) + "\n")
 
 
@@ -64,7 +84,9 @@ def imdb(root):
         for kind in ("neg", "pos"):
             (root / split / kind).mkdir(parents=True)
             for number in range(2):
-                (root / split / kind / f"{number}_1.txt").write_bytes(f"a film é {kind} {number}".encode())
+                (root / split / kind / f"{number}_1.txt").write_bytes(
+                    f"a film é {kind} {number}".encode()
+                )
 
 
 def pathfinder(root):
@@ -83,9 +105,15 @@ def pathfinder(root):
 
 MAKE = {
     "zinc": zinc,
-    "peptides-func": lambda root: lrgb(root, "peptides-func", "pt", 9, 3, lambda n: torch.eye(10)[n % 3 : n % 3 + 1]),
-    "peptides-struct": lambda root: lrgb(root, "peptides-struct", "pt", 9, 3, lambda n: torch.randn(1, 11)),
-    "pascalvoc-sp": lambda root: lrgb(root, "pascalvoc-sp", "pickle", 14, 2, lambda n: [i % 21 for i in range(n)]),
+    "peptides-func": lambda root: lrgb(
+        root, "peptides-func", "pt", 9, 3, lambda n: torch.eye(10)[n % 3 : n % 3 + 1]
+    ),
+    "peptides-struct": lambda root: lrgb(
+        root, "peptides-struct", "pt", 9, 3, lambda n: torch.randn(1, 11)
+    ),
+    "pascalvoc-sp": lambda root: lrgb(
+        root, "pascalvoc-sp", "pickle", 14, 2, lambda n: [i % 21 for i in range(n)]
+    ),
     "listops": listops,
     "imdb": imdb,
     "pathfinder": pathfinder,
@@ -110,7 +138,10 @@ def test_every_task_reads_its_files_and_trains_every_arm(name, tmp_path, capsys)
     assert all(np.isfinite(line["test"]) for line in lines)
     train.main(options)  # nothing is trained again
     assert len(out.read_text().splitlines()) == len(lines)
-    assert f"{name}, {lines[0]['arm']}: {train.TASKS[name].metric} {lines[0]['test']:.4f}" in capsys.readouterr().out
+    assert (
+        f"{name}, {lines[0]['arm']}: {train.TASKS[name].metric} {lines[0]['test']:.4f}"
+        in capsys.readouterr().out
+    )
 
 
 def test_what_is_read_is_what_the_files_say(tmp_path):

@@ -1,4 +1,5 @@
-"""The site: no fault in the sources of its pages, nor in the check of built ones; chapters keep their form.
+"""The site: no fault in the sources of its pages, nor in the check of built ones; chapters keep
+their form.
 
 `make docs` builds it.
 """
@@ -18,12 +19,20 @@ import graphattn as ga
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STORY = sorted((EXAMPLES / "story").glob("[0-9]*.py"))
-PAGE = '<h1 id="top">A page</h1><a href="b.html#there">there</a><img src="a.png"><a href="https://example.org">out</a>'
+PAGE = (
+    '<h1 id="top">A page</h1><a href="b.html#there">there</a><img src="a.png"><a '
+    'href="https://example.org">out</a>'
+)
 
 
 @pytest.fixture
 def pages(tmp_path):
-    for name, text in {"a.html": PAGE, "b.html": '<p id="there">', "a.png": "", "a.css": "p {color: red}"}.items():
+    for name, text in {
+        "a.html": PAGE,
+        "b.html": '<p id="there">',
+        "a.png": "",
+        "a.css": "p {color: red}",
+    }.items():
         (tmp_path / name).write_text(text)
     return tmp_path
 
@@ -38,8 +47,16 @@ def test_links_that_hold_are_no_faults(pages):
         ("b.html", "<p id='elsewhere'>", "a.html: leads nowhere: b.html#there"),
         ("b.html", "<p id='there'><a href='c.html'>", "b.html: leads nowhere: c.html"),
         ("b.html", "<p id='there'><a href='#below'>", "b.html: leads nowhere: #below"),
-        ("b.html", "<p id='there'><script src='//cdn.org/a.js'>", "b.html: asks another machine for //cdn.org/a.js"),
-        ("a.css", "@import 'https://fonts.org/a'", "a.css: asks another machine for https://fonts.org/a"),
+        (
+            "b.html",
+            "<p id='there'><script src='//cdn.org/a.js'>",
+            "b.html: asks another machine for //cdn.org/a.js",
+        ),
+        (
+            "a.css",
+            "@import 'https://fonts.org/a'",
+            "a.css: asks another machine for https://fonts.org/a",
+        ),
     ],
 )
 def test_a_fault_is_found(pages, name, text, fault):
@@ -78,9 +95,16 @@ def test_a_fault_of_a_source_is_found(tmp_path):
 
 def test_docstrings_are_restructured_text_whose_names_exist():
     texts = sources.docstrings()
-    assert {"graphattn.attention", "graphattn.nn.GraphAttention.forward", "graphattn.graphs.knn"} <= set(texts)
+    assert {
+        "graphattn.attention",
+        "graphattn.nn.GraphAttention.forward",
+        "graphattn.graphs.knn",
+    } <= set(texts)
     assert sources.wrong(texts) == []
-    text = "Args:\n    x: A ``tensor of :class:`graphattn.AttentionGraph` and :func:`graphattn.graphs.lost`."
+    text = (
+        "Args:\n    x: A ``tensor of :class:`graphattn.AttentionGraph` and "
+        ":func:`graphattn.graphs.lost`."
+    )
     assert sources.wrong({"made": text}) == [
         "made:1: (WARNING/2) Inline literal start-string without end-string.",
         "made: there is no graphattn.graphs.lost",
@@ -90,7 +114,8 @@ def test_docstrings_are_restructured_text_whose_names_exist():
 @pytest.mark.parametrize("path", STORY, ids=lambda path: path.stem)
 def test_a_chapter_is_a_page_with_a_claim_a_picture_and_an_assert(path):
     text = path.read_text()
-    assert text.count("\n") <= (140 if path.stem.startswith("15_") else 80)  # fourteen errors are one page
+    # fourteen errors are one page
+    assert text.count("\n") <= (140 if path.stem.startswith("15_") else 80)
     tree = ast.parse(text)
     assert ": " in ast.get_docstring(tree).splitlines()[0]
     assert any(isinstance(node, ast.Assert) for node in ast.walk(tree))
@@ -99,7 +124,9 @@ def test_a_chapter_is_a_page_with_a_claim_a_picture_and_an_assert(path):
 
 @pytest.mark.skipif(not shutil.which("node"), reason="node runs the page's rules")
 def test_the_page_to_play_with_draws_the_librarys_masks():
-    """Every builder with several arguments: its Python line, mask, what is reached in three layers, and a leak."""
+    """Every builder with several arguments: its Python line, mask, what is reached in three layers,
+    and a leak.
+    """
     script = """
     const page = require("./masks.js"), found = [], n = 24;
     for (const name in page.build) for (const p of [1, 4, 5]) {
@@ -108,7 +135,9 @@ def test_the_page_to_play_with_draws_the_librarys_masks():
     }
     console.log(JSON.stringify(found))"""
     words = ["node", "-e", script]
-    said = subprocess.run(words, cwd=EXAMPLES / "site" / "play", capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        words, cwd=EXAMPLES / "site" / "play", capture_output=True, text=True, check=True
+    ).stdout
     found = json.loads(said)
     assert len(found) == 24
     for line, mask, reach, leak, edges in found:

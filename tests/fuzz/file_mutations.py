@@ -1,4 +1,6 @@
-"""Ways in which a file goes wrong, each a function of its bytes and of a seeded source of choices."""
+"""Ways in which a file goes wrong, each a function of its bytes and of a seeded source of
+choices.
+"""
 
 import bz2
 import gzip
@@ -16,8 +18,24 @@ from file_seeds import ENDINGS, SEEDS
 Mutation = Callable[[bytes, random.Random], bytes]
 LARGEST = 1 << 17  # bytes of a mutated file
 
-_COUNTS = [b"0", b"-1", b"1", b"255", b"65536", b"2147483647", b"2147483648", b"4294967296", b"1000000000000"]
-_COUNTS += [b"9223372036854775807", b"9223372036854775808", b"18446744073709551616", b"-9223372036854775808", b"9" * 40]
+_COUNTS = [
+    b"0",
+    b"-1",
+    b"1",
+    b"255",
+    b"65536",
+    b"2147483647",
+    b"2147483648",
+    b"4294967296",
+    b"1000000000000",
+]
+_COUNTS += [
+    b"9223372036854775807",
+    b"9223372036854775808",
+    b"18446744073709551616",
+    b"-9223372036854775808",
+    b"9" * 40,
+]
 _WORDS = [
     b"nan",
     b"-inf",
@@ -64,7 +82,22 @@ _BLANKS = [
     b",",
     b" ",
 ]
-_ENDS = (1, -1, 0, 127, 128, 255, 32767, 65535, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63), 2**64 - 1)
+_ENDS = (
+    1,
+    -1,
+    0,
+    127,
+    128,
+    255,
+    32767,
+    65535,
+    2**31 - 1,
+    -(2**31),
+    2**32 - 1,
+    2**63 - 1,
+    -(2**63),
+    2**64 - 1,
+)
 
 
 def _truncate(data: bytes, pick: random.Random) -> bytes:
@@ -114,7 +147,9 @@ def _nudged(data: bytes, pick: random.Random) -> bytes:
     return data[: match.start()] + near + data[match.end() :]
 
 
-def _replaced(data: bytes, pick: random.Random, found: list[re.Match[bytes]], by: list[bytes]) -> bytes:
+def _replaced(
+    data: bytes, pick: random.Random, found: list[re.Match[bytes]], by: list[bytes]
+) -> bytes:
     if not found:
         return _binary_count(data, pick)
     match = pick.choice(found)
@@ -165,11 +200,26 @@ def _splice(data: bytes, pick: random.Random) -> bytes:
 def _encoded(data: bytes, pick: random.Random) -> bytes:
     text = data.decode("latin-1")
     how = pick.choice(
-        ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig", "utf-7", "cp037", "bom", "cr", "crlf")
+        (
+            "utf-16",
+            "utf-16-le",
+            "utf-16-be",
+            "utf-32",
+            "utf-8-sig",
+            "utf-7",
+            "cp037",
+            "bom",
+            "cr",
+            "crlf",
+        )
     )
     if how in ("cr", "crlf"):
         return data.replace(b"\n", b"\r" if how == "cr" else b"\r\n")
-    return pick.choice((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")) + data if how == "bom" else text.encode(how)
+    return (
+        pick.choice((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")) + data
+        if how == "bom"
+        else text.encode(how)
+    )
 
 
 def _packed(data: bytes, pick: random.Random) -> bytes:
@@ -211,11 +261,14 @@ def _array_header(data: bytes, pick: random.Random) -> bytes:
     wrong = (
         lambda: re.sub(rb"'descr': '[^']*'", b"'descr': '" + pick.choice(types) + b"'", head),
         lambda: re.sub(
-            rb"'shape': \([^)]*\)", b"'shape': (" + b", ".join(pick.choices(_COUNTS, k=pick.randrange(5))) + b",)", head
+            rb"'shape': \([^)]*\)",
+            b"'shape': (" + b", ".join(pick.choices(_COUNTS, k=pick.randrange(5))) + b",)",
+            head,
         ),
         lambda: head.replace(b"False", pick.choice((b"True", b"0", b"None", b"[]"))),
         lambda: head.replace(
-            b"{", pick.choice((b"{" * 300, b"[", b"{'descr': '<f8', ", b"__import__('os').abort() or {"))
+            b"{",
+            pick.choice((b"{" * 300, b"[", b"{'descr': '<f8', ", b"__import__('os').abort() or {")),
         ),
         lambda: b"(" * pick.choice((10, 4000)) + head,
         lambda: _word(head, pick),
@@ -283,10 +336,22 @@ def _directory(data: bytes, pick: random.Random) -> bytes:
         return _binary_count(data, pick)
     at = pick.choice(heads) + pick.randrange(4, 46)
     size = pick.choice((2, 4))
-    return data[:at] + (pick.choice(_ENDS) % (1 << 8 * size)).to_bytes(size, "little") + data[at + size :]
+    return (
+        data[:at]
+        + (pick.choice(_ENDS) % (1 << 8 * size)).to_bytes(size, "little")
+        + data[at + size :]
+    )
 
 
-ON_BYTES: tuple[Mutation, ...] = (_truncate, _behead, _flip_bits, _binary_count, _text_count, _word, _nudged)
+ON_BYTES: tuple[Mutation, ...] = (
+    _truncate,
+    _behead,
+    _flip_bits,
+    _binary_count,
+    _text_count,
+    _word,
+    _nudged,
+)
 ON_BYTES += (_blank, _lines, _cut, _repeat, _splice, _encoded, _array_header)
 ALL: tuple[Mutation, ...] = (*ON_BYTES, _packed, _archive, _directory)
 
@@ -299,5 +364,7 @@ def mutated(seed: int, number: int) -> tuple[str, bytes]:
     if ending in (".npy", ".npz"):
         usual += (_array_header,) * 4 if ending == ".npy" else (_archive,) * 6 + (_directory,) * 3
     for _ in range(pick.choice((1, 1, 1, 2, 3, 5))):
-        data = pick.choice(usual if pick.random() < 0.97 else ALL)(data or b"\n", pick)[: 8 * LARGEST]
+        data = pick.choice(usual if pick.random() < 0.97 else ALL)(data or b"\n", pick)[
+            : 8 * LARGEST
+        ]
     return (pick.choice(ENDINGS) if pick.random() < 0.02 else ending), data

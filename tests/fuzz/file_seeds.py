@@ -35,7 +35,9 @@ def saved(function: Callable[..., Any], *arguments: Any, **named: Any) -> bytes:
 
 def _mixed(order: str) -> bytes:
     """Three vertices, a triangle, a pentagon and a face without corners, two edges."""
-    vertices = b"".join(struct.pack(f"{order}3dB", *xyz, 7) for xyz in ((0, 0, 0), (1, 0, 0), (0, 2, -1)))
+    vertices = b"".join(
+        struct.pack(f"{order}3dB", *xyz, 7) for xyz in ((0, 0, 0), (1, 0, 0), (0, 2, -1))
+    )
     faces = b"".join(
         struct.pack(f"{order}H{len(corners)}If", len(corners), *corners, 0.5)
         for corners in ((0, 1, 2), (0, 1, 2, 1, 2), (2, 1, 0, 1))
@@ -56,11 +58,21 @@ SEEDS: list[tuple[str, bytes]] = [
     (".off", b"OFF\n# a square\n4 2 0\n" + SQUARE + b"3 0 1 2\n3 0 2 3\n"),
     (".off", b"COFF\n4 1 0\n" + SQUARE.replace(b"\n", b" 255 0 0 255\n") + b"4 0 1 2 3\n"),
     (".off", b"STOFF 4 1 0\n" + SQUARE.replace(b"\n", b" 0.5 0.5\n") + b"4 0 1 2 3 0.1 0.2 0.3\n"),
-    (".obj", _CUBE + b"s off\nusemtl red\nf 1/1/1 2/1/1 3/1/1 4/1/1\nf -4//1 -3//1 \\\n -2//1\nl 1 2\n"),
+    (
+        ".obj",
+        _CUBE + b"s off\nusemtl red\nf 1/1/1 2/1/1 3/1/1 4/1/1\nf -4//1 -3//1 \\\n -2//1\nl 1 2\n",
+    ),
     (".obj", b"v 0 0 0\r\nv 1 0 0\r\nv 0 1 0\r\nf 1 2 3\r\nf 3 2 1\r\n"),
     (".ply", PLY % b"ascii" + SQUARE + b"3 0 1 2\n4 0 1 2 3\n"),
-    (".ply", PLY % b"binary_little_endian" + struct.pack("<12fB3iB4i", *range(12), 3, 0, 1, 2, 4, 0, 1, 2, 3)),
-    (".ply", PLY % b"binary_big_endian" + struct.pack(">12fB3iB3i", *range(12), 3, 0, 1, 2, 3, 1, 2, 3)),
+    (
+        ".ply",
+        PLY % b"binary_little_endian"
+        + struct.pack("<12fB3iB4i", *range(12), 3, 0, 1, 2, 4, 0, 1, 2, 3),
+    ),
+    (
+        ".ply",
+        PLY % b"binary_big_endian" + struct.pack(">12fB3iB3i", *range(12), 3, 0, 1, 2, 3, 1, 2, 3),
+    ),
     (".ply", MIXED % b"binary_little_endian" + _mixed("<")),
     (".ply", MIXED % b"binary_big_endian" + _mixed(">")),
     (".stl", b"solid side\n" + 2 * _FACET + b"endsolid side\n"),
@@ -96,7 +108,9 @@ def _written(ending: str, **tensors: Any) -> tuple[str, bytes]:
 
 _FACE = torch.tensor([[0, 0], [1, 2], [2, 3]])
 _COLOR, _WIDE = torch.tensor([[1.0, 0, 0.2]] * 4), torch.arange(20.0).reshape(4, 5)
-_PCD = "VERSION .7\nFIELDS x y z rgb\nSIZE 4 4 4 4\nTYPE F F F F\nWIDTH 2\nHEIGHT 1\nPOINTS 2\nDATA "
+_PCD = (
+    "VERSION .7\nFIELDS x y z rgb\nSIZE 4 4 4 4\nTYPE F F F F\nWIDTH 2\nHEIGHT 1\nPOINTS 2\nDATA "
+)
 SEEDS += [
     _written(".ply", face=_FACE, color=_COLOR, y=torch.arange(4), wide=_WIDE, edge_a=torch.arange(7)),
     _written(".obj", face=_FACE, uv=_COLOR[:, :2], normal=_COLOR),

@@ -1,4 +1,5 @@
-"""Attention with options at random on every backend, beside a loop over targets and heads, forward and backward.
+"""Attention with options at random on every backend, beside a loop over targets and heads, forward
+and backward.
 
 ``python tests/fuzz/fuzz_attention.py --seconds 60``; ``--only 17`` runs one case.
 """
@@ -40,7 +41,9 @@ class Problem:
 
     def __str__(self) -> str:
         shapes = {name: tuple(x.shape) for name, x in self.leaves.items()}
-        options = {name: x for name, x in vars(self).items() if name not in ("graph", "leaves") and x}
+        options = {
+            name: x for name, x in vars(self).items() if name not in ("graph", "leaves") and x
+        }
         return f"{self.graph!r} {shapes} {options}"
 
 
@@ -62,15 +65,26 @@ def draw(number: int) -> Problem:
         mask = torch.rand(T, S, generator=chance) < one_of(0.0, 0.1, 0.5, 1.0)
         mask[one_of(0, T - 1)] &= one_of(True, False)
         if T == S and one_of(True, False):
-            return one_of(ga.graphs.causal(T), ga.graphs.full(T), ga.graphs.sliding_window(T, one_of(1, 3, T)))
+            return one_of(
+                ga.graphs.causal(T), ga.graphs.full(T), ga.graphs.sliding_window(T, one_of(1, 3, T))
+            )
         index = mask.nonzero().t().flip(0)
         index = index[:, torch.randperm(index.shape[1], generator=chance)]
         if repeats:
-            index = torch.cat((index, index[:, : index.shape[1] // 2], index[:, : one_of(0, 1, 3)]), 1)
+            index = torch.cat(
+                (index, index[:, : index.shape[1] // 2], index[:, : one_of(0, 1, 3)]), 1
+            )
         return ga.from_edge_index(index, num_sources=S, num_targets=T, duplicates="keep")
 
-    over = graph(one_of(True, False)) if groups == 1 else PerHead(tuple(graph(False) for _ in range(groups)))
-    kv_heads, batch = one_of(1, 2) * groups if one_of(True, False) else 1, one_of((), (), (2,), (2, 3), (0,))
+    over = (
+        graph(one_of(True, False))
+        if groups == 1
+        else PerHead(tuple(graph(False) for _ in range(groups)))
+    )
+    kv_heads, batch = (
+        one_of(1, 2) * groups if one_of(True, False) else 1,
+        one_of((), (), (2,), (2, 3), (0,)),
+    )
     heads = kv_heads * (one_of(1, 2) if kv_heads % groups == 0 else groups)
     dtype, width = one_of(*DTYPES, torch.float64), one_of(1, 4, 8, *range(17, 71))
     dropout_p = one_of(0.0, 0.0, 0.0, 0.0, 0.4)
@@ -80,18 +94,27 @@ def draw(number: int) -> Problem:
         "value": randn(*batch, S, kv_heads, one_of(1, 6, width, *range(17, 71))),
     }
     if dropout_p:  # so that an output is a row of weights
-        leaves["value"] = torch.eye(S, dtype=torch.float64)[:, None].expand(*batch, S, kv_heads, S).clone()
+        leaves["value"] = (
+            torch.eye(S, dtype=torch.float64)[:, None].expand(*batch, S, kv_heads, S).clone()
+        )
     E = over.num_edges
     bias = one_of(None, None, (E,), (E, 1), (E, heads), (*batch, E, heads))
     if bias is not None:
         leaves["score_bias"] = randn(*bias)
-        leaves["score_bias"][torch.rand(bias, generator=chance) < one_of(0.0, 0.0, 0.3)] = -torch.inf
+        leaves["score_bias"][
+            torch.rand(bias, generator=chance) < one_of(0.0, 0.0, 0.3)
+        ] = -torch.inf
     softcap = one_of(None, None, 1.5)
-    smooth = ("none", "sum", "sigmoid") if dtype != torch.float64 else tuple(NORMALIZERS.keys() - {"sink"})
+    smooth = (
+        ("none", "sum", "sigmoid")
+        if dtype != torch.float64
+        else tuple(NORMALIZERS.keys() - {"sink"})
+    )
     return Problem(
         over,
         {name: x.to(dtype).requires_grad_() for name, x in leaves.items()},
-        "softmax" if dropout_p else one_of(*["softmax"] * 4, *sorted(smooth)),  # a layer makes sinks of softmax
+        # a layer makes sinks of softmax
+        "softmax" if dropout_p else one_of(*["softmax"] * 4, *sorted(smooth)),
         one_of(width**-0.5, 0.2, -0.3),
         softcap,
         one_of(True, False) and softcap is not None and "score_bias" in leaves,
@@ -121,7 +144,9 @@ def weights_of(score: Tensor, there: Tensor, name: str) -> Tensor:
     sizes = torch.arange(1, score.shape[-1] + 1)
     levels = (torch.where(ordered == -torch.inf, 0.0, ordered).cumsum(-1) - 1) / sizes
     support = ((ordered > levels) & (sizes <= count)).sum(-1, keepdim=True)
-    return torch.where(there, (score - levels.gather(-1, (support - 1).clamp(min=0))).clamp(min=0), 0.0)
+    return torch.where(
+        there, (score - levels.gather(-1, (support - 1).clamp(min=0))).clamp(min=0), 0.0
+    )
 
 
 def by_loop(problem: Problem, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -138,7 +163,9 @@ def by_loop(problem: Problem, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
     for t in range(T):
         edges = (union.target == t).nonzero().flatten()
         near = union.source[edges]
-        score = problem.scale * torch.einsum("...hd,...nhd->...hn", query[..., t, :, :], key[..., near, :, :])
+        score = problem.scale * torch.einsum(
+            "...hd,...nhd->...hn", query[..., t, :, :], key[..., near, :, :]
+        )
         there = torch.stack([g.contains(torch.full_like(near, t), near) for g in graphs])
         there = there.repeat_interleave(H // len(graphs), 0).expand(score.shape)
         added = torch.zeros_like(score)
@@ -163,7 +190,9 @@ def by_loop(problem: Problem, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
 def with_gradients(values: dict[str, Tensor], leaves: dict[str, Tensor]) -> dict[str, Tensor]:
     """The values, and the gradients of a fixed mix of the output."""
     output = values["output"]
-    mix = torch.randn(output.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(output)
+    mix = torch.randn(
+        output.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64
+    ).to(output)
     mixed = (output * mix).sum() + 0.0 * sum(x.flatten()[:0].sum() for x in leaves.values())
     grads = torch.autograd.grad(mixed, list(leaves.values()), allow_unused=True)
     found = {
@@ -178,15 +207,27 @@ def called(problem: Problem, backend: str, weights: bool, lse: bool) -> dict[str
     leaves = problem.leaves
     normalize = None if problem.normalize == "softmax" else NORMALIZERS[problem.normalize].of
     normalize = normalize() if isinstance(normalize, type) else normalize
-    tensors = (leaves["query"], leaves["key"], leaves["value"], problem.graph, leaves.get("score_bias"))
+    tensors = (
+        leaves["query"],
+        leaves["key"],
+        leaves["value"],
+        problem.graph,
+        leaves.get("score_bias"),
+    )
     inputs = check(*tensors, problem.scale, problem.softcap, problem.dropout_p, normalize=normalize)
     result = run(problem.graph, replace(inputs, cap_bias=problem.cap_bias), backend, weights, lse)
-    values = {"output": result.output, "weights": result.alpha if weights else None, "lse": result.lse if lse else None}
+    values = {
+        "output": result.output,
+        "weights": result.alpha if weights else None,
+        "lse": result.lse if lse else None,
+    }
     return {name: x for name, x in values.items() if x is not None}
 
 
 def wrong(problem: Problem, number: int, tally: Counter[str]) -> list[str]:
-    """Where answers are not the loop's, within twice (gradients: 3 times) the error of a loop in the dtype."""
+    """Where answers are not the loop's, within twice (gradients: 3 times) the error of a loop in
+    the dtype.
+    """
     wide = {name: x.detach().double().requires_grad_() for name, x in problem.leaves.items()}
     truth, plain = with_gradients(by_loop(problem, wide), wide), None
     if problem.dtype != torch.float64:
@@ -210,9 +251,15 @@ def wrong(problem: Problem, number: int, tally: Counter[str]) -> list[str]:
         largest = max([1e-30, *(size(x) for name, x in truth.items() if name.startswith("grad"))])
         for name, x in values.items():
             if x.shape != truth[name].shape:
-                faults.append(f"{backend}: {name} has shape {tuple(x.shape)}, not {tuple(truth[name].shape)}")
+                faults.append(
+                    f"{backend}: {name} has shape {tuple(x.shape)}, not {tuple(truth[name].shape)}"
+                )
                 continue
-            scale = largest if name.startswith("grad") else max(size(truth[name]), float(name != "output"), 1e-30)
+            scale = (
+                largest
+                if name.startswith("grad")
+                else max(size(truth[name]), float(name != "output"), 1e-30)
+            )
             error = apart(x, truth[name]) / scale
             ours = 0.0 if plain is None else apart(plain[name], truth[name]) / scale
             limit = (3.0 if name.startswith("grad") else 2.0) * ours + FLOOR[problem.dtype] * growth
@@ -222,16 +269,28 @@ def wrong(problem: Problem, number: int, tally: Counter[str]) -> list[str]:
 
 
 def dropped(problem: Problem, values: dict[str, Tensor], truth: dict[str, Tensor]) -> list[str]:
-    """Dropout: each weight is 0 or 1 / (1 - p) of itself, and the value's gradient is by the same ones."""
+    """Dropout: each weight is 0 or 1 / (1 - p) of itself, and the value's gradient is by the same
+    ones.
+    """
     output, kept = values["output"].double(), truth["output"] / (1 - problem.dropout_p)
     union = problem.graph.union() if isinstance(problem.graph, PerHead) else problem.graph
     room = 8 * FLOOR[problem.dtype]
     whole = ((output - kept).abs() <= room) | (output.abs() <= room)
-    faults = [] if union.has_repeated_edges or bool(whole.all()) else ["a weight is neither dropped nor kept"]
+    faults = (
+        []
+        if union.has_repeated_edges or bool(whole.all())
+        else ["a weight is neither dropped nor kept"]
+    )
     mix = torch.randn(output.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
-    (grad,) = torch.autograd.grad((values["output"] * mix.to(values["output"])).sum(), problem.leaves["value"])
+    (grad,) = torch.autograd.grad(
+        (values["output"] * mix.to(values["output"])).sum(), problem.leaves["value"]
+    )
     group = output.shape[-2] // grad.shape[-2]
-    expected = torch.einsum("...ths,...thd->...shd", output.detach(), mix).unflatten(-2, (-1, group)).sum(-2)
+    expected = (
+        torch.einsum("...ths,...thd->...shd", output.detach(), mix)
+        .unflatten(-2, (-1, group))
+        .sum(-2)
+    )
     if apart(grad, expected) > room * (size(expected) + 1.0) * 8:
         faults.append(f"the gradient of value is off by {apart(grad, expected):.2g} under dropout")
     if "weights" in values and apart(values["weights"], truth["weights"]) > room:
@@ -247,7 +306,11 @@ def size(x: Tensor) -> float:
 def apart(x: Tensor, y: Tensor) -> float:
     """The largest difference; infinite at a NaN."""
     x, y = x.detach().double(), y.detach().double()
-    return float(torch.where(x == y, 0.0, (x - y).abs()).nan_to_num(torch.inf).max()) if x.numel() else 0.0
+    return (
+        float(torch.where(x == y, 0.0, (x - y).abs()).nan_to_num(torch.inf).max())
+        if x.numel()
+        else 0.0
+    )
 
 
 def main() -> int:
@@ -258,8 +321,15 @@ def main() -> int:
     parser.add_argument("--only", type=int)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    number, tally, failed, end = asked.seed * 1_000_000, Counter[str](), 0, time.monotonic() + asked.seconds
-    numbers = iter([asked.only]) if asked.only is not None else iter(range(number, number + 1_000_000))
+    number, tally, failed, end = (
+        asked.seed * 1_000_000,
+        Counter[str](),
+        0,
+        time.monotonic() + asked.seconds,
+    )
+    numbers = (
+        iter([asked.only]) if asked.only is not None else iter(range(number, number + 1_000_000))
+    )
     for number in numbers:
         if time.monotonic() > end:
             break

@@ -1,8 +1,10 @@
-"""Broken files for every reader, which gives something valid or a LoaderError, soon and in little room.
+"""Broken files for every reader, which gives something valid or a LoaderError, soon and in little
+room.
 
-``python tests/fuzz/fuzz_files.py --seconds 60 --seed 0`` reads files until the time is over and ``--files`` were read.
-A child process reads a block of them, so that one that dies, hangs or takes too much memory is told and survived. The
-same seed and number make the same file: ``--only NUMBER`` reads one, in this process.
+``python tests/fuzz/fuzz_files.py --seconds 60 --seed 0`` reads files until the time is over and
+``--files`` were read. A child process reads a block of them, so that one that dies, hangs or takes
+too much memory is told and survived. The same seed and number make the same file: ``--only NUMBER``
+reads one, in this process.
 """
 
 import argparse
@@ -37,18 +39,28 @@ BLOCK = 2000  # files that a child reads
 
 
 def valid_shape(shape: Any, nonfinite: bool = False) -> bool:
-    """Coordinates are finite, corners are points, properties have rows; it goes into a batch and into a file."""
-    pos, face, size = shape.pos, shape.get("face", torch.zeros(3, 0, dtype=torch.int64)), len(shape.pos)
+    """Coordinates are finite, corners are points, properties have rows; it goes into a batch and
+    into a file.
+    """
+    pos, face, size = (
+        shape.pos,
+        shape.get("face", torch.zeros(3, 0, dtype=torch.int64)),
+        len(shape.pos),
+    )
     shaped = pos.ndim == 2 and size > 0 and face.dtype == torch.int64 and face.shape[:1] == (3,)
     ranged = bool(((face >= 0) & (face < size)).all())
     finite = nonfinite or bool(np.isfinite(pos.numpy()).all())
-    return shaped and ranged and finite and len(Batch.from_data_list([shape, shape]).pos) == 2 * size
+    return (
+        shaped and ranged and finite and len(Batch.from_data_list([shape, shape]).pos) == 2 * size
+    )
 
 
 def valid_edges(edges: Any) -> bool:
     """Pairs of ids from 0, below the sizes where these are known."""
     pairs = ((edges.source, edges.num_sources), (edges.target, edges.num_targets))
-    whole = all(x.dtype == np.int64 and x.ndim == 1 and int(x.min(initial=0)) >= 0 for x, _ in pairs)
+    whole = all(
+        x.dtype == np.int64 and x.ndim == 1 and int(x.min(initial=0)) >= 0 for x, _ in pairs
+    )
     inside = all(size is None or int(x.max(initial=-1)) < size for x, size in pairs)
     return whole and inside and len(edges.source) == len(edges.target)
 
@@ -61,10 +73,22 @@ def valid_mask(mask: Any) -> bool:
 Call = tuple[str, Callable[[Any], Any], Callable[[Any], bool]]
 CALLS: tuple[Call, ...] = (
     ("load", load, valid_shape),
-    ("load, NaN", lambda path: load(path, allow_nonfinite=True), lambda shape: valid_shape(shape, True)),
+    (
+        "load, NaN",
+        lambda path: load(path, allow_nonfinite=True),
+        lambda shape: valid_shape(shape, True),
+    ),
     ("load_edges", load_edges, valid_edges),
-    ("load_edges, any ids", lambda path: load_edges(path, relabel=True, weights="ignore"), valid_edges),
-    ("load_edges, names", lambda path: load_edges(path, header=True, weights="ignore"), valid_edges),
+    (
+        "load_edges, any ids",
+        lambda path: load_edges(path, relabel=True, weights="ignore"),
+        valid_edges,
+    ),
+    (
+        "load_edges, names",
+        lambda path: load_edges(path, header=True, weights="ignore"),
+        valid_edges,
+    ),
     ("load_edges, sizes", lambda path: load_edges(path, num_sources=5, num_targets=5), valid_edges),
     ("load_mask", load_mask, valid_mask),
     ("sniff", sniff, lambda kind: kind in ("points", "edges", "mask")),
@@ -72,7 +96,9 @@ CALLS: tuple[Call, ...] = (
 
 
 def attempt(path: Path, calls: Sequence[Call] = CALLS) -> tuple[list[str], list[str]]:
-    """Which loaders took a file, and what is wrong: a foreign error, or a result that is not valid."""
+    """Which loaders took a file, and what is wrong: a foreign error, or a result that is not
+    valid.
+    """
     taken, wrong = [], []
     for name, call, valid in calls:
         try:
@@ -110,12 +136,18 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _child(seed: int, numbers: Iterator[int], at: mmap.mmap, out: int, calls: Sequence[Call]) -> None:
+def _child(
+    seed: int, numbers: Iterator[int], at: mmap.mmap, out: int, calls: Sequence[Call]
+) -> None:
     _limited()
-    with tempfile.TemporaryDirectory(prefix="graphattn-fuzz-") as folder, os.fdopen(out, "w") as lines:
+    with (
+        tempfile.TemporaryDirectory(prefix="graphattn-fuzz-") as folder,
+        os.fdopen(out, "w") as lines,
+    ):
         for number in numbers:
             at[:8] = struct.pack("<q", number)
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # SIGPROF ends the process, wherever it hangs
+            # SIGPROF ends the process, wherever it hangs
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             ending, data = mutated(seed, number)
             path = Path(folder) / f"file{ending}"
             path.write_bytes(data)
@@ -123,8 +155,12 @@ def _child(seed: int, numbers: Iterator[int], at: mmap.mmap, out: int, calls: Se
             print(json.dumps([number, ending, taken, wrong]), file=lines, flush=bool(wrong))
 
 
-def read_block(seed: int, first: int, count: int, tally: Tally, calls: Sequence[Call] = CALLS) -> int:
-    """Read files in a child; the number after the last that was read, or after the one that ended the child."""
+def read_block(
+    seed: int, first: int, count: int, tally: Tally, calls: Sequence[Call] = CALLS
+) -> int:
+    """Read files in a child; the number after the last that was read, or after the one that ended
+    the child.
+    """
     at = mmap.mmap(-1, 8)
     at[:8] = struct.pack("<q", first)
     inlet, outlet = os.pipe()
@@ -151,7 +187,11 @@ def read_block(seed: int, first: int, count: int, tally: Tally, calls: Sequence[
         return first + count
     number = struct.unpack("<q", at[:8])[0]
     code = os.waitstatus_to_exitcode(status)
-    hang = f"over {SECONDS} s of processor time" if code == -signal.SIGPROF else f"the process ended with {code}"
+    hang = (
+        f"over {SECONDS} s of processor time"
+        if code == -signal.SIGPROF
+        else f"the process ended with {code}"
+    )
     tally.failures.append({"number": number, "ending": mutated(seed, number)[0], "what": hang})
     tally.files += number + 1 - first
     return number + 1
@@ -162,8 +202,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--files", type=int, default=0, help="at least so many, however long it takes")
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="read this one file, here, and keep it")
+    parser.add_argument(
+        "--files", type=int, default=0, help="at least so many, however long it takes"
+    )
+    parser.add_argument(
+        "--only", type=int, metavar="NUMBER", help="read this one file, here, and keep it"
+    )
     asked = parser.parse_args()
     if asked.only is not None:
         ending, data = mutated(asked.seed, asked.only)
@@ -178,10 +222,14 @@ def main() -> int:
         number = read_block(asked.seed, number, BLOCK, tally)
         for failure in tally.failures[seen:]:
             print(
-                f"FAILED --seed {asked.seed} --only {failure['number']} ({failure['ending']}): {failure['what']}",
+                f"FAILED --seed {asked.seed} --only {failure['number']} ({failure['ending']}): "
+                f"{failure['what']}",
                 flush=True,
             )
-    print(f"files, seed {asked.seed}: {tally.told()}; limits: {SECONDS} s, {MEMORY >> 20} MiB more than at the start")
+    print(
+        f"files, seed {asked.seed}: {tally.told()}; limits: {SECONDS} s, {MEMORY >> 20} MiB more "
+        "than at the start"
+    )
     return bool(tally.failures)
 
 

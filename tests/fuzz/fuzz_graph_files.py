@@ -1,7 +1,7 @@
 """Broken files of saved graphs: each gives a graph or a LoaderError, soon.
 
-``python tests/fuzz/fuzz_graph_files.py --seconds 60 --seed 0`` reads files until the time is over; the same seed and
-number make the same file, ``--only NUMBER`` reads one.
+``python tests/fuzz/fuzz_graph_files.py --seconds 60 --seed 0`` reads files until the time is over;
+the same seed and number make the same file, ``--only NUMBER`` reads one.
 """
 
 import argparse
@@ -49,7 +49,9 @@ def written(folder: Path) -> list[tuple[str, bytes]]:
     return found
 
 
-def wrong_with(seeds: list[tuple[str, bytes]], folder: Path, seed: int, number: int) -> tuple[bool, str]:
+def wrong_with(
+    seeds: list[tuple[str, bytes]], folder: Path, seed: int, number: int
+) -> tuple[bool, str]:
     """Whether a file was taken, and what is wrong with how it was read."""
     pick = random.Random(f"{seed}, {number}")
     ending, data = pick.choice(seeds)
@@ -89,7 +91,10 @@ def main() -> int:
                 print(f"FAILED --seed {asked.seed} --only {number - 1}: {wrong}", flush=True)
             if asked.only is not None or time.monotonic() > end:
                 break
-    print(f"saved graphs, seed {asked.seed}: {number:,} files read, {taken:,} taken, {failures} failures")
+    print(
+        f"saved graphs, seed {asked.seed}: {number:,} files read, {taken:,} taken, {failures} "
+        "failures"
+    )
     return bool(failures)
 
 

@@ -23,7 +23,9 @@ def resident() -> int:
 
 
 class Growth:
-    """What was left behind since the first rounds, which make plans, compile, and fill what is kept on purpose."""
+    """What was left behind since the first rounds, which make plans, compile, and fill what is kept
+    on purpose.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.draw = torch.Generator().manual_seed(seed)
@@ -38,7 +40,9 @@ class Growth:
         self.bytes, self.objects = resident(), len(gc.get_objects())
 
     def rounds(self, calls: int, graphs: int) -> None:
-        """Calls of a layer and of attention on one graph, and calls on graphs that are new and dropped."""
+        """Calls of a layer and of attention on one graph, and calls on graphs that are new and
+        dropped.
+        """
         for _ in range(calls):
             self.layer(self.x, self.graph)
             self._both(self.graph, "edges")
@@ -71,7 +75,8 @@ def main() -> int:
         calls += 500
     objects, size = growth.since()
     print(
-        f"memory: {2 * calls:,} calls on a graph, {growth.graphs:,} new graphs; {objects:+,} objects, {size:+,} bytes"
+        f"memory: {2 * calls:,} calls on a graph, {growth.graphs:,} new graphs; {objects:+,} "
+        f"objects, {size:+,} bytes"
     )
     return int(objects > MOST_OBJECTS or size > MOST_BYTES)
 

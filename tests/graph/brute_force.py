@@ -44,13 +44,19 @@ def bands(draw, T, S) -> Case:
 def rectangles(draw, T, S) -> Case:
     chosen = [draw(st.sets(st.integers(0, n - 1))) if n else set() for n in (T, S)]
     parts = [forms.stretches(torch.tensor(sorted(c), dtype=torch.int64)) for c in chosen]
-    return forms.rectangle(T, S, *parts), table(T, S, lambda t, s: t in chosen[0] and s in chosen[1])
+    return forms.rectangle(T, S, *parts), table(
+        T, S, lambda t, s: t in chosen[0] and s in chosen[1]
+    )
 
 
 @st.composite
 def partitions(draw, T, S) -> Case:
     target = draw(st.lists(st.integers(-2, 3), min_size=T, max_size=T))
-    source = target if T == S and draw(st.booleans()) else draw(st.lists(st.integers(-2, 3), min_size=S, max_size=S))
+    source = (
+        target
+        if T == S and draw(st.booleans())
+        else draw(st.lists(st.integers(-2, 3), min_size=S, max_size=S))
+    )
     labels = [torch.tensor(x, dtype=torch.int64) for x in (target, source)]
     edges = forms.partition(labels[0]) if source is target else forms.partition(*labels)
     return edges, table(T, S, lambda t, s: target[t] == source[s])
@@ -80,7 +86,9 @@ def listings(draw, T, S, repeats=False) -> Case:
 @st.composite
 def cells(draw, N) -> Case:
     size, shift = draw(st.integers(1, N + 2)), draw(st.integers(0, N))
-    return axis_cells(N, size, shift), table(N, N, lambda t, s: (t - shift) // size == (s - shift) // size)
+    return axis_cells(N, size, shift), table(
+        N, N, lambda t, s: (t - shift) // size == (s - shift) // size
+    )
 
 
 @st.composite
@@ -91,7 +99,9 @@ def neighbourhoods(draw, N) -> Case:
     causal, clamp = draw(st.booleans()), draw(st.booleans())
 
     def inside(t, s):
-        """Among those of equal residue: the kernel nearest to the leader, the left one more where it is even."""
+        """Among those of equal residue: the kernel nearest to the leader, the left one more where
+        it is even.
+        """
         if t % dilation != s % dilation:
             return False
         group = list(range(t % dilation, N, dilation))
@@ -104,7 +114,9 @@ def neighbourhoods(draw, N) -> Case:
             first = min(max(first, 0), len(group) - kernel)
         return s in group[max(first, 0) : first + kernel]
 
-    return axis_neighbourhood(N, kernel, dilation, causal, stride=stride, clamp=clamp), table(N, N, inside)
+    return axis_neighbourhood(N, kernel, dilation, causal, stride=stride, clamp=clamp), table(
+        N, N, inside
+    )
 
 
 @st.composite
@@ -123,7 +135,11 @@ def cell_windows(draw, T, S) -> Case:
 def balls(draw, N) -> Case:
     height = draw(st.sampled_from([side for side in range(1, N + 1) if N % side == 0]))
     grid = draw(st.sampled_from([(N,), (height, N // height), (height, 1, N // height)]))
-    r, p, strict = draw(st.sampled_from([0, 1, 2, 3.5])), draw(st.sampled_from([1, 2, np.inf])), draw(st.booleans())
+    r, p, strict = (
+        draw(st.sampled_from([0, 1, 2, 3.5])),
+        draw(st.sampled_from([1, 2, np.inf])),
+        draw(st.booleans()),
+    )
     place = np.stack(np.unravel_index(np.arange(N), grid), 1)
     distance = np.linalg.norm(place[:, None] - place[None], ord=p, axis=2)
     return _ball(grid, r, p, strict), distance < r if strict else distance <= r
@@ -148,7 +164,8 @@ def behind_tokens(draw, T, S, depth) -> Case:
 @st.composite
 def products(draw) -> Case:
     axes = [
-        draw(edge_sets(draw(st.integers(1, 4)), draw(st.integers(1, 4)), 0)) for _ in range(draw(st.integers(1, 3)))
+        draw(edge_sets(draw(st.integers(1, 4)), draw(st.integers(1, 4)), 0))
+        for _ in range(draw(st.integers(1, 3)))
     ]
     mask = np.ones((1, 1), dtype=bool)
     for _, axis in axes:
@@ -179,9 +196,14 @@ def block_diagonal(parts) -> np.ndarray:
 @st.composite
 def pullbacks(draw, T, S, depth) -> Case:
     base, mask = draw(edge_sets(T + draw(st.integers(0, 3)), S + draw(st.integers(0, 3)), depth))
-    targets, sources = draw(st.permutations(range(mask.shape[0])))[:T], draw(st.permutations(range(mask.shape[1])))[:S]
+    targets, sources = (
+        draw(st.permutations(range(mask.shape[0])))[:T],
+        draw(st.permutations(range(mask.shape[1])))[:S],
+    )
     chosen = [torch.tensor(x, dtype=torch.int64) for x in (targets, sources)]
-    return algebra.pulled_back(base, *chosen), mask[targets][:, sources] if T and S else np.zeros((T, S), dtype=bool)
+    return algebra.pulled_back(base, *chosen), mask[targets][:, sources] if T and S else np.zeros(
+        (T, S), dtype=bool
+    )
 
 
 @st.composite
@@ -207,7 +229,14 @@ def flipped(draw, T, S, depth) -> Case:
 
 def edge_sets(T, S, depth=1):
     """Any set of edges of the given sizes, and its mask; ``depth`` sets how far they nest."""
-    kinds = [bands(T, S), rectangles(T, S), partitions(T, S), predicates(T, S), listings(T, S), cell_windows(T, S)]
+    kinds = [
+        bands(T, S),
+        rectangles(T, S),
+        partitions(T, S),
+        predicates(T, S),
+        listings(T, S),
+        cell_windows(T, S),
+    ]
     if T == S and T > 0:
         kinds += [cells(T), neighbourhoods(T), balls(T)]
     if depth:

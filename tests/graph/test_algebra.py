@@ -1,4 +1,6 @@
-"""Algebra on graphs is algebra on boolean matrices; closed forms stay closed; huge rules stay small."""
+"""Algebra on graphs is algebra on boolean matrices; closed forms stay closed; huge rules stay
+small.
+"""
 
 import numpy as np
 import pytest
@@ -75,7 +77,11 @@ def test_equals(case):
 
 
 @SOME
-@given(st.tuples(SIDES, SIDES, SIDES).flatmap(lambda n: st.tuples(graphs(n[0], n[1]), graphs(n[1], n[2]))))
+@given(
+    st.tuples(SIDES, SIDES, SIDES).flatmap(
+        lambda n: st.tuples(graphs(n[0], n[1]), graphs(n[1], n[2]))
+    )
+)
 def test_composition_is_the_boolean_product(case):
     (a, x), (b, y) = case
     same(a @ b, (x.astype(int) @ y.astype(int)) > 0)
@@ -129,7 +135,8 @@ def test_self_loops(case):
 def test_subgraph(case, data):
     graph, mask = case
     targets, sources = (
-        data.draw(st.lists(st.integers(0, n - 1), unique=True)) if n else [] for n in (len(mask), mask.shape[1])
+        data.draw(st.lists(st.integers(0, n - 1), unique=True)) if n else []
+        for n in (len(mask), mask.shape[1])
     )
     smaller = graph.subgraph(targets=targets, sources=sources)
     expected = mask[np.ix_(np.array(targets, dtype=int), np.array(sources, dtype=int))]
@@ -141,7 +148,9 @@ def test_subgraph(case, data):
     if graph.is_square:
         assert torch.equal(
             graph.subgraph(targets).mask(),
-            torch.from_numpy(mask[targets][:, targets]) if targets else torch.zeros(0, 0, dtype=torch.bool),
+            torch.from_numpy(mask[targets][:, targets])
+            if targets
+            else torch.zeros(0, 0, dtype=torch.bool),
         )
 
 
@@ -252,7 +261,8 @@ def test_a_large_rule_costs_nothing():
         rectangle(LARGE, LARGE, ((0, LARGE),), ((0, 16),)), "global"
     )
     assert causal.num_edges == LARGE * (LARGE + 1) // 2
-    hidden = sum(min(t + 129, 16) - max(0, t - 128) for t in range(144))  # global sources that the window has anyway
+    # global sources that the window has anyway
+    hidden = sum(min(t + 129, 16) - max(0, t - 128) for t in range(144))
     assert longformer.num_edges == 257 * LARGE - 128 * 129 + 16 * LARGE - hidden
     assert len(repr(longformer).splitlines()) == 1
     assert causal.k_hop(5).num_edges == causal.num_edges
@@ -299,9 +309,19 @@ def test_listed_edges_keep_their_order():
 def test_copies_disappear_by_set_algebra_and_survive_renumbering():
     edges = [[1, 0, 1, 2, 1], [2, 0, 2, 1, 2]]
     graph = from_edge_index(edges, num_nodes=3, duplicates="keep")
-    other, everything, nothing = rule(band(3, 3, -1, 1)), rule(band(3, 3)), from_edge_index([[], []], num_nodes=3)
+    other, everything, nothing = (
+        rule(band(3, 3, -1, 1)),
+        rule(band(3, 3)),
+        from_edge_index([[], []], num_nodes=3),
+    )
     once = [[1, 0, 2], [2, 0, 1]]
-    for same_edges in (graph & everything, everything & graph, graph & graph, graph | graph, graph | nothing):
+    for same_edges in (
+        graph & everything,
+        everything & graph,
+        graph & graph,
+        graph | graph,
+        graph | nothing,
+    ):
         assert same_edges.edge_index.tolist() == once
     assert (graph - nothing).edge_index.tolist() == once
     assert (graph & other).num_edges == (other & graph).num_edges == 3
@@ -310,7 +330,12 @@ def test_copies_disappear_by_set_algebra_and_survive_renumbering():
     assert (~~graph).num_edges == 3
     assert (graph @ everything).num_edges == 9
     assert graph.k_hop(2).num_edges == len({(1, 2), (0, 0), (2, 1)})
-    for still_five in (graph.reverse(), graph.relabel([2, 0, 1]), graph.subgraph([0, 1, 2]), graph.materialise()):
+    for still_five in (
+        graph.reverse(),
+        graph.relabel([2, 0, 1]),
+        graph.subgraph([0, 1, 2]),
+        graph.materialise(),
+    ):
         assert still_five.num_edges == 5
         assert still_five.has_repeated_edges
     assert graph.with_self_loops().num_edges == 7
@@ -385,17 +410,42 @@ def test_names_show_the_algebra():
 
 A, B = rule(band(7, 5)), rule(band(7, 7))
 REFUSALS = [
-    (lambda: A | B, r"\| needs the same nodes on both sides, got \(targets, sources\) \(7, 5\) and \(7, 7\)"),
+    (
+        lambda: A | B,
+        r"\| needs the same nodes on both sides, got \(targets, sources\) \(7, 5\) and \(7, 7\)",
+    ),
     (lambda: A & B, "& needs the same nodes"),
     (lambda: A - B, "- needs the same nodes"),
-    (lambda: A @ B, "@ needs the sources of the left graph to be the targets of the right one, got 5 sources and 7"),
-    (lambda: A | torch.ones(7, 5), r"\| joins two AttentionGraphs, got Tensor; .*graphattn.from_mask\(mask != 0\)"),
-    (lambda: A - torch.ones(7, 5).bool(), r"- joins .* got Tensor; a bool mask .* with graphattn.from_mask\(mask\)"),
-    (lambda: A.equals(torch.ones(7, 5).bool()), r"equals compares two .* graphattn.from_mask\(mask\)"),
-    (lambda: A.equals(torch.ones(7, 5).bool().numpy()), r"got ndarray; .* graphattn.from_mask\(mask\)"),
+    (
+        lambda: A @ B,
+        "@ needs the sources of the left graph to be the targets of the right one, got 5 sources "
+        "and 7",
+    ),
+    (
+        lambda: A | torch.ones(7, 5),
+        r"\| joins two AttentionGraphs, got Tensor; .*graphattn.from_mask\(mask != 0\)",
+    ),
+    (
+        lambda: A - torch.ones(7, 5).bool(),
+        r"- joins .* got Tensor; a bool mask .* with graphattn.from_mask\(mask\)",
+    ),
+    (
+        lambda: A.equals(torch.ones(7, 5).bool()),
+        r"equals compares two .* graphattn.from_mask\(mask\)",
+    ),
+    (
+        lambda: A.equals(torch.ones(7, 5).bool().numpy()),
+        r"got ndarray; .* graphattn.from_mask\(mask\)",
+    ),
     (lambda: A & torch.ones(7, 5).long(), r"got Tensor; .* graphattn.from_mask\(mask != 0\)"),
-    (lambda: A & torch.ones(2, 5).long(), r"got Tensor; .* graphattn.from_edge_index\(edge_index, num_nodes=N\)"),
-    (lambda: A.equals(None), "got NoneType; wrap an edge_index with graphattn.from_edge_index, a mask with"),
+    (
+        lambda: A & torch.ones(2, 5).long(),
+        r"got Tensor; .* graphattn.from_edge_index\(edge_index, num_nodes=N\)",
+    ),
+    (
+        lambda: A.equals(None),
+        "got NoneType; wrap an edge_index with graphattn.from_edge_index, a mask with",
+    ),
     (lambda: A.num_nodes, "num_nodes needs a square graph.*7 targets and 5 sources"),
     (lambda: A.k_hop(2), "k_hop needs a square graph"),
     (lambda: A.with_self_loops(), "with_self_loops needs a square graph"),
@@ -403,7 +453,10 @@ REFUSALS = [
     (lambda: A.subgraph([0]), r"subgraph\(nodes\) needs a square graph"),
     (lambda: B.k_hop(0), "k must be a whole number >= 1, got 0"),
     (lambda: B.k_hop(1.5), "k must be a whole number >= 1, got 1.5"),
-    (lambda: B.subgraph([0], targets=[1]), "takes nodes for both sides, or targets= and sources=, not both forms"),
+    (
+        lambda: B.subgraph([0], targets=[1]),
+        "takes nodes for both sides, or targets= and sources=, not both forms",
+    ),
     (lambda: B.subgraph([0, 3, 0]), "must be distinct, got a node twice"),
     (lambda: B.subgraph([0.5]), "must be integers .*got float32"),
     (lambda: B.subgraph([True, False]), r"as a bool mask must have shape \(7,\), got \(2,\)"),
@@ -420,7 +473,9 @@ def test_refusals(ask, words):
         ask()
 
 
-@pytest.mark.parametrize(("t", "s", "words"), [(7, 0, "target 7 is outside"), (0, 5, "source 5"), (0, -1, "source -1")])
+@pytest.mark.parametrize(
+    ("t", "s", "words"), [(7, 0, "target 7 is outside"), (0, 5, "source 5"), (0, -1, "source -1")]
+)
 def test_contains_refuses_nodes_that_are_not_there(t, s, words):
     with pytest.raises(GraphIndexError, match=words):
         A.contains(t, s)

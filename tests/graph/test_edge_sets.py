@@ -145,7 +145,9 @@ def test_operations_on_runs(first, second):
 
 
 def test_equal_rows_are_found_and_rows_of_equal_hashes_are_told_apart():
-    mask = torch.randint(0, 2, (211, 5), generator=torch.Generator().manual_seed(0), dtype=torch.bool)
+    mask = torch.randint(
+        0, 2, (211, 5), generator=torch.Generator().manual_seed(0), dtype=torch.bool
+    )
     row, *ends = run_lists.from_dense(mask)
     first = (mask[:, None] == mask).all(-1).int().argmax(1)
     assert torch.equal(run_lists.first_alike(row, torch.stack(ends), 211), first)

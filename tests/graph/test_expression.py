@@ -53,8 +53,12 @@ def test_an_expression_reads_as_it_was_written(text):
     assert graph.expression.build().equals(graph)
 
 
-@pytest.mark.parametrize("change", [lambda g: g.subgraph([3, 1, 2]), lambda g: g.relabel([6, 5, 4, 3, 2, 1, 0])])
-@pytest.mark.parametrize("graph", [SMALL, LISTED | SMALL, ga.graphs.knn(torch.arange(7.0)[:, None] ** 2, k=2)])
+@pytest.mark.parametrize(
+    "change", [lambda g: g.subgraph([3, 1, 2]), lambda g: g.relabel([6, 5, 4, 3, 2, 1, 0])]
+)
+@pytest.mark.parametrize(
+    "graph", [SMALL, LISTED | SMALL, ga.graphs.knn(torch.arange(7.0)[:, None] ** 2, k=2)]
+)
 def test_chosen_nodes_are_part_of_the_expression(graph, change):
     changed = change(graph)
     assert changed.expression.build().equals(changed)
@@ -120,7 +124,9 @@ def test_a_write_into_an_expression_does_not_reach_its_graph():
     graph.expression.args[0].zero_()
     assert torch.equal(graph.mask(), mask)
     assert graph.num_edges == int(mask.sum()) == 8
-    assert torch.equal(ga.attention(*[torch.ones(4, 1, 2)] * 3, graph, backend="edges"), torch.ones(4, 1, 2))
+    assert torch.equal(
+        ga.attention(*[torch.ones(4, 1, 2)] * 3, graph, backend="edges"), torch.ones(4, 1, 2)
+    )
 
 
 def test_arrays_in_a_list_are_copied_too():

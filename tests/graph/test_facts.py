@@ -1,4 +1,6 @@
-"""Which graphs SDPA's ``is_causal`` stands for: all of the lower triangle, and nothing else, of any shape."""
+"""Which graphs SDPA's ``is_causal`` stands for: all of the lower triangle, and nothing else, of any
+shape.
+"""
 
 import itertools
 
@@ -28,7 +30,10 @@ def test_a_lower_triangle_is_all_of_it_in_every_graph_of_a_few_nodes(T, S):
 
 @pytest.mark.parametrize(("T", "S"), [(13, 5), (5, 13), (7, 7)])
 def test_dense_reads_no_edge_that_a_near_triangle_lacks(T, S):
-    query, (key, value) = torch.randn(T, 2, 4, dtype=torch.float64), torch.randn(2, S, 2, 4, dtype=torch.float64)
+    query, (key, value) = (
+        torch.randn(T, 2, 4, dtype=torch.float64),
+        torch.randn(2, S, 2, 4, dtype=torch.float64),
+    )
     triangle = torch.ones(T, S, dtype=torch.bool).tril()
     few = triangle.clone()
     few[S:] = False
@@ -48,4 +53,6 @@ def test_a_repeated_edge_does_not_make_up_for_one_that_is_missing():
     edges = torch.tensor([[0, 0, 0], [0, 1, 1]])  # three edges, as a triangle of two nodes has
     graph = ga.from_edge_index(edges, num_nodes=2, duplicates="keep")
     assert not is_lower_triangle(graph)
-    assert not is_full(ga.from_edge_index(edges.repeat(1, 2)[:, :4], num_nodes=2, duplicates="keep"))
+    assert not is_full(
+        ga.from_edge_index(edges.repeat(1, 2)[:, :4], num_nodes=2, duplicates="keep")
+    )

@@ -23,12 +23,15 @@ CALLS = {
     "attention": (ga.attention, (QUERY, QUERY, QUERY, GRAPH)),
     "generate": (ga.models.generate, (GPT, TOKENS, 2)),
     "GraphAttention": (LAYER, (X, GRAPH)),
-    **{name: (each.make(0.0), (*each.inputs(2), *each.graphs())) for name, each in EXAMPLES.items()},
+    **{
+        name: (each.make(0.0), (*each.inputs(2), *each.graphs())) for name, each in EXAMPLES.items()
+    },
 }
 CALLS = {
     name: (call, args)
     for name, (call, args) in CALLS.items()
-    if not isinstance(call, nn.Module) or any(isinstance(layer, GraphAttention) for layer in call.modules())
+    if not isinstance(call, nn.Module)
+    or any(isinstance(layer, GraphAttention) for layer in call.modules())
 }
 
 
@@ -40,34 +43,64 @@ def test_the_calls_that_attend_are_many():
 @pytest.mark.parametrize("name", CALLS)
 def test_every_call_that_attends_answers_every_foreign_name(name):
     function, args = CALLS[name]
-    known = inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
+    known = inspect.signature(
+        function.forward if isinstance(function, nn.Module) else function
+    ).parameters
     for foreign in ("attn_mask", *_BY_NAME):
         if foreign not in known:
             with pytest.raises(
-                ArgumentNameError, match=rf"takes no argument '{foreign}'.* It takes .*{list(known)[-1]}"
+                ArgumentNameError,
+                match=rf"takes no argument '{foreign}'.* It takes .*{list(known)[-1]}",
             ):
                 function(*args, **{foreign: None})
 
 
 WORDS = {
-    "SDPA's mask": (lambda: ga.attention(X, X, X, GRAPH, attn_mask=None), r"^attention takes no .*from_mask\(mask\)"),
-    "SDPA's flag": (lambda: ga.attention(X, X, X, GRAPH, is_causal=True), r"graphattn.graphs.causal\(num_nodes\)"),
-    "FlashAttention's window": (lambda: ga.attention(X, X, X, GRAPH, window_size=(3, 0)), r"\(w, 0\) is window=w \+ 1"),
+    "SDPA's mask": (
+        lambda: ga.attention(X, X, X, GRAPH, attn_mask=None),
+        r"^attention takes no .*from_mask\(mask\)",
+    ),
+    "SDPA's flag": (
+        lambda: ga.attention(X, X, X, GRAPH, is_causal=True),
+        r"graphattn.graphs.causal\(num_nodes\)",
+    ),
+    "FlashAttention's window": (
+        lambda: ga.attention(X, X, X, GRAPH, window_size=(3, 0)),
+        r"\(w, 0\) is window=w \+ 1",
+    ),
     "its window, of a builder": (
         lambda: ga.graphs.sliding_window(8, window_size=3),
         r"^sliding_window takes no argument .window_size.: a window is .* It takes num_nodes, window, causal",
     ),
-    "of a pattern": (lambda: ga.graphs.knn(..., num_neighbours=3), r"^knn takes no argument .num_neighbours.*k, "),
-    "FlashAttention's scale": (lambda: ga.attention(X, X, X, GRAPH, softmax_scale=1.0), "it is called scale"),
-    "MHA's padding": (lambda: LAYER(X, GRAPH, key_padding_mask=None), r"-inf in score_bias \(batch, E, 1\)"),
+    "of a pattern": (
+        lambda: ga.graphs.knn(..., num_neighbours=3),
+        r"^knn takes no argument .num_neighbours.*k, ",
+    ),
+    "FlashAttention's scale": (
+        lambda: ga.attention(X, X, X, GRAPH, softmax_scale=1.0),
+        "it is called scale",
+    ),
+    "MHA's padding": (
+        lambda: LAYER(X, GRAPH, key_padding_mask=None),
+        r"-inf in score_bias \(batch, E, 1\)",
+    ),
     "MHA's weights": (lambda: LAYER(X, GRAPH, need_weights=False), "with return_weights=True"),
     "transformers' padding": (
         lambda: GPT(TOKENS, attention_mask=TOKENS),
         r"^GPT .* lengths=.*attention_mask.sum\(-1\)",
     ),
-    "transformers' cache": (lambda: GPT(TOKENS, use_cache=True), r"caches=model.begin\(batch, length\)"),
-    "transformers' weights": (lambda: GPT(TOKENS, output_attentions=True), r"graphattn.nn.record_weights\(model\)"),
-    "a slip": (lambda: GPT(TOKENS, postions=None), r"'postions': did you mean 'positions'\? It takes tokens, graph"),
+    "transformers' cache": (
+        lambda: GPT(TOKENS, use_cache=True),
+        r"caches=model.begin\(batch, length\)",
+    ),
+    "transformers' weights": (
+        lambda: GPT(TOKENS, output_attentions=True),
+        r"graphattn.nn.record_weights\(model\)",
+    ),
+    "a slip": (
+        lambda: GPT(TOKENS, postions=None),
+        r"'postions': did you mean 'positions'\? It takes tokens, graph",
+    ),
     "nothing like it": (
         lambda: GPT(TOKENS, zzz=None),
         r"'zzz'\. It takes tokens, graph, positions, score_bias",
@@ -95,7 +128,9 @@ def test_all_that_is_advised_exists():
 def test_advice_of_padding_and_windows_is_right():
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]])
     lengths, graph = mask.sum(-1), ga.graphs.full(5)
-    bias = torch.zeros(3, 25, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)
+    bias = torch.zeros(3, 25, 1).masked_fill(
+        (graph.source >= lengths[:, None])[..., None], -torch.inf
+    )
     inside = mask.bool()
     padded = GPT(TOKENS, graph, lengths=lengths)
     assert torch.allclose(padded[inside], GPT(TOKENS, graph, score_bias=bias)[inside], atol=1e-6)
@@ -113,7 +148,9 @@ def test_advice_of_padding_and_windows_is_right():
 
 
 def test_lengths_do_not_go_with_caches():
-    with pytest.raises(OptionError, match="lengths exclude caches, whose later tokens would read the keys of"):
+    with pytest.raises(
+        OptionError, match="lengths exclude caches, whose later tokens would read the keys of"
+    ):
         GPT(TOKENS, lengths=torch.tensor([5, 3, 2]), caches=GPT.begin(3, 5))
 
 
@@ -138,6 +175,7 @@ def test_a_checked_call_is_the_call():
 )
 def test_the_layer_is_made_without_what_other_layers_take(foreign, words):
     with pytest.raises(
-        ArgumentNameError, match=f"^GraphAttention takes no argument '{foreign}': {words}.* It takes emb"
+        ArgumentNameError,
+        match=f"^GraphAttention takes no argument '{foreign}': {words}.* It takes emb",
     ):
         GraphAttention(8, num_heads=2, **{foreign: True})

@@ -1,4 +1,6 @@
-"""Graphs never disagree with themselves: nothing that a user can write to is what a graph is made of."""
+"""Graphs never disagree with themselves: nothing that a user can write to is what a graph is made
+of.
+"""
 
 import pickle
 from copy import deepcopy
@@ -30,7 +32,11 @@ TENSORS = {
 
 def square(kind: str) -> ga.AttentionGraph:
     listed = ga.from_edge_index(torch.tensor([[3, 1, 4, 2, 0], [1, 3, 0, 4, 2]]), num_nodes=5)
-    return {"listed": listed, "rule": ga.graphs.sliding_window(5, 3), "union": ga.graphs.full(5) - listed}[kind]
+    return {
+        "listed": listed,
+        "rule": ga.graphs.sliding_window(5, 3),
+        "union": ga.graphs.full(5) - listed,
+    }[kind]
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
@@ -44,7 +50,9 @@ def test_a_write_into_what_a_graph_hands_out_does_not_reach_it(kind, tensor, wri
     assert torch.equal(graph.mask(), mask)
     assert torch.equal(graph.contains(torch.arange(5)[:, None], torch.arange(5)), mask)
     x = torch.randn(5, 1, 4, generator=torch.Generator().manual_seed(0))
-    outputs = [ga.attention(x, x, x, graph, backend=name) for name in ("dense", "edges", "message_passing")]
+    outputs = [
+        ga.attention(x, x, x, graph, backend=name) for name in ("dense", "edges", "message_passing")
+    ]
     for output in outputs[1:]:
         torch.testing.assert_close(output, outputs[0])
 
@@ -82,7 +90,10 @@ def test_a_graph_keeps_its_own_copy_of_what_it_was_made_of(make, kind):
     mask = graph.mask()
     numpy[:] = np.array([2, 1, 0, 0, 1])
     assert torch.equal(graph.mask(), mask)
-    assert torch.equal(graph.contains(torch.arange(graph.num_targets)[:, None], torch.arange(graph.num_sources)), mask)
+    assert torch.equal(
+        graph.contains(torch.arange(graph.num_targets)[:, None], torch.arange(graph.num_sources)),
+        mask,
+    )
     assert bool(mask.any())
 
 

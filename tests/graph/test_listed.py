@@ -67,7 +67,9 @@ def test_out_of_range_on_cuda_leaves_the_context_usable(source, target):
     assert (x @ x).item() == 5.0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.bool, torch.uint8, torch.complex64]
+)
 def test_float_bool_uint8_complex_edges(dtype):
     kind = str(dtype).removeprefix("torch.")
     with pytest.raises(GraphError, match=f"must be integers .*got {kind}"):
@@ -134,7 +136,10 @@ REPEATED = torch.tensor([[1, 4, 0, 4, 1, 4], [2, 3, 2, 3, 6, 3]])
 
 
 def test_repeated_edges_name_the_first_pair():
-    with pytest.raises(GraphError, match=r'edges 1 and 3 are both 4 -> 3: repeated edges.*duplicates="merge".*"keep"'):
+    with pytest.raises(
+        GraphError,
+        match=r'edges 1 and 3 are both 4 -> 3: repeated edges.*duplicates="merge".*"keep"',
+    ):
         build(REPEATED)
 
 
@@ -155,7 +160,9 @@ def test_merge_drops_copies_and_keeps_the_order():
 
 
 def test_any_other_word_is_refused():
-    with pytest.raises(GraphError, match='duplicates must be "error", "keep" or "merge", got \'drop\''):
+    with pytest.raises(
+        GraphError, match='duplicates must be "error", "keep" or "merge", got \'drop\''
+    ):
         build(REPEATED, duplicates="drop")
 
 
@@ -177,7 +184,11 @@ def test_self_loops_are_neither_added_nor_removed():
 
 def test_direction_is_respected():
     graph = from_edge_index([[0, 0, 1], [1, 2, 2]], num_nodes=3)
-    assert graph.mask().tolist() == [[False, False, False], [True, False, False], [True, True, False]]
+    assert graph.mask().tolist() == [
+        [False, False, False],
+        [True, False, False],
+        [True, True, False],
+    ]
     assert bool(graph.contains(target=2, source=0))
     assert not bool(graph.contains(target=0, source=2))
     assert torch.equal(graph.reverse().mask(), graph.mask().t())
@@ -189,12 +200,16 @@ def test_direction_is_respected():
 def test_int32_indices_where_a_key_leaves_int32():
     nodes = 70_000
     assert (61_356 * nodes + 47_296) % 2**32 == 0  # the key of (0, 0), if it were kept in 32 bits
-    edges = torch.tensor([[0, 47_296, 69_999, 69_998], [0, 61_356, 69_999, 69_999]], dtype=torch.int32)
+    edges = torch.tensor(
+        [[0, 47_296, 69_999, 69_998], [0, 61_356, 69_999, 69_999]], dtype=torch.int32
+    )
     graph = from_edge_index(edges, num_nodes=nodes)
     assert graph.num_edges == 4
     assert graph.contains(edges[1], edges[0]).all()
     assert not graph.contains(edges[1], edges[0].flip(0)).any()
-    assert sorted(graph.reverse().reverse().materialise().edge_index.t().tolist()) == sorted(edges.t().tolist())
+    assert sorted(graph.reverse().reverse().materialise().edge_index.t().tolist()) == sorted(
+        edges.t().tolist()
+    )
     assert (graph | graph.reverse()).num_edges == 6
     assert (graph @ graph).contains(69_999, 69_999)
     from graphattn.graph.edges import Edges
@@ -261,13 +276,26 @@ def test_in_inference_mode_too():
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ({}, "num_sources and num_targets must be given.*largest indices are those of 5 sources and 7 targets"),
+        (
+            {},
+            "num_sources and num_targets must be given.*largest indices are those of 5 sources "
+            "and 7 targets",
+        ),
         ({"num_sources": 5}, "num_targets must be given"),
         ({"num_targets": 7}, "num_sources must be given"),
-        ({"num_nodes": 7, "num_targets": 7}, "num_nodes=7 means that sources and targets are the same nodes"),
+        (
+            {"num_nodes": 7, "num_targets": 7},
+            "num_nodes=7 means that sources and targets are the same nodes",
+        ),
         ({"num_nodes": -1}, "num_nodes must be a whole number >= 0, got -1"),
-        ({"num_sources": 5.0, "num_targets": 7}, "num_sources must be a whole number >= 0, got 5.0"),
-        ({"num_sources": 5, "num_targets": True}, "num_targets must be a whole number >= 0, got True"),
+        (
+            {"num_sources": 5.0, "num_targets": 7},
+            "num_sources must be a whole number >= 0, got 5.0",
+        ),
+        (
+            {"num_sources": 5, "num_targets": True},
+            "num_targets must be a whole number >= 0, got True",
+        ),
     ],
 )
 def test_sizes_are_never_guessed(sizes, words):
@@ -313,8 +341,14 @@ def test_ends_of_many_edges_are_kept_in_int32(duplicates, monkeypatch):
         graph.edge_index[0, 0] = graph.target[0] = 0  # copies
     assert (wanted.edges.ends.dtype, graph.edges.ends.dtype) == (torch.int64, torch.int32)
     assert not graph.edges.ends.is_inference()
-    for one, other in ((graph, wanted), (graph.reverse(), wanted.reverse()), (graph | graph, wanted | wanted)):
-        for x, y in zip((one.edge_index, one.source), (other.edge_index, other.source), strict=True):
+    for one, other in (
+        (graph, wanted),
+        (graph.reverse(), wanted.reverse()),
+        (graph | graph, wanted | wanted),
+    ):
+        for x, y in zip(
+            (one.edge_index, one.source), (other.edge_index, other.source), strict=True
+        ):
             assert x.dtype == torch.int64
             assert torch.equal(x, y)
     assert graph.equals(wanted)

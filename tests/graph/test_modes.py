@@ -24,13 +24,19 @@ def _turned():
 
 PRODUCTS = {
     "top_k": lambda: ga.graphs.top_k(..., 8)(83, 89).edges(QUERY, KEY).edge_index,
-    "top_k of blocks": lambda: ga.graphs.top_k(..., 3, blocks=5)(83, 89).edges(QUERY, KEY).edge_index,
+    "top_k of blocks": lambda: (
+        ga.graphs.top_k(..., 3, blocks=5)(83, 89).edges(QUERY, KEY).edge_index
+    ),
     "routed": lambda: ga.graphs.routed(FEATURES_OF_NODES, CENTROIDS[0]).edge_index,
-    "routed in heads": lambda: ga.graphs.routed(..., CENTROIDS)(83, 89).edges(QUERY, KEY).edge_index,
+    "routed in heads": lambda: (
+        ga.graphs.routed(..., CENTROIDS)(83, 89).edges(QUERY, KEY).edge_index
+    ),
     "random_walk_pe": lambda: ga.nn.random_walk_pe(NEAR, 11),
     "FourierFeatures": lambda: FEATURES(POS),
     "PositiveFeatures": lambda: KERNEL(POS),
-    "vectors in frames": lambda: ga.nn.edge_geometry(NEAR, POS, features=("frame",), normals=NORMAL),
+    "vectors in frames": lambda: ga.nn.edge_geometry(
+        NEAR, POS, features=("frame",), normals=NORMAL
+    ),
     "RandomRotation": _turned,
 }
 

@@ -1,4 +1,6 @@
-"""Patterns sized when used, layers, graphs of heads, typed unions: what they are and what they refuse."""
+"""Patterns sized when used, layers, graphs of heads, typed unions: what they are and what they
+refuse.
+"""
 
 import copy
 import pickle
@@ -42,7 +44,9 @@ def test_algebra_of_patterns_is_algebra_of_their_graphs(size):
     for name, (pattern, graph) in expected.items():
         assert isinstance(pattern, Pattern), name
         assert pattern(size).equals(graph), name
-        assert graph.num_edges == 0 or not pattern(size).equals(graphs.self_loops(size) - graphs.full(size)), name
+        assert graph.num_edges == 0 or not pattern(size).equals(
+            graphs.self_loops(size) - graphs.full(size)
+        ), name
 
 
 def test_a_pattern_makes_a_graph_once_for_each_size_and_forgets_the_oldest():
@@ -61,7 +65,9 @@ def test_sizes_of_both_sides_and_of_grids():
     assert graphs.causal(..., ...)(4).equals(graphs.causal(4))
     assert graphs.cross(..., 4)(3, 4).equals(graphs.cross(3, 4))
     swin = graphs.window_partition(..., (2, 3)) | graphs.global_tokens(..., (0,))
-    assert swin((4, 6)).equals(graphs.window_partition((4, 6), (2, 3)) | graphs.global_tokens(24, (0,)))
+    assert swin((4, 6)).equals(
+        graphs.window_partition((4, 6), (2, 3)) | graphs.global_tokens(24, (0,))
+    )
     with pytest.raises(GraphError, match="needs the axes of a grid, and got 24 nodes"):
         swin(24)
 
@@ -70,9 +76,13 @@ def test_global_tokens_are_counted_by_sizes_and_not_by_the_axes_of_a_grid():
     etc, swin = graphs.sliding_window(..., 3), graphs.window_partition(..., (2, 3))
     assert etc.with_global_tokens(2)(9).equals(graphs.sliding_window(7, 3).with_global_tokens(2))
     assert (etc.with_global_tokens(2) | graphs.causal(...))(9).num_nodes == 9
-    assert swin.with_global_tokens()((4, 6)).equals(graphs.window_partition((4, 6), (2, 3)).with_global_tokens())
+    assert swin.with_global_tokens()((4, 6)).equals(
+        graphs.window_partition((4, 6), (2, 3)).with_global_tokens()
+    )
     layer, x = ga.nn.GraphAttention(8, 2), torch.randn(9, 8)
-    torch.testing.assert_close(layer(x, etc.with_global_tokens(2)), layer(x, etc.with_global_tokens(2)(9)))
+    torch.testing.assert_close(
+        layer(x, etc.with_global_tokens(2)), layer(x, etc.with_global_tokens(2)(9))
+    )
     for sizes in ((1,), (9, 8)):
         with pytest.raises(GraphError, match="needs a size of at least 2, its global tokens, got"):
             etc.with_global_tokens(2)(*sizes)
@@ -88,7 +98,10 @@ def test_patterns_travel():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: graphs.sliding_window(5, ...), r"\.\.\. stands for the sizes, which come first \(num_nodes\)"),
+        (
+            lambda: graphs.sliding_window(5, ...),
+            r"\.\.\. stands for the sizes, which come first \(num_nodes\)",
+        ),
         (lambda: graphs.sliding_window(5, window=...), "stands for the sizes"),
         (lambda: graphs.full(..., ...), "full has 1 size"),
         (lambda: graphs.full(...)(5, 6), "of 5 targets has 5 sources, expected 6"),
@@ -144,18 +157,32 @@ def test_a_layer_may_have_graphs_of_heads():
     ("make", "message"),
     [
         (lambda: reach([]), "at least one graph"),
-        (lambda: reach(torch.ones(3, 3).bool()), "layers must be a graph or a list of graphs.*from_mask"),
+        (
+            lambda: reach(torch.ones(3, 3).bool()),
+            "layers must be a graph or a list of graphs.*from_mask",
+        ),
         (lambda: reach([torch.ones(3, 3).bool()]), "layer 0 must be .*from_mask"),
-        (lambda: layers_of([graphs.full(3)], 2), r"2 layers need as many graphs, got 1; \[a, b\] \* 3"),
+        (
+            lambda: layers_of([graphs.full(3)], 2),
+            r"2 layers need as many graphs, got 1; \[a, b\] \* 3",
+        ),
         (lambda: layers_of(graphs.full(3), 1 << 21), "num_layers must be at most"),
         (lambda: reach(graphs.full(...)), "layer 0 is Pattern.*: give it a size"),
         (lambda: PerHead(()), "at least one graph"),
         (lambda: PerHead(graphs.full(3)), r"one graph is \(graph,\)"),
-        (lambda: PerHead((graphs.full(3), graphs.full(4))), r"same nodes for all heads, got .*\(3, 3\) and \(4, 4\)"),
-        (lambda: PerHead((graphs.full(...),)), "got Pattern; give it a size"),
-        (lambda: PerHead((graphs.full(3),) * 2).groups(3), "2 graphs needs a multiple of 2 heads, got 3"),
         (
-            lambda: PerHead((ga.from_edge_index([[0, 0], [1, 1]], num_nodes=2, duplicates="keep"),)),
+            lambda: PerHead((graphs.full(3), graphs.full(4))),
+            r"same nodes for all heads, got .*\(3, 3\) and \(4, 4\)",
+        ),
+        (lambda: PerHead((graphs.full(...),)), "got Pattern; give it a size"),
+        (
+            lambda: PerHead((graphs.full(3),) * 2).groups(3),
+            "2 graphs needs a multiple of 2 heads, got 3",
+        ),
+        (
+            lambda: PerHead(
+                (ga.from_edge_index([[0, 0], [1, 1]], num_nodes=2, duplicates="keep"),)
+            ),
             "repeats some",
         ),
         (lambda: Relations(), "at least one named graph"),
@@ -176,7 +203,10 @@ def test_relations_number_every_edge_and_the_first_part_wins():
     for edge, (source, target) in enumerate(both.graph.edge_index.t().tolist()):
         assert both.relation[edge] == (0 if bool(hub.contains(target, source)) else 1)
     assert both.count() == {"hub": 11, "near": (near - hub).num_edges}
-    assert Relations(near=near, hub=hub).count() == {"near": near.num_edges, "hub": (hub - near).num_edges}
+    assert Relations(near=near, hub=hub).count() == {
+        "near": near.num_edges,
+        "hub": (hub - near).num_edges,
+    }
 
 
 def test_relations_of_listed_graphs_keep_the_callers_order():
@@ -225,6 +255,8 @@ def test_global_tokens_of_a_pattern_are_one_by_default():
 
 @pytest.mark.parametrize("name", ["num_edges", "edge_index", "mask"])
 def test_a_question_before_there_is_a_size_says_to_call(name):
-    with pytest.raises(AttributeError, match=rf"Pattern has no {name} before it has a size; call it first"):
+    with pytest.raises(
+        AttributeError, match=rf"Pattern has no {name} before it has a size; call it first"
+    ):
         getattr(ga.graphs.causal(...), name)
     assert not hasattr(ga.graphs.causal(...), "nothing")

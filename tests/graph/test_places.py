@@ -18,12 +18,18 @@ RECIPES = {
         lambda pos, batch: graphs.knn(pos, 9, include_self=True, clamp=True, batch=batch),
     ),
     "radius": (graphs.radius(..., r=0.4), lambda pos, batch: graphs.radius(pos, 0.4, batch=batch)),
-    "ball_query": (graphs.ball_query(..., 0.4, k=3), lambda pos, batch: graphs.ball_query(pos, 0.4, 3, batch=batch)),
+    "ball_query": (
+        graphs.ball_query(..., 0.4, k=3),
+        lambda pos, batch: graphs.ball_query(pos, 0.4, 3, batch=batch),
+    ),
     "curve_patches": (
         graphs.curve_patches(..., 4, "hilbert"),
         lambda pos, batch: graphs.curve_patches(pos, 4, "hilbert", batch=batch),
     ),
-    "octree_windows": (graphs.octree_windows(..., 4), lambda pos, batch: graphs.octree_windows(pos, 4, batch=batch)),
+    "octree_windows": (
+        graphs.octree_windows(..., 4),
+        lambda pos, batch: graphs.octree_windows(pos, 4, batch=batch),
+    ),
     "voxel_windows": (
         graphs.voxel_windows(..., 0.5, shift=0.25),
         lambda pos, batch: graphs.voxel_windows(pos, 0.5, shift=0.25, batch=batch),
@@ -36,7 +42,9 @@ RECIPES = {
     ),
     "mutual": (
         graphs.knn(..., k=3) & graphs.knn(..., k=3).reverse(),
-        lambda pos, batch: graphs.knn(pos, 3, batch=batch) & graphs.knn(pos, 3, batch=batch).reverse(),
+        lambda pos, batch: (
+            graphs.knn(pos, 3, batch=batch) & graphs.knn(pos, 3, batch=batch).reverse()
+        ),
     ),
     "all pairs of a cloud": (graphs.full(...), lambda pos, batch: graphs.documents(batch)),
     "what a cloud's points do not read": (
@@ -48,8 +56,11 @@ RECIPES = {
 
 def cloud_batch(seed):
     random = torch.Generator().manual_seed(seed)
-    sizes = torch.randint(4, 12, (int(torch.randint(1, 5, (), generator=random)),), generator=random)
-    batch = torch.repeat_interleave(torch.arange(len(sizes)) * 2, sizes)  # every second number is an empty cloud
+    sizes = torch.randint(
+        4, 12, (int(torch.randint(1, 5, (), generator=random)),), generator=random
+    )
+    # every second number is an empty cloud
+    batch = torch.repeat_interleave(torch.arange(len(sizes)) * 2, sizes)
     return torch.rand(len(batch), 3, generator=random), batch
 
 
@@ -76,10 +87,14 @@ def test_recipes_of_queries_and_of_meshes():
     assert torch.equal(every.mask(), batch[chosen][:, None] == batch)
     assert (graphs.knn(..., k=3) & graphs.cross(..., ...))(pos, batch, **given).equals(found)
     pos = torch.rand(6, 3)
-    assert graphs.mesh_vertices(..., hops=2)(pos, faces=FACES).equals(graphs.mesh_vertices(FACES, 6, hops=2))
+    assert graphs.mesh_vertices(..., hops=2)(pos, faces=FACES).equals(
+        graphs.mesh_vertices(FACES, 6, hops=2)
+    )
     assert graphs.mesh_vertices(...)(faces=FACES).equals(graphs.mesh_vertices(FACES))
     assert graphs.mesh_faces(...)(faces=FACES).equals(graphs.mesh_faces(FACES))
-    assert graphs.geodesic_ball(..., ..., 0.5)(pos, faces=FACES).equals(graphs.geodesic_ball(pos, FACES, 0.5))
+    assert graphs.geodesic_ball(..., ..., 0.5)(pos, faces=FACES).equals(
+        graphs.geodesic_ball(pos, FACES, 0.5)
+    )
     assert (graphs.mesh_vertices(...) | graphs.knn(..., k=1))(pos, faces=FACES).num_nodes == 6
 
 
@@ -87,7 +102,10 @@ def test_recipes_are_data():
     recipe = graphs.knn(..., k=3) | graphs.global_tokens(..., (0,))
     pos, batch = cloud_batch(3)
     assert repr(recipe) == "Pattern(knn(..., k=3) | global_tokens(..., (0,)))"
-    for again in (ga.convert.graph_from_dict(ga.convert.graph_to_dict(recipe)), pickle.loads(pickle.dumps(recipe))):
+    for again in (
+        ga.convert.graph_from_dict(ga.convert.graph_to_dict(recipe)),
+        pickle.loads(pickle.dumps(recipe)),
+    ):
         assert again.on_points
         assert again(pos, batch).equals(recipe(pos, batch))
     assert not graphs.causal(...).on_points
@@ -96,19 +114,39 @@ def test_recipes_are_data():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: graphs.knn(..., k=3)(5), r"knn\(\.\.\., k=3\) needs pos, and got a size; make the graph first"),
-        (lambda: graphs.knn(..., k=3)(), "takes a size, .* or positions"),
-        (lambda: graphs.knn(torch.rand(5, 3), ...), r"\.\.\. stands for the places, which come first \(pos\)"),
-        (lambda: graphs.mesh_faces(...)(torch.rand(5, 3)), "needs faces, got none; pass recipe"),
-        (lambda: graphs.causal(...)(5, batch=torch.zeros(5).long()), "batch needs positions, got no pos"),
-        (lambda: graphs.full(...)(torch.rand(5, 3), torch.arange(4)), "the cloud of each of 5 points"),
-        (lambda: graphs.full(...)(torch.rand(2, 3), torch.tensor([1, 0])), "sorted"),
-        (lambda: graphs.voxel_windows(..., 1.0)(torch.rand(2, 3), queries=torch.rand(1, 3)), "takes no queries"),
         (
-            lambda: graphs.knn(..., 1).with_global_tokens()(torch.rand(2, 3), torch.zeros(2).long()),
+            lambda: graphs.knn(..., k=3)(5),
+            r"knn\(\.\.\., k=3\) needs pos, and got a size; make the graph first",
+        ),
+        (lambda: graphs.knn(..., k=3)(), "takes a size, .* or positions"),
+        (
+            lambda: graphs.knn(torch.rand(5, 3), ...),
+            r"\.\.\. stands for the places, which come first \(pos\)",
+        ),
+        (lambda: graphs.mesh_faces(...)(torch.rand(5, 3)), "needs faces, got none; pass recipe"),
+        (
+            lambda: graphs.causal(...)(5, batch=torch.zeros(5).long()),
+            "batch needs positions, got no pos",
+        ),
+        (
+            lambda: graphs.full(...)(torch.rand(5, 3), torch.arange(4)),
+            "the cloud of each of 5 points",
+        ),
+        (lambda: graphs.full(...)(torch.rand(2, 3), torch.tensor([1, 0])), "sorted"),
+        (
+            lambda: graphs.voxel_windows(..., 1.0)(torch.rand(2, 3), queries=torch.rand(1, 3)),
+            "takes no queries",
+        ),
+        (
+            lambda: graphs.knn(..., 1).with_global_tokens()(
+                torch.rand(2, 3), torch.zeros(2).long()
+            ),
             "would join the clouds",
         ),
-        (lambda: ga.nn.GraphAttention(8, 2)(torch.rand(5, 8), graphs.knn(..., 2)), "needs pos, and got a size"),
+        (
+            lambda: ga.nn.GraphAttention(8, 2)(torch.rand(5, 8), graphs.knn(..., 2)),
+            "needs pos, and got a size",
+        ),
         (lambda: CloudCache(graphs.full(5)), "recipe must be a Pattern"),
     ],
 )
@@ -130,6 +168,7 @@ def test_a_cache_joins_the_graphs_of_clouds_that_it_knows():
     tiny = CloudCache(graphs.knn(..., k=3), max_bytes=1)
     tiny(pos, batch), tiny(pos, batch)
     assert tiny.hits == 0
-    alone = graphs.curve_patches(..., 6)  # whose patches are as small as the smallest cloud of a batch
+    # whose patches are as small as the smallest cloud of a batch
+    alone = graphs.curve_patches(..., 6)
     joined = disjoint_union([alone(pos[batch == cloud]) for cloud in batch.unique()])
     assert CloudCache(alone)(pos, batch).equals(joined)

@@ -21,7 +21,8 @@ SIZES = [
 def test_the_order_is_that_of_a_stable_sort_of_pairs(size, rows, columns):
     generator = torch.Generator().manual_seed(0)
     row, column = (
-        torch.randint(n, (size,), generator=generator) if size else torch.empty(0).long() for n in (rows, columns)
+        torch.randint(n, (size,), generator=generator) if size else torch.empty(0).long()
+        for n in (rows, columns)
     )
     found = counted(row, column, rows, columns)
     key, place = torch.sort(row * columns + column, stable=True)

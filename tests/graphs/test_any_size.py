@@ -38,7 +38,15 @@ def test_blocks_beyond_the_first_and_last_are_not_counted():
 
 
 G = ga.graphs
-SIZES = {"num_nodes", "num_targets", "num_sources", "size", "lengths", "num_clusters", "num_vertices"}
+SIZES = {
+    "num_nodes",
+    "num_targets",
+    "num_sources",
+    "size",
+    "lengths",
+    "num_clusters",
+    "num_vertices",
+}
 ALGEBRA = {
     "union": lambda n: G.sliding_window(n, 9) | G.sinks(n, 4),
     "product": lambda n: G.full(n) @ G.strided(n, 10),
@@ -46,7 +54,9 @@ ALGEBRA = {
     "hops": lambda n: G.strided(n, 10).k_hop(3),
     "rows": lambda n: G.hierarchical(n, 2).subgraph(targets=[1, 2, 3]),
     "tokens in front": lambda n: G.window_partition((n, 7), 4, 2, pad=True).with_global_tokens(1),
-    "side by side": lambda n: ga.disjoint_union([G.circulant(n, (1,)).with_self_loops(), G.full(3)]),
+    "side by side": lambda n: ga.disjoint_union(
+        [G.circulant(n, (1,)).with_self_loops(), G.full(3)]
+    ),
     "predicate": lambda n: ga.from_rule(lambda t, s: t > s, n, n),
     "blocks": lambda n: G.block_sparse(G.causal(n // 4 + 1), 4, n // 4 * 4 + 3),
     "parts": lambda n: G.composite([[G.full(n), None], [None, G.full(3)]]),
@@ -63,7 +73,10 @@ def sized(name, argument):
     if argument not in ("size", "lengths"):
         return [lambda n: build(**small | {argument: n})]
     sides = small.get(argument, (3, 3))
-    return [lambda n, i=i: build(**small | {argument: (*sides[:i], n, *sides[i + 1 :])}) for i in range(len(sides))]
+    return [
+        lambda n, i=i: build(**small | {argument: (*sides[:i], n, *sides[i + 1 :])})
+        for i in range(len(sides))
+    ]
 
 
 SIZED = {
@@ -75,7 +88,17 @@ SIZED = {
 } | {name: [make] for name, make in ALGEBRA.items()}
 
 
-RULES = "full", "causal", "prefix", "asymmetric_window", "sinks", "strided", "block_causal", "self_loops", "cross"
+RULES = (
+    "full",
+    "causal",
+    "prefix",
+    "asymmetric_window",
+    "sinks",
+    "strided",
+    "block_causal",
+    "self_loops",
+    "cross",
+)
 
 
 @pytest.mark.parametrize("size", [2**40, HUGE])
@@ -116,7 +139,12 @@ def test_a_huge_graph_is_printed_and_asked_at_once_or_refused(builder, size, bou
         except GraphError:
             continue
         assert "AttentionGraph(" in str(graph)
-        for ask in (lambda g: g.num_edges, lambda g: g.density, lambda g: ga.facts(g, budget=1000), ga.analyse.hops):
+        for ask in (
+            lambda g: g.num_edges,
+            lambda g: g.density,
+            lambda g: ga.facts(g, budget=1000),
+            ga.analyse.hops,
+        ):
             with suppress(GraphError):
                 ask(graph)
 
@@ -124,7 +152,9 @@ def test_a_huge_graph_is_printed_and_asked_at_once_or_refused(builder, size, bou
 def test_a_band_is_counted_at_any_size():
     assert f"{2**32} nodes, {2**64} edges, density 1" in repr(ga.graphs.full(2**32))
     assert ga.graphs.causal(10**10).num_edges == 10**10 * (10**10 + 1) // 2
-    with pytest.raises(GraphError, match=r"walk over about 17,179,869,184 intervals .* ask contains\(\)"):
+    with pytest.raises(
+        GraphError, match=r"walk over about 17,179,869,184 intervals .* ask contains\(\)"
+    ):
         _ = ga.graphs.prefix(2**33, 3).num_edges
 
 

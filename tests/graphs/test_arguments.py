@@ -1,4 +1,6 @@
-"""What builders refuse, by their words: ranges, shapes, numbers that are none, sizes that would not fit."""
+"""What builders refuse, by their words: ranges, shapes, numbers that are none, sizes that would not
+fit.
+"""
 
 import math
 import re
@@ -14,8 +16,14 @@ import graphattn.graphs as g
 from graphattn.errors import GraphError, GraphIndexError, ShapeError
 
 HUGE = 2**63 - 1
-F, STRIP, IDS = torch.tensor([[0, 1, 2], [2, 1, 3]]), [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)], torch.arange(3)
-THREE, FIVE, SEVEN = (torch.rand(n, 3, generator=torch.Generator().manual_seed(3)) for n in (3, 5, 7))
+F, STRIP, IDS = (
+    torch.tensor([[0, 1, 2], [2, 1, 3]]),
+    [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)],
+    torch.arange(3),
+)
+THREE, FIVE, SEVEN = (
+    torch.rand(n, 3, generator=torch.Generator().manual_seed(3)) for n in (3, 5, 7)
+)
 GRID_CELLS, CELLS = torch.arange(12).view(4, 3), g.window_partition((6, 10), (3, 5))
 ASKED = g.knn(FIVE, 2, queries=FIVE[:4])
 
@@ -26,27 +34,45 @@ def curve(options):
 
 SEQUENCE = [
     (lambda: g.documents(), "ids .* or lengths"),
-    (lambda: g.documents(torch.tensor([0]), lengths=(1,)), "documents needs either ids .* or lengths"),
+    (
+        lambda: g.documents(torch.tensor([0]), lengths=(1,)),
+        "documents needs either ids .* or lengths",
+    ),
     (lambda: g.documents(torch.tensor([0.5])), "ids must be integers .* got float32"),
     (lambda: g.documents(torch.zeros(2, 3, dtype=torch.int64)), "disjoint_union"),
     (lambda: g.documents(lengths=(2, -3)), "got -3 for document 1"),
     (lambda: g.global_tokens(7, (7,)), r"tokens: 7 is outside \[0, 7\)"),
     (lambda: g.global_tokens(7, (-1,)), "negative numbers do not wrap"),
     (lambda: g.global_tokens(7, (2, 5, 2)), r"distinct, got one twice in \(2, 5, 2\)"),
-    (lambda: g.bidirectional_segments(torch.tensor([0.5])), "segments must be integers .* got float32"),
+    (
+        lambda: g.bidirectional_segments(torch.tensor([0.5])),
+        "segments must be integers .* got float32",
+    ),
     (lambda: g.ranked(torch.zeros(2, 3, dtype=torch.int64)), r"ranks must have shape \(n,\)"),
     (lambda: g.ranked([1, 2], [0.5]), "source_ranks must be integer"),
-    (lambda: g.lsh_buckets([1, 2], 2, wrap=True), "wrap needs more than look_back=1 chunks, got 1 for 2 tokens"),
+    (
+        lambda: g.lsh_buckets([1, 2], 2, wrap=True),
+        "wrap needs more than look_back=1 chunks, got 1 for 2 tokens",
+    ),
     (lambda: g.top_k(torch.zeros(2, 3, 4), 1), r"scores must have shape \(T, S\), got \(2, 3, 4\)"),
-    (lambda: g.top_k(torch.zeros(2, 3), 4), "k must be at most the number of sources, got k=4 of 3"),
+    (
+        lambda: g.top_k(torch.zeros(2, 3), 4),
+        "k must be at most the number of sources, got k=4 of 3",
+    ),
     (lambda: g.top_k(torch.tensor([[0.0, 1], [0, torch.nan]]), 1), r"got NaN at \[1, 1\]"),
     (lambda: g.random_sources(5, 6), "k must be at most the number of sources, got k=6 of 5"),
-    (lambda: g.random_sources(5, 1, avoid=g.full(3)), r"avoid must have the same nodes, .* \(5, 5\), got \(3, 3\)"),
+    (
+        lambda: g.random_sources(5, 1, avoid=g.full(3)),
+        r"avoid must have the same nodes, .* \(5, 5\), got \(3, 3\)",
+    ),
     (lambda: g.random_sources(5, 1, avoid=torch.eye(5).bool()), "avoid must be an AttentionGraph"),
     (lambda: g.erdos_renyi(10**6, 0.5), "erdos_renyi of .* would take .* use listed=False"),
     (lambda: g.fixed(7, 3, 4), "summary must be at most stride, got summary=4 of 3"),
     (lambda: g.block_local(7, 2, look_ahead=1, causal=True), "look_ahead=1 .* causal=True"),
-    (lambda: g.block_local(7, 3, look_back=2, look_ahead=1, wrap=True), "wrap needs more than .* got 3"),
+    (
+        lambda: g.block_local(7, 3, look_back=2, look_ahead=1, wrap=True),
+        "wrap needs more than .* got 3",
+    ),
     (lambda: g.block_sparse(torch.eye(3).bool(), 2), "layout must be an AttentionGraph"),
     (lambda: g.block_sparse(g.cross(3, 2), 2), "square"),
     (lambda: g.block_sparse(g.full(3), 2, 4), "num_nodes=4 needs 2 blocks of 2, but layout has 3"),
@@ -58,13 +84,25 @@ SEQUENCE = [
 GRID = [
     (lambda: g.window_partition((), 3), r"size must name at least one axis, .* got \(\)"),
     (lambda: g.window_partition((6, -1), 3), "size must be a whole number >= 0, got -1"),
-    (lambda: g.window_partition((6, 9), (3, 3, 3)), r"cell must be one number or 2, .* got \(3, 3, 3\)"),
+    (
+        lambda: g.window_partition((6, 9), (3, 3, 3)),
+        r"cell must be one number or 2, .* got \(3, 3, 3\)",
+    ),
     (lambda: g.window_partition((6, 9), 0), "cell must be a whole number >= 1, got 0"),
-    (lambda: g.window_partition((6, 9), 3, 4), "got shift=4 and cell=3 on axis 0; shift=1 gives the same"),
+    (
+        lambda: g.window_partition((6, 9), 3, 4),
+        "got shift=4 and cell=3 on axis 0; shift=1 gives the same",
+    ),
     (lambda: g.window_partition((6, 9), 3, -1), "shift must be a whole number >= 0, got -1"),
     (lambda: g.grid_neighbourhood((6, 9), 3, dilation=(1,)), "dilation must be one number or 2"),
-    (lambda: g.grid_neighbourhood((9, 9), 3, stride=4), "stride must be at most kernel .* stride=4 and kernel=3"),
-    (lambda: g.grid_neighbourhood((9, 9), 3, stride=0), "stride must be a whole number >= 1, got 0"),
+    (
+        lambda: g.grid_neighbourhood((9, 9), 3, stride=4),
+        "stride must be at most kernel .* stride=4 and kernel=3",
+    ),
+    (
+        lambda: g.grid_neighbourhood((9, 9), 3, stride=0),
+        "stride must be a whole number >= 1, got 0",
+    ),
     (lambda: g.grid_neighbourhood((9, 9), 3, stride=(1,)), "stride must be one number or 2"),
     (lambda: g.offset((6, 9), (1,)), r"by must be one number or 2, .* got \(1,\)"),
     (lambda: g.offset((6, 9), 0.5), "by must be a whole number, got 0.5"),
@@ -80,7 +118,10 @@ GRID = [
     (lambda: g.full(3).with_global_tokens(-1), "number must be a whole number >= 0, got -1"),
 ]
 POINTS = [
-    (lambda: curve({"curve": "peano"}), 'curve must be "z", "z-trans", "hilbert" or "hilbert-trans", got .peano'),
+    (
+        lambda: curve({"curve": "peano"}),
+        'curve must be "z", "z-trans", "hilbert" or "hilbert-trans", got .peano',
+    ),
     (lambda: curve({"bits": 22}), "bits must be at most 21 with 3 axes"),
     (lambda: curve({"bits": 0}), "bits must be a whole number >= 1, got 0"),
     (lambda: curve({"cell": 0.0}), "cell must be one length > 0 in the units of pos, got 0.0"),
@@ -90,16 +131,31 @@ POINTS = [
         lambda: curve({"cell": 1e-3, "bits": 2}),
         r"bits=2 allows cells up to 3, got \d+; pass a larger cell, or more bits",
     ),
-    (lambda: curve({"cell": 1e-140}), "bits=21 allows cells up to 2097151, got .*; pass a larger cell"),
-    (lambda: curve({"pos": GRID_CELLS, "cell": 1.0}), "cell needs floating point pos, got integers, which are cells"),
-    (lambda: curve({"pos": GRID_CELLS - 3}), r"cells of a grid must be >= 0, got -3; pass pos - pos.amin\(0\)"),
+    (
+        lambda: curve({"cell": 1e-140}),
+        "bits=21 allows cells up to 2097151, got .*; pass a larger cell",
+    ),
+    (
+        lambda: curve({"pos": GRID_CELLS, "cell": 1.0}),
+        "cell needs floating point pos, got integers, which are cells",
+    ),
+    (
+        lambda: curve({"pos": GRID_CELLS - 3}),
+        r"cells of a grid must be >= 0, got -3; pass pos - pos.amin\(0\)",
+    ),
     (lambda: curve({"pos": GRID_CELLS, "bits": 3}), "bits=3 allows cells up to 7, got 11"),
     (lambda: curve({"pos": torch.rand(4, 64)}), r"at most 63 axes, got 64; .* pos\[:, :3\]"),
     (lambda: curve({"pos": torch.arange(3)}), r"pos must have shape \(N, d\)"),
     (lambda: curve({"pos": torch.tensor([[0.0], [torch.nan]])}), "pos must be finite .* in row 1"),
     (lambda: curve({"batch": torch.tensor([1, 0, 0, 0, 0])}), "batch must be sorted"),
-    (lambda: curve({"batch": torch.tensor([0])}), "batch must name the cloud of each row of pos, got 1 for 5"),
-    (lambda: g.hierarchy(..., ratio=0.5, cell=1.0), "one of ratio, cell and points, got ratio and cell"),
+    (
+        lambda: curve({"batch": torch.tensor([0])}),
+        "batch must name the cloud of each row of pos, got 1 for 5",
+    ),
+    (
+        lambda: g.hierarchy(..., ratio=0.5, cell=1.0),
+        "one of ratio, cell and points, got ratio and cell",
+    ),
     (lambda: g.hierarchy(FIVE, ratio=2.0), "ratio must be"),
     (lambda: g.hierarchy(FIVE, cell=0.0), "cell must be a length > 0"),
     (lambda: g.hierarchy(FIVE, points=[torch.tensor([5])]), r"points must be in \[0, 5\)"),
@@ -109,20 +165,38 @@ POINTS = [
     (lambda: g.hierarchy(torch.rand(5), ratio=0.5), r"pos must have shape \(N, d\)"),
     (lambda: g.hierarchy(FIVE, normals=torch.rand(4, 3)), r"normals must be a tensor \(5, 3\)"),
     (lambda: g.Hierarchy.join([]), "at least one"),
-    (lambda: g.knn(torch.rand(5), 1), r"pos must have shape \(N, d\) .* got \(5,\); .* pos\[:, None\]"),
+    (
+        lambda: g.knn(torch.rand(5), 1),
+        r"pos must have shape \(N, d\) .* got \(5,\); .* pos\[:, None\]",
+    ),
     (lambda: g.knn(torch.rand(5, 0), 1), r"got \(5, 0\)"),
-    (lambda: g.knn(torch.zeros(5, 3).long(), 1), r"pos must be floating point, got int64; pass pos.double\(\)"),
+    (
+        lambda: g.knn(torch.zeros(5, 3).long(), 1),
+        r"pos must be floating point, got int64; pass pos.double\(\)",
+    ),
     (lambda: g.knn(torch.zeros(5, 3).long().numpy(), 1), "pos must be floating point, got int64"),
     (lambda: g.knn(FIVE, 0), "k must be a whole number >= 1, got 0"),
     (lambda: g.radius(FIVE, float("inf")), "r must be a finite distance >= 0, got inf"),
     (lambda: g.curve_patches(THREE, 2, batch=torch.tensor([1, 0, 0])), "batch must be sorted"),
     (lambda: g.octree_windows(THREE[:, 0], 2), r"pos must have shape \(N, d\)"),
-    (lambda: g.voxel_windows(FIVE, 0.0), "window must be one length > 0 in the units of pos, got 0.0"),
-    (lambda: g.voxel_windows(FIVE, (1.0, 2.0)), "window must be one number or 3, one per axis of pos"),
+    (
+        lambda: g.voxel_windows(FIVE, 0.0),
+        "window must be one length > 0 in the units of pos, got 0.0",
+    ),
+    (
+        lambda: g.voxel_windows(FIVE, (1.0, 2.0)),
+        "window must be one number or 3, one per axis of pos",
+    ),
     (lambda: g.voxel_windows(FIVE, 1.0, shift=float("nan")), "shift must be finite numbers"),
-    (lambda: g.voxel_windows(FIVE, 1.0, batch=torch.tensor([1, 0, 0, 0, 0])), "batch must be sorted"),
+    (
+        lambda: g.voxel_windows(FIVE, 1.0, batch=torch.tensor([1, 0, 0, 0, 0])),
+        "batch must be sorted",
+    ),
     (lambda: g.voxel_windows(FIVE * torch.inf, 1.0), "pos must be finite"),
-    (lambda: g.stratified_windows(FIVE, 1.0, torch.tensor([0]), wide=0.5), "wide must be a number >= 1"),
+    (
+        lambda: g.stratified_windows(FIVE, 1.0, torch.tensor([0]), wide=0.5),
+        "wide must be a number >= 1",
+    ),
     (lambda: g.stratified_windows(FIVE, 1.0, torch.tensor([0.5])), "sampled must be integer"),
     (lambda: g.clusters(torch.tensor([0, -2])), "ids must be >= 0, or -1 .*, got -2"),
     (lambda: g.clusters(torch.tensor([0, 3]), 3), "ids must be below num_clusters=3, got 3"),
@@ -130,9 +204,15 @@ POINTS = [
 ]
 MESH = [
     (lambda: g.mesh_edges([(0, 1, -2)]), "face 0 names vertex -2"),
-    (lambda: g.geodesic_ball(torch.zeros(2, 3), [(0, 1, 2)], 1.0), r"face 0 names vertex 2, outside \[0, 2\)"),
+    (
+        lambda: g.geodesic_ball(torch.zeros(2, 3), [(0, 1, 2)], 1.0),
+        r"face 0 names vertex 2, outside \[0, 2\)",
+    ),
     (lambda: g.geodesic_ball(torch.zeros(3, 3), [(0, 1, 2)], -1.0), "r must be a .*distance >= 0"),
-    (lambda: g.geodesic_ball(torch.full((3, 3), torch.nan), [(0, 1, 2)], 1.0), "pos must be finite"),
+    (
+        lambda: g.geodesic_ball(torch.full((3, 3), torch.nan), [(0, 1, 2)], 1.0),
+        "pos must be finite",
+    ),
     (lambda: g.mesh_vertices(torch.tensor(STRIP), 5), r"face 3 names vertex 5, outside \[0, 5\)"),
     (lambda: g.mesh_vertices([(0, 1, 2), (1, -1, 2)]), "face 1 names vertex -1"),
     (lambda: g.mesh_faces(torch.tensor([[0, 1, -3]])), "face 0 names vertex -3"),
@@ -140,7 +220,10 @@ MESH = [
     (lambda: g.mesh_vertices(torch.tensor(STRIP).float()), "faces must be integers .* got float32"),
     (lambda: g.mesh_vertices([(0.0, 1.0, 2.0)]), "faces must be integers .* got float32"),
     (lambda: g.mesh_vertices(torch.tensor([0, 1, 2])), r"shape \(F, 3\).* got \(3,\)"),
-    (lambda: g.mesh_vertices(torch.tensor([[0, 1], [1, 2]])), "at least 3 vertices, got 2 in face 0"),
+    (
+        lambda: g.mesh_vertices(torch.tensor([[0, 1], [1, 2]])),
+        "at least 3 vertices, got 2 in face 0",
+    ),
     (lambda: g.mesh_vertices(torch.zeros(3, 2).long()), r"pass faces.t\(\)"),
     (lambda: g.mesh_vertices([(0, 1, 2), (0, 1)]), "got 2 in face 1"),
     (lambda: g.mesh_vertices([0, 1, 2]), "list of tuples"),
@@ -153,7 +236,10 @@ NETWORK = [
     (lambda: g.line_graph(g.cross(2, 3)), "line_graph needs a square graph"),
     (lambda: g.line_graph(torch.zeros(2, 3).long()), "graph must be an AttentionGraph"),
     (lambda: g.line_graph(g.causal(3), directed=False), "directed=False needs a symmetric"),
-    (lambda: g.line_graph(g.full(3), directed=False, non_backtracking=True), "non_backtracking needs directed=True"),
+    (
+        lambda: g.line_graph(g.full(3), directed=False, non_backtracking=True),
+        "non_backtracking needs directed=True",
+    ),
     (lambda: g.hypergraph(torch.tensor([0, 1]), torch.tensor([0])), "equally long, got 2 and 1"),
     (lambda: g.hypergraph(torch.tensor([0, 0]), torch.tensor([1, 1])), "repeated edges"),
     (lambda: g.hypergraph(torch.tensor([5]), torch.tensor([0]), 5), r"source 5 is outside"),
@@ -163,8 +249,14 @@ NETWORK = [
     (lambda: g.random_regular(7, 3), r"num_nodes \* degree must be even, got 7 \* 3"),
     (lambda: g.small_world(7, 3, 0.1), "k must be even, half of it on each side, got 3"),
     (lambda: g.small_world(7, 8, 0.1), "k must be below num_nodes, got k=8 of 7"),
-    (lambda: g.degree_matched_random(torch.ones(3, 3).bool()), "graph must be an AttentionGraph.*from_mask"),
-    (lambda: g.degree_matched_random(g.full(3), keep="out"), 'keep must be "in" or "both", got \'out\''),
+    (
+        lambda: g.degree_matched_random(torch.ones(3, 3).bool()),
+        "graph must be an AttentionGraph.*from_mask",
+    ),
+    (
+        lambda: g.degree_matched_random(g.full(3), keep="out"),
+        'keep must be "in" or "both", got \'out\'',
+    ),
     (lambda: g.degree_matched_random(g.full(10**6)), "degree_matched_random .* would take"),
     (lambda: g.degree_matched_random(g.ball_query(FIVE, 9.0, 7)), "graph must not repeat edges"),
 ]
@@ -180,42 +272,88 @@ NUMBERS = [
     (lambda: g.random_sources(100_000_000, 5), "would take 48,000,000,000 bytes"),
     (lambda: g.random_sources(100_000, 1000), "would take 9,600,000,000 bytes"),
     (lambda: g.ball_query(SEVEN, 9.0, k=2**62), "edges of ball_query would take .* bytes"),
-    (lambda: g.clusters(IDS, 10**9), "clusters with C = 1,000,000,000 would take 64,000,000,000 bytes"),
+    (
+        lambda: g.clusters(IDS, 10**9),
+        "clusters with C = 1,000,000,000 would take 64,000,000,000 bytes",
+    ),
     (lambda: g.clusters(IDS, 2**62), "clusters with C = .* would take .* bytes"),
     (lambda: g.mesh_vertices(F, 2**31, 2), "a mesh of 2,147,483,648 vertices would take .* bytes"),
-    (lambda: g.mesh_vertices(torch.tensor([[0, 1, 2**62]])), "a mesh of .* vertices would take .* bytes"),
-    (lambda: g.documents(lengths=torch.tensor([2**62, 2**62])), "documents of 9,.* tokens would take"),
+    (
+        lambda: g.mesh_vertices(torch.tensor([[0, 1, 2**62]])),
+        "a mesh of .* vertices would take .* bytes",
+    ),
+    (
+        lambda: g.documents(lengths=torch.tensor([2**62, 2**62])),
+        "documents of 9,.* tokens would take",
+    ),
     (lambda: g.line_graph(g.full(600)), "line_graph of .* would take 6,912,000,000 bytes"),
-    (lambda: g.line_graph(g.global_tokens(20_000, (0,))), r"line_graph of .* would take .* drop its hubs"),
+    (
+        lambda: g.line_graph(g.global_tokens(20_000, (0,))),
+        r"line_graph of .* would take .* drop its hubs",
+    ),
 ]
 OTHERS = [
-    (lambda: g.between_types(IDS, 2**64, 1), r"source must be below 2\*\*63, got a number of 65 bits"),
-    (lambda: g.inverse_distance_bias(torch.eye(7).bool(), SEVEN), "wrap it with graphattn.from_mask"),
-    (lambda: g.inverse_distance_bias(ASKED, FIVE[:4], FIVE[:4]), "pos must have a row for each source .*, 5, got 4"),
-    (lambda: g.inverse_distance_bias(ASKED, FIVE), "queries must have a row for each target of the graph, 4, got 5"),
+    (
+        lambda: g.between_types(IDS, 2**64, 1),
+        r"source must be below 2\*\*63, got a number of 65 bits",
+    ),
+    (
+        lambda: g.inverse_distance_bias(torch.eye(7).bool(), SEVEN),
+        "wrap it with graphattn.from_mask",
+    ),
+    (
+        lambda: g.inverse_distance_bias(ASKED, FIVE[:4], FIVE[:4]),
+        "pos must have a row for each source .*, 5, got 4",
+    ),
+    (
+        lambda: g.inverse_distance_bias(ASKED, FIVE),
+        "queries must have a row for each target of the graph, 4, got 5",
+    ),
     (
         lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4, :2]),
         "pos and queries must have the same axes, got 3 and 2",
     ),
-    (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4], power=0), "power must be a number above 0, got 0"),
+    (
+        lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4], power=0),
+        "power must be a number above 0, got 0",
+    ),
     (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4] * torch.nan), "queries must be finite"),
-    (lambda: g.hypergraph([0, 4, 4], [0, 1, 1]), "^node 4 is in hyperedge 1 more than once: .* torch.unique"),
-    (lambda: g.full(5).subgraph(targets=[7]), r"^subgraph: target 7 is outside \[0, 5\) \(5 targets\)$"),
-    (lambda: g.full(5).relabel(sources=[7]), r"^relabel: source 7 is outside \[0, 5\) \(5 sources\)$"),
+    (
+        lambda: g.hypergraph([0, 4, 4], [0, 1, 1]),
+        "^node 4 is in hyperedge 1 more than once: .* torch.unique",
+    ),
+    (
+        lambda: g.full(5).subgraph(targets=[7]),
+        r"^subgraph: target 7 is outside \[0, 5\) \(5 targets\)$",
+    ),
+    (
+        lambda: g.full(5).relabel(sources=[7]),
+        r"^relabel: source 7 is outside \[0, 5\) \(5 sources\)$",
+    ),
     (lambda: g.farthest_points(FIVE), "needs either count .* or ratio "),
     (lambda: g.farthest_points(FIVE, 2, ratio=0.5), "needs either count .* or ratio "),
     (lambda: g.farthest_points(FIVE, 6), "count=6 needs as many points, got 5; use ratio"),
-    (lambda: g.farthest_points(FIVE, 3, batch=[0, 0, 0, 7, 7]), "count=3 needs as many points, got 2 in cloud 7"),
-    (lambda: g.farthest_points(FIVE, 2, start=5), "start must be below the number of points, got 5 of 5"),
+    (
+        lambda: g.farthest_points(FIVE, 3, batch=[0, 0, 0, 7, 7]),
+        "count=3 needs as many points, got 2 in cloud 7",
+    ),
+    (
+        lambda: g.farthest_points(FIVE, 2, start=5),
+        "start must be below the number of points, got 5 of 5",
+    ),
     (lambda: g.farthest_points(FIVE, ratio=0.0), "ratio must be above 0 and at most 1, got 0.0"),
     (lambda: g.farthest_points(FIVE, ratio=1.5), "ratio must be above 0 and at most 1, got 1.5"),
     (lambda: g.farthest_points(FIVE, 2, batch=[1, 0, 0, 0, 0]), "batch must be sorted"),
 ]
 
 
-@pytest.mark.parametrize(("build", "words"), [*SEQUENCE, *GRID, *POINTS, *MESH, *NETWORK, *NUMBERS, *OTHERS])
+@pytest.mark.parametrize(
+    ("build", "words"), [*SEQUENCE, *GRID, *POINTS, *MESH, *NETWORK, *NUMBERS, *OTHERS]
+)
 def test_what_does_not_fit_is_refused_by_name(build, words):
-    kind = GraphIndexError if re.search(r"outside|names vertex", words) else (GraphError, ShapeError)
+    kind = (
+        GraphIndexError if re.search(r"outside|names vertex", words) else (GraphError, ShapeError)
+    )
     with pytest.raises(kind, match=words):
         build()
 
@@ -240,18 +378,26 @@ SIGNED = {"source", "target"}  # types are any integers
 @pytest.mark.parametrize("name", SMALL)
 def test_numbers_flags_and_words_of_every_builder(name):
     build, small = g.BUILDERS[name], SMALL[name]
-    small = small | {"pos": FIVE} if "octree" in name else small  # its cells are integers in the zoo
+    # its cells are integers in the zoo
+    small = small | {"pos": FIVE} if "octree" in name else small
     for argument, hint in typing.get_type_hints(build).items():
         plain = [kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)]
-        wrong = WRONG.get(plain[0], ("some word",) if typing.get_origin(hint) is typing.Literal else ())
+        wrong = WRONG.get(
+            plain[0], ("some word",) if typing.get_origin(hint) is typing.Literal else ()
+        )
         wrong = (0, *wrong) if argument in FROM_ONE and wrong == WRONG[int] else wrong
-        for value in wrong[argument in SIGNED :] if len(plain) == 1 or wrong == ("some word",) else ():
+        for value in (
+            wrong[argument in SIGNED :] if len(plain) == 1 or wrong == ("some word",) else ()
+        ):
             with pytest.raises(GraphError, match=f"{argument}.* must (be|fit)"):
                 build(**{**small, argument: value})
 
 
 def test_numpys_numbers_and_bools_are_numbers_and_flags():
-    assert g.sliding_window(5, np.int64(3), causal=np.bool_(False)).name == "sliding_window(5, 3, causal=False)"
+    assert (
+        g.sliding_window(5, np.int64(3), causal=np.bool_(False)).name
+        == "sliding_window(5, 3, causal=False)"
+    )
     for good in (1, 1.0, np.float32(1), torch.tensor(1.0)):
         assert g.radius(SEVEN, good).equals(g.radius(SEVEN, 1.0))
     assert g.full(2**63 - 1).num_targets == 2**63 - 1
@@ -269,7 +415,10 @@ def test_numpys_numbers_and_bools_are_numbers_and_flags():
 )
 def test_sparse_tensors_and_tensors_without_numbers_are_refused(argument, tensor, build):
     build(tensor)
-    with pytest.raises(GraphError, match=rf"^{argument} must be a strided .* torch.sparse_coo; pass {argument}.to_d"):
+    with pytest.raises(
+        GraphError,
+        match=rf"^{argument} must be a strided .* torch.sparse_coo; pass {argument}.to_d",
+    ):
         build(tensor.to_sparse())
     with pytest.raises(GraphError, match=f"^{argument} is on meta, whose tensors hold no numbers"):
         build(tensor.to("meta"))
@@ -286,7 +435,9 @@ def test_a_number_larger_than_the_input_costs_nothing():
 def test_positions_may_be_a_view_of_numpy_that_runs_backwards():
     backwards = SEVEN.numpy()[::-1]
     graph = g.knn(backwards, 3)
-    assert torch.equal(g.inverse_distance_bias(graph, backwards), g.inverse_distance_bias(graph, SEVEN.flip(0)))
+    assert torch.equal(
+        g.inverse_distance_bias(graph, backwards), g.inverse_distance_bias(graph, SEVEN.flip(0))
+    )
 
 
 def test_positions_whose_squares_vanish_are_refused():

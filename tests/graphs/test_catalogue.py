@@ -41,9 +41,26 @@ def small_calls():
 
 
 SMALL = small_calls()
-LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces"}
+LISTED = {
+    "random_sources",
+    "erdos_renyi",
+    "top_k",
+    "knn",
+    "radius",
+    "ball_query",
+    "mesh_vertices",
+    "mesh_faces",
+}
 LISTED |= {"lsh_buckets"}
-LISTED |= {"tree", "expander", "random_regular", "small_world", "mesh_edges", "geodesic_ball", "hypergraph"}
+LISTED |= {
+    "tree",
+    "expander",
+    "random_regular",
+    "small_world",
+    "mesh_edges",
+    "geodesic_ball",
+    "hypergraph",
+}
 LISTED |= {"icosphere"}
 
 
@@ -96,13 +113,26 @@ def test_names_leave_out_what_is_long():
     for options in ("k=3", "k=3, dilation=2", "k=3, include_self=True"):
         assert eval(f"graphs.knn(inputs.sphere, {options})").name == f"knn({options})"
     for options in ("patch=3", "patch=3, curve='hilbert', cell=0.5, shrink='cloud'"):
-        assert eval(f"graphs.curve_patches(inputs.sphere, {options})").name == f"curve_patches({options})"
-    assert graphs.mesh_faces(inputs.octahedron_faces, share="vertex").name == "mesh_faces(share='vertex')"
+        assert (
+            eval(f"graphs.curve_patches(inputs.sphere, {options})").name
+            == f"curve_patches({options})"
+        )
+    assert (
+        graphs.mesh_faces(inputs.octahedron_faces, share="vertex").name
+        == "mesh_faces(share='vertex')"
+    )
 
 
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
-    helpers = {"curve_order", "farthest_points", "grid_sample", "inverse_distance_bias", "mesh_report", "voxel_ids"}
+    helpers = {
+        "curve_order",
+        "farthest_points",
+        "grid_sample",
+        "inverse_distance_bias",
+        "mesh_report",
+        "voxel_ids",
+    }
     helpers |= {"block_sparse", "composite", "degree_matched_random", "mesh_edge_ends"}
     helpers |= {"line_graph", "hierarchy", "serialized_hierarchy", "icosphere_mesh"}
     classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "Relations"}

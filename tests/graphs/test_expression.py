@@ -15,7 +15,9 @@ CASES = {
     "sliding_window(9, 3, causal=False) | global_tokens(9, (0, 4))": lambda g: (
         g.sliding_window(9, 3, causal=False) | g.global_tokens(9, (0, 4))
     ),
-    " ~(causal(4) - self_loops(4)) & full(4) ": lambda g: ~(g.causal(4) - g.self_loops(4)) & g.full(4),
+    " ~(causal(4) - self_loops(4)) & full(4) ": lambda g: (
+        ~(g.causal(4) - g.self_loops(4)) & g.full(4)
+    ),
     "causal(5) @ sliding_window(5, 2)": lambda g: g.causal(5) @ g.sliding_window(5, 2),
     "sliding_window(5, 2).k_hop(2).reverse()": lambda g: g.sliding_window(5, 2).k_hop(2).reverse(),
     "causal(3, 5, align='start')": lambda g: g.causal(3, 5, align="start"),
@@ -49,7 +51,11 @@ class Thing(Deferred):
         return graphs.causal(3)
 
     def arguments(self, name, function):
-        return {"num_nodes": 5, "window": 2} if name == "num_nodes" else {name: torch.tensor([0, 1, 0])}
+        return (
+            {"num_nodes": 5, "window": 2}
+            if name == "num_nodes"
+            else {name: torch.tensor([0, 1, 0])}
+        )
 
 
 @pytest.mark.parametrize(
@@ -59,8 +65,14 @@ class Thing(Deferred):
         ("~thing() | full(3)", graphs.full(3)),
         ("thing().reverse()", graphs.causal(3).reverse()),
         ("line_graph(thing())", graphs.line_graph(graphs.causal(3))),
-        ("random_sources(3, 1, avoid=thing())", graphs.random_sources(3, 1, avoid=graphs.causal(3))),
-        ("disjoint_union([thing(), full(2)])", from_expression("disjoint_union([causal(3), full(2)])")),
+        (
+            "random_sources(3, 1, avoid=thing())",
+            graphs.random_sources(3, 1, avoid=graphs.causal(3)),
+        ),
+        (
+            "disjoint_union([thing(), full(2)])",
+            from_expression("disjoint_union([causal(3), full(2)])"),
+        ),
         ("clusters(thing())", graphs.clusters(torch.tensor([0, 1, 0]))),
         ("sliding_window(thing(), window=3)", graphs.sliding_window(5, 3)),
     ],
@@ -70,7 +82,9 @@ def test_a_deferred_value_is_what_its_argument_needs(text, graph):
 
 
 def test_signatures_name_types_shortly():
-    assert signature_of(graphs.knn).startswith("(pos: Tensor, k: int, *, dilation: int = 1, queries: Tensor | None")
+    assert signature_of(graphs.knn).startswith(
+        "(pos: Tensor, k: int, *, dilation: int = 1, queries: Tensor | None"
+    )
     assert signature_of(graphs.block_sparse).startswith("(layout: AttentionGraph, block: int")
     assert signature_of(graphs.causal).endswith("*, align: Literal['end', 'start'] = 'end')")
 
@@ -86,9 +100,15 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("swin((8, 8), 4)", r"no builder is called swin; the zoo's Swin is window_partition\(\(8, 8\), 4\)"),
+        (
+            "swin((8, 8), 4)",
+            r"no builder is called swin; the zoo's Swin is window_partition\(\(8, 8\), 4\)",
+        ),
         ("window(8, 3)", r"did you mean sliding_window\(num_nodes: int, window: int"),
-        ("sliding_window(8)", r"missing a required argument: 'window'; the call is sliding_window\(num_nodes: int"),
+        (
+            "sliding_window(8)",
+            r"missing a required argument: 'window'; the call is sliding_window\(num_nodes: int",
+        ),
         ("causal(..., align=...)", "stands for the sizes"),
         ("causal(...).subgraph([0])", "only a graph has subgraph"),
         ("full(\udcff)", "it holds bytes that are not text"),
@@ -112,7 +132,10 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("full(3, x=2)", "unexpected keyword"),
         ("full(-1)", "num_nodes must be .* got -1"),
         ("full(2).subgraph(7)", "7 is outside"),
-        ("full(num_nodes=3, num_nodes=4)", r"full\(num_nodes=3, num_nodes=4\): keyword argument repeated: num_nodes"),
+        (
+            "full(num_nodes=3, num_nodes=4)",
+            r"full\(num_nodes=3, num_nodes=4\): keyword argument repeated: num_nodes",
+        ),
         ("full(**{}, **{})", r"\*\* does not belong"),
         ("~" * 20000 + "full(2)", "nested too deeply|is not an expression"),
     ],
@@ -123,7 +146,14 @@ def test_what_is_no_expression(text, message):
 
 
 @pytest.mark.parametrize(
-    "text", ["x" * 3000, "x" * 3000 + "(1)", "'" + "x" * 3000 + "'", "(" * 3000, "full(" + "1," * 400 + ")"]
+    "text",
+    [
+        "x" * 3000,
+        "x" * 3000 + "(1)",
+        "'" + "x" * 3000 + "'",
+        "(" * 3000,
+        "full(" + "1," * 400 + ")",
+    ],
 )
 def test_a_long_expression_is_not_repeated_whole(text):
     with pytest.raises(GraphAttnError) as error:
@@ -152,14 +182,21 @@ def test_names_in_brackets_and_parts_of_names():
     assert "Longformer" in zoo
     assert zoo["BigBird"] in zoo.values()
     assert "Longformr" not in zoo
-    with pytest.raises(GraphAttnError, match="did you mean TimeSformer, time or TimeSformer, space"):
+    with pytest.raises(
+        GraphAttnError, match="did you mean TimeSformer, time or TimeSformer, space"
+    ):
         zoo["timesformer"]
 
 
 def test_the_zoo_is_a_mapping():
     zoo = graphs.zoo()
     assert isinstance(zoo, Mapping)
-    assert list(zoo) == list(zoo.keys()) == [each.name for each in zoo.values()] == [name for name, _ in zoo.items()]
+    assert (
+        list(zoo)
+        == list(zoo.keys())
+        == [each.name for each in zoo.values()]
+        == [name for name, _ in zoo.items()]
+    )
     assert dict(zoo)["BigBird"] is zoo["bigbird"] is zoo.get(" BIGBIRD")
     assert all(name in zoo and zoo[name].name == name for name in zoo)
     assert zoo.get("longforme") is None

@@ -11,7 +11,9 @@ from graphattn.graphs.catalogue import grid
 
 
 def cells(*sides, shift=0):
-    return lambda t, s: all((a - shift) // m == (b - shift) // m for a, b, m in zip(t, s, sides, strict=True))
+    return lambda t, s: all(
+        (a - shift) // m == (b - shift) // m for a, b, m in zip(t, s, sides, strict=True)
+    )
 
 
 def same(*axes):
@@ -23,11 +25,15 @@ def every(t, s):
 
 
 def nearest(*kernels, step=1):
-    """Of the nodes ``step`` apart, those within ``kernel // 2`` of a centre moved away from the border."""
+    """Of the nodes ``step`` apart, those within ``kernel // 2`` of a centre moved away from the
+    border.
+    """
 
     def axis(length, kernel, a, b):
         last, half = (length - 1 - a % step) // step, kernel // 2
-        return a % step == b % step and abs(b // step - min(max(a // step, half), last - half)) <= half
+        return (
+            a % step == b % step and abs(b // step - min(max(a // step, half), last - half)) <= half
+        )
 
     return lambda t, s: all(axis(8, k, a, b) for k, a, b in zip(kernels, t, s, strict=True))
 
@@ -40,13 +46,17 @@ def near(r, p):
 
 
 def causal_video(t, s):
-    """Two frames, this one and the one before, and three nodes each way moved away from the border."""
+    """Two frames, this one and the one before, and three nodes each way moved away from the
+    border.
+    """
     space = all(abs(b - min(max(a, 1), 2)) <= 1 for a, b in zip(t[1:], s[1:], strict=True))
     return 0 <= t[0] - s[0] < 2 and space
 
 
 def leaders(t, s):
-    """Two neighbours share the window of four that begins one before the first of them, moved away from the border."""
+    """Two neighbours share the window of four that begins one before the first of them, moved away
+    from the border.
+    """
     return all(0 <= b - min(max(a // 2 * 2 - 1, 0), 4) < 4 for a, b in zip(t, s, strict=True))
 
 
@@ -56,7 +66,9 @@ def tiles(t, s):
 
 
 def haloed(side, halo, padding=0):
-    return lambda t, s: all(-halo <= b - padding - a // side * side < side + halo for a, b in zip(t, s, strict=True))
+    return lambda t, s: all(
+        -halo <= b - padding - a // side * side < side + halo for a, b in zip(t, s, strict=True)
+    )
 
 
 def behind(number, width, rule):
@@ -64,7 +76,9 @@ def behind(number, width, rule):
 
     def read(t, s):
         (t,), (s,) = t, s
-        return t < number or s < number or rule(divmod(t - number, width), divmod(s - number, width))
+        return (
+            t < number or s < number or rule(divmod(t - number, width), divmod(s - number, width))
+        )
 
     return read
 

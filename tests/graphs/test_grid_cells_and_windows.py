@@ -25,9 +25,14 @@ CELLS = [  # size, cell, shift, pad
 
 
 def rolled_swin(size, cell, shift):
-    """Liu et al.'s own construction: pad, roll, cut windows, and mask pairs from different sides of the seam."""
+    """Liu et al.'s own construction: pad, roll, cut windows, and mask pairs from different sides of
+    the seam.
+    """
     padded = [-(-length // side) * side for length, side in zip(size, cell, strict=True)]
-    shift = [0 if side >= length else moved for length, side, moved in zip(padded, cell, shift, strict=True)]
+    shift = [
+        0 if side >= length else moved
+        for length, side, moved in zip(padded, cell, shift, strict=True)
+    ]
     nodes = torch.full(padded, -1)
     nodes[tuple(slice(0, length) for length in size)] = torch.arange(math.prod(size)).view(size)
     region = torch.zeros(padded, dtype=torch.int64)
@@ -60,10 +65,14 @@ def test_cells_that_do_not_divide_the_grid():
 
 
 def test_one_number_is_for_all_axes():
-    assert graphs.window_partition((6, 9), 3, 1).equals(graphs.window_partition((6, 9), (3, 3), (1, 1)))
+    assert graphs.window_partition((6, 9), 3, 1).equals(
+        graphs.window_partition((6, 9), (3, 3), (1, 1))
+    )
     assert graphs.window_partition(6, 3).equals(graphs.window_partition((6,), (3,)))
     one = graphs.grid_neighbourhood((7, 11), 3, dilation=2, causal=True)
-    assert one.equals(graphs.grid_neighbourhood((7, 11), (3, 3), dilation=(2, 2), causal=(True, True)))
+    assert one.equals(
+        graphs.grid_neighbourhood((7, 11), (3, 3), dilation=(2, 2), causal=(True, True))
+    )
 
 
 NEIGHBOURHOODS = [  # size, kernel, dilation, causal
@@ -115,7 +124,9 @@ def test_neighbourhood_follows_the_written_rule(size, kernel, dilation, causal):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "kernel", "dilation", "causal"), [c for c in NEIGHBOURHOODS if min(c[1]) > 1])
+@pytest.mark.parametrize(
+    ("size", "kernel", "dilation", "causal"), [c for c in NEIGHBOURHOODS if min(c[1]) > 1]
+)
 def test_neighbourhood_is_nattens(size, kernel, dilation, causal):
     graph = graphs.grid_neighbourhood(size, kernel, dilation=dilation, causal=causal)
     assert torch.equal(natten_reads(size, kernel, dilation, causal), graph.mask())

@@ -1,4 +1,6 @@
-"""Strides, halos, padding that is read, pooling, balls and tokens in front, against their written rules and NATTEN."""
+"""Strides, halos, padding that is read, pooling, balls and tokens in front, against their written
+rules and NATTEN.
+"""
 
 import itertools
 import math
@@ -51,17 +53,31 @@ def cut_axis(length, kernel, step, stride, causal, t, s):
 def test_strided_neighbourhoods(size, kernel, dilation, stride, causal):
     options = {"dilation": dilation, "stride": stride, "causal": causal}
     graph = graphs.grid_neighbourhood(size, kernel, **options)
-    assert_is(graph, size, size, lambda t, s: all(map(leader_axis, size, kernel, dilation, stride, causal, t, s)))
+    assert_is(
+        graph,
+        size,
+        size,
+        lambda t, s: all(map(leader_axis, size, kernel, dilation, stride, causal, t, s)),
+    )
     cut = graphs.grid_neighbourhood(size, kernel, clamp=False, **options)
-    assert_is(cut, size, size, lambda t, s: all(map(cut_axis, size, kernel, dilation, stride, causal, t, s)))
+    assert_is(
+        cut,
+        size,
+        size,
+        lambda t, s: all(map(cut_axis, size, kernel, dilation, stride, causal, t, s)),
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), [STRIDED[3], *STRIDED[8:]])
+@pytest.mark.parametrize(
+    ("size", "kernel", "dilation", "stride", "causal"), [STRIDED[3], *STRIDED[8:]]
+)
 def test_strided_neighbourhoods_are_nattens(size, kernel, dilation, stride, causal):
     reads = natten_reads(size, kernel, dilation, causal, stride)
     plain = graphs.grid_neighbourhood(size, kernel, causal=causal, dilation=dilation)
-    strided = graphs.grid_neighbourhood(size, kernel, causal=causal, dilation=dilation, stride=stride)
+    strided = graphs.grid_neighbourhood(
+        size, kernel, causal=causal, dilation=dilation, stride=stride
+    )
     assert torch.equal(reads, strided.mask())
     assert not torch.equal(reads, plain.mask())
 
@@ -81,7 +97,9 @@ HALOS = [  # size, cell, halo
 @pytest.mark.parametrize(("size", "cell", "halo"), HALOS)
 def test_halos(size, cell, halo):
     def near(t, s):  # in the coordinates of the grid
-        return all(-h <= b - a // m * m < m + h for a, b, m, h in zip(t, s, cell, halo, strict=True))
+        return all(
+            -h <= b - a // m * m < m + h for a, b, m, h in zip(t, s, cell, halo, strict=True)
+        )
 
     graph = graphs.halo(size, cell, halo, pad=True)
     assert_is(graph, size, size, near)
@@ -89,16 +107,23 @@ def test_halos(size, cell, halo):
     assert graph.equals(graphs.grid_neighbourhood(size, kernel, stride=cell, clamp=False))
     padded = tuple(-(-n // m) * m + 2 * h for n, m, h in zip(size, cell, halo, strict=True))
     read = graphs.halo(size, cell, halo, read_padding=True)
-    inside = mask_of(size, padded, lambda t, s: near(t, tuple(b - h for b, h in zip(s, halo, strict=True))))
+    inside = mask_of(
+        size, padded, lambda t, s: near(t, tuple(b - h for b, h in zip(s, halo, strict=True)))
+    )
     assert torch.equal(read.mask(), inside)
-    assert set(read.in_degree.tolist()) <= {math.prod(kernel)}  # the padding never leaves the softmax
+    # the padding never leaves the softmax
+    assert set(read.in_degree.tolist()) <= {math.prod(kernel)}
     assert torch.equal(read.reverse().materialise().mask(), inside.T)
 
 
-@pytest.mark.parametrize(("size", "cell"), [((6, 10), (3, 5)), ((7, 5), (2, 3)), ((5,), (7,)), ((2, 3, 5), (1, 2, 2))])
+@pytest.mark.parametrize(
+    ("size", "cell"), [((6, 10), (3, 5)), ((7, 5), (2, 3)), ((5,), (7,)), ((2, 3, 5), (1, 2, 2))]
+)
 def test_cells_become_nodes(size, cell):
     coarse = tuple(-(-n // r) for n, r in zip(size, cell, strict=True))
-    wanted = mask_of(coarse, size, lambda t, s: all(b // r == a for a, b, r in zip(t, s, cell, strict=True)))
+    wanted = mask_of(
+        coarse, size, lambda t, s: all(b // r == a for a, b, r in zip(t, s, cell, strict=True))
+    )
     down = graphs.cell_pooling(size, cell, pad=True)
     assert torch.equal(down.mask(), wanted)
     assert torch.equal(down.reverse().mask(), wanted.T)
@@ -109,8 +134,15 @@ def test_cells_become_nodes(size, cell):
 @pytest.mark.parametrize("size", [(11,), (5, 7), (7, 1), (3, 4, 2), (0, 3), (1,)])
 def test_balls(size):
     place = np.indices(size).reshape(len(size), -1).T.astype(float)
-    norms = {1: ("cityblock", {}), 2: ("euclidean", {}), np.inf: ("chebyshev", {}), 3: ("minkowski", {"p": 3})}
-    for (p, (metric, options)), r, strict in itertools.product(norms.items(), (0, 2, 5**0.5, 40), (True, False)):
+    norms = {
+        1: ("cityblock", {}),
+        2: ("euclidean", {}),
+        np.inf: ("chebyshev", {}),
+        3: ("minkowski", {"p": 3}),
+    }
+    for (p, (metric, options)), r, strict in itertools.product(
+        norms.items(), (0, 2, 5**0.5, 40), (True, False)
+    ):
         distance = cdist(place, place, metric, **options) if len(place) else np.zeros((0, 0))
         if p == 3:
             distance = distance.round(9)  # scipy's cube root of a cube is not whole
@@ -119,10 +151,14 @@ def test_balls(size):
         assert torch.equal(graph.mask(), wanted), (p, r, strict)
         assert torch.equal(graph.materialise().mask(), wanted)
         assert graph.num_edges == wanted.sum()
-    assert graphs.grid_ball(size, 2, p=np.inf).equals(graphs.grid_neighbourhood(size, 5, clamp=False))
+    assert graphs.grid_ball(size, 2, p=np.inf).equals(
+        graphs.grid_neighbourhood(size, 5, clamp=False)
+    )
 
 
-@pytest.mark.parametrize("base", [graphs.window_partition((3, 4), (3, 2)), graphs.causal(5), graphs.full(0)])
+@pytest.mark.parametrize(
+    "base", [graphs.window_partition((3, 4), (3, 2)), graphs.causal(5), graphs.full(0)]
+)
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_global_tokens_in_front(base, number):
     N = base.num_nodes + number
@@ -133,4 +169,5 @@ def test_global_tokens_in_front(base, number):
         assert graph.name == f"{base.name}.with_global_tokens({number})"
     assert base.with_global_tokens(number).is_rule
     index = base.materialise().with_global_tokens(number).edge_index
-    assert torch.equal(index[:, : base.num_edges], base.edge_index + number)  # the caller's order is kept
+    # the caller's order is kept
+    assert torch.equal(index[:, : base.num_edges], base.edge_index + number)

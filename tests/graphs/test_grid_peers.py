@@ -9,7 +9,9 @@ transformers = pytest.importorskip("transformers")
 
 
 def dependencies(function, nodes, width=8):
-    """bool (T, S): whether output t moves with input s, from the derivatives of ``function`` (S, C) -> (T, C)."""
+    """bool (T, S): whether output t moves with input s, from the derivatives of ``function`` (S, C)
+    -> (T, C).
+    """
     x = torch.randn(nodes, width, dtype=torch.float64)
     return torch.func.jacrev(function)(x).abs().amax((1, 3)) > 1e-12
 
@@ -41,7 +43,10 @@ def test_segment_anything_reads_windows():
 def test_hiera_reads_mask_units():
     from transformers.models.hiera.modeling_hiera import HieraMaskUnitAttention
 
-    layer = drawn(HieraMaskUnitAttention(8, 8, 2, query_stride=1, window_size=4, use_mask_unit_attn=True))
+    layer = drawn(
+        HieraMaskUnitAttention(8, 8, 2, query_stride=1, window_size=4, use_mask_unit_attn=True)
+    )
     depends = dependencies(lambda x: layer(x[None])[0][0], 24)
     assert torch.equal(depends, graphs.documents(torch.arange(24) % 6).mask())
-    assert not torch.equal(depends, graphs.documents(torch.arange(24) // 4).mask())  # units are interleaved
+    # units are interleaved
+    assert not torch.equal(depends, graphs.documents(torch.arange(24) // 4).mask())

@@ -1,4 +1,6 @@
-"""Traps of grids: signs, padding, shifts, borders and class tokens, each against a plain torch construction."""
+"""Traps of grids: signs, padding, shifts, borders and class tokens, each against a plain torch
+construction.
+"""
 
 import math
 from functools import partial
@@ -19,15 +21,24 @@ def test_pad_nodes_as_keys_halo(size, cell, halo):
     nodes, wide = math.prod(size), cell + 2 * halo
     query, key, value = torch.randn(3, *size, H, D, dtype=torch.float64)
     padded = [F.pad(part, (0, 0, 0, 0, halo, halo, halo, halo)) for part in (key, value)]
-    near = [part.unfold(0, wide, cell).unfold(1, wide, cell).flatten(-2) for part in padded]  # (blocks, H, D, window)
-    blocks = query.unflatten(1, (-1, cell)).unflatten(0, (-1, cell)).permute(0, 2, 1, 3, 4, 5).flatten(2, 3)
-    score = torch.einsum("xynhd,xyhdw->xynhw", blocks, near[0]) * D**-0.5  # zeros outside the image: a score of 0
+    # (blocks, H, D, window)
+    near = [part.unfold(0, wide, cell).unfold(1, wide, cell).flatten(-2) for part in padded]
+    blocks = (
+        query.unflatten(1, (-1, cell))
+        .unflatten(0, (-1, cell))
+        .permute(0, 2, 1, 3, 4, 5)
+        .flatten(2, 3)
+    )
+    # zeros outside the image: a score of 0
+    score = torch.einsum("xynhd,xyhdw->xynhw", blocks, near[0]) * D**-0.5
     out = torch.einsum("xynhw,xyhdw->xynhd", score.softmax(-1), near[1])
     out = out.unflatten(2, (cell, cell)).permute(0, 2, 1, 3, 4, 5).reshape(nodes, H, D)
     graph = graphs.halo(size, cell, halo, read_padding=True)
     found = attention(query.flatten(0, 1), *(part.flatten(0, 1) for part in padded), graph)
     torch.testing.assert_close(found, out, rtol=0, atol=1e-12)
-    cut = attention(*(part.flatten(0, 1) for part in (query, key, value)), graphs.halo(size, cell, halo))
+    cut = attention(
+        *(part.flatten(0, 1) for part in (query, key, value)), graphs.halo(size, cell, halo)
+    )
     assert (cut - out).abs().max() > 0.01
 
 

@@ -21,7 +21,11 @@ def within(size, joined, hops=1, loops=False):
     mask = torch.zeros(size, size, dtype=torch.bool)
     for s, lengths in networkx.all_pairs_shortest_path_length(network, hops):
         mask[list(lengths), s] = True
-    return mask | torch.eye(size, dtype=torch.bool) if loops else mask & ~torch.eye(size, dtype=torch.bool)
+    return (
+        mask | torch.eye(size, dtype=torch.bool)
+        if loops
+        else mask & ~torch.eye(size, dtype=torch.bool)
+    )
 
 
 def ring(hops=1, loops=False):
@@ -50,7 +54,9 @@ def ball():
 
 
 def on_the_sphere(refinements):
-    """Pairs of the first 10 * 4 ** i + 2 points whose distance is that of an edge: every other pair is further."""
+    """Pairs of the first 10 * 4 ** i + 2 points whose distance is that of an edge: every other pair
+    is further.
+    """
     pos = graphs.icosphere_mesh(2).pos
     mask = torch.zeros(162, 162, dtype=torch.bool)
     for i in refinements:

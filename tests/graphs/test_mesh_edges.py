@@ -13,7 +13,14 @@ from graphattn.graph.limits import refuse_over
 
 MESHES = {
     "strip": [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)],
-    "box of quads": [(0, 1, 2, 3), (4, 7, 6, 5), (0, 4, 5, 1), (1, 5, 6, 2), (2, 6, 7, 3), (3, 7, 4, 0)],
+    "box of quads": [
+        (0, 1, 2, 3),
+        (4, 7, 6, 5),
+        (0, 4, 5, 1),
+        (1, 5, 6, 2),
+        (2, 6, 7, 3),
+        (3, 7, 4, 0),
+    ],
     "fan of three at one edge": [(0, 1, k) for k in range(2, 5)],
     "mixed, a gap in numbers": [(0, 1, 2, 3), (2, 3, 9), (9, 3, 0, 5, 6)],
     "degenerate": [(0, 1, 2), (3, 3, 4), (0, 2, 0)],
@@ -42,7 +49,9 @@ def test_edges_read_the_other_edges_of_their_faces(mesh):
     for hops in (1, 2, 3):
         near = networkx.power(network, hops) if len(network) else network
         mask = (
-            torch.tensor(networkx.to_numpy_array(near, nodelist=range(len(ends)))).bool() if ends else torch.zeros(0, 0)
+            torch.tensor(networkx.to_numpy_array(near, nodelist=range(len(ends)))).bool()
+            if ends
+            else torch.zeros(0, 0)
         )
         graph = graphs.mesh_edges(MESHES[mesh], hops)
         assert torch.equal(graph.mask(), mask.bool())
@@ -57,9 +66,14 @@ def test_meshcnns_four_edges_on_trimeshs_icosphere():
     faces = torch.as_tensor(sphere.faces)
     graph, ends = graphs.mesh_edges(faces), graphs.mesh_edge_ends(faces)
     assert graph.in_degree.tolist() == [4] * len(sphere.edges_unique)
-    assert sorted(map(tuple, ends.tolist())) == sorted(map(tuple, np.sort(sphere.edges_unique, 1).tolist()))
+    assert sorted(map(tuple, ends.tolist())) == sorted(
+        map(tuple, np.sort(sphere.edges_unique, 1).tolist())
+    )
     number = {tuple(pair): i for i, pair in enumerate(ends.tolist())}
-    theirs = [[number[tuple(sorted(sphere.edges_unique[e]))] for e in face] for face in sphere.faces_unique_edges]
+    theirs = [
+        [number[tuple(sorted(sphere.edges_unique[e]))] for e in face]
+        for face in sphere.faces_unique_edges
+    ]
     wanted = {(a, b) for face in theirs for a in face for b in face if a != b}
     assert set(map(tuple, graph.edge_index.t().tolist())) == wanted
 
@@ -103,7 +117,9 @@ def test_vertices_at_one_place_and_vertices_of_no_face():
 
 
 def test_balls_that_hold_too_much_are_refused_as_they_grow(monkeypatch):
-    monkeypatch.setattr("graphattn.graphs.mesh.geodesic.refuse_over", partial(refuse_over, limit=16 * 17))
+    monkeypatch.setattr(
+        "graphattn.graphs.mesh.geodesic.refuse_over", partial(refuse_over, limit=16 * 17)
+    )
     corners = torch.tensor([[0.0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
     faces = torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
     assert graphs.geodesic_ball(corners, faces, 1.2).num_edges == 17

@@ -34,7 +34,9 @@ def test_the_finest_mesh_is_trimeshs_up_to_a_rotation(levels):
 def test_the_finest_edges_are_those_of_the_faces():
     faces = icosphere_mesh(3).faces
     assert icosphere(3, multimesh=False).equals(mesh_vertices(faces))
-    assert icosphere(3, multimesh=False, self_loops=True).equals(mesh_vertices(faces, self_loops=True))
+    assert icosphere(3, multimesh=False, self_loops=True).equals(
+        mesh_vertices(faces, self_loops=True)
+    )
 
 
 def test_a_multi_mesh_has_the_edges_of_every_refinement_between_its_first_vertices():
@@ -50,7 +52,9 @@ def test_a_multi_mesh_has_the_edges_of_every_refinement_between_its_first_vertic
 
 
 def test_a_curve_brings_neighbours_near():
-    """32 consecutive targets of the multi-mesh of 40,962 nodes read each of their sources more than twice."""
+    """32 consecutive targets of the multi-mesh of 40,962 nodes read each of their sources more than
+    twice.
+    """
     pos = icosphere_mesh(6).pos
     graph = icosphere(6).relabel(torch.argsort(curve_order(pos, "hilbert")))
     pairs = torch.unique(graph.target // 32 * graph.num_nodes + graph.source)

@@ -32,16 +32,22 @@ def tables(faces):
 
 def assert_edges(graph, num_nodes, neighbours, loops):
     """The edges are those of ``neighbours[t]``, by target and then by source."""
-    pairs = [(s, t) for t in range(num_nodes) for s in sorted(neighbours[t] | ({t} if loops else set()))]
+    pairs = [
+        (s, t) for t in range(num_nodes) for s in sorted(neighbours[t] | ({t} if loops else set()))
+    ]
     assert graph.num_targets == graph.num_sources == num_nodes
-    assert graph.edge_index.tolist() == torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.tolist()
+    assert (
+        graph.edge_index.tolist()
+        == torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.tolist()
+    )
     assert not graph.is_rule
 
 
 def ring(network, hops):
     """Nodes within ``hops`` of each node, itself left out, by breadth-first search."""
     return {
-        node: set(networkx.single_source_shortest_path_length(network, node, cutoff=hops)) - {node} for node in network
+        node: set(networkx.single_source_shortest_path_length(network, node, cutoff=hops)) - {node}
+        for node in network
     }
 
 
@@ -61,7 +67,9 @@ def face_network(faces, share):
 
     network = networkx.Graph()
     network.add_nodes_from(range(len(faces)))
-    network.add_edges_from((i, j) for i in range(len(faces)) for j in range(i) if parts(faces[i]) & parts(faces[j]))
+    network.add_edges_from(
+        (i, j) for i in range(len(faces)) for j in range(i) if parts(faces[i]) & parts(faces[j])
+    )
     return network
 
 
@@ -69,7 +77,11 @@ def face_network(faces, share):
 @pytest.mark.parametrize("hops", [1, 2, 3, 7])
 def test_vertices_are_the_ring_of_a_breadth_first_search(mesh, hops):
     faces, num_vertices = MESHES[mesh]
-    size = num_vertices if num_vertices is not None else 1 + max((v for face in faces for v in face), default=-1)
+    size = (
+        num_vertices
+        if num_vertices is not None
+        else 1 + max((v for face in faces for v in face), default=-1)
+    )
     wanted = ring(vertex_network(faces, size), hops)
     for given in tables(faces):
         for loops in (False, True):
@@ -114,7 +126,17 @@ def test_many_ways_between_two_vertices_are_one_edge():
 
 
 def test_degenerate_and_duplicate_faces():
-    faces = [(0, 1, 2), (2, 0, 1), (2, 1, 0), (1, 2, 3), (3, 3, 3), (4, 4, 5), (5, 6, 5), (5, 6, 7, 6), (3, 2, 8, 8)]
+    faces = [
+        (0, 1, 2),
+        (2, 0, 1),
+        (2, 1, 0),
+        (1, 2, 3),
+        (3, 3, 3),
+        (4, 4, 5),
+        (5, 6, 5),
+        (5, 6, 7, 6),
+        (3, 2, 8, 8),
+    ]
     graph = graphs.mesh_vertices(faces)
     wanted = ring(vertex_network([(0, 1, 2), (1, 2, 3), (3, 2, 8)], 9), 1)
     assert_edges(graph, 9, wanted, False)
@@ -148,7 +170,9 @@ def test_a_padded_triangle_is_a_triangle():
 
 @pytest.mark.parametrize("number", [1, 5, 9])
 def test_faces_as_pyg_holds_them_are_refused_with_what_to_pass(number):
-    strip = torch.stack([torch.arange(number), torch.arange(number) + 1, torch.arange(number) + 2], 1)
+    strip = torch.stack(
+        [torch.arange(number), torch.arange(number) + 1, torch.arange(number) + 2], 1
+    )
     assert graphs.mesh_vertices(strip).num_edges > 0
     if number > 3:
         with pytest.raises(GraphError, match=r"pass faces.t\(\)"):
@@ -159,11 +183,16 @@ def test_faces_as_pyg_holds_them_are_refused_with_what_to_pass(number):
 
 def test_elements_of_a_mesh_without_finite_positions_are_refused():
     with pytest.raises(GraphError, match="pos must be finite, got 3 numbers that are not"):
-        mesh_elements(torch.tensor([[0.0, 0, 0], [1, 0, 0], [torch.nan] * 3]), torch.tensor([[0, 1, 2]]))
+        mesh_elements(
+            torch.tensor([[0.0, 0, 0], [1, 0, 0], [torch.nan] * 3]), torch.tensor([[0, 1, 2]])
+        )
 
 
 def test_a_face_without_area_has_a_largest_ratio():
-    line, faces = torch.tensor([[0.0, 0, 0], [1, 0, 0], [2, 0, 0], [1, 1, 0]]), torch.tensor([[0, 1, 2], [0, 2, 3]])
+    line, faces = (
+        torch.tensor([[0.0, 0, 0], [1, 0, 0], [2, 0, 0], [1, 1, 0]]),
+        torch.tensor([[0, 1, 2], [0, 2, 3]]),
+    )
     made = mesh_elements(line, faces, "edges")[0]
     assert made.isfinite().all()
     assert made[:, 3:].max() == 1e4

@@ -36,7 +36,10 @@ def reach():
 
 
 def line_of_ring():
-    edges = sorted(((s, t) for t in range(24) for s in ((t - 1) % 24, (t + 1) % 24)), key=lambda edge: edge[::-1])
+    edges = sorted(
+        ((s, t) for t in range(24) for s in ((t - 1) % 24, (t + 1) % 24)),
+        key=lambda edge: edge[::-1],
+    )
     return rule(48, lambda a, b: edges[b][1] == edges[a][0] and edges[b][0] != edges[a][1])
 
 
@@ -107,14 +110,18 @@ RULES = {
     "H-Transformer-1D": means,
     "HGT, one relation": lambda: rule(34, lambda t, s: node_types[s] == 0 and node_types[t] == 1),
     "HGT, edges of one relation": lambda: MET & (node_types[:, None] == 1) & (node_types == 0),
-    "small world": lambda: torch.tensor(networkx.to_numpy_array(networkx.watts_strogatz_graph(48, 6, 0.15, 0))) > 0,
+    "small world": lambda: (
+        torch.tensor(networkx.to_numpy_array(networkx.watts_strogatz_graph(48, 6, 0.15, 0))) > 0
+    ),
     "random regular": None,
     "degree-matched random": None,
     "degree-preserving swaps": None,
 }
 
 
-@pytest.mark.parametrize("named", [named for named in NAMED if RULES[named.name]], ids=lambda named: named.name)
+@pytest.mark.parametrize(
+    "named", [named for named in NAMED if RULES[named.name]], ids=lambda named: named.name
+)
 def test_named_patterns_equal_their_rules(named):
     assert torch.equal(named.graph().mask(), RULES[named.name]())
 
@@ -139,4 +146,6 @@ def laplacian(graph):
 def test_inputs():
     assert torch.equal(karate.mask(), MET)
     assert set(map(tuple, dag.edge_index.t().tolist())) == set(DAG.edges)
-    assert networkx.is_directed_acyclic_graph(networkx.DiGraph([edge for edge in DAG.edges if edge[0] != edge[1]]))
+    assert networkx.is_directed_acyclic_graph(
+        networkx.DiGraph([edge for edge in DAG.edges if edge[0] != edge[1]])
+    )

@@ -19,10 +19,15 @@ def test_circulant(N, offsets):
 
 def test_circulant_is_networkxs():
     graph = graphs.circulant(23, (-5, -2, 2, 5))
-    assert torch.equal(graph.mask(), torch.tensor(networkx.to_numpy_array(networkx.circulant_graph(23, [2, 5]))).bool())
+    assert torch.equal(
+        graph.mask(),
+        torch.tensor(networkx.to_numpy_array(networkx.circulant_graph(23, [2, 5]))).bool(),
+    )
 
 
-@pytest.mark.parametrize(("N", "block"), [(0, 1), (1, 1), (2, 1), (7, 1), (16, 1), (11, 2), (29, 3), (64, 4), (3, 5)])
+@pytest.mark.parametrize(
+    ("N", "block"), [(0, 1), (1, 1), (2, 1), (7, 1), (16, 1), (11, 2), (29, 3), (64, 4), (3, 5)]
+)
 @pytest.mark.parametrize("strides", [None, (), (1,), (2, 8)])
 def test_butterfly(N, block, strides):
     def reads(t, s):
@@ -40,7 +45,9 @@ def test_butterfly_of_single_nodes_is_networkxs_hypercube():
 
 
 def test_diameters():
-    """Every node depends on all after log2(n) layers, and not before; the product of butterfly factors is full."""
+    """Every node depends on all after log2(n) layers, and not before; the product of butterfly
+    factors is full.
+    """
     cube = graphs.butterfly(32)
     assert graphs.full(32).equals(cube.k_hop(5))
     assert not graphs.full(32).equals(cube.k_hop(4))
@@ -61,7 +68,9 @@ def tree_nodes(N, block):
         level, size = level + 1, math.ceil(size / 2)
 
 
-@pytest.mark.parametrize(("N", "block"), [(0, 2), (1, 2), (5, 2), (8, 2), (29, 2), (37, 4), (64, 4), (101, 6)])
+@pytest.mark.parametrize(
+    ("N", "block"), [(0, 2), (1, 2), (5, 2), (8, 2), (29, 2), (37, 4), (64, 4), (101, 6)]
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_hierarchical(N, block, causal):
     nodes = list(tree_nodes(N, block))
@@ -85,11 +94,13 @@ def test_hierarchical_with_log_counts_is_full_attention_where_blocks_are_constan
     """Means lose nothing if the tokens of a mean are the same; without the bias they would."""
     N, nodes = 32, list(tree_nodes(32, 2))
     graph = graphs.hierarchical(N, 2)
-    x = torch.randn(N // 8, 1, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).repeat_interleave(
-        8, 0
-    )
+    x = torch.randn(
+        N // 8, 1, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).repeat_interleave(8, 0)
     sources = torch.stack([x[list(node[2])].mean(0) for node in nodes])
-    bias = torch.tensor([float(len(node[2])) for node in nodes], dtype=torch.float64).log()[graph.source]
+    bias = torch.tensor([float(len(node[2])) for node in nodes], dtype=torch.float64).log()[
+        graph.source
+    ]
     wanted = attention(x, x, x, graphs.full(N))
     assert max(len(node[2]) for node in nodes) == 8
     assert torch.allclose(attention(x, sources, sources, graph, score_bias=bias), wanted)

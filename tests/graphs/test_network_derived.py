@@ -1,4 +1,6 @@
-"""Line graphs against networkx, hypergraphs against incidence products, types against their rule."""
+"""Line graphs against networkx, hypergraphs against incidence products, types against their
+rule.
+"""
 
 import networkx
 import pytest
@@ -36,7 +38,11 @@ def test_directed_line_graphs_are_networkxs(graph):
     for forth in (False, True):
         line = graphs.line_graph(graph, non_backtracking=forth)
         assert line.num_nodes == graph.num_edges
-        pairs = {(number[u, v], number[w, x]) for (u, v), (w, x) in theirs.edges if not (forth and x == u)}
+        pairs = {
+            (number[u, v], number[w, x])
+            for (u, v), (w, x) in theirs.edges
+            if not (forth and x == u)
+        }
         assert set(map(tuple, line.edge_index.t().tolist())) == pairs
         assert not line.has_repeated_edges
         key = line.target * max(1, line.num_nodes) + line.source
@@ -58,7 +64,8 @@ def test_undirected_line_graphs_are_networkxs(graph):
 
 def test_hypergraphs_are_their_incidence():
     incidence = torch.rand(11, 5, generator=generator) < 0.4
-    incidence[3], incidence[:, 2] = False, False  # a node of no hyperedge, a hyperedge without nodes
+    # a node of no hyperedge, a hyperedge without nodes
+    incidence[3], incidence[:, 2] = False, False
     node, hyperedge = torch.nonzero(incidence, as_tuple=True)
     graph = graphs.hypergraph(node, hyperedge, 11, 5)
     assert torch.equal(graph.mask(), incidence.T)

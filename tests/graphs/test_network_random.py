@@ -33,10 +33,13 @@ def test_expanders_reach_their_gap(D):
         graph = graphs.expander(N, D, 5)
         assert_simple(graph)
         assert laplacian_gap(graph) >= bound - 0.02
-        assert measured_gap(to_scipy(graph).astype(float)) == pytest.approx(laplacian_gap(graph), abs=0.02)
+        assert measured_gap(to_scipy(graph).astype(float)) == pytest.approx(
+            laplacian_gap(graph), abs=0.02
+        )
         assert int(graph.in_degree.max()) <= 2 * D
     chain = graphs.circulant(101, (-1, 1)).materialise()
-    assert laplacian_gap(chain) < 2 * 2 - 2 * math.sqrt(3) - 0.1  # a ring of the same degree is no expander
+    # a ring of the same degree is no expander
+    assert laplacian_gap(chain) < 2 * 2 - 2 * math.sqrt(3) - 0.1
 
 
 def test_expanders_of_up_to_ten_nodes_are_complete():
@@ -50,7 +53,8 @@ def test_the_best_of_the_tries_is_taken():
     gaps = [laplacian_gap(graphs.expander(23, 2, 4, tries=tries)) for tries in (1, 2, 4, 100)]
     assert gaps == sorted(gaps)
     assert gaps[0] < 4 - 2 * math.sqrt(3) - 0.1 <= gaps[-1]
-    never = [laplacian_gap(graphs.expander(11, 9, 7, tries=tries)) for tries in (1, 2, 4)]  # more than complete
+    # more than complete
+    never = [laplacian_gap(graphs.expander(11, 9, 7, tries=tries)) for tries in (1, 2, 4)]
     assert never == sorted(never)
 
 
@@ -71,7 +75,10 @@ def test_small_worlds():
     assert graph.num_edges == 101 * 6
     theirs = networkx.watts_strogatz_graph(101, 6, 0.3, 5)
     assert torch.equal(graph.mask(), torch.tensor(networkx.to_numpy_array(theirs)).bool())
-    ring, world = (networkx.average_shortest_path_length(to_networkx(graphs.small_world(101, 4, p))) for p in (0, 0.2))
+    ring, world = (
+        networkx.average_shortest_path_length(to_networkx(graphs.small_world(101, 4, p)))
+        for p in (0, 0.2)
+    )
     assert world < ring / 2
 
 
@@ -109,7 +116,9 @@ def test_degrees_and_self_loops_are_kept(keep):
 
 
 def test_every_source_is_drawn_alike():
-    """Each free pair of a row of degree d out of n is an edge with probability d / n; and so is each pair of pairs."""
+    """Each free pair of a row of degree d out of n is an edge with probability d / n; and so is
+    each pair of pairs.
+    """
     rows, n, d = 4000, 40, 3
     index = torch.stack((torch.arange(d).repeat(rows), torch.arange(rows).repeat_interleave(d)))
     for width in (n, 5):  # few of many, and many of few

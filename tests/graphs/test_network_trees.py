@@ -13,7 +13,9 @@ generator = torch.Generator().manual_seed(5)
 
 def random_forest(size, roots):
     """Parents of a forest whose nodes are numbered at random."""
-    parent = [-1 if i < roots else int(torch.randint(i, (1,), generator=generator)) for i in range(size)]
+    parent = [
+        -1 if i < roots else int(torch.randint(i, (1,), generator=generator)) for i in range(size)
+    ]
     number = torch.randperm(size, generator=generator).tolist()
     shuffled = [0] * size
     for i, up in enumerate(parent):
@@ -30,7 +32,10 @@ FORESTS = {
     "star": [4, 4, 4, 4, -1, 4],
     "binary": [-1, *((i - 1) // 2 for i in range(1, 31))],
     "tokens": [-1, 0, 1, 2, 3, 3, 5, 5, 7, 2],
-    **{f"random {size}, {roots}": random_forest(size, roots) for size, roots in ((7, 1), (29, 3), (53, 1), (97, 11))},
+    **{
+        f"random {size}, {roots}": random_forest(size, roots)
+        for size, roots in ((7, 1), (29, 3), (53, 1), (97, 11))
+    },
 }
 
 
@@ -69,7 +74,9 @@ def test_ancestors_are_networkxs():
     graph = graphs.ancestors(torch.tensor(parent), self_loops=False)
     for node in range(97):
         assert set(graph.source[graph.target == node].tolist()) == networkx.ancestors(network, node)
-        assert set(graph.target[graph.source == node].tolist()) == networkx.descendants(network, node)
+        assert set(graph.target[graph.source == node].tolist()) == networkx.descendants(
+            network, node
+        )
 
 
 def test_every_path_from_the_root_is_a_causal_sequence():
@@ -85,17 +92,24 @@ def test_every_path_from_the_root_is_a_causal_sequence():
 def test_a_long_chain_is_a_rule():
     graph = graphs.ancestors(torch.arange(200_000) - 1)
     assert graph.num_edges == 20_000_100_000
-    assert graph.contains(torch.tensor([199_999, 3]), torch.tensor([0, 4])).tolist() == [True, False]
+    assert graph.contains(torch.tensor([199_999, 3]), torch.tensor([0, 4])).tolist() == [
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("make", [graphs.ancestors, graphs.siblings, graphs.tree])
 def test_refusals(make):
-    with pytest.raises(GraphIndexError, match=r"parent of node 1 is 3, outside \[-1, 3\) .*-1 is a root"):
+    with pytest.raises(
+        GraphIndexError, match=r"parent of node 1 is 3, outside \[-1, 3\) .*-1 is a root"
+    ):
         make(torch.tensor([-1, 3, 0]))
     with pytest.raises(GraphIndexError, match="parent of node 0 is -2"):
         make(torch.tensor([-2]))
     for cycle in ([-1, 2, 1], [0], [-1, 0, 3, 4, 2, 4]):
-        with pytest.raises(GraphError, match=r"parent must be a forest, got a cycle above node [0-4]"):
+        with pytest.raises(
+            GraphError, match=r"parent must be a forest, got a cycle above node [0-4]"
+        ):
             make(torch.tensor(cycle))
     with pytest.raises(GraphError, match="parent must be integer"):
         make(torch.tensor([-1.0, 0.0]))

@@ -1,4 +1,6 @@
-"""Named patterns of points: each mask from its written rule, by tables of distances and loops over pairs."""
+"""Named patterns of points: each mask from its written rule, by tables of distances and loops over
+pairs.
+"""
 
 import math
 
@@ -66,7 +68,10 @@ def loop_key(x, y, n=8):
 
 def patches(keys, size):
     """PTv3's rule on the rank of each key."""
-    n, rank = len(keys), {i: r for r, i in enumerate(sorted(range(len(keys)), key=lambda i: (keys[i], i)))}
+    n, rank = (
+        len(keys),
+        {i: r for r, i in enumerate(sorted(range(len(keys)), key=lambda i: (keys[i], i)))},
+    )
     rows = []
     for t in range(n):
         b = rank[t] // size
@@ -122,8 +127,12 @@ WANTED = {
     "Point Transformer V2, unpooling": lambda: pooled(0.25).T,
     "Point Transformer V3, z": lambda: patches(z_keys_of_square(False), 10),
     "Point Transformer V3, z-trans": lambda: patches(z_keys_of_square(True), 10),
-    "Point Transformer V3, hilbert": lambda: patches([loop_key(x, y) for x, y in cells.tolist()], 12),
-    "Point Transformer V3, hilbert-trans": lambda: patches([loop_key(y, x) for x, y in cells.tolist()], 12),
+    "Point Transformer V3, hilbert": lambda: patches(
+        [loop_key(x, y) for x, y in cells.tolist()], 12
+    ),
+    "Point Transformer V3, hilbert-trans": lambda: patches(
+        [loop_key(y, x) for x, y in cells.tolist()], 12
+    ),
     "OctFormer": lambda: octree(8, 1),
     "OctFormer, dilated": lambda: octree(8, 4),
     "Stratified Transformer": stratified,
@@ -156,7 +165,12 @@ def test_no_two_neighbouring_patterns_look_alike():
 
 
 def test_layers_of_ptv3_take_turns_with_the_curves():
-    """Wu et al. 2024 shuffle the four orders over the layers; what one order parts, another joins."""
+    """Wu et al. 2024 shuffle the four orders over the layers; what one order parts, another
+    joins.
+    """
     pos = torch.rand(61, 3, generator=torch.Generator().manual_seed(71))
-    layers = [graphs.curve_patches(pos, 16, curve) for curve in ("z", "z-trans", "hilbert", "hilbert-trans")]
+    layers = [
+        graphs.curve_patches(pos, 16, curve)
+        for curve in ("z", "z-trans", "hilbert", "hilbert-trans")
+    ]
     assert ga.analyse.reach(layers).num_edges > ga.analyse.reach([layers[0]] * 4).num_edges

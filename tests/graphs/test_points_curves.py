@@ -1,4 +1,6 @@
-"""Morton's and Hilbert's curves against bit strings, a published table and geometry; sorting for locality."""
+"""Morton's and Hilbert's curves against bit strings, a published table and geometry; sorting for
+locality.
+"""
 
 import numpy as np
 import pytest
@@ -19,17 +21,26 @@ def test_z_interleaves_bits_with_the_first_axis_highest(axes, bits):
     text = [[format(x, f"0{bits}b") for x in row] for row in cells.tolist()]
     wanted = [int("".join("".join(level) for level in zip(*row, strict=True)), 2) for row in text]
     assert curve_key(cells, "z", bits).tolist() == wanted
-    flipped = [int("".join("".join(level[::-1]) for level in zip(*row, strict=True)), 2) for row in text]
+    flipped = [
+        int("".join("".join(level[::-1]) for level in zip(*row, strict=True)), 2) for row in text
+    ]
     assert axes == 1 or flipped != wanted  # the control: x lowest is another order
 
 
 def test_transposed_curves_exchange_the_first_two_axes():
     cells = torch.tensor([[5, 3, 6], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
-    assert curve_key(cells, "z-trans", 3).tolist() == curve_key(cells[:, [1, 0, 2]], "z", 3).tolist()
-    assert curve_key(cells, "hilbert-trans", 3).tolist() == curve_key(cells[:, [1, 0, 2]], "hilbert", 3).tolist()
+    assert (
+        curve_key(cells, "z-trans", 3).tolist() == curve_key(cells[:, [1, 0, 2]], "z", 3).tolist()
+    )
+    assert (
+        curve_key(cells, "hilbert-trans", 3).tolist()
+        == curve_key(cells[:, [1, 0, 2]], "hilbert", 3).tolist()
+    )
 
 
-@pytest.mark.parametrize(("axes", "bits"), [(1, 5), (2, 1), (2, 4), (2, 5), (3, 1), (3, 3), (4, 2), (5, 1)])
+@pytest.mark.parametrize(
+    ("axes", "bits"), [(1, 5), (2, 1), (2, 4), (2, 5), (3, 1), (3, 3), (4, 2), (5, 1)]
+)
 def test_hilbert_visits_every_cell_once_and_never_jumps(axes, bits):
     cells = all_cells(axes, bits)
 
@@ -46,14 +57,21 @@ def test_hilbert_visits_every_cell_once_and_never_jumps(axes, bits):
 @pytest.mark.parametrize(
     ("axes", "bits", "cells", "wanted"),
     [
-        (3, 5, [[0, 0, 0], [31, 0, 0], [3, 17, 22], [31, 31, 31], [8, 9, 10]], [0, 32767, 8690, 23405, 2591]),
+        (
+            3,
+            5,
+            [[0, 0, 0], [31, 0, 0], [3, 17, 22], [31, 31, 31], [8, 9, 10]],
+            [0, 32767, 8690, 23405, 2591],
+        ),
         (3, 16, [[65535, 1, 2], [12345, 54321, 777]], [281474976710624, 131844176086295]),
         (4, 3, [[1, 2, 3, 4], [7, 0, 7, 0]], [448, 3106]),
         (2, 10, [[1023, 512], [3, 999]], [786431, 349210]),
     ],
 )
 def test_hilbert_is_that_of_the_package_hilbertcurve(axes, bits, cells, wanted):
-    """Numbers printed by hilbertcurve 2.0.5; numpy-hilbert-curve 1.0.1, which PTv3's code follows, gave the same."""
+    """Numbers printed by hilbertcurve 2.0.5; numpy-hilbert-curve 1.0.1, which PTv3's code follows,
+    gave the same.
+    """
     assert curve_key(torch.tensor(cells), "hilbert", bits).tolist() == wanted
 
 
@@ -82,7 +100,10 @@ def test_clouds_of_a_batch_are_sorted_each_by_itself(curve):
     batch = torch.tensor([0] * 17 + [3] * 5 + [4] * 31)
     pos[17:22] *= 1000
     for own in ({}, {"cell": 0.01}):
-        alone = [graphs.curve_order(pos[batch == i], curve, **own) + s for i, s in ((0, 0), (3, 17), (4, 22))]
+        alone = [
+            graphs.curve_order(pos[batch == i], curve, **own) + s
+            for i, s in ((0, 0), (3, 17), (4, 22))
+        ]
         assert torch.equal(graphs.curve_order(pos, curve, batch=batch, **own), torch.cat(alone))
     assert graphs.curve_order(torch.full((7, 2), 0.3), curve).tolist() == list(range(7))
 

@@ -1,4 +1,6 @@
-"""Farthest point sampling against the greedy definition; layers that go down and up; interpolation by softmax."""
+"""Farthest point sampling against the greedy definition; layers that go down and up; interpolation
+by softmax.
+"""
 
 import math
 
@@ -75,7 +77,9 @@ def test_ratio_rounds_up_as_in_pyg(n):
 @pytest.mark.parametrize("power", [1, 2.0, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_attention_interpolates_by_inverse_distance(power, dtype):
-    """A softmax of the bias alone is Shepard's formula, also where a target is at the place of a source."""
+    """A softmax of the bias alone is Shepard's formula, also where a target is at the place of a
+    source.
+    """
     torch.manual_seed(47)
     coarse = torch.rand(13, 3, dtype=dtype)
     fine = torch.cat((torch.rand(29, 3, dtype=dtype), coarse[3:5]))
@@ -84,7 +88,9 @@ def test_attention_interpolates_by_inverse_distance(power, dtype):
     bias = graphs.inverse_distance_bias(graph, coarse, fine, power=power)
     assert bias.dtype == dtype
     value = torch.randn(14, 2, 5, dtype=dtype)
-    out = ga.attention(torch.zeros(31, 2, 4, dtype=dtype), torch.randn(14, 2, 4, dtype=dtype), value, graph, bias)
+    out = ga.attention(
+        torch.zeros(31, 2, 4, dtype=dtype), torch.randn(14, 2, 4, dtype=dtype), value, graph, bias
+    )
     wanted = torch.zeros_like(out)
     for t in range(31):
         sources = graph.source[graph.target == t]
@@ -95,7 +101,8 @@ def test_attention_interpolates_by_inverse_distance(power, dtype):
     assert torch.allclose(out[29], (value[3] + value[13]) / 2)
     other = graphs.inverse_distance_bias(graph, coarse, fine, power=3)  # the control
     assert not torch.allclose(
-        ga.attention(value[:1, :, :4].expand(31, 2, 4) * 0, value[..., :4], value, graph, other), out
+        ga.attention(value[:1, :, :4].expand(31, 2, 4) * 0, value[..., :4], value, graph, other),
+        out,
     )
 
 
@@ -104,10 +111,16 @@ def test_gradients_of_the_bias_reach_positions():
     coarse = torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
     fine = torch.cat((torch.rand(7, 2, dtype=torch.float64), coarse.detach()[:1])).requires_grad_()
     graph = graphs.knn(coarse.detach(), 3, queries=fine.detach())
-    assert torch.autograd.gradcheck(lambda a, b: graphs.inverse_distance_bias(graph, a, b)[:21], (coarse, fine))
-    graphs.inverse_distance_bias(graph, coarse, fine)[graph.target == 7].clamp(min=-9).sum().backward()
+    assert torch.autograd.gradcheck(
+        lambda a, b: graphs.inverse_distance_bias(graph, a, b)[:21], (coarse, fine)
+    )
+    graphs.inverse_distance_bias(graph, coarse, fine)[graph.target == 7].clamp(
+        min=-9
+    ).sum().backward()
     assert bool((fine.grad == 0).all())  # a target at the place of a source: no NaN
     assert (
-        graphs.inverse_distance_bias(graphs.knn(coarse.detach().half(), 2), coarse.detach().half()).dtype
+        graphs.inverse_distance_bias(
+            graphs.knn(coarse.detach().half(), 2), coarse.detach().half()
+        ).dtype
         == torch.float32
     )

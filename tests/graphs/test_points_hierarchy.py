@@ -1,4 +1,6 @@
-"""Hierarchies: levels that farthest points, grids or the caller keep, and the graphs between them."""
+"""Hierarchies: levels that farthest points, grids or the caller keep, and the graphs between
+them.
+"""
 
 from dataclasses import replace
 
@@ -13,7 +15,9 @@ SMALL = {"graph": graphs.knn(..., k=3, clamp=True), "down": graphs.knn(..., 4, c
 
 def clouds(sizes=(29, 1, 17), seed=0):
     random = torch.Generator().manual_seed(seed)
-    return torch.rand(sum(sizes), 3, generator=random), torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return torch.rand(sum(sizes), 3, generator=random), torch.arange(len(sizes)).repeat_interleave(
+        torch.tensor(sizes)
+    )
 
 
 def same(found, wanted):
@@ -58,10 +62,13 @@ def test_a_grid_keeps_the_mean_of_each_cell_and_cells_nest():
         assert bool((members.sum(0) == 1).all())  # every point is in one cell
         mean = members.float() @ finer.pos / members.sum(1, keepdim=True)
         torch.testing.assert_close(level.pos, mean)
-        assert torch.equal(members.float() @ finer.batch.float(), level.batch.float() * members.sum(1))
+        assert torch.equal(
+            members.float() @ finer.batch.float(), level.batch.float() * members.sum(1)
+        )
     corner = torch.stack([pos[batch == cloud].amin(0) for cloud in batch])
     cells = ((pos - corner) / 0.5).floor()
-    both = (middle.down.reverse() @ coarse.down.reverse() @ coarse.down @ middle.down).mask()  # share a coarse cell
+    # share a coarse cell
+    both = (middle.down.reverse() @ coarse.down.reverse() @ coarse.down @ middle.down).mask()
     together = (cells[:, None] == cells).all(-1) & (batch[:, None] == batch)
     assert torch.equal(both, together)
 
@@ -74,14 +81,19 @@ def test_normals_come_along():
     coarse = hierarchy(pos, batch, cell=0.4, normals=normals, **SMALL).levels[1]
     mean = torch.nn.functional.normalize(coarse.down.mask().float() @ normals, dim=1)
     torch.testing.assert_close(coarse.normals, mean)
-    assert Hierarchy.join([shape, shape]).levels[1].normals.shape == (2 * len(shape.levels[1].pos), 3)
+    assert Hierarchy.join([shape, shape]).levels[1].normals.shape == (
+        2 * len(shape.levels[1].pos),
+        3,
+    )
 
 
 def test_given_levels_several_graphs_and_faces():
     pos, faces = torch.rand(5, 3), torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
     kept = [torch.tensor([0, 3, 4]), torch.tensor([1])]
     layers = (graphs.knn(..., 1, clamp=True), graphs.full(...))
-    shape = hierarchy(pos, points=kept, graph=[graphs.mesh_vertices(...), layers, layers], faces=faces)
+    shape = hierarchy(
+        pos, points=kept, graph=[graphs.mesh_vertices(...), layers, layers], faces=faces
+    )
     assert shape.levels[0].graph.equals(graphs.mesh_vertices(faces))
     assert shape.levels[1].graphs[1].equals(graphs.full(3))
     assert torch.equal(shape.levels[2].pos, pos[[3]])

@@ -1,4 +1,6 @@
-"""kNN and radius against brute force, scipy and cdist; ties, coincident points, clouds and refusals."""
+"""kNN and radius against brute force, scipy and cdist; ties, coincident points, clouds and
+refusals.
+"""
 
 import time
 
@@ -19,7 +21,9 @@ from graphattn.graphs.points.nearest import nearest
 def cloud(name):
     """Point clouds (n, d) in float64, most of them with ties."""
     torch.manual_seed(11)
-    lattice = torch.stack(torch.meshgrid(*[torch.arange(5.0)] * 3, indexing="ij"), -1).reshape(-1, 3)
+    lattice = torch.stack(torch.meshgrid(*[torch.arange(5.0)] * 3, indexing="ij"), -1).reshape(
+        -1, 3
+    )
     return {
         "cube": torch.rand(151, 3),
         "plane": torch.rand(97, 2),
@@ -28,12 +32,15 @@ def cloud(name):
         "many axes": torch.randn(37, 29),
         "lattice": lattice * 0.1,
         "circle": torch.stack(
-            [torch.tensor([3.0, 4.0, 5.0, 0, -5, -3, 4]), torch.tensor([4.0, 3, 0, 5, 0, -4, -3])], 1
+            [torch.tensor([3.0, 4.0, 5.0, 0, -5, -3, 4]), torch.tensor([4.0, 3, 0, 5, 0, -4, -3])],
+            1,
         ),
         "one place": torch.full((41, 3), 0.3),
         "half in one place": torch.cat([torch.zeros(37, 3), torch.rand(41, 3), torch.zeros(3, 3)]),
         "one-hot": torch.eye(43),
-        "scales": torch.cat([torch.rand(31, 3) * 1e-6, torch.rand(31, 3) * 1e6, torch.rand(5, 3) * 1e12]),
+        "scales": torch.cat(
+            [torch.rand(31, 3) * 1e-6, torch.rand(31, 3) * 1e6, torch.rand(5, 3) * 1e12]
+        ),
         "far away": torch.rand(61, 3).double() + 1e7,
     }[name].double()
 
@@ -60,7 +67,9 @@ def ordered(points, queries):
 
 def brute_knn(points, k, include_self=False):
     edges = []
-    for t, (row, _) in enumerate(zip(*[part.tolist() for part in ordered(points, points)[::-1]], strict=True)):
+    for t, (row, _) in enumerate(
+        zip(*[part.tolist() for part in ordered(points, points)[::-1]], strict=True)
+    ):
         others = [s for s in row if s != t]
         edges += [(s, t) for s in ([t, *others] if include_self else others)[:k]]
     return torch.tensor(edges).T
@@ -71,7 +80,9 @@ def brute_knn(points, k, include_self=False):
 def test_knn_is_brute_force(name, k):
     points = cloud(name)
     assert torch.equal(graphs.knn(points, k).edge_index, brute_knn(points, k))
-    assert torch.equal(graphs.knn(points, k, include_self=True).edge_index, brute_knn(points, k, True))
+    assert torch.equal(
+        graphs.knn(points, k, include_self=True).edge_index, brute_knn(points, k, True)
+    )
     queries = torch.cat([points[::3], points[:7] + 0.01, points[:1] * 1e3])
     wanted = ordered(points, queries).indices[:, :k].flatten()
     asked = graphs.knn(points, k, queries=queries)
@@ -97,7 +108,8 @@ def test_every_search_finds_the_same_balls(name, quantile, monkeypatch):
     points = cloud(name)
     queries = torch.cat([points, points[:5] + 0.01, points[:1] * -1e3])
     squared, order = ordered(points, queries)
-    limit = squared.quantile(quantile, dim=1, interpolation="nearest")  # on the border: a point at that very distance
+    # on the border: a point at that very distance
+    limit = squared.quantile(quantile, dim=1, interpolation="nearest")
     found = squared <= limit[:, None]
     wanted = torch.nonzero(found)[:, 0], order[found]
     monkeypatch.setattr(_candidates, "_TREE_PAIRS", 7 * len(queries))
@@ -123,7 +135,9 @@ def test_cpu_and_cuda_give_the_same_edges(name):
         assert on_gpu.device.type == "cuda"
         assert torch.equal(on_gpu.edge_index.cpu(), graphs.knn(points, k).edge_index)
     r = float(table(points, points).quantile(0.1).sqrt())
-    assert torch.equal(graphs.radius(points.cuda(), r).edge_index.cpu(), graphs.radius(points, r).edge_index)
+    assert torch.equal(
+        graphs.radius(points.cuda(), r).edge_index.cpu(), graphs.radius(points, r).edge_index
+    )
 
 
 @pytest.mark.parametrize("name", CLOUDS)
@@ -134,9 +148,13 @@ def test_radius_is_brute_force(name, quantile):
     squared, order = ordered(points, points)
     inside = squared <= r * r
     target, source = torch.nonzero(inside)[:, 0], order[inside]
-    assert torch.equal(graphs.radius(points, r, include_self=True).edge_index, torch.stack((source, target)))
+    assert torch.equal(
+        graphs.radius(points, r, include_self=True).edge_index, torch.stack((source, target))
+    )
     other = source != target
-    assert torch.equal(graphs.radius(points, r).edge_index, torch.stack((source[other], target[other])))
+    assert torch.equal(
+        graphs.radius(points, r).edge_index, torch.stack((source[other], target[other]))
+    )
     queries = points[: len(points) // 2] + 0.01
     squared, order = ordered(points, queries)
     inside = squared <= r * r
@@ -151,11 +169,17 @@ def test_without_ties_scipy_and_cdist_agree(axes):
     points = torch.rand(499, axes, dtype=torch.float64)
     graph = graphs.knn(points, 7)
     by_tree = torch.from_numpy(cKDTree(points.numpy()).query(points.numpy(), 8)[1][:, 1:].copy())
-    by_cdist = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").topk(8, largest=False).indices
+    by_cdist = (
+        torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+        .topk(8, largest=False)
+        .indices
+    )
     assert torch.equal(graph.source.view(499, 7), by_tree)
     assert torch.equal(graph.source.view(499, 7), by_cdist[:, 1:])
     ball = graphs.radius(points, 0.1, include_self=True)
-    assert torch.equal(ball.mask(), torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist") <= 0.1)
+    assert torch.equal(
+        ball.mask(), torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist") <= 0.1
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -174,18 +198,28 @@ def test_the_border_of_a_ball_belongs_to_it():
 
 def test_too_few_points():
     points = torch.rand(10, 3)
-    with pytest.raises(GraphError, match=r"k=16 needs at least 17 points, got 10; use a smaller k, or clamp=True"):
+    with pytest.raises(
+        GraphError, match=r"k=16 needs at least 17 points, got 10; use a smaller k, or clamp=True"
+    ):
         graphs.knn(points, 16)
     with pytest.raises(GraphError, match="k=16 needs at least 16 points, got 10"):
         graphs.knn(points, 16, include_self=True)
-    with pytest.raises(GraphError, match=r"got 3; the rows of pos are points, got \(3, 10\): pass pos.T"):
+    with pytest.raises(
+        GraphError, match=r"got 3; the rows of pos are points, got \(3, 10\): pass pos.T"
+    ):
         graphs.knn(points.T, 5)
     with pytest.raises(GraphError, match="k=16 needs at least 16 points, got 10"):
         graphs.knn(points, 16, queries=torch.rand(2, 3))
     with pytest.raises(GraphError, match="k=5 needs at least 6 points, got 3 in cloud 4"):
         graphs.knn(points, 5, batch=torch.tensor([0] * 7 + [4] * 3))
     with pytest.raises(GraphError, match="k=1 needs at least 1 points, got 0 in cloud 2"):
-        graphs.knn(points, 1, batch=torch.zeros(10).long(), queries=points, queries_batch=torch.arange(10) // 5 * 2)
+        graphs.knn(
+            points,
+            1,
+            batch=torch.zeros(10).long(),
+            queries=points,
+            queries_batch=torch.arange(10) // 5 * 2,
+        )
     assert graphs.knn(points, 9).equals(graphs.full(10).without_self_loops())
     assert graphs.knn(points, 10, include_self=True).equals(graphs.full(10))
     assert graphs.knn(points, 16, clamp=True).equals(graphs.full(10).without_self_loops())
@@ -227,8 +261,13 @@ def test_clouds_of_a_batch():
     points = cloud("lattice")[:60]
     batch = torch.tensor([0] * 17 + [1] * 13 + [4] * 30)  # clouds 2 and 3 are empty
     parts = [points[batch == i] for i in (0, 1, 4)]
-    for make in (lambda p, **own: graphs.knn(p, 4, **own), lambda p, **own: graphs.radius(p, 0.15, **own)):
-        alone = [make(part).edge_index + start for part, start in zip(parts, (0, 17, 30), strict=True)]
+    for make in (
+        lambda p, **own: graphs.knn(p, 4, **own),
+        lambda p, **own: graphs.radius(p, 0.15, **own),
+    ):
+        alone = [
+            make(part).edge_index + start for part, start in zip(parts, (0, 17, 30), strict=True)
+        ]
         assert torch.equal(make(points, batch=batch).edge_index, torch.cat(alone, 1))
         assert torch.equal(make(points, batch=batch.int()).edge_index, torch.cat(alone, 1))
 
@@ -249,18 +288,37 @@ def test_clouds_of_queries():
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"batch": torch.tensor([0, 0, 1, 0, 1])}, r"batch must be sorted, got 0 after 1 in row 3; .* torch.argsort"),
-        ({"batch": torch.tensor([0, 1])}, "batch must name the cloud of each row of pos, got 2 for 5 rows"),
+        (
+            {"batch": torch.tensor([0, 0, 1, 0, 1])},
+            r"batch must be sorted, got 0 after 1 in row 3; .* torch.argsort",
+        ),
+        (
+            {"batch": torch.tensor([0, 1])},
+            "batch must name the cloud of each row of pos, got 2 for 5 rows",
+        ),
         ({"batch": torch.tensor([-1, 0, 0, 0, 0])}, "batch must be >= 0, got -1 in row 0"),
         ({"batch": torch.zeros(5)}, "batch must be integers .* got float32"),
         ({"queries_batch": torch.zeros(5).long()}, "queries_batch needs queries, got none"),
-        ({"queries": torch.zeros(2, 3), "batch": torch.zeros(5).long()}, "both batch and queries_batch, or neither"),
-        ({"queries": torch.zeros(2, 3), "queries_batch": torch.zeros(2).long()}, "both batch and queries_batch"),
         (
-            {"queries": torch.zeros(2, 3), "batch": torch.zeros(5).long(), "queries_batch": torch.tensor([1, 0])},
+            {"queries": torch.zeros(2, 3), "batch": torch.zeros(5).long()},
+            "both batch and queries_batch, or neither",
+        ),
+        (
+            {"queries": torch.zeros(2, 3), "queries_batch": torch.zeros(2).long()},
+            "both batch and queries_batch",
+        ),
+        (
+            {
+                "queries": torch.zeros(2, 3),
+                "batch": torch.zeros(5).long(),
+                "queries_batch": torch.tensor([1, 0]),
+            },
             "queries_batch must be sorted",
         ),
-        ({"queries": torch.zeros(2, 2)}, "queries must have as many coordinates as pos, got 2 and 3"),
+        (
+            {"queries": torch.zeros(2, 2)},
+            "queries must have as many coordinates as pos, got 2 and 3",
+        ),
         (
             {"queries": torch.zeros(2, 3), "include_self": True},
             "include_self needs targets that are the points, got queries",
@@ -299,9 +357,14 @@ def test_a_radius_in_the_wrong_units_is_refused(monkeypatch):
     from graphattn.graph.limits import refuse_over
 
     monkeypatch.setattr(refuse_over, "__defaults__", (100_000,))
-    with pytest.raises(GraphError, match=r"edges of radius would take .* bytes .*; use a smaller r"):
+    with pytest.raises(
+        GraphError, match=r"edges of radius would take .* bytes .*; use a smaller r"
+    ):
         graphs.radius(torch.rand(101, 3), 100.0)
-    assert graphs.radius(torch.rand(101, 3), 100.0, max_neighbours=5, overflow="nearest").num_edges == 505
+    assert (
+        graphs.radius(torch.rand(101, 3), 100.0, max_neighbours=5, overflow="nearest").num_edges
+        == 505
+    )
 
 
 def test_graphs_are_built_in_inference_mode():
@@ -328,7 +391,9 @@ def test_a_cloud_of_16384_points_is_quick():
 
 
 def test_points_at_one_place_are_searched_once(monkeypatch):
-    """A k-d tree cannot split them, so each search would read all of them: a scan with 30,000 invalid returns."""
+    """A k-d tree cannot split them, so each search would read all of them: a scan with 30,000
+    invalid returns.
+    """
     asked, tree = [], _nearest._tree
 
     def spy(points):
@@ -354,7 +419,12 @@ def test_points_at_one_place_are_searched_once(monkeypatch):
         (lambda: graphs.mesh_edges(torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 2]])), False),
         (lambda: graphs.top_k(cloud("lattice"), 2), False),
         (lambda: graphs.knn(cloud("lattice"), 5).reverse().subgraph(torch.arange(7, 91)), False),
-        (lambda: ga.disjoint_union([graphs.ball_query(cloud("lattice"), 0.1, 9), graphs.causal(3)]), True),
+        (
+            lambda: ga.disjoint_union(
+                [graphs.ball_query(cloud("lattice"), 0.1, 9), graphs.causal(3)]
+            ),
+            True,
+        ),
     ],
 )
 def test_repeated_edges_are_known_without_a_sort(make, repeats):
@@ -365,7 +435,10 @@ def test_repeated_edges_are_known_without_a_sort(make, repeats):
 
 def test_many_tiny_clouds_are_compared_together(monkeypatch):
     points, batch = torch.rand(307, 3), torch.randint(60, (307,)).sort().values
-    apart = [graphs.radius(points[batch == c], 0.5).edge_index + int((batch < c).sum()) for c in range(60)]
+    apart = [
+        graphs.radius(points[batch == c], 0.5).edge_index + int((batch < c).sum())
+        for c in range(60)
+    ]
     for pairs in (0, 50, 10**6):
         monkeypatch.setattr(_balls, "_TOGETHER", pairs)
         assert torch.equal(graphs.radius(points, 0.5, batch=batch).edge_index, torch.cat(apart, 1))

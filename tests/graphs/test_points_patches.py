@@ -1,4 +1,6 @@
-"""Patches along curves against the papers' padding and reshaping; the rule of intervals against its mask."""
+"""Patches along curves against the papers' padding and reshaping; the rule of intervals against its
+mask.
+"""
 
 import pytest
 import torch
@@ -7,7 +9,20 @@ from graphattn import graphs
 from graphattn.graph import AttentionGraph
 from graphattn.graph.forms import stretch_of_order
 
-BATCHES = [[0], [1], [2], [7], [12], [13], [29], [13, 5, 12], [17, 1], [23, 19], [6, 6, 6], [5, 31, 12, 11]]
+BATCHES = [
+    [0],
+    [1],
+    [2],
+    [7],
+    [12],
+    [13],
+    [29],
+    [13, 5, 12],
+    [17, 1],
+    [23, 19],
+    [6, 6, 6],
+    [5, 31, 12, 11],
+]
 
 
 def scattered(lengths):
@@ -26,10 +41,11 @@ def ranks(pos, curve, lengths):
 
 
 def padded(lengths, patch):
-    """The padding of Pointcept's SerializedAttention, cloud by cloud: which serial places stand in which patch.
+    """The padding of Pointcept's SerializedAttention, cloud by cloud: which serial places stand in
+    which patch.
 
-    A cloud of more than a patch is filled up to whole patches; the empty places at the end are taken by what stands one
-    patch earlier.
+    A cloud of more than a patch is filled up to whole patches; the empty places at the end are
+    taken by what stands one patch earlier.
     """
     patches, start = [], 0
     for n in lengths:
@@ -47,7 +63,9 @@ def padded(lengths, patch):
 @pytest.mark.parametrize("lengths", BATCHES, ids=str)
 @pytest.mark.parametrize("patch", [1, 4, 6])
 def test_trap_tail_padding_of_ptv3(lengths, patch):
-    """The last patch borrows keys: no target reads fewer than K sources, and none reads a source twice."""
+    """The last patch borrows keys: no target reads fewer than K sources, and none reads a source
+    twice.
+    """
     pos, batch = scattered(lengths)
     order = graphs.curve_order(pos, batch=batch)
     size = min(patch, min(lengths)) or 1  # without FlashAttention
@@ -63,9 +81,12 @@ def test_trap_tail_padding_of_ptv3(lengths, patch):
         assert not graph.has_repeated_edges
         n = torch.tensor(lengths)[batch]
         assert torch.equal(graph.in_degree, n.clamp(max=K))
-    if any(n > size and n % size for n in lengths):  # the control: a tail that stays short is another graph
+    # the control: a tail that stays short is another graph
+    if any(n > size and n % size for n in lengths):
         assert not graphs.curve_patches(pos, size, batch=batch).equals(
-            graphs.documents(torch.tensor([r // size for r in ranks(pos, "z", lengths)]) + 1000 * batch)
+            graphs.documents(
+                torch.tensor([r // size for r in ranks(pos, "z", lengths)]) + 1000 * batch
+            )
         )
 
 
@@ -78,7 +99,9 @@ def test_octformer_windows_are_its_reshapes(lengths, window, dilation):
     tail = -len(order) % whole
     place = torch.cat((torch.arange(len(order)), torch.full((tail,), -1)))
     cloud = torch.cat((batch[order], torch.full((tail,), -1)))
-    groups = [x.view(-1, window, dilation).transpose(1, 2).reshape(-1, window) for x in (place, cloud)]
+    groups = [
+        x.view(-1, window, dilation).transpose(1, 2).reshape(-1, window) for x in (place, cloud)
+    ]
     wanted = torch.zeros(len(order), len(order), dtype=torch.bool)
     for places, clouds in zip(*groups, strict=True):
         for number in set(clouds.tolist()) - {-1}:
@@ -111,7 +134,9 @@ STRETCHES = {
 @pytest.mark.parametrize("name", STRETCHES)
 def test_stretches_of_an_order_know_their_edges_both_ways(name):
     lo, hi, order = STRETCHES[name]
-    edges = stretch_of_order(torch.tensor(lo, dtype=torch.int64), torch.tensor(hi, dtype=torch.int64), order)
+    edges = stretch_of_order(
+        torch.tensor(lo, dtype=torch.int64), torch.tensor(hi, dtype=torch.int64), order
+    )
     wanted = torch.zeros(len(lo), len(order), dtype=torch.bool)
     for t, (first, last) in enumerate(zip(lo, hi, strict=True)):
         wanted[t, order[first:last]] = True
@@ -131,6 +156,7 @@ def test_a_million_points_in_patches_are_a_rule():
     assert bool((graph.in_degree == 1024).all())
     target = torch.tensor([n - 1] * 3 + [0] * 3)
     read = graph.contains(target, torch.tensor([n - 1, n - 1024, n - 1025, 0, 1023, 1024]))
-    assert read.tolist() == [True, True, False, True, True, False]  # the first index is the last on the curve: the tail
+    # the first index is the last on the curve: the tail
+    assert read.tolist() == [True, True, False, True, True, False]
     sorted_points = graphs.curve_patches(torch.arange(n)[:, None], 1024, bits=20)
     assert sorted_points.edges.runs_per_row == 1

@@ -1,4 +1,6 @@
-"""Cubes of space, clusters, ball queries and dilated neighbours against their written rules, pair by pair."""
+"""Cubes of space, clusters, ball queries and dilated neighbours against their written rules, pair
+by pair.
+"""
 
 import math
 
@@ -24,13 +26,21 @@ def cube(point, window, shift):
 
 def same_cube(pos, window, shift, batch):
     cubes = [(cube(p, window, shift), b) for p, b in zip(pos.tolist(), batch.tolist(), strict=True)]
-    return torch.tensor([[a == b for b in cubes] for a in cubes], dtype=torch.bool).view(len(pos), len(pos))
+    return torch.tensor([[a == b for b in cubes] for a in cubes], dtype=torch.bool).view(
+        len(pos), len(pos)
+    )
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(
     ("window", "shift"),
-    [(0.5, 0.0), (0.5, 0.25), (1.0, -7.3), ((0.5, 0.9, 2.0), 0.1), ((1.0, 3.0, 9.0), (0.5, 0.0, -1.0))],
+    [
+        (0.5, 0.0),
+        (0.5, 0.25),
+        (1.0, -7.3),
+        ((0.5, 0.9, 2.0), 0.1),
+        ((1.0, 3.0, 9.0), (0.5, 0.0, -1.0)),
+    ],
 )
 def test_voxel_windows_are_the_written_rule(n, window, shift):
     pos, batch = scattered(n)
@@ -38,14 +48,19 @@ def test_voxel_windows_are_the_written_rule(n, window, shift):
     starts = shift if isinstance(shift, tuple) else (shift,) * 3
     wanted = same_cube(pos, sides, starts, batch)
     assert torch.equal(graphs.voxel_windows(pos, window, shift=shift, batch=batch).mask(), wanted)
-    assert graphs.voxel_windows(pos, window, shift=shift, batch=batch).num_edges == int(wanted.sum())
+    assert graphs.voxel_windows(pos, window, shift=shift, batch=batch).num_edges == int(
+        wanted.sum()
+    )
     alone = same_cube(pos, sides, starts, torch.zeros(n))
     assert torch.equal(graphs.voxel_windows(pos.numpy(), window, shift=shift).mask(), alone)
 
 
 def test_voxel_ids_count_by_cloud_then_axis():
     pos, batch = scattered(37)
-    cubes = [(b, *cube(p, (0.7,) * 3, (0.0,) * 3)) for p, b in zip(pos.tolist(), batch.tolist(), strict=True)]
+    cubes = [
+        (b, *cube(p, (0.7,) * 3, (0.0,) * 3))
+        for p, b in zip(pos.tolist(), batch.tolist(), strict=True)
+    ]
     number = {each: i for i, each in enumerate(sorted(set(cubes)))}
     assert graphs.voxel_ids(pos, 0.7, batch=batch).tolist() == [number[each] for each in cubes]
 
@@ -79,7 +94,9 @@ def test_clusters_read_their_members(ids):
     for count in (None, 7):
         graph = graphs.clusters(torch.tensor(ids, dtype=torch.int64), count)
         C = max([-1, *ids]) + 1 if count is None else count
-        wanted = torch.tensor([[i == c for i in ids] for c in range(C)], dtype=torch.bool).view(C, len(ids))
+        wanted = torch.tensor([[i == c for i in ids] for c in range(C)], dtype=torch.bool).view(
+            C, len(ids)
+        )
         assert torch.equal(graph.mask(), wanted)
         assert torch.equal(graph.reverse().mask(), wanted.T)
         assert graph.num_edges == int(wanted.sum())
@@ -87,10 +104,16 @@ def test_clusters_read_their_members(ids):
 
 
 def first_in_ball(pos, queries, r, k, pad):
-    """PointNet++'s loop: the first k in the order of their index; empty slots hold the first one found."""
+    """PointNet++'s loop: the first k in the order of their index; empty slots hold the first one
+    found.
+    """
     edges = []
     for t, q in enumerate(queries.tolist()):
-        found = [s for s, p in enumerate(pos.tolist()) if sum((a - b) ** 2 for a, b in zip(p, q, strict=True)) <= r * r]
+        found = [
+            s
+            for s, p in enumerate(pos.tolist())
+            if sum((a - b) ** 2 for a, b in zip(p, q, strict=True)) <= r * r
+        ]
         found = found[:k]
         if pad and found:
             found += [found[0]] * (k - len(found))
@@ -103,7 +126,9 @@ def first_in_ball(pos, queries, r, k, pad):
 @pytest.mark.parametrize("pad", [True, False])
 def test_ball_query_is_the_loop_of_pointnet2(n, r, k, pad):
     pos, batch = scattered(n)
-    assert torch.equal(graphs.ball_query(pos, r, k, pad=pad).edge_index, first_in_ball(pos, pos, r, k, pad))
+    assert torch.equal(
+        graphs.ball_query(pos, r, k, pad=pad).edge_index, first_in_ball(pos, pos, r, k, pad)
+    )
     queries = pos[::2] + 0.05
     found = graphs.ball_query(pos, r, k, queries=queries, pad=pad)
     assert torch.equal(found.edge_index, first_in_ball(pos, queries, r, k, pad))
@@ -120,7 +145,8 @@ def test_trap_ball_query_pads_with_its_first_neighbour():
     graph = graphs.ball_query(line, 1.0, 5, queries=queries)
     assert graph.source.tolist() == [0, 1, 0, 0, 0]
     assert graph.has_repeated_edges
-    assert graph.in_degree.tolist() == [5, 0]  # nobody near: nothing, where the CUDA code reads point 0
+    # nobody near: nothing, where the CUDA code reads point 0
+    assert graph.in_degree.tolist() == [5, 0]
     value = torch.randn(4, 1, 3)
     zeros = torch.zeros(2, 1, 2), torch.zeros(4, 1, 2)
     out = ga.attention(*zeros, value, graph)
@@ -149,7 +175,9 @@ def test_dilated_knn_is_every_dth(k, dilation, include_self):
     graph = graphs.knn(pos, k, dilation=dilation, include_self=include_self)
     assert torch.equal(graph.edge_index, torch.tensor(wanted).T)
     asked = graphs.knn(pos, k, dilation=dilation, queries=pos[::3] + 0.01)
-    assert torch.equal(asked.source, graphs.knn(pos, k * dilation, queries=pos[::3] + 0.01).source[::dilation])
+    assert torch.equal(
+        asked.source, graphs.knn(pos, k * dilation, queries=pos[::3] + 0.01).source[::dilation]
+    )
 
 
 def test_dilated_knn_needs_points_as_far_as_its_last():
@@ -157,7 +185,8 @@ def test_dilated_knn_needs_points_as_far_as_its_last():
     assert graphs.knn(pos, 4, dilation=2).num_edges == 32
     with pytest.raises(GraphError, match="k=4 with dilation=3 needs at least 11 points, got 8"):
         graphs.knn(pos, 4, dilation=3)
-    assert graphs.knn(pos, 4, dilation=3, clamp=True).in_degree.tolist() == [3] * 8  # of 7 others: the 1st, 4th, 7th
+    # of 7 others: the 1st, 4th, 7th
+    assert graphs.knn(pos, 4, dilation=3, clamp=True).in_degree.tolist() == [3] * 8
     with pytest.raises(GraphError, match="dilation must be a whole number >= 1, got 0"):
         graphs.knn(pos, 2, dilation=0)
     assert graphs.knn(pos, 2, dilation=3).name == "knn(k=2, dilation=3)"
@@ -171,7 +200,9 @@ def test_a_sampled_point_that_is_not_there():
 @pytest.mark.parametrize("side", [0.13, 0.7, 50.0])
 def test_what_a_grid_keeps_is_what_a_serialized_hierarchy_takes(side):
     draw = torch.Generator().manual_seed(5)
-    pos = torch.rand(400, 3, generator=draw, dtype=torch.float64) * 3 + torch.tensor([6e6, -0.4, 5e5])
+    pos = torch.rand(400, 3, generator=draw, dtype=torch.float64) * 3 + torch.tensor(
+        [6e6, -0.4, 5e5]
+    )
     batch = torch.arange(400) // 150
     sample = graphs.grid_sample(pos, side, batch)
     assert torch.equal(sample.cell[sample.kept], torch.arange(len(sample.kept)))
@@ -181,9 +212,14 @@ def test_what_a_grid_keeps_is_what_a_serialized_hierarchy_takes(side):
     centre = (pos / side).floor() + 0.5
     far = (pos / side - centre).square().sum(1)
     assert bool((far[sample.kept][sample.cell] <= far).all())
-    shape = graphs.serialized_hierarchy(pos[sample.kept], sample.batch, cell=side, levels=2, patch=8)
+    shape = graphs.serialized_hierarchy(
+        pos[sample.kept], sample.batch, cell=side, levels=2, patch=8
+    )
     assert len(shape.levels[0].pos) == len(ids.unique())
-    with pytest.raises(GraphError, match=r"two points share a cell; keep one in each, grid_sample\(pos, cell\).kept"):
+    with pytest.raises(
+        GraphError,
+        match=r"two points share a cell; keep one in each, grid_sample\(pos, cell\).kept",
+    ):
         graphs.serialized_hierarchy(pos, batch, cell=side, levels=2)
     with pytest.raises(GraphError, match="cell must be"):
         graphs.grid_sample(pos, 0.0)

@@ -63,16 +63,26 @@ IDS = ([], [4], [0, 0, 1, 1, 1, 2], [2, 0, 2, 1, 0, 0, 7], [5] * 11)
 def test_documents(ids, dtype):
     tensor = torch.tensor(ids, dtype=dtype)
     assert_is(graphs.documents(tensor), len(ids), len(ids), lambda t, s: ids[t] == ids[s])
-    assert_is(graphs.documents(tensor, causal=True), len(ids), len(ids), lambda t, s: ids[t] == ids[s] and s <= t)
+    assert_is(
+        graphs.documents(tensor, causal=True),
+        len(ids),
+        len(ids),
+        lambda t, s: ids[t] == ids[s] and s <= t,
+    )
 
 
 def test_tokens_of_no_document_are_refused_with_a_graph_in_which_they_read_nothing():
     ids = torch.tensor([0, 0, 1, -1, 1, -1])
-    with pytest.raises(GraphError, match=r"ids must be >= 0, got -1 for token 3; .* cross_documents\(ids, torch.where"):
+    with pytest.raises(
+        GraphError,
+        match=r"ids must be >= 0, got -1 for token 3; .* cross_documents\(ids, torch.where",
+    ):
         graphs.documents(ids)
     graph = graphs.cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids))
     assert_is(graph, 6, 6, lambda t, s: ids[t] == ids[s] and ids[t] >= 0)
-    with pytest.raises(GraphError, match="target_ids and source_ids both have -1, which would read itself"):
+    with pytest.raises(
+        GraphError, match="target_ids and source_ids both have -1, which would read itself"
+    ):
         graphs.cross_documents(ids, ids)
 
 
@@ -102,7 +112,11 @@ def test_documents_by_lengths():
             assert torch.equal(given.mask(), graphs.documents(ids, causal=causal).mask())
 
 
-@pytest.mark.parametrize(("n", "tokens"), [(0, ()), (1, ()), (1, (0,)), (7, (0,)), (7, (6, 2)), (7, tuple(range(7)))])
+@pytest.mark.parametrize(
+    ("n", "tokens"), [(0, ()), (1, ()), (1, (0,)), (7, (0,)), (7, (6, 2)), (7, tuple(range(7)))]
+)
 def test_global_tokens(n, tokens):
     assert_is(graphs.global_tokens(n, tokens), n, n, lambda t, s: t in tokens or s in tokens)
-    assert graphs.global_tokens(n, tokens).equals(graphs.global_tokens(n, torch.tensor(tokens, dtype=torch.int64)))
+    assert graphs.global_tokens(n, tokens).equals(
+        graphs.global_tokens(n, torch.tensor(tokens, dtype=torch.int64))
+    )

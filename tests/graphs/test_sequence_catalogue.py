@@ -15,7 +15,8 @@ DOCUMENT = [0] * 9 + [1] * 14 + [2] * 7 + [3] * 18
 BRANCH = [0] * 12 + [1] * 14 + [2] * 10 + [3] * 12
 IMAGE = [-1] * 8 + [0] * 12 + [-1] * 8 + [1] * 12 + [-1] * 8
 RANK = [pow(2, t, 53) for t in range(48)]  # all different: 2 generates the numbers mod 53
-LAST_IMAGE = [sum(i % 14 == 4 for i in range(t + 1)) for t in range(40)]  # images so far; they stand at 4, 18, 32
+# images so far; they stand at 4, 18, 32
+LAST_IMAGE = [sum(i % 14 == 4 for i in range(t + 1)) for t in range(40)]
 
 
 def path(t):
@@ -29,7 +30,9 @@ def deepspeed(t, s):
 
 def best(scores, k):
     """The k largest of each row of a matrix, the first of equals."""
-    return [sorted(range(len(row)), key=lambda s, row=row: (-row[s], s))[:k] for row in scores.tolist()]
+    return [
+        sorted(range(len(row)), key=lambda s, row=row: (-row[s], s))[:k] for row in scores.tolist()
+    ]
 
 
 def cosines(rows, columns, scale=1.0):
@@ -102,17 +105,30 @@ RULES = {
     "per-head graphs": (
         48,
         48,
-        lambda t, s: t // 24 == s // 24 and t - s >= 0 and (t - s < 5 if t < 24 else t - s in (0, 5, 10, 15)),
+        lambda t, s: (
+            t // 24 == s // 24 and t - s >= 0 and (t - s < 5 if t < 24 else t - s in (0, 5, 10, 15))
+        ),
     ),
     "Routing Transformer": (48, 48, lambda t, s: s <= t and RANK[t] % 5 == RANK[s] % 5),
-    "Routing Transformer, balanced": (48, 48, lambda t, s: s <= t and any(t in c and s in c for c in CENTROIDS)),
+    "Routing Transformer, balanced": (
+        48,
+        48,
+        lambda t, s: s <= t and any(t in c and s in c for c in CENTROIDS),
+    ),
     "Routing Transformer, by centroids": (48, 48, lambda t, s: s <= t and ROUTE[t] == ROUTE[s]),
     "MoBA": (48, 48, lambda t, s: s <= t and (t // 8 == s // 8 or s // 8 in BLOCKS[t])),
     "top-k scores": (48, 48, lambda t, s: s in TOP[t]),
     "mixture of experts": (40, 8, lambda t, s: s in MIXTURE[t]),
     "expert choice": (40, 8, lambda t, s: t in CHOICE[s]),
 }
-CHECKED = {"BigBird", "Erdos-Renyi", "random keys", "Reformer LSH", "Reformer LSH, Hugging Face", "DGCNN"}
+CHECKED = {
+    "BigBird",
+    "Erdos-Renyi",
+    "random keys",
+    "Reformer LSH",
+    "Reformer LSH, Hugging Face",
+    "DGCNN",
+}
 BY_NAME = {named.name: named for named in NAMED}
 
 
@@ -120,7 +136,10 @@ def test_every_named_pattern_is_judged_here():
     assert set(RULES) | CHECKED == set(BY_NAME)
     assert not set(RULES) & CHECKED
     assert len(BY_NAME) == len(NAMED)
-    assert all(named.family == "sequence" and named.line and not named.line.endswith(".") for named in NAMED)
+    assert all(
+        named.family == "sequence" and named.line and not named.line.endswith(".")
+        for named in NAMED
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -130,7 +149,9 @@ def test_named_patterns_follow_the_rule_of_their_paper(name):
 
 
 def test_big_bird():
-    """Block I reads J iff |I - J| <= 1, either is the first or the last, or J is one of R(I), two more blocks."""
+    """Block I reads J iff |I - J| <= 1, either is the first or the last, or J is one of R(I), two
+    more blocks.
+    """
     mask = BY_NAME["BigBird"].graph().mask()
     layout = mask.view(12, 4, 12, 4)
     assert torch.equal(layout, layout[:, :1, :, :1].expand_as(layout))
@@ -149,7 +170,9 @@ def test_random_patterns():
 
 @pytest.mark.parametrize("name", ["Reformer LSH", "Reformer LSH, Hugging Face"])
 def test_reformer(name):
-    """Sort by (bucket, place), cut into chunks of 8, read the own one and the one before; oneself only if alone."""
+    """Sort by (bucket, place), cut into chunks of 8, read the own one and the one before; oneself
+    only if alone.
+    """
     bucket = [RANK[t] % 5 for t in range(48)]
     order = sorted(range(48), key=lambda t: (bucket[t], t))
     chunk = {t: place // 8 for place, t in enumerate(order)}
@@ -168,7 +191,9 @@ def test_dgcnn_is_knn_of_features():
 
     features = torch.cos(sphere @ torch.tensor([[3.0, 1, 2], [1, 4, 1], [2, 1, 5]]).double())
     far = torch.cdist(features, features).fill_diagonal_(torch.inf)
-    wanted = torch.zeros(48, 48, dtype=torch.bool).scatter_(1, far.topk(6, largest=False).indices, True)
+    wanted = torch.zeros(48, 48, dtype=torch.bool).scatter_(
+        1, far.topk(6, largest=False).indices, True
+    )
     graph = BY_NAME["DGCNN"].graph()
     assert torch.equal(graph.mask(), wanted)
     assert not graph.equals(graphs.knn(sphere, 6))
@@ -179,10 +204,14 @@ def test_encoder_decoder_as_one_graph_is_a_prefix_lm():
 
 
 def test_a_speculative_tree_is_every_path_on_its_own():
-    """What a draft token reads is what it would read if the text and its path alone had been fed, causally."""
+    """What a draft token reads is what it would read if the text and its path alone had been fed,
+    causally.
+    """
     graph = BY_NAME["speculative tree"].graph()
     for leaf in range(7, 15):
         tokens = sorted(path(leaf))
         sources = [*range(24), *(24 + node for node in tokens)]
-        assert graph.subgraph(targets=tokens, sources=sources).equals(graphs.causal(len(tokens), len(sources)))
+        assert graph.subgraph(targets=tokens, sources=sources).equals(
+            graphs.causal(len(tokens), len(sources))
+        )
         assert graph.subgraph(targets=[leaf]).num_edges == len(sources)

@@ -1,4 +1,6 @@
-"""Graphs from numbers that tokens carry, from hashes and from scores, against their rules pair by pair."""
+"""Graphs from numbers that tokens carry, from hashes and from scores, against their rules pair by
+pair.
+"""
 
 import itertools
 
@@ -11,7 +13,15 @@ from graphattn import from_mask, graphs
 generator = torch.Generator().manual_seed(11)
 
 
-SEGMENTS = ([], [-1], [0], [-1, 0, 0, 0, -1, -1, 1, 1], [0, 0, -1, 1, 1, 0, -5, -5, 2], [-1] * 7, [3] * 5)
+SEGMENTS = (
+    [],
+    [-1],
+    [0],
+    [-1, 0, 0, 0, -1, -1, 1, 1],
+    [0, 0, -1, 1, 1, 0, -5, -5, 2],
+    [-1] * 7,
+    [3] * 5,
+)
 
 
 @pytest.mark.parametrize("segments", SEGMENTS, ids=str)
@@ -24,7 +34,9 @@ def test_bidirectional_segments(segments):
 def test_gemma_3_images_as_transformers_draws_them():
     masking = pytest.importorskip("transformers.masking_utils")
     segments = torch.tensor([-1, -1, 0, 0, 0, -1, 1, 1, -1])
-    function = masking.or_masks(masking.causal_mask_function, masking.blockwise_overlay(segments[None]))
+    function = masking.or_masks(
+        masking.causal_mask_function, masking.blockwise_overlay(segments[None])
+    )
     token = torch.arange(9)
     drawn = from_mask(function(0, 0, token[:, None], token))
     assert graphs.bidirectional_segments(segments).equals(drawn)
@@ -38,19 +50,27 @@ def test_windows_and_chunks_as_transformers_draws_them():
     assert graphs.sliding_window(n, 4).equals(from_mask(window))
     assert not graphs.sliding_window(n, 5).equals(from_mask(window))
     ids = torch.tensor([0, 0, 1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3])
-    packed = masking.and_masks(masking.causal_mask_function, masking.packed_sequence_mask_function(ids[None]))
+    packed = masking.and_masks(
+        masking.causal_mask_function, masking.packed_sequence_mask_function(ids[None])
+    )
     assert graphs.documents(ids, causal=True).equals(from_mask(packed(0, 0, t, s)))
 
 
-@pytest.mark.parametrize("ranks", [[], [4], [2, 0, 3, 1], [0, 0, 1, 1, 1, 2], [1, 5, 1, -3, 5, 0, 0], [7] * 5], ids=str)
+@pytest.mark.parametrize(
+    "ranks", [[], [4], [2, 0, 3, 1], [0, 0, 1, 1, 1, 2], [1, 5, 1, -3, 5, 0, 0], [7] * 5], ids=str
+)
 @pytest.mark.parametrize("strict", [False, True])
 def test_ranked(ranks, strict):
     n, mine = len(ranks), torch.tensor(ranks, dtype=torch.int64)
     graph = graphs.ranked(mine, strict=strict)
-    assert_is(graph, n, n, lambda t, s: ranks[s] < ranks[t] or (not strict and ranks[s] == ranks[t]))
+    assert_is(
+        graph, n, n, lambda t, s: ranks[s] < ranks[t] or (not strict and ranks[s] == ranks[t])
+    )
     times = [-3, 0, 1, 1, 4]
     other = graphs.ranked(mine, torch.tensor(times), strict=strict)
-    assert_is(other, n, 5, lambda t, s: times[s] < ranks[t] or (not strict and times[s] == ranks[t]))
+    assert_is(
+        other, n, 5, lambda t, s: times[s] < ranks[t] or (not strict and times[s] == ranks[t])
+    )
 
 
 def test_xlnets_streams_are_a_relabelled_decoder():
@@ -63,10 +83,18 @@ def test_xlnets_streams_are_a_relabelled_decoder():
 
 @pytest.mark.parametrize(
     ("targets", "sources"),
-    [([], []), ([0], []), ([], [2, 2]), ([0, 1, 1, 2, 2, 7], [1, 1, 2, 9, 2]), ([3, 1, 3], [1, 3, 1, 3])],
+    [
+        ([], []),
+        ([0], []),
+        ([], [2, 2]),
+        ([0, 1, 1, 2, 2, 7], [1, 1, 2, 9, 2]),
+        ([3, 1, 3], [1, 3, 1, 3]),
+    ],
 )
 def test_cross_documents(targets, sources):
-    graph = graphs.cross_documents(*(torch.tensor(x, dtype=torch.int64) for x in (targets, sources)))
+    graph = graphs.cross_documents(
+        *(torch.tensor(x, dtype=torch.int64) for x in (targets, sources))
+    )
     assert_is(graph, len(targets), len(sources), lambda t, s: targets[t] == sources[s])
 
 
@@ -79,14 +107,19 @@ def reformer(buckets, chunk, back, causal, same_bucket, wrap, alone):
     for i, members in enumerate(chunks):
         met = [s for d in range(back + 1) if wrap or i >= d for s in chunks[i - d]]
         for t in members:
-            read = [s for s in met if (buckets[s] == buckets[t] or not same_bucket) and (s <= t or not causal)]
+            read = [
+                s
+                for s in met
+                if (buckets[s] == buckets[t] or not same_bucket) and (s <= t or not causal)
+            ]
             others = [s for s in read if s != t]
             mask[t, others if alone and others else read] = True
     return mask
 
 
 @pytest.mark.parametrize(
-    ("n", "chunk", "back"), [(0, 3, 1), (1, 1, 0), (13, 3, 1), (13, 3, 4), (12, 4, 1), (17, 2, 3), (11, 19, 0)]
+    ("n", "chunk", "back"),
+    [(0, 3, 1), (1, 1, 0), (13, 3, 1), (13, 3, 4), (12, 4, 1), (17, 2, 3), (11, 19, 0)],
 )
 def test_lsh_buckets(n, chunk, back):
     buckets = torch.randint(-1, 3, (n,), generator=generator)
@@ -101,7 +134,11 @@ def test_lsh_buckets(n, chunk, back):
             wrap=wrap,
             self_loops="alone" if alone else "always",
         )
-        assert_mask(graph, reformer(buckets.tolist(), chunk, back, causal, same_bucket, wrap, alone), is_rule=False)
+        assert_mask(
+            graph,
+            reformer(buckets.tolist(), chunk, back, causal, same_bucket, wrap, alone),
+            is_rule=False,
+        )
         assert bool((graph.in_degree > 0).all())  # who reads nothing else reads itself
 
 
@@ -109,7 +146,9 @@ def test_lsh_buckets(n, chunk, back):
 def test_top_k(dtype):
     scores = torch.randint(-3, 3, (13, 7), generator=generator).to(dtype)  # many ties
     for k in (0, 1, 3, 7):
-        wanted = [sorted(range(7), key=lambda s, t=t: (-float(scores[t, s]), s))[:k] for t in range(13)]
+        wanted = [
+            sorted(range(7), key=lambda s, t=t: (-float(scores[t, s]), s))[:k] for t in range(13)
+        ]
         graph = graphs.top_k(scores, k)
         assert graph.source.tolist() == [s for row in wanted for s in row]
         assert graph.target.tolist() == [t for t, row in enumerate(wanted) for _ in row]
@@ -118,10 +157,17 @@ def test_top_k(dtype):
 
 
 def test_top_k_never_chooses_minus_infinity():
-    scores = torch.randn(7, 7, generator=generator).masked_fill(~graphs.causal(7).mask(), -torch.inf)
+    scores = torch.randn(7, 7, generator=generator).masked_fill(
+        ~graphs.causal(7).mask(), -torch.inf
+    )
     graph = graphs.top_k(scores, 3)
     assert graph.in_degree.tolist() == [1, 2, 3, 3, 3, 3, 3]
     assert (graph - graphs.causal(7)).num_edges == 0
-    assert torch.equal(graph.mask()[2:], (scores >= scores.topk(3).values[:, -1:])[2:])  # x-transformers, no ties
+    # x-transformers, no ties
+    assert torch.equal(graph.mask()[2:], (scores >= scores.topk(3).values[:, -1:])[2:])
     assert graphs.top_k(scores.requires_grad_(), 3).equals(graph)
-    assert graphs.top_k(torch.empty(0, 5), 2).num_edges == graphs.top_k(torch.empty(5, 0), 0).num_edges == 0
+    assert (
+        graphs.top_k(torch.empty(0, 5), 2).num_edges
+        == graphs.top_k(torch.empty(5, 0), 0).num_edges
+        == 0
+    )

@@ -1,4 +1,6 @@
-"""Layers of other libraries, run here, give attention on the graphs that the catalogue names for them."""
+"""Layers of other libraries, run here, give attention on the graphs that the catalogue names for
+them.
+"""
 
 import pytest
 import torch
@@ -47,7 +49,11 @@ def test_reformers_hashed_attention(causal):
         return attention(query[:, None], key[:, None], value[:, None], graph, scale=1.0)[:, 0]
 
     assert torch.allclose(mine(same_bucket=False, wrap=True), theirs, atol=1e-12)
-    for other in ({"same_bucket": False}, {"wrap": True}, {"same_bucket": False, "wrap": True, "self_loops": "always"}):
+    for other in (
+        {"same_bucket": False},
+        {"wrap": True},
+        {"same_bucket": False, "wrap": True, "self_loops": "always"},
+    ):
         assert not torch.allclose(mine(**other), theirs, atol=1e-3)
 
 
@@ -73,22 +79,30 @@ def test_reformers_local_attention_wraps_unless_causal(causal):
 
 
 def big_bird(blocks, block, random, monkeypatch):
-    """One layer of BigBird, whose random blocks are those of ``random``, as a function of x (N, C)."""
+    """One layer of BigBird, whose random blocks are those of ``random``, as a function of x (N,
+    C).
+    """
     from transformers.models.big_bird import modeling_big_bird as code
 
-    config = transformers.BigBirdConfig(hidden_size=8, num_attention_heads=2, block_size=block, num_random_blocks=2)
+    config = transformers.BigBirdConfig(
+        hidden_size=8, num_attention_heads=2, block_size=block, num_random_blocks=2
+    )
     layer = code.BigBirdBlockSparseAttention(config).double()
     if random is not None:
         drawn = random.source.view(blocks - 2, 2).numpy()
         monkeypatch.setattr(layer, "_bigbird_block_rand_mask_with_head", lambda **_: [drawn, drawn])
-    seen = code.BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, blocks * block).double(), block)
+    seen = code.BigBirdModel.create_masks_for_block_sparse_attn(
+        torch.ones(1, blocks * block).double(), block
+    )
     names = ("from_blocked_mask", "band_mask", "from_mask", "to_mask")
     masks = dict(zip(names, seen, strict=True), to_blocked_mask=seen[0])
     return layer, lambda x: layer(x[None], **masks)[0][0]
 
 
 def big_bird_layout(blocks):
-    near = graphs.sliding_window(blocks, 3, causal=False) | graphs.global_tokens(blocks, (0, blocks - 1))
+    near = graphs.sliding_window(blocks, 3, causal=False) | graphs.global_tokens(
+        blocks, (0, blocks - 1)
+    )
     return near, graphs.random_sources(blocks, 2, 7, avoid=near)
 
 
@@ -98,12 +112,18 @@ def test_big_bird_in_training(monkeypatch):
     assert random.in_degree.tolist() == [0, *[2] * (blocks - 2), 0]
     layer, theirs = big_bird(blocks, block, random, monkeypatch)
     x = randn(blocks * block, 8)
-    assert torch.allclose(attend(layer, x, graphs.block_sparse(near | random, block)), theirs(x), atol=1e-12)
-    assert not torch.allclose(attend(layer, x, graphs.block_sparse(near, block)), theirs(x), atol=1e-3)
+    assert torch.allclose(
+        attend(layer, x, graphs.block_sparse(near | random, block)), theirs(x), atol=1e-12
+    )
+    assert not torch.allclose(
+        attend(layer, x, graphs.block_sparse(near, block)), theirs(x), atol=1e-3
+    )
 
 
 def test_multi_edges_of_big_bird_eval(monkeypatch):
-    """In eval its random blocks are all block 0: those edges are there three times, and the graph is a multigraph."""
+    """In eval its random blocks are all block 0: those edges are there three times, and the graph
+    is a multigraph.
+    """
     blocks, block = 11, 3
     near = big_bird_layout(blocks)[0]
     layer, theirs = big_bird(blocks, block, None, monkeypatch)
@@ -118,15 +138,23 @@ def test_multi_edges_of_big_bird_eval(monkeypatch):
     assert torch.allclose(attend(layer, x, many), theirs(x), atol=1e-12)
     assert not torch.allclose(attend(layer, x, once), theirs(x), atol=1e-3)
     times = torch.where(middle, 3.0, 1.0).double().log()  # the same as a bias of log multiplicity
-    assert torch.allclose(attend(layer, x, once.materialise(), score_bias=times), theirs(x), atol=1e-12)
+    assert torch.allclose(
+        attend(layer, x, once.materialise(), score_bias=times), theirs(x), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("option", ["add_zero_attn", "add_bias_kv"])
 def test_multihead_attentions_extra_source(option):
     mha = torch.nn.MultiheadAttention(8, 2, bias=True, **{option: True}).double()
     x = randn(7, 8)
-    query, key, value = torch.nn.functional.linear(x, mha.in_proj_weight, mha.in_proj_bias).chunk(3, -1)
-    extra = [torch.zeros(1, 8).double()] * 2 if option == "add_zero_attn" else [mha.bias_k[0], mha.bias_v[0]]
+    query, key, value = torch.nn.functional.linear(x, mha.in_proj_weight, mha.in_proj_bias).chunk(
+        3, -1
+    )
+    extra = (
+        [torch.zeros(1, 8).double()] * 2
+        if option == "add_zero_attn"
+        else [mha.bias_k[0], mha.bias_v[0]]
+    )
     key, value = torch.cat((key, extra[0])), torch.cat((value, extra[1]))
     graph = zoo()["add_zero_attn, bias_kv"].graph().subgraph(targets=range(7), sources=range(8))
     mine = attention(*(part.view(-1, 2, 4) for part in (query, key, value)), graph).flatten(1)

@@ -1,4 +1,6 @@
-"""Random graphs: what was asked for, exactly; the right distribution; the same for the same seed."""
+"""Random graphs: what was asked for, exactly; the right distribution; the same for the same
+seed.
+"""
 
 import networkx
 import pytest
@@ -9,7 +11,8 @@ from graphattn import from_networkx, graphs
 
 
 @pytest.mark.parametrize(
-    ("targets", "sources", "k"), [(0, 5, 2), (5, 0, 0), (1, 1, 1), (13, 7, 3), (7, 13, 13), (17, 17, 0)]
+    ("targets", "sources", "k"),
+    [(0, 5, 2), (5, 0, 0), (1, 1, 1), (13, 7, 3), (7, 13, 13), (17, 17, 0)],
 )
 def test_random_sources_are_k_different_ones(targets, sources, k):
     graph = graphs.random_sources(targets, k, 3, num_sources=sources)
@@ -32,13 +35,18 @@ def test_every_choice_of_sources_is_as_likely_as_another():
 
 @pytest.mark.parametrize("n", [1, 5, 13, 101])
 def test_random_sources_avoid_a_graph(n):
-    near = graphs.sliding_window(n, 3, causal=False) | graphs.global_tokens(n, (0, n - 1) if n > 1 else (0,))
+    near = graphs.sliding_window(n, 3, causal=False) | graphs.global_tokens(
+        n, (0, n - 1) if n > 1 else (0,)
+    )
     graph = graphs.random_sources(n, 4, 7, avoid=near)
     assert (graph & near).num_edges == 0
     assert graph.in_degree.tolist() == [min(4, n - int(d)) for d in near.in_degree]
     if n == 101:  # all that is free is drawn alike
         far = graphs.random_sources(n, 4, 7, avoid=graphs.self_loops(n))
-        pulls = sum(graphs.random_sources(5, 1, seed, avoid=graphs.causal(5)).mask().int() for seed in range(300))
+        pulls = sum(
+            graphs.random_sources(5, 1, seed, avoid=graphs.causal(5)).mask().int()
+            for seed in range(300)
+        )
         assert (far & graphs.self_loops(n)).num_edges == 0
         assert pulls.tril().sum() == 0
         assert stats.chisquare(pulls[0, 1:].numpy()).pvalue > 1e-4
@@ -54,9 +62,13 @@ def test_erdos_renyi_has_the_degrees_of_networkx(listed, probability):
     for found in (graph, peer):
         assert abs(found.num_edges - n * (n - 1) * probability) <= 5 * spread
     if 0 < probability < 1:
-        for mine, theirs in ((graph.in_degree, peer.in_degree), (graph.out_degree, peer.out_degree)):
+        for mine, theirs in (
+            (graph.in_degree, peer.in_degree),
+            (graph.out_degree, peer.out_degree),
+        ):
             assert stats.ks_2samp(mine.numpy(), theirs.numpy()).pvalue > 1e-4
-        moved = peer.in_degree.numpy() + int(spread / n**0.5) + 1  # a standard deviation: the test can fail
+        # a standard deviation: the test can fail
+        moved = peer.in_degree.numpy() + int(spread / n**0.5) + 1
         assert stats.ks_2samp(graph.in_degree.numpy(), moved).pvalue < 1e-4
 
 
@@ -64,11 +76,20 @@ def test_erdos_renyi_has_the_degrees_of_networkx(listed, probability):
 def test_erdos_renyi(listed):
     for targets, sources in ((0, 5), (5, 0), (1, 1), (13, 29)):
         graph = graphs.erdos_renyi(targets, 0.5, 2, num_sources=sources, listed=listed)
-        assert (graph.num_targets, graph.num_sources, graph.is_rule) == (targets, sources, not listed)
+        assert (graph.num_targets, graph.num_sources, graph.is_rule) == (
+            targets,
+            sources,
+            not listed,
+        )
         assert graph.equals(graphs.erdos_renyi(targets, 0.5, 2, num_sources=sources, listed=listed))
         assert torch.equal(graph.materialise().mask(), graph.mask())
     assert not graph.equals(graphs.erdos_renyi(13, 0.5, 3, num_sources=29, listed=listed))
-    assert bool(graphs.erdos_renyi(50, 0.5, listed=listed).contains(torch.arange(50), torch.arange(50)).any())  # loops
+    # loops
+    assert bool(
+        graphs.erdos_renyi(50, 0.5, listed=listed)
+        .contains(torch.arange(50), torch.arange(50))
+        .any()
+    )
 
 
 def test_rare_edges_among_many_pairs_are_listed_and_a_rule_stores_none():

@@ -1,4 +1,6 @@
-"""Windows, factorised patterns and blocks against their written rules, pair by pair, and other libraries' words."""
+"""Windows, factorised patterns and blocks against their written rules, pair by pair, and other
+libraries' words.
+"""
 
 import math
 
@@ -24,7 +26,9 @@ def test_asymmetric_window(n, left, right):
 
 def test_a_cache_reads_what_the_whole_sequence_would():
     whole = graphs.asymmetric_window(23, 4, 0)
-    assert graphs.asymmetric_window(3, 4, 0, num_sources=23).equals(whole.subgraph(targets=[20, 21, 22]))
+    assert graphs.asymmetric_window(3, 4, 0, num_sources=23).equals(
+        whole.subgraph(targets=[20, 21, 22])
+    )
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -52,8 +56,14 @@ def test_logsparse(n):
 def test_strided_and_its_heads(n, stride):
     graph = graphs.strided(n, stride)
     assert_is(graph, n, n, lambda t, s: s <= t and (t - s < stride or (t - s) % stride == 0))
-    assert_is(graph, n, n, lambda t, s: max(0, t - stride) <= s <= t or (s <= t and (t - s) % stride == 0))  # the paper
-    heads = graphs.sliding_window(n, stride), graphs.sliding_window(n, n // stride + 1, dilation=stride)
+    # the paper
+    assert_is(
+        graph, n, n, lambda t, s: max(0, t - stride) <= s <= t or (s <= t and (t - s) % stride == 0)
+    )
+    heads = (
+        graphs.sliding_window(n, stride),
+        graphs.sliding_window(n, n // stride + 1, dilation=stride),
+    )
     assert graph.equals(heads[0] | heads[1])
 
 
@@ -62,7 +72,8 @@ def test_strided_and_its_heads(n, stride):
 def test_fixed(n, stride, summary):
     graph = graphs.fixed(n, stride, summary)
     wanted = [
-        [s for s in range(t + 1) if s // stride == t // stride or s % stride >= stride - summary] for t in range(n)
+        [s for s in range(t + 1) if s // stride == t // stride or s % stride >= stride - summary]
+        for t in range(n)
     ]
     assert_is(graph, n, n, lambda t, s: s in wanted[t])
 
@@ -72,19 +83,31 @@ def test_fixed(n, stride, summary):
 def test_block_local(n, block):
     for back, ahead in ((0, 0), (1, 0), (2, 1), (0, 1), (7, 7)):
         graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead)
-        assert_is(graph, n, n, lambda t, s, back=back, ahead=ahead: -ahead <= t // block - s // block <= back)
+        assert_is(
+            graph,
+            n,
+            n,
+            lambda t, s, back=back, ahead=ahead: -ahead <= t // block - s // block <= back,
+        )
     for back in (0, 1, 3):
         graph = graphs.block_local(n, block, look_back=back, causal=True)
-        assert_is(graph, n, n, lambda t, s, back=back: 0 <= t // block - s // block <= back and s <= t)
+        assert_is(
+            graph, n, n, lambda t, s, back=back: 0 <= t // block - s // block <= back and s <= t
+        )
     assert_is(graphs.block_causal(n, block), n, n, lambda t, s: s // block <= t // block)
 
 
-@pytest.mark.parametrize(("n", "block", "back", "ahead"), [(13, 3, 1, 0), (12, 3, 1, 1), (17, 2, 3, 2), (5, 5, 0, 0)])
+@pytest.mark.parametrize(
+    ("n", "block", "back", "ahead"), [(13, 3, 1, 0), (12, 3, 1, 1), (17, 2, 3, 2), (5, 5, 0, 0)]
+)
 def test_block_local_wraps(n, block, back, ahead):
     """Reformer's ``_look_adjacent``: chunks are rolled, so the first one meets the last."""
     blocks = -(-n // block)
     chunks = torch.arange(n).split(block)
-    met = {i: torch.cat([chunks[(i - d) % blocks] for d in range(-ahead, back + 1)]).tolist() for i in range(blocks)}
+    met = {
+        i: torch.cat([chunks[(i - d) % blocks] for d in range(-ahead, back + 1)]).tolist()
+        for i in range(blocks)
+    }
     graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead, wrap=True)
     assert_is(graph, n, n, lambda t, s: s in met[t // block])
     if back and not ahead:  # once later tokens are masked, nothing of the wrap is left
@@ -98,7 +121,9 @@ def chunked(chunk):
 
 
 def bd3lm(n, block):
-    """The mask of BD3-LM's training, section 3.1 and its published code: noisy tokens come first."""
+    """The mask of BD3-LM's training, section 3.1 and its published code: noisy tokens come
+    first.
+    """
 
     def mask(b, h, q, k):
         noisy_q, noisy_k = q < n, k < n
@@ -139,7 +164,9 @@ def test_composite_is_a_matrix_of_masks():
     assert_mask(graphs.composite(parts), torch.cat(rows))
     listed = graphs.composite([[parts[1][2], None], [None, parts[1][2]]])
     assert not listed.is_rule
-    assert torch.equal(listed.mask(), torch.block_diag(parts[1][2].mask(), parts[1][2].mask()).bool())
+    assert torch.equal(
+        listed.mask(), torch.block_diag(parts[1][2].mask(), parts[1][2].mask()).bool()
+    )
     assert graphs.composite([]).num_edges == 0
 
 

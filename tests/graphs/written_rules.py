@@ -8,9 +8,16 @@ import torch
 
 
 def mask_of(targets, sources, rule):
-    """``rule(t, s)`` of all nodes of two sizes, or of coordinates on two row-major grids; bool (T, S)."""
-    T, S = (range(n) if isinstance(n, int) else list(itertools.product(*map(range, n))) for n in (targets, sources))
-    return torch.tensor([[bool(rule(t, s)) for s in S] for t in T], dtype=torch.bool).reshape(len(T), len(S))
+    """``rule(t, s)`` of all nodes of two sizes, or of coordinates on two row-major grids; bool (T,
+    S).
+    """
+    T, S = (
+        range(n) if isinstance(n, int) else list(itertools.product(*map(range, n)))
+        for n in (targets, sources)
+    )
+    return torch.tensor([[bool(rule(t, s)) for s in S] for t in T], dtype=torch.bool).reshape(
+        len(T), len(S)
+    )
 
 
 def assert_mask(graph, mask, is_rule=True):
@@ -35,7 +42,8 @@ def natten_reads(size, kernel, dilation, causal, stride=1):
     natten = pytest.importorskip("natten")
     attend = (natten.na1d, natten.na2d, natten.na3d)[len(size) - 1]
     nodes = math.prod(size)
-    width = max(16, 1 << (nodes - 1).bit_length())  # its head dims: powers of two, the same for keys and values
+    # its head dims: powers of two, the same for keys and values
+    width = max(16, 1 << (nodes - 1).bit_length())
     query, key = torch.randn(2, 1, *size, 1, width)
     identity = torch.eye(nodes, width).view(1, *size, 1, width)
     options = {"kernel_size": kernel, "dilation": dilation, "stride": stride, "is_causal": causal}

@@ -1,4 +1,6 @@
-"""Small models of ``transformers`` with random weights, in float64, by name; and their calls beside ours."""
+"""Small models of ``transformers`` with random weights, in float64, by name; and their calls beside
+ours.
+"""
 
 import math
 from collections.abc import Callable
@@ -14,49 +16,127 @@ transformers = pytest.importorskip("transformers", minversion="5.15")
 decoders = pytest.importorskip("transformers.models.perceiver.modeling_perceiver")
 
 V, T = 13, 3  # tokens of the vocabulary; frames
-SIZES = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 17, "num_hidden_layers": 2}
+SIZES = {
+    "hidden_size": 12,
+    "num_attention_heads": 3,
+    "intermediate_size": 17,
+    "num_hidden_layers": 2,
+}
 TEXT = {**SIZES, "vocab_size": V, "type_vocab_size": 3, "max_position_embeddings": 21}
-LLAMA = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "rms_norm_eps": 1e-4}
+LLAMA = {
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "rms_norm_eps": 1e-4,
+}
 LLAMA |= {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "pad_token_id": None}
-T5 = {"d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3, "num_decoder_layers": 3}
+T5 = {
+    "d_model": 12,
+    "d_kv": 5,
+    "d_ff": 20,
+    "num_layers": 2,
+    "num_heads": 3,
+    "num_decoder_layers": 3,
+}
 T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 6, "vocab_size": 17}
-SWIN = {"embed_dim": 6, "depths": (2, 2), "num_heads": (2, 3), "window_size": 3, "patch_size": 2, "mlp_ratio": 2.0}
-PERCEIVER = {"num_latents": 5, "d_latents": 12, "d_model": 10, "num_self_attends_per_block": 2, "num_labels": 7}
-PERCEIVER |= {"num_self_attention_heads": 3, "num_cross_attention_heads": 2, "attention_probs_dropout_prob": 0.0}
+SWIN = {
+    "embed_dim": 6,
+    "depths": (2, 2),
+    "num_heads": (2, 3),
+    "window_size": 3,
+    "patch_size": 2,
+    "mlp_ratio": 2.0,
+}
+PERCEIVER = {
+    "num_latents": 5,
+    "d_latents": 12,
+    "d_model": 10,
+    "num_self_attends_per_block": 2,
+    "num_labels": 7,
+}
+PERCEIVER |= {
+    "num_self_attention_heads": 3,
+    "num_cross_attention_heads": 2,
+    "attention_probs_dropout_prob": 0.0,
+}
 CONFIGS = {
     "Bert": {**TEXT, "max_position_embeddings": 11, "attn_implementation": "sdpa"},
-    "GPT2": {"vocab_size": V, "n_positions": 11, "n_embd": 12, "n_layer": 2, "n_head": 3, "bos_token_id": 0}
+    "GPT2": {
+        "vocab_size": V,
+        "n_positions": 11,
+        "n_embd": 12,
+        "n_layer": 2,
+        "n_head": 3,
+        "bos_token_id": 0,
+    }
     | {"eos_token_id": 0, "attn_implementation": "sdpa"},
     "Llama": {**TEXT, **LLAMA, "attn_implementation": "eager"},
-    "Longformer": {**TEXT, "num_hidden_layers": 3, "attention_window": [4, 4, 8], "hidden_act": "relu"}
+    "Longformer": {
+        **TEXT,
+        "num_hidden_layers": 3,
+        "attention_window": [4, 4, 8],
+        "hidden_act": "relu",
+    }
     | {"layer_norm_eps": 1e-4},
     "LongT5": {**T5, "local_radius": 2},
     "Perceiver": PERCEIVER,
     "Swinv2": {**SWIN, "image_size": (24, 36), "num_labels": 5},
     "T5": {**T5, "attn_implementation": "eager"},
     "Timesformer": {**SIZES, "image_size": 10, "patch_size": 5, "num_frames": T},
-    "ViT": {**SIZES, "image_size": (8, 15), "patch_size": (4, 5), "num_labels": 5, "attn_implementation": "sdpa"},
+    "ViT": {
+        **SIZES,
+        "image_size": (8, 15),
+        "patch_size": (4, 5),
+        "num_labels": 5,
+        "attn_implementation": "sdpa",
+    },
 }
-HEADS = {"Bert": "ForMaskedLM", "GPT2": "LMHeadModel", "Llama": "ForCausalLM", "Longformer": "ForMaskedLM"}
-HEADS |= dict.fromkeys(("LongT5", "T5"), "ForConditionalGeneration") | {"Timesformer": "ForVideoClassification"}
+HEADS = {
+    "Bert": "ForMaskedLM",
+    "GPT2": "LMHeadModel",
+    "Llama": "ForCausalLM",
+    "Longformer": "ForMaskedLM",
+}
+HEADS |= dict.fromkeys(("LongT5", "T5"), "ForConditionalGeneration") | {
+    "Timesformer": "ForVideoClassification"
+}
 HEADS |= dict.fromkeys(("Swinv2", "ViT"), "ForImageClassification")
 
 
-def theirs(family: str, kind: str | None = None, training: bool = False, *, decoder: Any = None, **options: Any) -> Any:
+def theirs(
+    family: str,
+    kind: str | None = None,
+    training: bool = False,
+    *,
+    decoder: Any = None,
+    **options: Any,
+) -> Any:
     """A model of a family, with its usual head, or of another ``kind``: "Model"."""
     torch.manual_seed(0)
     with nullcontext() if family == "Swinv2" else in_float64():
-        config = getattr(transformers, f"{family}Config")(**deepcopy({**CONFIGS[family], **options}))
+        config = getattr(transformers, f"{family}Config")(
+            **deepcopy({**CONFIGS[family], **options})
+        )
         made = {} if decoder is None else {"decoder": decoder(config)}
-        model = getattr(transformers, family + (HEADS.get(family, "Model") if kind is None else kind))(config, **made)
+        model = getattr(
+            transformers, family + (HEADS.get(family, "Model") if kind is None else kind)
+        )(config, **made)
     model = shaken(model, training)
     for module in model.modules():  # Swin V2 computes its coordinates in float32
         if hasattr(module, "relative_coords_table"):
-            side, trained = module.window_size[0], module.pretrained_window_size[0] or module.window_size[0]
+            side, trained = (
+                module.window_size[0],
+                module.pretrained_window_size[0] or module.window_size[0],
+            )
             away = [8 * offset / max(1, trained - 1) for offset in range(1 - side, side)]
             log = [math.copysign(math.log2(1 + abs(each)), each) / 3 for each in away]
-            table = torch.tensor([[[y, x] for x in log] for y in log], dtype=torch.float64).unsqueeze(0)
-            torch.testing.assert_close(module.relative_coords_table.double(), table, rtol=1e-6, atol=1e-6)
+            table = torch.tensor(
+                [[[y, x] for x in log] for y in log], dtype=torch.float64
+            ).unsqueeze(0)
+            torch.testing.assert_close(
+                module.relative_coords_table.double(), table, rtol=1e-6, atol=1e-6
+            )
             module.relative_coords_table = table
             module.logit_scale.data[-1] = 5.0  # above log(100)
     return model
@@ -66,7 +146,10 @@ def classes(config: Any) -> Any:
     """A decoder of a Perceiver."""
     positions = {"num_channels": 12, "index_dims": 1}
     return decoders.PerceiverClassificationDecoder(
-        config, num_channels=12, trainable_position_encoding_kwargs=positions, use_query_residual=True
+        config,
+        num_channels=12,
+        trainable_position_encoding_kwargs=positions,
+        use_query_residual=True,
     )
 
 
@@ -74,7 +157,12 @@ def four_outputs(config: Any) -> Any:
     """A decoder of a Perceiver with sizes of its own."""
     positions, own = {"num_channels": 8, "index_dims": 4}, {"num_heads": 2, "qk_channels": 6}
     return decoders.PerceiverBasicDecoder(
-        config, 3, num_channels=8, output_index_dims=4, trainable_position_encoding_kwargs=positions, **own
+        config,
+        3,
+        num_channels=8,
+        output_index_dims=4,
+        trainable_position_encoding_kwargs=positions,
+        **own,
     )
 
 
@@ -100,9 +188,15 @@ class Case(NamedTuple):
 
 
 WORDS, TYPES = integers(V, 2, 7), integers(3, 2, 7)
-PADDED = integers(V, 2, 15, low=2).index_put((torch.tensor(0), torch.tensor(4)), torch.tensor(1))  # read, not counted
+# read, not counted
+PADDED = integers(V, 2, 15, low=2).index_put((torch.tensor(0), torch.tensor(4)), torch.tensor(1))
 GLOBAL = torch.zeros(2, 15).long().index_fill(1, torch.tensor([2, 4, 9]), 1)
-SOURCE, TARGET, IMAGES, VIDEOS = integers(17, 2, 11), integers(17, 2, 7), real(2, 3, 8, 15), real(2, 3, T, 10, 10)
+SOURCE, TARGET, IMAGES, VIDEOS = (
+    integers(17, 2, 11),
+    integers(17, 2, 7),
+    real(2, 3, 8, 15),
+    real(2, 3, T, 10, 10),
+)
 OLD = {"rope_theta": 500.0, "factor": 8.0, "original_max_position_embeddings": 60}
 LLAMA3 = {**OLD, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}
@@ -156,14 +250,22 @@ CASES: dict[str, Case] = {
         ),
     ),
     "Llama": Case(
-        lambda m: (m(WORDS).logits, m(WORDS, position_ids=torch.tensor([[3, 1, 4, 1, 5, 9, 2]])).logits),
+        lambda m: (
+            m(WORDS).logits,
+            m(WORDS, position_ids=torch.tensor([[3, 1, 4, 1, 5, 9, 2]])).logits,
+        ),
         lambda m: (m(WORDS), m(WORDS, positions=torch.tensor([3, 1, 4, 1, 5, 9, 2]))),
         (
             {},
             {"head_dim": 10, "attention_bias": True, "tie_word_embeddings": True},
             {"mlp_bias": True, "num_key_value_heads": 1, "pad_token_id": 3},
             {"rope_parameters": LLAMA3, "hidden_act": "gelu"},
-            {"rope_parameters": LINEAR, "sliding_window": 3, "layer_types": ["sliding_attention"] * 2},  # ignored
+            # ignored
+            {
+                "rope_parameters": LINEAR,
+                "sliding_window": 3,
+                "layer_types": ["sliding_attention"] * 2,
+            },
         ),
     ),
     "Longformer": Case(
@@ -172,32 +274,56 @@ CASES: dict[str, Case] = {
     ),
     "Longformer Model": Case(
         lambda m: tuple(m(PADDED, global_attention_mask=GLOBAL)[:2]),
-        lambda m: (m(PADDED, global_tokens=(9, 2, 4)), m.pooled(m(PADDED, global_tokens=(9, 2, 4)))),
+        lambda m: (
+            m(PADDED, global_tokens=(9, 2, 4)),
+            m.pooled(m(PADDED, global_tokens=(9, 2, 4))),
+        ),
     ),
     "T5": Case(
         _written,
         lambda m: (m(SOURCE, TARGET), m.encode(SOURCE)),
-        ({}, {**GLU, "tie_word_embeddings": False}, {"layer_norm_epsilon": 0.1, "num_decoder_layers": None}),
+        (
+            {},
+            {**GLU, "tie_word_embeddings": False},
+            {"layer_norm_epsilon": 0.1, "num_decoder_layers": None},
+        ),
     ),
     "LongT5": Case(
         _written,
         lambda m: (m(SOURCE, TARGET), m.encode(SOURCE)),
-        ({**GLU, "num_decoder_layers": None}, {"encoder_attention_type": "transient-global", "global_block_size": 4}),
+        (
+            {**GLU, "num_decoder_layers": None},
+            {"encoder_attention_type": "transient-global", "global_block_size": 4},
+        ),
     ),
     "ViT": Case(
         lambda m: (m(IMAGES).logits, m(IMAGES, output_hidden_states=True).hidden_states[0]),
         lambda m: (m(IMAGES), m.nodes(IMAGES)),
-        ({}, {"qkv_bias": False, "hidden_act": "relu"}, {"layer_norm_eps": 0.1, "hidden_act": "gelu_new"}),
+        (
+            {},
+            {"qkv_bias": False, "hidden_act": "relu"},
+            {"layer_norm_eps": 0.1, "hidden_act": "gelu_new"},
+        ),
     ),
     "ViT Model": _features("ViT", IMAGES),
     "Swinv2": Case(lambda m: (m(real(2, 3, 24, 36)).logits,), lambda m: (m(real(2, 3, 24, 36)),)),
     "Swinv2 Model": _stages((24, 36), {"pretrained_window_sizes": (2, 4)}),
     "Swinv2 Model padded": _stages((20, 28), {"qkv_bias": False, "hidden_act": "relu"}),
-    "Swinv2 Model small": _stages((12, 12), {"window_size": 4}),  # a stage is smaller than the window
-    "Swinv2 Model deep": _stages((24, 24), {"layer_norm_eps": 0.1, "depths": (1, 3, 2), "num_heads": (1, 2, 2)}),
+    # a stage is smaller than the window
+    "Swinv2 Model small": _stages((12, 12), {"window_size": 4}),
+    "Swinv2 Model deep": _stages(
+        (24, 24), {"layer_norm_eps": 0.1, "depths": (1, 3, 2), "num_heads": (1, 2, 2)}
+    ),
     "Timesformer": Case(
-        lambda m: (m(VIDEOS.transpose(1, 2)).logits, *m(VIDEOS.transpose(1, 2), output_hidden_states=True)[1][:2]),
-        lambda m: (m(VIDEOS), by_place(m.nodes(VIDEOS)), by_place(m.layers[0](m.nodes(VIDEOS), T, m.graphs))),
+        lambda m: (
+            m(VIDEOS.transpose(1, 2)).logits,
+            *m(VIDEOS.transpose(1, 2), output_hidden_states=True)[1][:2],
+        ),
+        lambda m: (
+            m(VIDEOS),
+            by_place(m.nodes(VIDEOS)),
+            by_place(m.layers[0](m.nodes(VIDEOS), T, m.graphs)),
+        ),
         ({}, {"qkv_bias": False, "hidden_act": "relu", "layer_norm_eps": 0.1}),
     ),
     "Timesformer Model": Case(
@@ -208,7 +334,11 @@ CASES: dict[str, Case] = {
         lambda m: (m(real(2, 11, 10)),),
         (
             {},
-            {"num_blocks": 3, "use_query_residual": False, "cross_attention_shape_for_attention": "q"},
+            {
+                "num_blocks": 3,
+                "use_query_residual": False,
+                "cross_attention_shape_for_attention": "q",
+            },
             {"qk_channels": 18, "v_channels": 12, "self_attention_widening_factor": 2}
             | {"cross_attention_widening_factor": 3},
         ),

@@ -1,4 +1,6 @@
-"""What configurations say beside what the code of their models reads; ``graphattn audit`` of a config.json."""
+"""What configurations say beside what the code of their models reads; ``graphattn audit`` of a
+config.json.
+"""
 
 import json
 
@@ -27,7 +29,9 @@ def test_configurations_that_say_what_their_code_does(name):
     assert report.ok, str(report)
     assert len(report.layers) == (12 if name == "t5" else 6)
     kinds = {audit.name for audit in report.layers.values()}
-    assert len(kinds) == (2 if name in ("gemma3_text", "gemma3", "llama4_text", "modernbert", "gpt_oss", "t5") else 1)
+    assert len(kinds) == (
+        2 if name in ("gemma3_text", "gemma3", "llama4_text", "modernbert", "gpt_oss", "t5") else 1
+    )
 
 
 def test_a_window_that_the_code_does_not_have():
@@ -35,9 +39,15 @@ def test_a_window_that_the_code_does_not_have():
     report = ga.hf.audit_config(transformers.LlamaConfig(num_hidden_layers=3, sliding_window=4096))
     assert not report
     assert report.to_dict()["layers"]["layers.2.self_attn"]["too_many"] == 21 * 22 // 2
-    assert "layers.0.self_attn and 2 more\n  231 of 841 entries differ from sliding_window(29, 8)" in str(report)
+    assert (
+        "layers.0.self_attn and 2 more\n  231 of 841 entries differ from sliding_window(29, 8)"
+        in str(report)
+    )
     assert "run with sliding_window=8 in place of 4096" in str(report)
-    assert "diagnosis: the window is not applied: every earlier token is read, in sliding_window(29, 8)" in str(report)
+    assert (
+        "diagnosis: the window is not applied: every earlier token is read, in sliding_window(29, 8)"
+        in str(report)
+    )
 
 
 def test_on_the_command_line(tmp_path):
@@ -60,20 +70,32 @@ def test_refusals(tmp_path):
         ga.hf.audit_config(tmp_path)
     with pytest.raises(OptionError, match="ViTModel reads pixel_values"):
         ga.hf.audit_config(transformers.ViTConfig(num_hidden_layers=1))
-    with pytest.raises(OptionError, match="must be a configuration of transformers or its path, got int"):
+    with pytest.raises(
+        OptionError, match="must be a configuration of transformers or its path, got int"
+    ):
         ga.hf.audit_config(3)
 
 
-@pytest.mark.parametrize("wrong", [{"layer_types": ["weird"]}, {"layer_types": [None]}, {"sliding_window": "8"}])
+@pytest.mark.parametrize(
+    "wrong", [{"layer_types": ["weird"]}, {"layer_types": [None]}, {"sliding_window": "8"}]
+)
 def test_fields_that_transformers_refuses(tmp_path, wrong):
-    fields = {"model_type": "gemma3_text", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]} | wrong
+    fields = {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 1,
+        "layer_types": ["sliding_attention"],
+    } | wrong
     (tmp_path / "config.json").write_text(json.dumps(fields))
-    with pytest.raises(LoaderError, match=f"(?s)expected a configuration of transformers: .*{next(iter(wrong))}"):
+    with pytest.raises(
+        LoaderError, match=f"(?s)expected a configuration of transformers: .*{next(iter(wrong))}"
+    ):
         ga.hf.audit_config(tmp_path)
 
 
 def test_a_model_that_does_not_run(tmp_path):
-    config = transformers.Gemma3TextConfig(num_hidden_layers=1, layer_types=["sliding_attention"], sliding_window=None)
+    config = transformers.Gemma3TextConfig(
+        num_hidden_layers=1, layer_types=["sliding_attention"], sliding_window=None
+    )
     with pytest.raises(LoaderError, match="no small model of this Gemma3TextConfig runs"):
         ga.hf.audit_config(config)
 
@@ -83,7 +105,9 @@ CODE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nclass
 
 @pytest.mark.parametrize("load", [ga.hf.audit_config, ga.hf.from_pretrained])
 @pytest.mark.parametrize("kind", ["unheard", "llama"])
-def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(tmp_path, monkeypatch, load, kind):
+def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(
+    tmp_path, monkeypatch, load, kind
+):
     """Not even where the answer to the question of transformers would be yes."""
     cache = tmp_path / "cache"
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(cache))
@@ -91,7 +115,12 @@ def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(tmp_path, m
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "code.py").write_text(CODE)
-    fields = {"model_type": kind, "num_hidden_layers": 1, "sliding_window": 5, "architectures": None}
+    fields = {
+        "model_type": kind,
+        "num_hidden_layers": 1,
+        "sliding_window": 5,
+        "architectures": None,
+    }
     fields["auto_map"] = {"AutoConfig": "code.C", "AutoModel": "code.C"}
     (folder / "config.json").write_text(json.dumps(fields))
     if kind == "llama" and load is ga.hf.audit_config:
@@ -104,29 +133,49 @@ def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(tmp_path, m
 
 @pytest.mark.parametrize("number", [10**7, -1])
 @pytest.mark.parametrize("name", ["num_hidden_layers", "num_labels"])
-def test_numbers_of_layers_are_bounded_before_a_configuration_is_made(tmp_path, monkeypatch, name, number):
+def test_numbers_of_layers_are_bounded_before_a_configuration_is_made(
+    tmp_path, monkeypatch, name, number
+):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "gemma3", "text_config": {name: number}}))
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *a, **k: pytest.fail("made"))
-    with pytest.raises(LoaderError, match=rf"text_config\.{name} must be a whole number from 0 to 1,024, got {number}"):
+    monkeypatch.setattr(
+        transformers.AutoConfig, "from_pretrained", lambda *a, **k: pytest.fail("made")
+    )
+    with pytest.raises(
+        LoaderError,
+        match=rf"text_config\.{name} must be a whole number from 0 to 1,024, got {number}",
+    ):
         ga.hf.audit_config(tmp_path)
 
 
 def test_numbers_of_a_configuration_are_bounded_before_a_model_is_made():
-    with pytest.raises(LoaderError, match="num_hidden_layers must be a whole number from 0 to 1,024, got -1"):
+    with pytest.raises(
+        LoaderError, match="num_hidden_layers must be a whole number from 0 to 1,024, got -1"
+    ):
         ga.hf.audit_config(transformers.LlamaConfig(num_hidden_layers=-1))
     with pytest.raises(LoaderError, match=r"a small T5Model has 8,0\d\d,\d\d\d,\d\d\d parameters"):
-        ga.hf.audit_config(transformers.T5Config(num_layers=1, relative_attention_num_buckets=10**9))
+        ga.hf.audit_config(
+            transformers.T5Config(num_layers=1, relative_attention_num_buckets=10**9)
+        )
 
 
-@pytest.mark.parametrize("wrong", [{"num_hidden_layers": 0}, {"sliding_window": -1}, {"sliding_window": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"num_hidden_layers": 0}, {"sliding_window": -1}, {"sliding_window": 0}]
+)
 def test_no_layer_and_no_window_are_refused_by_their_keys(wrong):
     ((name, value),) = wrong.items()
-    with pytest.raises(LoaderError, match=f"{name} must be a whole number >= 1 for an audit, got {value}"):
+    with pytest.raises(
+        LoaderError, match=f"{name} must be a whole number >= 1 for an audit, got {value}"
+    ):
         ga.hf.audit_config(transformers.LlamaConfig(**{"num_hidden_layers": 1} | wrong))
 
 
 def test_chunks_that_a_model_ignores_are_no_agreement():
-    report = ga.hf.audit_config(transformers.LlamaConfig(num_hidden_layers=1, attention_chunk_size=8))
+    report = ga.hf.audit_config(
+        transformers.LlamaConfig(num_hidden_layers=1, attention_chunk_size=8)
+    )
     assert not report
-    assert "the blocks are not applied: every earlier token is read, in block_local(29, 8, causal=True)" in str(report)
+    assert (
+        "the blocks are not applied: every earlier token is read, in block_local(29, 8, causal=True)"
+        in str(report)
+    )

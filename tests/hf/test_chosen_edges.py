@@ -31,7 +31,8 @@ def test_all_sources_chosen_are_the_model_itself_and_a_few_are_not(model):
     with ga.hf.patched(model, MOBA) as patch:
         chosen = logits(model, TOKENS)
         assert not ga.leaks(patch.layers())
-    assert torch.allclose(chosen[:, :6], plain[:, :6], rtol=0, atol=1e-12)  # of one block before, none is left out
+    # of one block before, none is left out
+    assert torch.allclose(chosen[:, :6], plain[:, :6], rtol=0, atol=1e-12)
     assert not torch.allclose(chosen[:, 6:], plain[:, 6:], atol=1e-3)
 
 

@@ -1,4 +1,6 @@
-"""A function of the batch sees the inputs of the call that its layers run in; state of a call is not shared."""
+"""A function of the batch sees the inputs of the call that its layers run in; state of a call is
+not shared.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,10 +31,18 @@ def writer():
 
 def test_generate_runs_the_encoder_on_its_own_inputs(writer):
     """After another call of the same sizes; a decoder that runs by itself has its inputs too."""
-    ga.patch(writer, {"encoder": next_of_kind, "decoder": lambda decoder_input_ids: next_of_kind(decoder_input_ids)})
+    ga.patch(
+        writer,
+        {
+            "encoder": next_of_kind,
+            "decoder": lambda decoder_input_ids: next_of_kind(decoder_input_ids),
+        },
+    )
     call = {"decoder_input_ids": tokens(3), "output_hidden_states": True}
     expected, other = (writer(input_ids=tokens(seed), **call) for seed in (1, 2))
-    states = writer.decoder(tokens(3), encoder_hidden_states=expected.encoder_last_hidden_state).last_hidden_state
+    states = writer.decoder(
+        tokens(3), encoder_hidden_states=expected.encoder_last_hidden_state
+    ).last_hidden_state
     assert torch.allclose(states, expected.decoder_hidden_states[-1], rtol=0, atol=1e-12)
     ga.patch(writer, {"encoder": next_of_kind})
     writer(input_ids=tokens(2), **call)
@@ -65,13 +75,16 @@ def test_checkpointing_runs_each_batch_on_its_own_graphs(name, graph):
     expected = gradients(model, *batches)
     model.gradient_checkpointing_enable()
     assert all(
-        torch.allclose(*pair, rtol=0, atol=1e-10) for pair in zip(gradients(model, *batches), expected, strict=True)
+        torch.allclose(*pair, rtol=0, atol=1e-10)
+        for pair in zip(gradients(model, *batches), expected, strict=True)
     )
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_a_mask_passed_by_place_is_known_where_a_layer_runs_again(use_reentrant):
-    """Reentrant checkpointing detaches what is passed by place; on CUDA another thread runs the layer again."""
+    """Reentrant checkpointing detaches what is passed by place; on CUDA another thread runs the
+    layer again.
+    """
     model = tiny_model("bert").eval()
     batches = [{"input_ids": tokens(seed)} for seed in range(5)]
     ga.patch(model, next_of_kind)
@@ -84,7 +97,9 @@ def test_a_mask_passed_by_place_is_known_where_a_layer_runs_again(use_reentrant)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(loss.backward).result()
     found = [x.grad for x in model.parameters() if x.grad is not None]
-    assert all(torch.allclose(*pair, rtol=0, atol=1e-10) for pair in zip(found, expected, strict=True))
+    assert all(
+        torch.allclose(*pair, rtol=0, atol=1e-10) for pair in zip(found, expected, strict=True)
+    )
 
 
 def test_a_layer_outside_of_a_call_is_refused(writer):
@@ -93,19 +108,24 @@ def test_a_layer_outside_of_a_call_is_refused(writer):
     with pytest.raises(OptionError, match="runs outside a call of the model"):
         writer.encoder.block[0](torch.randn(2, 11, 32, dtype=torch.float64))
     with pytest.raises(OptionError, match="pass input_ids by name"):
-        writer(inputs_embeds=torch.randn(2, 11, 32, dtype=torch.float64), decoder_input_ids=tokens(2))
-    with pytest.raises(OptionError, match="runs outside"):  # also after a call that ended in an error
+        writer(
+            inputs_embeds=torch.randn(2, 11, 32, dtype=torch.float64), decoder_input_ids=tokens(2)
+        )
+    # also after a call that ended in an error
+    with pytest.raises(OptionError, match="runs outside"):
         writer.encoder.block[0](torch.randn(2, 11, 32, dtype=torch.float64))
 
 
 def random_and_near(length):
-    return ga.graphs.random_sources(length, 2, seed=length) & ga.graphs.causal(length) | ga.graphs.sliding_window(
-        length, 2
-    )
+    return ga.graphs.random_sources(length, 2, seed=length) & ga.graphs.causal(
+        length
+    ) | ga.graphs.sliding_window(length, 2)
 
 
 def near(targets, sources):
-    return ga.from_rule(lambda t, s: (s - t).abs() < 2, 32).subgraph(targets=range(targets), sources=range(sources))
+    return ga.from_rule(lambda t, s: (s - t).abs() < 2, 32).subgraph(
+        targets=range(targets), sources=range(sources)
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +136,9 @@ def near(targets, sources):
         ({"decoder": ga.graphs.causal(...), "cross": near}, "decoder.block.1.layer.0", False),
     ],
 )
-def test_a_call_that_runs_between_in_another_thread_changes_nothing(writer, graphs, part, generates):
+def test_a_call_that_runs_between_in_another_thread_changes_nothing(
+    writer, graphs, part, generates
+):
     """Inputs, the length of generate, the decoder's padding."""
     ga.patch(writer, graphs)
     others = []
@@ -124,10 +146,14 @@ def test_a_call_that_runs_between_in_another_thread_changes_nothing(writer, grap
     @torch.no_grad()
     def call(seed):
         if generates:
-            return writer.generate(tokens(seed), max_new_tokens=3 * seed, do_sample=False, eos_token_id=None)
+            return writer.generate(
+                tokens(seed), max_new_tokens=3 * seed, do_sample=False, eos_token_id=None
+            )
         there = torch.ones(2, 11, dtype=torch.int64)
         there[:, :seed] = 0
-        return writer(input_ids=tokens(seed), decoder_input_ids=tokens(3), decoder_attention_mask=there).logits[:, 4:]
+        return writer(
+            input_ids=tokens(seed), decoder_input_ids=tokens(3), decoder_attention_mask=there
+        ).logits[:, 4:]
 
     def between(*_):
         if others:

@@ -1,4 +1,6 @@
-"""The name of a patch in configurations: no other model runs under it, and no configuration of the user has it."""
+"""The name of a patch in configurations: no other model runs under it, and no configuration of the
+user has it.
+"""
 
 import copy
 import gc
@@ -32,7 +34,9 @@ def log_probabilities(model):
 
 
 def test_a_reference_model_made_as_trl_makes_it_differs_in_nothing_once_patched(llama, tmp_path):
-    """GRPO and DPO of TRL: from_pretrained(path, attn_implementation=model.config._attn_implementation)."""
+    """GRPO and DPO of TRL: from_pretrained(path,
+    attn_implementation=model.config._attn_implementation).
+    """
     llama.save_pretrained(tmp_path)
     ga.patch(llama, WINDOW)
     options = {"attn_implementation": llama.config._attn_implementation, "dtype": torch.float64}
@@ -44,7 +48,8 @@ def test_a_reference_model_made_as_trl_makes_it_differs_in_nothing_once_patched(
     divergence = F.kl_div(policy, wanted, log_target=True, reduction="sum")  # GRPO at step 0
     assert abs(float(divergence)) < 1e-12
     chosen, rejected = (policy - wanted)[..., 5].sum(-1)
-    assert float(-F.logsigmoid(0.1 * (chosen - rejected))) == pytest.approx(math.log(2), abs=1e-12)  # DPO
+    # DPO
+    assert float(-F.logsigmoid(0.1 * (chosen - rejected))) == pytest.approx(math.log(2), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,9 @@ def test_a_reference_model_made_as_trl_makes_it_differs_in_nothing_once_patched(
     ],
 )
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_a_model_of_a_patched_configuration_refuses_until_it_is_patched_or_unpatched(llama, make, is_gone):
+def test_a_model_of_a_patched_configuration_refuses_until_it_is_patched_or_unpatched(
+    llama, make, is_gone
+):
     own = log_probabilities(llama)
     weights = llama.state_dict()
     ga.patch(llama, WINDOW)
@@ -125,7 +132,9 @@ class Logits(torch.nn.Module):
 def test_tracing_and_export_are_refused_by_name(llama):
     ga.patch(llama, WINDOW)
     for run in (torch.jit.trace, torch.export.export):
-        with pytest.raises(OptionError, match=r"torch.export and torch.jit.trace cannot follow.* ga.unpatch"):
+        with pytest.raises(
+            OptionError, match=r"torch.export and torch.jit.trace cannot follow.* ga.unpatch"
+        ):
             run(Logits(llama), (tokens(),))
 
 
@@ -135,8 +144,13 @@ def test_compiled_models_split_rows_and_fullgraph_says_why_it_cannot(llama):
     positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2]])
     given = {"input_ids": tokens(), "position_ids": positions, "use_cache": False}
     expected = llama(**given).logits
-    assert torch.allclose(torch.compile(llama, backend="eager")(**given).logits, expected, rtol=0, atol=1e-12)
+    assert torch.allclose(
+        torch.compile(llama, backend="eager")(**given).logits, expected, rtol=0, atol=1e-12
+    )
     torch.compiler.reset()
-    with pytest.raises(Exception, match="a patched model makes its graphs from the tokens of each call: compile with"):
+    with pytest.raises(
+        Exception,
+        match="a patched model makes its graphs from the tokens of each call: compile with",
+    ):
         torch.compile(llama, backend="eager", fullgraph=True)(**given)
     torch.compiler.reset()

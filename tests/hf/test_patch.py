@@ -1,4 +1,6 @@
-"""``ga.patch``: which graphs go where, what is refused, and that all of transformers still works on a patched model."""
+"""``ga.patch``: which graphs go where, what is refused, and that all of transformers still works on
+a patched model.
+"""
 
 import copy
 import pickle
@@ -34,11 +36,13 @@ def close(a, b):
 
 
 @pytest.mark.parametrize(
-    "graph", [BAND, ga.graphs.random_sources(11, 3, seed=1), ga.PerHead((BAND, ga.graphs.causal(11)))]
+    "graph",
+    [BAND, ga.graphs.random_sources(11, 3, seed=1), ga.PerHead((BAND, ga.graphs.causal(11)))],
 )
 def test_any_graph_is_its_mask_on_the_own_path(llama, graph):
     one = [x.mask() for x in (graph.graphs if isinstance(graph, ga.PerHead) else (graph,))]
-    mask = torch.stack(one).repeat_interleave(4 // len(one), 0).expand(2, -1, -1, -1)  # (B, H, T, S)
+    # (B, H, T, S)
+    mask = torch.stack(one).repeat_interleave(4 // len(one), 0).expand(2, -1, -1, -1)
     expected = llama(tokens(), attention_mask=mask).logits
     with ga.patched(llama, graph):
         assert close(llama(tokens()).logits, expected)
@@ -70,12 +74,16 @@ def test_layers_that_nothing_is_given_for_stay(llama):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_is_no_token(bert, side):
-    """Whatever the side, an example gives what it gives by itself, along a graph that is not the same everywhere."""
+    """Whatever the side, an example gives what it gives by itself, along a graph that is not the
+    same everywhere.
+    """
     mask = padding({"input_ids": tokens()}, side)
     graph = ga.graphs.sliding_window(..., 3, causal=False) | ga.graphs.global_tokens(..., (0,))
     place = torch.arange(11) - 3 * (side == "left")
     with ga.patched(bert, graph):
-        batch = bert(tokens(), attention_mask=mask, position_ids=place.clamp(min=0)[None]).last_hidden_state
+        batch = bert(
+            tokens(), attention_mask=mask, position_ids=place.clamp(min=0)[None]
+        ).last_hidden_state
         alone = bert(tokens()[:1, mask[0].bool()]).last_hidden_state
     assert close(batch[0, mask[0].bool()], alone[0])
 
@@ -112,7 +120,10 @@ def test_a_function_of_the_batch(bert):
     dense = torch.stack([graph.mask() for graph in next_of_kind(tokens(), mask)])[:, None]
     expected = bert(tokens(), attention_mask=dense).last_hidden_state
     with ga.patched(bert, next_of_kind):
-        assert close(bert(tokens(), attention_mask=mask).last_hidden_state[mask.bool()], expected[mask.bool()])
+        assert close(
+            bert(tokens(), attention_mask=mask).last_hidden_state[mask.bool()],
+            expected[mask.bool()],
+        )
         with pytest.raises(OptionError, match="pass attention_mask by name"):
             bert(tokens())
 
@@ -166,7 +177,10 @@ def test_a_copy_of_an_eager_model_is_a_model_of_its_own():
     ga.patch(model, WINDOW)
     other, expected = copy.deepcopy(model), model(tokens()).logits
     ga.unpatch(other)
-    assert (other.config._attn_implementation, getattr(other.config, "graphattn", None)) == ("eager", None)
+    assert (other.config._attn_implementation, getattr(other.config, "graphattn", None)) == (
+        "eager",
+        None,
+    )
     assert close(other(tokens()).logits, own)
     assert not any(part._forward_pre_hooks or part._forward_hooks for part in other.modules())
     assert close(model(tokens()).logits, expected)
@@ -222,7 +236,9 @@ def test_other_attention_is_refused_with_what_can_be_done(name, message):
 
 def test_wrong_arguments():
     model = tiny_model("bart")
-    with pytest.raises(OptionError, match=r"'cross', 'decoder', 'encoder'.*encoder.layers.self_attn"):
+    with pytest.raises(
+        OptionError, match=r"'cross', 'decoder', 'encoder'.*encoder.layers.self_attn"
+    ):
         ga.patch(model, WINDOW)
     with pytest.raises(OptionError, match=r"graph\['decodre'\] matches no attention"):
         ga.patch(model, {"decodre": WINDOW})
@@ -246,16 +262,24 @@ def test_wrong_arguments():
 
 
 def test_functions_of_something_else_are_refused_at_once(llama):
-    with pytest.raises(OptionError, match=r"graph\(length\), got a function of .*window.* a builder is called first"):
+    with pytest.raises(
+        OptionError,
+        match=r"graph\(length\), got a function of .*window.* a builder is called first",
+    ):
         ga.patch(llama, ga.graphs.sliding_window)
-    with pytest.raises(OptionError, match="function of input_ids, T, but the model has no input T; it has input_ids,"):
+    with pytest.raises(
+        OptionError,
+        match="function of input_ids, T, but the model has no input T; it has input_ids,",
+    ):
         ga.patch(llama, lambda input_ids, T: WINDOW)
     assert not hasattr(llama.model.layers[0].self_attn, "_graphattn")
 
 
 def test_a_mask_of_another_size_is_refused(llama):
     ga.patch(llama, WINDOW)
-    with pytest.raises(ShapeError, match=r"attention_mask must have shape \(2, 1, 11, 11\).* got \(2, 1, 7, 7\)"):
+    with pytest.raises(
+        ShapeError, match=r"attention_mask must have shape \(2, 1, 11, 11\).* got \(2, 1, 7, 7\)"
+    ):
         llama(tokens(), attention_mask=torch.ones(2, 1, 7, 7, dtype=torch.bool))
 
 
@@ -273,7 +297,9 @@ def test_attention_that_is_set_by_another_name_does_not_drop_the_graph(llama):
 
 def test_a_patched_model_is_not_pickled(llama):
     ga.patch(llama, WINDOW)
-    with pytest.raises(OptionError, match=r"save_pretrained\(path\) and load it by ga.hf.from_pretrained"):
+    with pytest.raises(
+        OptionError, match=r"save_pretrained\(path\) and load it by ga.hf.from_pretrained"
+    ):
         pickle.dumps(llama)
     ga.unpatch(llama)
     assert close(pickle.loads(pickle.dumps(llama))(tokens()).logits, llama(tokens()).logits)
@@ -319,7 +345,12 @@ def test_training_is_that_of_the_mask(llama, tmp_path):
     masked = [example | {"attention_mask": WINDOW(11).mask()[None]} for example in examples]
     ga.patch(llama, WINDOW)
     for model, data, folder in ((llama, examples, "graph"), (plain, masked, "mask")):
-        options = {"max_steps": 20, "save_steps": 20, "per_device_train_batch_size": 4, "use_cpu": True}
+        options = {
+            "max_steps": 20,
+            "save_steps": 20,
+            "per_device_train_batch_size": 4,
+            "use_cpu": True,
+        }
         arguments = TrainingArguments(tmp_path / folder, report_to=[], disable_tqdm=True, **options)
         Trainer(model, arguments, train_dataset=data).train()
     for ours, theirs in zip(llama.parameters(), plain.parameters(), strict=True):
@@ -331,9 +362,13 @@ def test_training_is_that_of_the_mask(llama, tmp_path):
 def test_adapters(llama):
     import peft
 
-    adapted = peft.get_peft_model(llama, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
+    adapted = peft.get_peft_model(
+        llama, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
+    )
     ga.patch(adapted, BAND)
-    expected = peft.get_peft_model(tiny_model("llama", auto=AutoModelForCausalLM), adapted.peft_config["default"])
+    expected = peft.get_peft_model(
+        tiny_model("llama", auto=AutoModelForCausalLM), adapted.peft_config["default"]
+    )
     expected.load_state_dict(adapted.state_dict())
     mask = BAND.mask().expand(2, 1, -1, -1)
     assert close(adapted(tokens()).logits, expected(input_ids=tokens(), attention_mask=mask).logits)

@@ -1,4 +1,6 @@
-"""Attention weights of patched models are read as those of eager attention are, with their gradients."""
+"""Attention weights of patched models are read as those of eager attention are, with their
+gradients.
+"""
 
 import copy
 import pickle
@@ -12,9 +14,21 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 import graphattn as ga
 from graphattn.errors import OptionError
 
-NAMES = ["llama", "qwen2", "gpt2", "gemma2", "gemma3_text", "modernbert", "bert", "gpt_oss", "mixtral", "vit"]
+NAMES = [
+    "llama",
+    "qwen2",
+    "gpt2",
+    "gemma2",
+    "gemma3_text",
+    "modernbert",
+    "bert",
+    "gpt_oss",
+    "mixtral",
+    "vit",
+]
 NAMES += ["clip_vision_model", "t5", "bart"]
-QUICK = ("gpt2", "gpt_oss", "bert", "t5", "vit")  # rotary or learned positions, sinks, two stacks, images
+# rotary or learned positions, sinks, two stacks, images
+QUICK = ("gpt2", "gpt_oss", "bert", "t5", "vit")
 FLOAT32 = {"mixtral", "gpt_oss", "gemma2"}
 CLOSE = 1e-6  # eager attention computes softmax in float32
 FIELDS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
@@ -26,7 +40,9 @@ def attentions(output):
 
 
 def stock_and_patched(name):
-    """Outputs of the eager model and of one patched with its own connectivity, and the rows that are tokens."""
+    """Outputs of the eager model and of one patched with its own connectivity, and the rows that
+    are tokens.
+    """
     dtype = torch.float32 if name in FLOAT32 else torch.float64
     model = tiny_model(name, dtype, _attn_implementation="eager")
     given = inputs_of(model, dtype)
@@ -48,7 +64,8 @@ def rows(weights, given):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
 )
 def test_weights_and_their_gradients_are_those_of_eager_attention(name):
     _, given, expected, found = stock_and_patched(name)
@@ -62,7 +79,9 @@ def test_weights_and_their_gradients_are_those_of_eager_attention(name):
         return (last * torch.linspace(-1, 1, last.numel(), dtype=last.dtype).view_as(last)).sum()
 
     gradients = torch.autograd.grad(loss(found), ours)
-    for x, y, gx, gy in zip(ours, theirs, gradients, torch.autograd.grad(loss(expected), theirs), strict=True):
+    for x, y, gx, gy in zip(
+        ours, theirs, gradients, torch.autograd.grad(loss(expected), theirs), strict=True
+    ):
         there = rows(y, given)
         assert x.shape == y.shape
         torch.testing.assert_close(x * there, y * there, rtol=0, atol=close)
@@ -72,7 +91,9 @@ def test_weights_and_their_gradients_are_those_of_eager_attention(name):
         assert (gx * edges).abs().max() > 0
 
 
-@pytest.mark.parametrize("name", ["gpt2", *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n != "gpt2")])
+@pytest.mark.parametrize(
+    "name", ["gpt2", *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n != "gpt2")]
+)
 def test_what_reads_tensors_reads_them(name):
     _, _, expected, found = stock_and_patched(name)
     ours, theirs = attentions(found), [x.detach() for x in attentions(expected)]
@@ -82,7 +103,8 @@ def test_what_reads_tensors_reads_them(name):
         *(4, 4, len(other), other.size(1), other.numel()),
     )
     assert (first.dtype, first.device) == (other.dtype, other.device)
-    squeezed = [layer[:1].squeeze(0) for layer in ours if layer.shape == first.shape]  # as bertviz does
+    # as bertviz does
+    squeezed = [layer[:1].squeeze(0) for layer in ours if layer.shape == first.shape]
     dense = torch.stack([layer.dense()[0] for layer in ours if layer.shape == first.shape])
     assert torch.equal(torch.stack(squeezed), dense)
     assert ours[0][0].size(0) == other.shape[1]
@@ -97,11 +119,18 @@ def test_what_reads_tensors_reads_them(name):
     assert np.array_equal(numbers, first.dense().detach().numpy())
 
 
-@pytest.mark.parametrize("option", [{"prompt_lookup_num_tokens": 3}, {"num_beams": 2}, {"do_sample": True}, {}])
+@pytest.mark.parametrize(
+    "option", [{"prompt_lookup_num_tokens": 3}, {"num_beams": 2}, {"do_sample": True}, {}]
+)
 def test_generate_slices_them_by_steps(option):
     model = tiny_model("llama", auto=AutoModelForCausalLM, _attn_implementation="eager")
     prompt = torch.tensor([[5, 6, 7, 5, 6, 7, 5, 6]])
-    asked = {"max_new_tokens": 6, "output_attentions": True, "return_dict_in_generate": True, "pad_token_id": 0}
+    asked = {
+        "max_new_tokens": 6,
+        "output_attentions": True,
+        "return_dict_in_generate": True,
+        "pad_token_id": 0,
+    }
     torch.manual_seed(0)
     expected = model.generate(prompt, **asked, **option)
     ga.patch(model, ga.graphs.causal(...))
@@ -120,7 +149,12 @@ def test_generate_of_two_stacks_returns_all_three(name):
     model = tiny_model(name, auto=AutoModelForSeq2SeqLM, _attn_implementation="eager")
     model.generation_config.decoder_start_token_id = 1
     given = {"input_ids": inputs_of(model)["input_ids"]}
-    asked = {"max_new_tokens": 5, "output_attentions": True, "return_dict_in_generate": True, "do_sample": False}
+    asked = {
+        "max_new_tokens": 5,
+        "output_attentions": True,
+        "return_dict_in_generate": True,
+        "do_sample": False,
+    }
     expected = model.generate(**given, **asked)
     ga.patch(model, "model")
     found = model.generate(**given, **asked)
@@ -147,7 +181,9 @@ def test_retained_gradients_as_transformers_own_test_reads_them():
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_relevance_maps_are_those_of_eager_attention(checkpointing):
-    """Chefer et al. 2021, equations 5 and 6: rows of ``mean over heads of (gradient * weight)+``, layer by layer."""
+    """Chefer et al. 2021, equations 5 and 6: rows of ``mean over heads of (gradient * weight)+``,
+    layer by layer.
+    """
 
     def relevance(model, tokens):
         model.train(checkpointing)
@@ -176,11 +212,18 @@ def test_packed_and_padded_rows_have_weights_through_which_their_output_is_compu
     same = (positions == 0).cumsum(1)
     mask = (same[:, None] == same[..., None]).tril()[:, None]
     added = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -1e30)
-    expected = model(tokens, position_ids=positions, attention_mask=added, output_attentions=True, use_cache=False)
+    expected = model(
+        tokens,
+        position_ids=positions,
+        attention_mask=added,
+        output_attentions=True,
+        use_cache=False,
+    )
     ga.patch(model, ga.graphs.causal(...))
     found = model(tokens, position_ids=positions, output_attentions=True, use_cache=False)
     ours, theirs = (
-        torch.autograd.grad(output.last_hidden_state.sin().sum(), output.attentions) for output in (found, expected)
+        torch.autograd.grad(output.last_hidden_state.sin().sum(), output.attentions)
+        for output in (found, expected)
     )
     for x, y, gx, gy in zip(found.attentions, expected.attentions, ours, theirs, strict=True):
         torch.testing.assert_close(x * 1.0, y, rtol=0, atol=CLOSE)
@@ -196,7 +239,11 @@ def test_copies_of_an_edge_share_the_gradient_of_their_sum():
     results = []
     for graph in (causal, twice):
         with ga.patched(model, graph):
-            output = model(tokens, attention_mask=padding({"input_ids": tokens}, "right"), output_attentions=True)
+            output = model(
+                tokens,
+                attention_mask=padding({"input_ids": tokens}, "right"),
+                output_attentions=True,
+            )
             grads = torch.autograd.grad(output.last_hidden_state[1].sin().sum(), output.attentions)
             results.append([x * 1.0 for x in (*output.attentions, *grads)])
     for x, y in zip(*results, strict=True):
@@ -219,7 +266,9 @@ def test_the_configuration_may_request_them_and_is_saved_and_copied(tmp_path):
     model.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).output_attentions
     loaded = ga.hf.from_pretrained(tmp_path, dtype=torch.float64)
-    torch.testing.assert_close(loaded(**given).attentions[1] * 1.0, model(**given).attentions[1] * 1.0)
+    torch.testing.assert_close(
+        loaded(**given).attentions[1] * 1.0, model(**given).attentions[1] * 1.0
+    )
     ga.unpatch(model)
     assert type(model.config) is kind
     assert model(**given).attentions is None

@@ -1,4 +1,6 @@
-"""Generation of patched models: with every cache, padded on either side, the tokens of each example by itself."""
+"""Generation of patched models: with every cache, padded on either side, the tokens of each example
+by itself.
+"""
 
 import pytest
 import torch
@@ -25,7 +27,9 @@ def prompts():
 
 @pytest.fixture(scope="module", params=["llama", "gemma3_text", "gpt2"])
 def alone(request):
-    """A patched model, and what it writes after prompts of 9, 6 and 5 tokens, each by itself and without a cache."""
+    """A patched model, and what it writes after prompts of 9, 6 and 5 tokens, each by itself and
+    without a cache.
+    """
     model = tiny_model(request.param, auto=AutoModelForCausalLM)
     ga.patch(model, GRAPH)
     kept = [prompts()[i : i + 1, : P - drop] for i, drop in enumerate((0, 3, 4))]
@@ -71,7 +75,9 @@ def written_by_hand(model, tokens, mask):
         new.append(last.argmax(-1))
         mask = torch.cat((mask, mask.new_ones(N, 1)), 1)
         position = mask.sum(1, keepdim=True) - 1
-        last = model(new[-1][:, None], attention_mask=mask, position_ids=position, past_key_values=cache).logits[:, 0]
+        last = model(
+            new[-1][:, None], attention_mask=mask, position_ids=position, past_key_values=cache
+        ).logits[:, 0]
     return torch.stack(new, 1)
 
 
@@ -87,7 +93,9 @@ def test_beams_and_chunks(alone):
 
 def test_random_edges_are_those_of_the_whole_sequence(alone):
     model, kept, _ = alone
-    graph = ga.graphs.random_sources(..., 3, seed=5) & ga.graphs.causal(...) | ga.graphs.sliding_window(..., 2)
+    graph = ga.graphs.random_sources(..., 3, seed=5) & ga.graphs.causal(
+        ...
+    ) | ga.graphs.sliding_window(..., 2)
     with ga.patched(model, graph):
         cached = model.generate(kept[0], **WRITE)
         assert torch.equal(cached, model.generate(kept[0], use_cache=False, **WRITE))
@@ -99,11 +107,20 @@ def test_an_encoder_decoder_writes_the_same_with_and_without_a_cache(name):
     model.generation_config.decoder_start_token_id = 1
     near = ga.from_rule(lambda t, s: (s - t).abs() < 3, 64)
     band = lambda targets, sources: near.subgraph(targets=range(targets), sources=range(sources))  # noqa: E731
-    ga.patch(model, {"encoder": ga.graphs.sliding_window(..., 5, causal=False), "decoder": GRAPH, "cross": band})
+    ga.patch(
+        model,
+        {
+            "encoder": ga.graphs.sliding_window(..., 5, causal=False),
+            "decoder": GRAPH,
+            "cross": band,
+        },
+    )
     tokens, mask = prompts(), torch.ones(N, P, dtype=torch.int64)
     mask[1, -3:] = 0
     cached = model.generate(tokens, attention_mask=mask, **WRITE)
-    assert torch.equal(cached, model.generate(tokens, attention_mask=mask, use_cache=False, **WRITE))
+    assert torch.equal(
+        cached, model.generate(tokens, attention_mask=mask, use_cache=False, **WRITE)
+    )
     short = model.generate(tokens[1:2, :-3], **WRITE)
     assert torch.equal(cached[1], short[0])
 
@@ -111,7 +128,9 @@ def test_an_encoder_decoder_writes_the_same_with_and_without_a_cache(name):
 def test_a_leak_is_refused_with_its_path(alone):
     model, kept, _ = alone
     with ga.patched(model, ga.graphs.sliding_window(..., 3, causal=False)):
-        with pytest.raises(GraphError, match=r"token 8 depends on token 9, and .*\n  layer 0: 9 -> 8"):
+        with pytest.raises(
+            GraphError, match=r"token 8 depends on token 9, and .*\n  layer 0: 9 -> 8"
+        ):
             model.generate(kept[0], **WRITE)
         cache = DynamicCache()
         model(kept[0], past_key_values=cache)
@@ -121,7 +140,10 @@ def test_a_leak_is_refused_with_its_path(alone):
 
 def test_a_cache_that_dropped_what_is_read_is_refused():
     model = tiny_model("gemma3_text", auto=AutoModelForCausalLM)
-    with ga.patched(model, GRAPH), pytest.raises(GraphError, match="reads token 0, which the cache has dropped"):
+    with (
+        ga.patched(model, GRAPH),
+        pytest.raises(GraphError, match="reads token 0, which the cache has dropped"),
+    ):
         model.generate(prompts()[:1], past_key_values=DynamicCache(config=model.config), **WRITE)
 
 

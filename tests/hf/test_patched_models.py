@@ -1,4 +1,6 @@
-"""Patched models of many architectures are their own, to the last digits; and a removed edge is seen."""
+"""Patched models of many architectures are their own, to the last digits; and a removed edge is
+seen.
+"""
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ TEXT, IMAGES, PAIRS = map(
         """llama mistral mixtral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 olmo olmo2 gpt2 gpt_neox opt
         cohere cohere2 starcoder2 stablelm granite glm glm4 helium smollm3 gpt_bigcode biogpt llama4_text gpt_oss
         exaone4 ernie4_5 bert roberta electra distilbert albert camembert modernbert xlm-roberta data2vec-text""",
-        "vit deit dinov2 dinov3_vit beit ijepa vivit videomae siglip_vision_model clip_vision_model yolos swin",
+        "vit deit dinov2 dinov3_vit beit ijepa vivit videomae siglip_vision_model "
+        "clip_vision_model yolos swin",
         "t5 mt5 bart mbart marian pegasus blenderbot m2m_100 umt5 longt5",
     ),
 )
@@ -25,7 +28,9 @@ def result(model, given, kept):
     if kept is not None:
         output = output[kept]
     model.zero_grad()
-    (output * torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)).sum().backward()
+    (
+        output * torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    ).sum().backward()
     return output.detach(), [x.grad.clone() for x in model.parameters() if x.grad is not None]
 
 

@@ -1,4 +1,6 @@
-"""Patched models are their masks also with weights that are tied, offloaded, quantised or in bfloat16."""
+"""Patched models are their masks also with weights that are tied, offloaded, quantised or in
+bfloat16.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""What graphattn's own BART, Whisper, BEiT and Decision Transformer had to pass, of transformers' models patched."""
+"""What graphattn's own BART, Whisper, BEiT and Decision Transformer had to pass, of transformers'
+models patched.
+"""
 
 import pytest
 import torch
@@ -14,7 +16,11 @@ from graphattn import graphs
 
 B, S, T, N = 2, 9, 7, 17  # examples, of a source, a target, and a class token with 4 x 4 patches
 FULL = {"encoder": graphs.full(...), "decoder": graphs.causal(...), "cross": graphs.cross(..., ...)}
-KINDS = {"bart": AutoModelForSeq2SeqLM, "mbart": AutoModelForSeq2SeqLM, "whisper": AutoModelForSpeechSeq2Seq}
+KINDS = {
+    "bart": AutoModelForSeq2SeqLM,
+    "mbart": AutoModelForSeq2SeqLM,
+    "whisper": AutoModelForSpeechSeq2Seq,
+}
 
 
 def writer(name):
@@ -77,11 +83,15 @@ def test_a_writer_writes_what_its_own_path_does(name):
         assert torch.equal(model.generate(**given, use_cache=False, **options), own)
 
 
-@pytest.mark.parametrize("relative", ["use_relative_position_bias", "use_shared_relative_position_bias", ""])
+@pytest.mark.parametrize(
+    "relative", ["use_relative_position_bias", "use_shared_relative_position_bias", ""]
+)
 def test_beit_reads_patches_along_any_graph(relative):
     chosen = {relative: True} if relative else {"use_absolute_position_embeddings": True}
     model = tiny_model("beit", auto=AutoModelForImageClassification, **chosen)
-    images = torch.randn(B, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    images = torch.randn(
+        B, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     own = model(images).logits
     expected = gradients(model, own)
     with ga.patched(model, graphs.full(...)):
@@ -89,13 +99,16 @@ def test_beit_reads_patches_along_any_graph(relative):
         same([output], [own])
         same(gradients(model, output), expected, 1e-10)
     rows = graphs.window_partition((4, 4), (1, 4)).with_global_tokens(1)
-    mask = torch.zeros(B, 1, N, N, dtype=torch.float64).masked_fill(~rows.mask(), -torch.inf)  # added to their biases
+    # added to their biases
+    mask = torch.zeros(B, 1, N, N, dtype=torch.float64).masked_fill(~rows.mask(), -torch.inf)
     wanted = model.beit(images, attention_mask=mask).last_hidden_state
     listed = ga.from_edge_index(rows.edge_index.flip(1), num_nodes=N)  # edges in another order
     with ga.patched(model, [listed, rows]):
         same([model.beit(images).last_hidden_state], [wanted])
     whole = model.beit(images).last_hidden_state
-    with ga.patched(model, [graphs.full(...), graphs.full(N) - ga.from_edge_index([[6], [2]], num_nodes=N)]):
+    with ga.patched(
+        model, [graphs.full(...), graphs.full(N) - ga.from_edge_index([[6], [2]], num_nodes=N)]
+    ):
         moved = (model.beit(images).last_hidden_state - whole).abs().amax((0, 2)) > 1e-9
     assert moved.tolist() == [node == 2 for node in range(N)]
 
@@ -104,7 +117,8 @@ def steps(model, **options):
     """Actions, states and returns that a Decision Transformer predicts, (B, 5, ...)."""
     draw, config = torch.Generator().manual_seed(1), model.config
     states, actions, returns = (
-        torch.randn(B, 5, n, generator=draw, dtype=torch.float64) for n in (config.state_dim, config.act_dim, 1)
+        torch.randn(B, 5, n, generator=draw, dtype=torch.float64)
+        for n in (config.state_dim, config.act_dim, 1)
     )
     times = torch.randint(9, (B, 5), generator=draw)
     found = model(states=states, actions=actions, returns_to_go=returns, timesteps=times, **options)
@@ -122,8 +136,12 @@ def test_decisions_are_three_nodes_a_step():
         same(gradients(model, torch.cat(output, -1)), expected, 1e-10)
         padded = steps(model, attention_mask=real)
         same([x[real.bool()] for x in padded], [x[real.bool()] for x in short])
-    less = graphs.causal(15) - ga.from_edge_index([[6], [7]], num_nodes=15)  # the return of step 2, its state
+    # the return of step 2, its state
+    less = graphs.causal(15) - ga.from_edge_index([[6], [7]], num_nodes=15)
     layers = [graphs.causal(...)] * (model.config.n_layer - 1)
     with ga.patched(model, [*layers, less]):
-        moved = [(a - b).abs().amax((0, 2)).gt(1e-9).tolist() for a, b in zip(steps(model), own, strict=True)]
+        moved = [
+            (a - b).abs().amax((0, 2)).gt(1e-9).tolist()
+            for a, b in zip(steps(model), own, strict=True)
+        ]
     assert moved == [[t == 2 for t in range(5)], [False] * 5, [False] * 5]

@@ -1,4 +1,6 @@
-"""Rows of several sequences: a patched model beside the stock model with the same edges as a 4-D mask."""
+"""Rows of several sequences: a patched model beside the stock model with the same edges as a 4-D
+mask.
+"""
 
 import gc
 import itertools
@@ -6,7 +8,12 @@ import itertools
 import pytest
 import torch
 from tiny_models import tiny_config, tiny_model
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, DynamicCache, StaticCache
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    DynamicCache,
+    StaticCache,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import graphattn as ga
@@ -16,9 +23,21 @@ from graphattn.hf.masks import KEPT
 
 N = 13
 DECODERS = ["llama", "qwen2", "gpt2", "gemma3_text"]
-MORE = ["mistral", "phi", "olmo2", "cohere", "starcoder2", "gpt_neox", "qwen3", "granite", "smollm3", "helium"]
+MORE = [
+    "mistral",
+    "phi",
+    "olmo2",
+    "cohere",
+    "starcoder2",
+    "gpt_neox",
+    "qwen3",
+    "granite",
+    "smollm3",
+    "helium",
+]
 DOCUMENTS = (6, 1, 4, 2)
-PARENTS = torch.tensor([-1, 0, 1, 2, 3, 4, 5, 3, 7, 8, 3, 10, 11])  # a prompt of 4 and three completions
+# a prompt of 4 and three completions
+PARENTS = torch.tensor([-1, 0, 1, 2, 3, 4, 5, 3, 7, 8, 3, 10, 11])
 TREE = torch.tensor([0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6])
 PACKED = torch.cat([torch.arange(length) for length in DOCUMENTS])
 GAP = torch.cat((torch.arange(5), torch.arange(40, 48)))
@@ -65,7 +84,9 @@ def measured(model, **given):
 def expected(model, positions, graph):
     mask = torch.zeros(1, 1, N, N, dtype=torch.float64)
     mask = mask.masked_fill(~graph.mask(), torch.finfo(torch.float64).min).expand(2, -1, -1, -1)
-    return measured(model, position_ids=positions.expand(2, -1), attention_mask=mask, use_cache=False)
+    return measured(
+        model, position_ids=positions.expand(2, -1), attention_mask=mask, use_cache=False
+    )
 
 
 def compare(name, use_reentrant):
@@ -75,8 +96,12 @@ def compare(name, use_reentrant):
     for positions, given, edges in cases:
         wanted, wanted_gradients = expected(with_checkpointing(model, None), positions, edges)
         with ga.patched(with_checkpointing(model, use_reentrant), given):
-            for cache, mask in itertools.product(CACHES, ({}, {"attention_mask": torch.ones(2, N).long()})):
-                logits, gradients = measured(model, position_ids=positions.expand(2, -1), **cache, **mask)
+            for cache, mask in itertools.product(
+                CACHES, ({}, {"attention_mask": torch.ones(2, N).long()})
+            ):
+                logits, gradients = measured(
+                    model, position_ids=positions.expand(2, -1), **cache, **mask
+                )
                 assert torch.allclose(logits, wanted, rtol=0, atol=1e-10), (given, cache, mask)
                 for ours, theirs in zip(gradients, wanted_gradients, strict=True):
                     assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-9), (given, cache, mask)
@@ -115,16 +140,23 @@ def test_a_draft_tree_continues_a_cached_prompt(name, kind):
     model = model_of(name)
     mask = ancestors(PARENTS).mask().expand(2, 1, -1, -1)
     wanted = logits(model, tokens(), position_ids=TREE.expand(2, -1), attention_mask=mask)
-    cache = {"dynamic": DynamicCache(), "static": StaticCache(config=model.config, max_cache_len=16)}[kind]
+    cache = {
+        "dynamic": DynamicCache(),
+        "static": StaticCache(config=model.config, max_cache_len=16),
+    }[kind]
     with ga.patched(model, ancestors(PARENTS)):
         prompt = logits(model, tokens()[:, :4], past_key_values=cache)
-        draft = logits(model, tokens()[:, 4:], past_key_values=cache, position_ids=TREE[4:].expand(2, -1))
+        draft = logits(
+            model, tokens()[:, 4:], past_key_values=cache, position_ids=TREE[4:].expand(2, -1)
+        )
     assert torch.allclose(torch.cat((prompt, draft), 1), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_is_removed_before_documents_are_told_apart(llama, side):
-    """The first row has documents of 4, 3 and 2 tokens beside padding, the second documents of 6, 1, 4 and 2."""
+    """The first row has documents of 4, 3 and 2 tokens beside padding, the second documents of 6,
+    1, 4 and 2.
+    """
     short = torch.cat([torch.arange(length) for length in (4, 3, 2)])
     place = slice(4, N) if side == "left" else slice(0, 9)
     mask = torch.zeros(2, N, dtype=torch.int64)
@@ -137,14 +169,24 @@ def test_padding_is_removed_before_documents_are_told_apart(llama, side):
         batch = logits(llama, tokens(), attention_mask=mask, position_ids=positions)
         alone = torch.cat([logits(llama, x) for x in tokens()[:1, place].split([4, 3, 2], 1)], 1)
     assert torch.allclose(batch[:1, place], alone, rtol=0, atol=1e-12)
-    wanted = logits(llama, tokens()[1:], position_ids=PACKED[None], attention_mask=OF_PATTERN.mask()[None, None])
+    wanted = logits(
+        llama, tokens()[1:], position_ids=PACKED[None], attention_mask=OF_PATTERN.mask()[None, None]
+    )
     assert torch.allclose(batch[1:], wanted, rtol=0, atol=1e-12)
 
 
 def test_a_mask_of_the_caller_and_documents(llama):
-    """A 4-D mask takes edges away; a pattern is split as without it, also where a layer runs again."""
-    kept = (torch.rand(1, 1, N, N, generator=torch.Generator().manual_seed(3)) < 0.8) | torch.eye(N).bool()
-    wanted = measured(llama, position_ids=PACKED[None], attention_mask=(kept & OF_PATTERN.mask()).expand(2, -1, -1, -1))
+    """A 4-D mask takes edges away; a pattern is split as without it, also where a layer runs
+    again.
+    """
+    kept = (torch.rand(1, 1, N, N, generator=torch.Generator().manual_seed(3)) < 0.8) | torch.eye(
+        N
+    ).bool()
+    wanted = measured(
+        llama,
+        position_ids=PACKED[None],
+        attention_mask=(kept & OF_PATTERN.mask()).expand(2, -1, -1, -1),
+    )
     for use_reentrant in CHECKPOINTING:
         with ga.patched(with_checkpointing(llama, use_reentrant), PATTERN):
             given = {"position_ids": PACKED[None], "attention_mask": kept.expand(2, -1, -1, -1)}
@@ -168,33 +210,56 @@ def test_a_mask_of_the_caller_over_a_static_cache(llama, graph, given):
         for first, last in ((0, 7), (7, 8), (8, N)):
             mask = torch.nn.functional.pad(kept[:, :, first:last], (0, 3))
             part = {name: x[:, first:last] for name, x in given.items()}
-            found.append(logits(llama, tokens()[:, first:last], attention_mask=mask, past_key_values=cache, **part))
+            found.append(
+                logits(
+                    llama,
+                    tokens()[:, first:last],
+                    attention_mask=mask,
+                    past_key_values=cache,
+                    **part,
+                )
+            )
     assert torch.allclose(torch.cat(found, 1), wanted, rtol=0, atol=1e-12)
 
 
 def test_batches_of_other_documents_are_kept_apart_until_the_backward(llama):
     other = torch.cat([torch.arange(length) for length in (3, 3, 7)])
-    parts = [(PACKED, OF_PATTERN), (other, ga.disjoint_union([sliding_window(n, 3) for n in (3, 3, 7)]))]
+    parts = [
+        (PACKED, OF_PATTERN),
+        (other, ga.disjoint_union([sliding_window(n, 3) for n in (3, 3, 7)])),
+    ]
 
     def gradients(calls):
         llama.zero_grad()
         sum(llama(tokens(), **call).logits.square().sum() for call in calls).backward()
         return [x.grad.clone() for x in llama.parameters()]
 
-    masks = [{"position_ids": p[None], "attention_mask": graph.mask().expand(2, 1, -1, -1)} for p, graph in parts]
+    masks = [
+        {"position_ids": p[None], "attention_mask": graph.mask().expand(2, 1, -1, -1)}
+        for p, graph in parts
+    ]
     wanted = gradients(masks)
     for use_reentrant in (True, False):
         with ga.patched(with_checkpointing(llama, use_reentrant), PATTERN):
             found = gradients([{"position_ids": p[None]} for p, _ in parts])
-        assert all(torch.allclose(*pair, rtol=1e-9, atol=1e-9) for pair in zip(found, wanted, strict=True))
+        assert all(
+            torch.allclose(*pair, rtol=1e-9, atol=1e-9) for pair in zip(found, wanted, strict=True)
+        )
     with_checkpointing(llama, None)
 
 
 def test_a_function_of_the_batch_reads_across_a_restart(llama):
-    wanted = logits(llama, tokens(), position_ids=PACKED[None], attention_mask=sliding_window(N, 5).mask()[None, None])
+    wanted = logits(
+        llama,
+        tokens(),
+        position_ids=PACKED[None],
+        attention_mask=sliding_window(N, 5).mask()[None, None],
+    )
     with ga.patched(llama, lambda input_ids: [sliding_window(N, 5)] * len(input_ids)):
         for given in CACHES:
-            assert torch.allclose(logits(llama, tokens(), position_ids=PACKED[None], **given), wanted, atol=1e-12)
+            assert torch.allclose(
+                logits(llama, tokens(), position_ids=PACKED[None], **given), wanted, atol=1e-12
+            )
 
 
 def test_generate_continues_a_row_of_documents_along_its_own_graph(llama):
@@ -211,17 +276,32 @@ def test_generate_continues_a_row_of_documents_along_its_own_graph(llama):
 @pytest.mark.parametrize("positions", [TREE, GAP])
 @pytest.mark.parametrize("given", CACHES)
 def test_repeated_and_skipped_positions_are_refused_under_a_pattern(llama, positions, given):
-    with ga.patched(llama, PATTERN), pytest.raises(OptionError, match=r"rise by 1 .*ga.from_mask.*ancestors"):
+    with (
+        ga.patched(llama, PATTERN),
+        pytest.raises(OptionError, match=r"rise by 1 .*ga.from_mask.*ancestors"),
+    ):
         llama(tokens(), position_ids=positions.expand(2, -1), **given)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"cu_seq_lens_q": torch.tensor([0, 6, 13])}, r"cu_seq_lens_q contradicts position_ids: .*6, 13"),
-        ({"seq_idx": torch.tensor([[0] * 6 + [1] * 7])}, "seq_idx contradicts position_ids in row 0"),
-        ({"attention_mask": torch.tensor([[1] * 6 + [2] * 7])}, "attention_mask contradicts position_ids in row 0"),
-        ({"attention_mask": torch.tensor([[1, 1, 0] + [1] * 10])}, "attention_mask hides tokens between them"),
+        (
+            {"cu_seq_lens_q": torch.tensor([0, 6, 13])},
+            r"cu_seq_lens_q contradicts position_ids: .*6, 13",
+        ),
+        (
+            {"seq_idx": torch.tensor([[0] * 6 + [1] * 7])},
+            "seq_idx contradicts position_ids in row 0",
+        ),
+        (
+            {"attention_mask": torch.tensor([[1] * 6 + [2] * 7])},
+            "attention_mask contradicts position_ids in row 0",
+        ),
+        (
+            {"attention_mask": torch.tensor([[1, 1, 0] + [1] * 10])},
+            "attention_mask hides tokens between them",
+        ),
     ],
 )
 def test_inputs_that_contradict_the_positions_are_named(llama, given, message):
@@ -246,7 +326,9 @@ def test_a_cache_that_contradicts_the_positions_is_refused(llama):
     with ga.patched(llama, PATTERN):
         cache = DynamicCache()
         logits(llama, tokens()[:, :8], position_ids=PACKED[:8].expand(2, -1), past_key_values=cache)
-        with pytest.raises(OptionError, match=r"the cache contradicts position_ids.* holds 8 tokens.* is 1;"):
+        with pytest.raises(
+            OptionError, match=r"the cache contradicts position_ids.* holds 8 tokens.* is 1;"
+        ):
             llama(tokens()[:, 8:9], position_ids=torch.ones(2, 1).long(), past_key_values=cache)
 
 
@@ -257,12 +339,17 @@ def test_positions_that_generate_makes_contradict_nothing(llama):
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     with ga.patched(llama, PATTERN):
         written = llama.generate(tokens(), attention_mask=mask, **options)
-        assert torch.equal(written, llama.generate(tokens(), attention_mask=mask, use_cache=False, **options))
+        assert torch.equal(
+            written, llama.generate(tokens(), attention_mask=mask, use_cache=False, **options)
+        )
         assert torch.equal(written[1:], llama.generate(tokens()[1:], **options))
         with pytest.raises(OptionError, match="contradicts position_ids"):
             llama.generate(tokens(), position_ids=PACKED.expand(2, -1), **options)
-        row = logits(llama, tokens(), position_ids=PACKED.expand(2, -1))  # the caller's, after generate
-    masked = logits(llama, tokens(), position_ids=PACKED[None], attention_mask=OF_PATTERN.mask()[None, None])
+        # the caller's, after generate
+        row = logits(llama, tokens(), position_ids=PACKED.expand(2, -1))
+    masked = logits(
+        llama, tokens(), position_ids=PACKED[None], attention_mask=OF_PATTERN.mask()[None, None]
+    )
     assert torch.allclose(row, masked, rtol=0, atol=1e-12)
 
 
@@ -275,7 +362,9 @@ def test_documents_are_told_apart_in_a_call_from_within_generate(llama):
 
     with ga.patched(llama, PATTERN):
         wanted = logits(llama, tokens(), position_ids=PACKED[None])
-        llama.generate(tokens(), max_new_tokens=2, logits_processor=[score], eos_token_id=None, pad_token_id=0)
+        llama.generate(
+            tokens(), max_new_tokens=2, logits_processor=[score], eos_token_id=None, pad_token_id=0
+        )
     assert len(rows) == 2
     assert all(torch.allclose(row, wanted, rtol=0, atol=1e-12) for row in rows)
 
@@ -284,7 +373,12 @@ def test_documents_are_told_apart_in_a_call_from_within_generate(llama):
 def test_positions_that_a_model_makes_contradict_nothing():
     """PaliGemma counts positions from 1."""
     text = CONFIG_MAPPING["gemma"]
-    model = tiny_model("paligemma", auto=AutoModelForImageTextToText, text_config=tiny_config(text), image_token_id=36)
+    model = tiny_model(
+        "paligemma",
+        auto=AutoModelForImageTextToText,
+        text_config=tiny_config(text),
+        image_token_id=36,
+    )
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     with ga.patched(model, {"language_model": PATTERN}):
         written = model.generate(tokens(), token_type_ids=torch.zeros(2, N).long(), **options)
@@ -300,7 +394,9 @@ def test_pairs_of_sentences_are_one_sequence():
     types = torch.tensor([[0] * 6 + [1] * 7]).expand(2, -1)
     pattern = sliding_window(..., 3, causal=False)
     with ga.patched(bert, pattern), torch.no_grad():
-        row = bert(tokens(), token_type_ids=types, position_ids=torch.arange(N)[None]).last_hidden_state
+        row = bert(
+            tokens(), token_type_ids=types, position_ids=torch.arange(N)[None]
+        ).last_hidden_state
         assert torch.equal(row, bert(tokens(), token_type_ids=types).last_hidden_state)
         restarted = torch.cat((torch.arange(6), torch.arange(7)))[None]
         with pytest.raises(OptionError, match=r"token_type_ids contradict position_ids .* token 6"):
@@ -312,14 +408,18 @@ def test_a_larger_graph_of_several_documents_is_refused(llama):
     with ga.patched(llama, causal(20)):
         with pytest.raises(GraphError, match=r"larger than the row of 13 tokens.* pass a pattern"):
             llama(tokens(), position_ids=PACKED[None])
-        assert torch.equal(logits(llama, tokens()), logits(llama, tokens(), position_ids=torch.arange(N)[None]))
+        assert torch.equal(
+            logits(llama, tokens()), logits(llama, tokens(), position_ids=torch.arange(N)[None])
+        )
 
 
 @pytest.mark.parametrize("rows", [3, 4])
 def test_positions_of_three_axes(rows):
     """M-RoPE of Qwen2-VL: documents of text, one of them with an image of 2 x 2 patches."""
     model = tiny_model("qwen2_vl_text", rope_parameters=MROPE)
-    image = torch.tensor([[0, 1, 2, 2, 2, 2, 4, 5], [0, 1, 2, 2, 3, 3, 4, 5], [0, 1, 2, 3, 2, 3, 4, 5]])
+    image = torch.tensor(
+        [[0, 1, 2, 2, 2, 2, 4, 5], [0, 1, 2, 2, 3, 3, 4, 5], [0, 1, 2, 3, 2, 3, 4, 5]]
+    )
     positions = torch.cat((image, torch.arange(5).expand(3, -1)), 1)[:, None].expand(-1, 2, -1)
     if rows == 4:
         text = torch.cat((torch.arange(8), torch.arange(5))).expand(1, 2, -1)
@@ -328,12 +428,16 @@ def test_positions_of_three_axes(rows):
 
     @torch.no_grad()
     def states(**given):
-        return model(inputs_embeds=torch.sin(tokens())[..., None].double().expand(-1, -1, 32), **given)[0]
+        return model(
+            inputs_embeds=torch.sin(tokens())[..., None].double().expand(-1, -1, 32), **given
+        )[0]
 
     wanted = states(position_ids=positions, attention_mask=graph.mask().expand(2, 1, -1, -1))
     with ga.patched(model, PATTERN):
         for given in CACHES:
-            assert torch.allclose(states(position_ids=positions, **given), wanted, rtol=0, atol=1e-12)
+            assert torch.allclose(
+                states(position_ids=positions, **given), wanted, rtol=0, atol=1e-12
+            )
 
 
 def test_a_patch_keeps_the_tickets_of_its_last_masks_alone(llama):

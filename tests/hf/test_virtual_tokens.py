@@ -1,10 +1,16 @@
-"""Prompt and prefix tuning: virtual tokens are nodes that every token reads, and graphs count text alone."""
+"""Prompt and prefix tuning: virtual tokens are nodes that every token reads, and graphs count text
+alone.
+"""
 
 import pytest
 import torch
 from test_rows import PACKED
 from tiny_models import padding, tiny_model
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
 
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
@@ -30,7 +36,11 @@ def tuned(name, kind, auto, task):
     model = tiny_model(name, auto=auto)
     hidden = {"encoder_hidden_size": 7} if kind == "p" else {}
     torch.manual_seed(0)
-    return peft.get_peft_model(model, KINDS[kind](num_virtual_tokens=V, task_type=task, **hidden)).double().eval()
+    return (
+        peft.get_peft_model(model, KINDS[kind](num_virtual_tokens=V, task_type=task, **hidden))
+        .double()
+        .eval()
+    )
 
 
 @pytest.fixture(params=KINDS)
@@ -51,11 +61,18 @@ def close(a, b):
 def test_a_causal_graph_is_the_adapted_model_itself(writer, side):
     mask = padding({"input_ids": tokens()}, side)
     plain, padded = logits(writer), logits(writer, attention_mask=mask)
-    written = writer.generate(input_ids=tokens(), attention_mask=padding({"input_ids": tokens()}, "left"), **WRITE)
+    written = writer.generate(
+        input_ids=tokens(), attention_mask=padding({"input_ids": tokens()}, "left"), **WRITE
+    )
     ga.patch(writer, causal(...))
     assert close(logits(writer), plain)
-    assert close(logits(writer, attention_mask=mask)[..., -N:, :][mask.bool()], padded[..., -N:, :][mask.bool()])
-    again = writer.generate(input_ids=tokens(), attention_mask=padding({"input_ids": tokens()}, "left"), **WRITE)
+    assert close(
+        logits(writer, attention_mask=mask)[..., -N:, :][mask.bool()],
+        padded[..., -N:, :][mask.bool()],
+    )
+    again = writer.generate(
+        input_ids=tokens(), attention_mask=padding({"input_ids": tokens()}, "left"), **WRITE
+    )
     assert torch.equal(again, written)
 
 
@@ -72,13 +89,19 @@ def by_hand(writer, graph):
 
 def window_behind(size, window):
     return ga.from_rule(
-        lambda t, s: (s <= t) & ((s < V) | (t - s < window)), V + size, name="a window behind virtual tokens"
+        lambda t, s: (s <= t) & ((s < V) | (t - s < window)),
+        V + size,
+        name="a window behind virtual tokens",
     )
 
 
 def test_a_window_counts_text_alone_and_hides_no_virtual_token(writer):
     expected = by_hand(writer, window_behind(N, 4))
-    for graph in (sliding_window(..., 4), sliding_window(N, 4), ga.PerHead([sliding_window(N, 4)] * 2)):
+    for graph in (
+        sliding_window(..., 4),
+        sliding_window(N, 4),
+        ga.PerHead([sliding_window(N, 4)] * 2),
+    ):
         with ga.patched(writer, graph):
             assert close(logits(writer)[:, -N:], expected)
     with ga.patched(writer, lambda input_ids: [sliding_window(N, 4)] * len(input_ids)):
@@ -90,7 +113,9 @@ def test_generate_with_a_window_writes_what_it_writes_without_a_cache(writer):
     with ga.patched(writer, sliding_window(..., 4)):
         given = {"input_ids": tokens(), "attention_mask": padding({"input_ids": tokens()}, "left")}
         written = writer.generate(**given, **WRITE)
-        alone = writer.generate(input_ids=tokens()[:1, 3:], attention_mask=torch.ones(1, N - 3).long(), **WRITE)
+        alone = writer.generate(
+            input_ids=tokens()[:1, 3:], attention_mask=torch.ones(1, N - 3).long(), **WRITE
+        )
     assert torch.equal(written[0, 3:], alone[0])
 
 
@@ -149,16 +174,24 @@ def test_an_encoder(kind):
 def test_an_encoder_decoder(name, kind):
     model = tuned(name, kind, AutoModelForSeq2SeqLM, "SEQ_2_SEQ_LM")
     model.base_model.generation_config.decoder_start_token_id = 1
-    given = {"decoder_input_ids": tokens()[:, :7], "attention_mask": padding({"input_ids": tokens()}, "right")}
+    given = {
+        "decoder_input_ids": tokens()[:, :7],
+        "attention_mask": padding({"input_ids": tokens()}, "right"),
+    }
     prompt = {"input_ids": tokens(), "attention_mask": given["attention_mask"], **WRITE}
     plain, written = logits(model, **given), model.generate(**prompt)
-    with ga.patched(model, {"encoder": full(...), "decoder": causal(...), "cross": cross(..., ...)}):
+    with ga.patched(
+        model, {"encoder": full(...), "decoder": causal(...), "cross": cross(..., ...)}
+    ):
         assert close(logits(model, **given), plain)
         assert torch.equal(model.generate(**prompt), written)
 
 
 def test_what_virtual_tokens_do_not_take_part_in_is_refused(writer):
-    with ga.patched(writer, top_k(..., 2, within=causal(...))), pytest.raises(GraphError, match="chooses edges"):
+    with (
+        ga.patched(writer, top_k(..., 2, within=causal(...))),
+        pytest.raises(GraphError, match="chooses edges"),
+    ):
         writer(tokens())
     ga.patch(writer.base_model, causal(...))
     with pytest.raises(OptionError, match=r"3 virtual tokens.* patch the model of PEFT"):

@@ -1,4 +1,6 @@
-"""Models of transformers with random weights and tiny sizes, made from their configurations by name."""
+"""Models of transformers with random weights and tiny sizes, made from their configurations by
+name.
+"""
 
 import inspect
 
@@ -9,13 +11,21 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 logging.set_verbosity_error()
 SIZES = {
     37: "vocab_size vocab_size_per_layer_input",
-    32: "hidden_size d_model n_embd embed_dim dim emb_dim hidden_dim word_embed_proj_dim embedding_size",
-    2: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers depth "
+    32: (
+        "hidden_size d_model n_embd embed_dim dim emb_dim hidden_dim word_embed_proj_dim "
+        "embedding_size"
+    ),
+    2: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers "
+    "num_decoder_layers depth "
     "num_key_value_heads num_experts_per_tok type_vocab_size num_frames",
-    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads patch_size "
+    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads "
+    "decoder_attention_heads patch_size "
     "num_local_experts num_experts n_routed_experts rotary_dim",
     8: "head_dim d_kv hidden_size_per_layer_input",
-    24: "intermediate_size d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim n_inner mlp_dim moe_intermediate_size",
+    24: (
+        "intermediate_size d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim n_inner mlp_dim "
+        "moe_intermediate_size"
+    ),
     64: "max_position_embeddings n_positions max_source_positions max_target_positions",
     16: "image_size projection_dim",
     5: "sliding_window",
@@ -31,14 +41,21 @@ def tiny_config(kind):
     default = kind()
     known = default.to_dict()
     chosen = {name: size for name, size in TINY.items() if name in known}
-    chosen = {name: size for name, size in chosen.items() if known[name] is not None or name.endswith("token_id")}
+    chosen = {
+        name: size
+        for name, size in chosen.items()
+        if known[name] is not None or name.endswith("token_id")
+    }
     chosen = {name: size for name, size in chosen.items() if isinstance(known[name], int | None)}
     if isinstance(known.get("image_size"), list | tuple):
         chosen["image_size"] = [16, 16]
     if isinstance(known.get("num_heads"), list | tuple):  # of Swin's stages
         chosen |= {"num_heads": [2, 4], "depths": [2, 2], "window_size": 2, "embed_dim": 8}
     if known.get("layer_types"):
-        chosen["layer_types"] = [*dict.fromkeys(known["layer_types"]), *known["layer_types"][:1]][:2]  # two kinds
+        # two kinds
+        chosen["layer_types"] = [*dict.fromkeys(known["layer_types"]), *known["layer_types"][:1]][
+            :2
+        ]
     for name in getattr(kind, "sub_configs", {}):
         if getattr(default, name, None) is not None:
             chosen[name] = tiny_config(type(getattr(default, name))).to_dict()

@@ -1,7 +1,9 @@
-"""The Triton kernels in Triton's interpreter, on tensors of the CPU: what they give beside plain operations.
+"""The Triton kernels in Triton's interpreter, on tensors of the CPU: what they give beside plain
+operations.
 
-A process of its own: Triton decides at its import whether it interprets. It says one JSON object: for each case the
-error of each output and gradient, over the largest that :mod:`graphattn.exactness.bounds` allows.
+A process of its own: Triton decides at its import whether it interprets. It says one JSON object:
+for each case the error of each output and gradient, over the largest that
+:mod:`graphattn.exactness.bounds` allows.
 """
 
 import json
@@ -19,7 +21,14 @@ from torch import Tensor
 import graphattn as ga
 from graphattn.distributed.own import edges_into, local_edges
 from graphattn.exactness.bounds import bound, difference, size
-from graphattn.kernels import additive_triton, edge_additive, edge_pairs, edges_op, edges_triton, row_work
+from graphattn.kernels import (
+    additive_triton,
+    edge_additive,
+    edge_pairs,
+    edges_op,
+    edges_triton,
+    row_work,
+)
 from graphattn.kernels import bytes_moved as bytes_model
 from graphattn.kernels.arrays import dtype_of_sums
 from graphattn.plans.grouped import by_source, by_target
@@ -30,7 +39,8 @@ SMALL = ga.from_edge_index([[0, 2, 0, 3, 5, 6, 4, 1, 0, 2, 3, 4], [1, 1, 1, 0, 1
 
 
 def as_index():
-    """Let the interpreter of Triton 3.6 count in loops with numpy 2.5, which makes no number of an array (1,).
+    """Let the interpreter of Triton 3.6 count in loops with numpy 2.5, which makes no number of an
+    array (1,).
 
     Triton 3.7 does so itself.
     """
@@ -46,7 +56,18 @@ def as_index():
 
 
 ON_CPU = {"forward": edges_op._forward, "backward": edges_op._gradients}
-NAMES = ("output", "lse", "weights", "features", "query", "key", "value", "bias", "attr", "attr_query")
+NAMES = (
+    "output",
+    "lse",
+    "weights",
+    "features",
+    "query",
+    "key",
+    "value",
+    "bias",
+    "attr",
+    "attr_query",
+)
 
 
 def operands(graph, dtype, heads, widths, features, bias, batch=1):
@@ -57,7 +78,11 @@ def operands(graph, dtype, heads, widths, features, bias, batch=1):
         return torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype)
 
     (T, S, E), (H, kv) = (graph.num_targets, graph.num_sources, graph.num_edges), heads
-    nodes = [randn(batch, T, H, widths[0]), randn(batch, S, kv, widths[0]), randn(batch, S, kv, widths[1])]
+    nodes = [
+        randn(batch, T, H, widths[0]),
+        randn(batch, S, kv, widths[0]),
+        randn(batch, S, kv, widths[1]),
+    ]
     wide, rest = dtype_of_sums(nodes[0]), [None, None, None]
     if bias:
         rest[0] = randn(1, E, H).to(wide)
@@ -73,7 +98,9 @@ def found(run, graph, given, options, keep):
     arguments = (*given, *by_target(graph), *by_source(graph), *options)
     outputs = run["forward"](*arguments, True, True)
     draw = torch.Generator().manual_seed(1)
-    mix = [torch.randn(x.shape, generator=draw, dtype=torch.float64).to(x.dtype) for x in outputs[:4]]
+    mix = [
+        torch.randn(x.shape, generator=draw, dtype=torch.float64).to(x.dtype) for x in outputs[:4]
+    ]
     side = mix[3] if given[4] is not None else None
     return *outputs[:4], *run["backward"](*arguments, outputs[4], *mix[:3], side)
 
@@ -91,14 +118,20 @@ def case(graph=SMALL, dtype=torch.float64, heads=(3, 3), widths=(5, 7), features
     shares = {}
     for i, (name, x, y, z) in enumerate(zip(NAMES, ours, cpu, exact, strict=True)):
         assert (x.shape, x.dtype) == (y.shape, y.dtype), (name, x.shape, y.shape, x.dtype, y.dtype)
-        scale = 1.0 if name == "weights" else max(1.0 if name == "lse" else 1e-30, size(z if i < 4 else exact[6]))
+        scale = (
+            1.0
+            if name == "weights"
+            else max(1.0 if name == "lse" else 1e-30, size(z if i < 4 else exact[6]))
+        )
         allowed = bound(dtype, difference(y, z) / scale, gradient=i >= 4)
         shares |= {name: difference(x, z) / scale / allowed} if x.numel() else {}
     return shares
 
 
 def pairs(dtype=torch.float64):
-    """The two operators and softmax, each with its derivative, with removed edges and grouped heads."""
+    """The two operators and softmax, each with its derivative, with removed edges and grouped
+    heads.
+    """
     draw = torch.Generator().manual_seed(0)
     graph, layout = SMALL, ga.backends.scored._layout(SMALL)[2:]
     x, y = (torch.randn(2, n, h, 5, generator=draw, dtype=dtype) for n, h in ((5, 6), (7, 3)))
@@ -112,16 +145,29 @@ def pairs(dtype=torch.float64):
     }
     shares = {}
     for name, given in calls.items():
-        shares[name] = _apart(getattr(edges_triton, name)(*given), getattr(edge_pairs, name)(*given))
+        shares[name] = _apart(
+            getattr(edges_triton, name)(*given), getattr(edge_pairs, name)(*given)
+        )
     back = (score, x, 3, True, removed, *layout)
     shares["edge_sum to sources"] = _apart(edges_triton.edge_sum(*back), edge_pairs.edge_sum(*back))
     return shares
 
 
 def additive(dtype=torch.float64, slope=float("nan"), features=True, sizes=(2, 2, 5), groups=1):
-    """Additive scores and their gradients, with edges that get nothing though a NaN is at their end."""
-    draw, layout, shares = torch.Generator().manual_seed(0), ga.backends.scored._layout(SMALL)[2:], {}
-    shapes = ((1, 5, sizes[0], sizes[2]), (1, 7, groups, sizes[2]), (1, SMALL.num_edges, sizes[0], sizes[2]), sizes)
+    """Additive scores and their gradients, with edges that get nothing though a NaN is at their
+    end.
+    """
+    draw, layout, shares = (
+        torch.Generator().manual_seed(0),
+        ga.backends.scored._layout(SMALL)[2:],
+        {},
+    )
+    shapes = (
+        (1, 5, sizes[0], sizes[2]),
+        (1, 7, groups, sizes[2]),
+        (1, SMALL.num_edges, sizes[0], sizes[2]),
+        sizes,
+    )
     given = [torch.randn(shape, generator=draw, dtype=dtype) for shape in shapes]
     given[2] = given[2] if features else None
     grad = torch.randn(1, SMALL.num_edges, sizes[0] * sizes[1], generator=draw, dtype=dtype)
@@ -133,7 +179,11 @@ def additive(dtype=torch.float64, slope=float("nan"), features=True, sizes=(2, 2
         y = y.index_fill(1, torch.tensor(3), torch.nan)
         return score, *kernels.edge_additive_backward(x, y, z, weight, slope, *layout, passed)
 
-    each = results(additive_triton, dtype), results(edge_additive, dtype), results(edge_additive, torch.float64)
+    each = (
+        results(additive_triton, dtype),
+        results(edge_additive, dtype),
+        results(edge_additive, torch.float64),
+    )
     for name, ours, cpu, exact in zip(("scores", "x", "y", "z", "weight"), *each, strict=True):
         assert ours.shape == cpu.shape, name
         if exact.numel():
@@ -143,7 +193,9 @@ def additive(dtype=torch.float64, slope=float("nan"), features=True, sizes=(2, 2
 
 
 def bytes_moved(dtype=torch.float16, heads=(6, 3), features=0, bias=False, keep=True):
-    """What the model says that the kernels move, beside what they do; 0 where it is the same to the byte."""
+    """What the model says that the kernels move, beside what they do; 0 where it is the same to the
+    byte.
+    """
     from triton.runtime.interpreter import InterpreterBuilder
 
     graph = ga.from_edge_index(SMALL.edge_index, num_sources=7, num_targets=5, duplicates="merge")
@@ -176,38 +228,57 @@ def bytes_moved(dtype=torch.float16, heads=(6, 3), features=0, bias=False, keep=
     arguments = (*given, *by_target(graph), *by_source(graph), 0.4, 0.0, 0.0, None)
     _, moved = measured(edges_triton.forward, *arguments, False, True)
     wide = dtype_of_sums(given[0]).itemsize
-    sizes = bytes_model.Sizes(2, 5, 7, graph.num_edges, *heads, 5, 7, dtype.itemsize, wide, features, bias)
+    sizes = bytes_model.Sizes(
+        2, 5, 7, graph.num_edges, *heads, 5, 7, dtype.itemsize, wide, features, bias
+    )
     wanted = bytes_model.forward(sizes, lse=True, kept=keep)
-    return {"loads": abs(moved["load"] - wanted.loaded), "stores": abs(moved["store"] - wanted.stored)}
+    return {
+        "loads": abs(moved["load"] - wanted.loaded),
+        "stores": abs(moved["store"] - wanted.stored),
+    }
 
 
 def _apart(ours, wanted):
     ours, wanted = (x if isinstance(x, tuple) else (x,) for x in (ours, wanted))
-    return max(difference(a, b) / bound(a.dtype, 0.0, gradient=False) for a, b in zip(ours, wanted, strict=True))
+    return max(
+        difference(a, b) / bound(a.dtype, 0.0, gradient=False)
+        for a, b in zip(ours, wanted, strict=True)
+    )
 
 
 def front_door():
-    """``attention`` as a user calls it, on the operators' own autograd, beside the dense backend."""
+    """``attention`` as a user calls it, on the operators' own autograd, beside the dense
+    backend.
+    """
     edges_op.edge_attention.register_kernel("cpu")(edges_triton.forward)
     edges_op.edge_attention_backward.register_kernel("cpu")(edges_triton.backward)
     edges_op.nothing_watches = lambda *_: False
     draw = torch.Generator().manual_seed(0)
-    nodes = [torch.randn(n, 2, 5, generator=draw, dtype=torch.float64).requires_grad_() for n in (5, 7, 7)]
+    nodes = [
+        torch.randn(n, 2, 5, generator=draw, dtype=torch.float64).requires_grad_()
+        for n in (5, 7, 7)
+    ]
     graph = ga.from_edge_index(SMALL.edge_index, num_sources=7, num_targets=5, duplicates="merge")
 
     def results(backend):
         output = ga.attention(*nodes, graph, backend=backend)
         return output, *torch.autograd.grad(output.sin().sum(), nodes)
 
-    shares = zip(("output", "query", "key", "value"), results("edges"), results("dense"), strict=True)
+    shares = zip(
+        ("output", "query", "key", "value"), results("edges"), results("dense"), strict=True
+    )
     return {name: difference(a, b) / 1e-12 for name, a, b in shares}
 
 
 def parts():
-    """0 where a part of a graph has the bits of the whole, cut as that is; the control is cut by its own degrees."""
+    """0 where a part of a graph has the bits of the whole, cut as that is; the control is cut by
+    its own degrees.
+    """
     degree, draw = torch.tensor([100, 12, 3, 15, 0, 20, 2, 11]), torch.Generator().manual_seed(0)
     source = torch.cat([torch.randperm(101, generator=draw)[:size] for size in degree])
-    graph = ga.from_edge_index(torch.stack((source, torch.repeat_interleave(degree))), num_sources=101, num_targets=8)
+    graph = ga.from_edge_index(
+        torch.stack((source, torch.repeat_interleave(degree))), num_sources=101, num_targets=8
+    )
     given = operands(graph, torch.float32, (2, 2), (5, 7), 0, False)
     options, owned = (0.4, 0.0, 0.0, None, False, True), torch.arange(1, 8)
     whole = edges_triton.forward(*given, *by_target(graph), *by_source(graph), *options)
@@ -225,10 +296,25 @@ def parts():
 def far_apart():
     """A node more than 2**31 numbers away; memory that nobody touches is not there."""
     graph = ga.from_edge_index([[3], [0]], num_sources=4, num_targets=1)
-    key = torch.empty(3 * 2**30 + 7, dtype=torch.float16).as_strided((1, 4, 1, 4), (0, 2**30 + 1, 4, 1))
+    key = torch.empty(3 * 2**30 + 7, dtype=torch.float16).as_strided(
+        (1, 4, 1, 4), (0, 2**30 + 1, 4, 1)
+    )
     key[:, 3] = 1.0
     query = torch.full((1, 1, 1, 4), 0.5, dtype=torch.float16)
-    given = (query, key, key, None, None, None, *by_target(graph), *by_source(graph), 0.4, 0.0, 0.0, None)
+    given = (
+        query,
+        key,
+        key,
+        None,
+        None,
+        None,
+        *by_target(graph),
+        *by_source(graph),
+        0.4,
+        0.0,
+        0.0,
+        None,
+    )
     output, lse, *_ = edges_triton.forward(*given, False, True)
     return {"output": difference(output, torch.ones(1)), "lse": abs(float(lse) - 0.8) / 1e-6}
 

@@ -17,23 +17,31 @@ from graphattn.nn.scores.of_edges import slope_of
 
 WINDOW = ga.graphs.sliding_window(41, 7, causal=False) | ga.graphs.global_tokens(41, [3])
 SHUFFLED = ga.from_edge_index(
-    WINDOW.edge_index[:, torch.randperm(WINDOW.num_edges, generator=torch.Generator().manual_seed(0))], num_nodes=41
+    WINDOW.edge_index[
+        :, torch.randperm(WINDOW.num_edges, generator=torch.Generator().manual_seed(0))
+    ],
+    num_nodes=41,
 )
 SOURCES = torch.cat([torch.arange(1500), torch.arange(3)])
-HUB = ga.from_edge_index([SOURCES.tolist(), [0] * 1500 + [1, 2, 2]], num_sources=1500, num_targets=4)
+HUB = ga.from_edge_index(
+    [SOURCES.tolist(), [0] * 1500 + [1, 2, 2]], num_sources=1500, num_targets=4
+)
 
 
 def operands(graph, groups, per_group, width, kv, features, dtype=torch.float64):
     generator = torch.Generator().manual_seed(1)
     shapes = [(2, graph.num_targets, groups, width), (2, graph.num_sources, kv, width)]
     shapes += [(2, graph.num_edges, groups, width)] * features + [(groups, per_group, width)]
-    x, y, *z, weight = (torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True) for shape in shapes)
+    x, y, *z, weight = (
+        torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True) for shape in shapes
+    )
     return x, y, z[0] if z else None, weight
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.2, math.nan])
 @pytest.mark.parametrize(
-    ("graph", "sizes"), [(SHUFFLED, (4, 1, 5, 2, True)), (SHUFFLED, (1, 6, 24, 1, False)), (HUB, (2, 3, 8, 2, True))]
+    ("graph", "sizes"),
+    [(SHUFFLED, (4, 1, 5, 2, True)), (SHUFFLED, (1, 6, 24, 1, False)), (HUB, (2, 3, 8, 2, True))],
 )
 def test_scores_and_gradients_are_those_of_plain_operations(graph, sizes, slope):
     given, (_, _, *layout) = operands(graph, *sizes), _layout(graph)
@@ -55,9 +63,13 @@ def test_in_float32_errors_are_those_of_plain_operations():
             plain(*given, slope, *layout[:4]),
             plain(*exact, slope, *layout[:4]),
         )
-        ours, theirs, true = ((x, *torch.autograd.grad(x.sum(), own)) for x, own in zip(runs, leaves, strict=True))
+        ours, theirs, true = (
+            (x, *torch.autograd.grad(x.sum(), own)) for x, own in zip(runs, leaves, strict=True)
+        )
         for a, b, wanted in zip(ours, theirs, true, strict=True):
-            assert (a - wanted).abs().max() <= 3 * (b - wanted).abs().max() + 1e-7 * wanted.abs().max()
+            assert (a - wanted).abs().max() <= 3 * (
+                b - wanted
+            ).abs().max() + 1e-7 * wanted.abs().max()
 
 
 @pytest.mark.slow
@@ -81,7 +93,9 @@ def outputs(of, x, graph, backend, **options):
     of.backend = backend
     output, weights = of(x, graph, return_weights=True, **options)
     leaves = [a for a in (x, *of.parameters(), *options.values()) if a.requires_grad]
-    first = torch.autograd.grad(output.sin().sum(), leaves, create_graph=True, materialize_grads=True)
+    first = torch.autograd.grad(
+        output.sin().sum(), leaves, create_graph=True, materialize_grads=True
+    )
     second = torch.autograd.grad(sum(g.cos().sum() for g in first), leaves, materialize_grads=True)
     return output, weights.alpha, *first, *second
 
@@ -107,8 +121,12 @@ def test_a_layer_with_two_derivatives_is_the_definitions(score, edge_dim, block,
     bias[::7], bias[3::5, 1] = -torch.inf, -torch.inf
     options = {"score_bias": bias.requires_grad_()}
     if edge_dim:
-        options["edge_attr"] = torch.randn(SHUFFLED.num_edges, 3, dtype=torch.float64, requires_grad=True)
-    ours, wanted = (outputs(of, x, SHUFFLED, backend, **options) for backend in ("edges", "message_passing"))
+        options["edge_attr"] = torch.randn(
+            SHUFFLED.num_edges, 3, dtype=torch.float64, requires_grad=True
+        )
+    ours, wanted = (
+        outputs(of, x, SHUFFLED, backend, **options) for backend in ("edges", "message_passing")
+    )
     for a, b in zip(ours, wanted, strict=True):
         assert (a - b).abs().max() <= 1e-11 * b.abs().max().clamp(min=1)
 
@@ -120,7 +138,9 @@ def test_blocks_hold_less(monkeypatch):
 
     def kept():
         sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda a: (sizes.append(a.numel()), a)[1], lambda a: a):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda a: (sizes.append(a.numel()), a)[1], lambda a: a
+        ):
             of(x, graph)
         return max(sizes)
 
@@ -137,7 +157,9 @@ def test_not_even_a_nan_passes_a_removed_edge():
         x = torch.randn(41, 8, dtype=torch.float64)
         memory = x.clone()
         memory[20] = torch.nan
-        bias = torch.zeros(SHUFFLED.num_edges, dtype=torch.float64).masked_fill_(SHUFFLED.source == 20, -torch.inf)
+        bias = torch.zeros(SHUFFLED.num_edges, dtype=torch.float64).masked_fill_(
+            SHUFFLED.source == 20, -torch.inf
+        )
         x.requires_grad_()
         output = of(x, SHUFFLED, context=memory, score_bias=bias)
         grads = torch.autograd.grad(output.sum(), (x, *of.q_proj.parameters()))
@@ -168,8 +190,12 @@ def test_a_score_with_a_formula_of_its_own_is_not_taken_for_the_one_it_inherits_
     hooked = layer("mlp")
     hooked.score.out.register_forward_hook(lambda module, given, out: 2 * out)
     for of in (adapted, hooked):
-        ours, wanted = (outputs(of, x, SHUFFLED, backend) for backend in ("edges", "message_passing"))
-        assert all(torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(ours, wanted, strict=True))
+        ours, wanted = (
+            outputs(of, x, SHUFFLED, backend) for backend in ("edges", "message_passing")
+        )
+        assert all(
+            torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(ours, wanted, strict=True)
+        )
     changed = Subtraction(2, 4)
     changed.gamma = torch.nn.Sequential(changed.gamma[0], torch.nn.GELU(), changed.gamma[2])
     assert changed.as_additive(torch.zeros(3, 2, 4), torch.zeros(3, 2, 4), None) is None
@@ -177,7 +203,9 @@ def test_a_score_with_a_formula_of_its_own_is_not_taken_for_the_one_it_inherits_
     without.delta[2] = torch.nn.Linear(8, 8, bias=False)
     of = layer(without, 3)
     given = {"edge_attr": torch.randn(SHUFFLED.num_edges, 3, dtype=torch.float64)}
-    ours, wanted = (outputs(of, x, SHUFFLED, backend, **given) for backend in ("edges", "message_passing"))
+    ours, wanted = (
+        outputs(of, x, SHUFFLED, backend, **given) for backend in ("edges", "message_passing")
+    )
     assert all(torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(ours, wanted, strict=True))
 
 

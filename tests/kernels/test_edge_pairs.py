@@ -15,18 +15,25 @@ from graphattn.nn.normalizers import NORMALIZERS, make_normalizer
 
 WINDOW = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
 SHUFFLED = ga.from_edge_index(
-    WINDOW.edge_index[:, torch.randperm(WINDOW.num_edges, generator=torch.Generator().manual_seed(0))], num_nodes=61
+    WINDOW.edge_index[
+        :, torch.randperm(WINDOW.num_edges, generator=torch.Generator().manual_seed(0))
+    ],
+    num_nodes=61,
 )
 
 
 def nodes(kv, dtype=torch.float64, batch=2):
     generator = torch.Generator().manual_seed(1)
     shapes = ((batch, 61, 6, 5), (batch, 61, kv, 5), (batch, 61, kv, 7))
-    return [torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True) for shape in shapes]
+    return [
+        torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True) for shape in shapes
+    ]
 
 
 def some_bias(removed=True):
-    bias = torch.randn(SHUFFLED.num_edges, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    bias = torch.randn(
+        SHUFFLED.num_edges, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     if removed:
         bias[::5] = -torch.inf
         bias[3::11, 2] = -torch.inf
@@ -53,7 +60,9 @@ def test_weights_output_and_two_derivatives_are_those_of_the_definition(name, kv
         outputs = BACKENDS[backend].run(SHUFFLED, inputs, weights=True)
         loss = outputs.output.sin().sum() + outputs.alpha.cos().sum()
         first = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
-        second = torch.autograd.grad(sum(x.cos().sum() for x in first), leaves, materialize_grads=True)
+        second = torch.autograd.grad(
+            sum(x.cos().sum() for x in first), leaves, materialize_grads=True
+        )
         return [outputs.output, outputs.alpha, *first, *second]
 
     for ours, wanted in zip(results("edges"), results("message_passing"), strict=True):
@@ -65,7 +74,9 @@ def test_a_removed_edge_passes_not_even_a_nan():
     query, key, value = nodes(3)
     bias = some_bias(removed=False).detach()
     bias[SHUFFLED.source == 7] = -torch.inf
-    inputs = replace(check(query, key, value, SHUFFLED, bias), normalize=make_normalizer("sigmoid", 6))
+    inputs = replace(
+        check(query, key, value, SHUFFLED, bias), normalize=make_normalizer("sigmoid", 6)
+    )
     with torch.no_grad():
         key[:, 7], value[:, 7] = torch.nan, torch.nan
     output = BACKENDS["edges"].run(SHUFFLED, inputs).output
@@ -117,8 +128,12 @@ def test_under_torch_func_the_definition_runs(monkeypatch):
     query, key, value = nodes(6)
     inputs = replace(check(query, key, value, SHUFFLED), normalize=make_normalizer("sigmoid", 6))
     calls, attend = [], message_passing.attend
-    monkeypatch.setattr(message_passing, "attend", lambda *given: (calls.append(1), attend(*given))[1])
+    monkeypatch.setattr(
+        message_passing, "attend", lambda *given: (calls.append(1), attend(*given))[1]
+    )
     run = BACKENDS["edges"].run
-    tangent = torch.func.jvp(lambda x: run(SHUFFLED, replace(inputs, value=x)).output, (value,), (value,))[1]
+    tangent = torch.func.jvp(
+        lambda x: run(SHUFFLED, replace(inputs, value=x)).output, (value,), (value,)
+    )[1]
     assert calls
     assert (tangent - run(SHUFFLED, inputs).output).abs().max() < 1e-12

@@ -1,4 +1,6 @@
-"""Sums over the edges of a target: long ones are as exact as a matrix product's, whatever the order of the edges."""
+"""Sums over the edges of a target: long ones are as exact as a matrix product's, whatever the order
+of the edges.
+"""
 
 import pytest
 import torch
@@ -12,7 +14,11 @@ def hub(order):
     """Every edge but the last three points at slot 2 of 5."""
     index = torch.full((LONG,), 2)
     index[-3:] = torch.tensor([0, 4, 0])
-    return index if order == "sorted" else index[torch.randperm(LONG, generator=torch.Generator().manual_seed(1))]
+    return (
+        index
+        if order == "sorted"
+        else index[torch.randperm(LONG, generator=torch.Generator().manual_seed(1))]
+    )
 
 
 def strided():
@@ -20,7 +26,9 @@ def strided():
     return torch.arange(64 * 1_000) % 64
 
 
-@pytest.mark.parametrize("index", [hub("sorted"), hub("shuffled"), strided()], ids=["sorted", "shuffled", "strided"])
+@pytest.mark.parametrize(
+    "index", [hub("sorted"), hub("shuffled"), strided()], ids=["sorted", "shuffled", "strided"]
+)
 def test_long_float32_sums_do_not_pile_up_rounding(index):
     value = torch.rand(2, index.numel(), 3, generator=torch.Generator().manual_seed(0))
     size = int(index.max()) + 1
@@ -39,7 +47,9 @@ def test_long_sums_can_be_differentiated_twice_and_by_torch_func():
     value = torch.rand(index.numel(), 1, dtype=torch.float32, requires_grad=True)
 
     def total(x):
-        return (scatter_sum(x, index, 5, 0) ** 2).sum() + gather(scatter_sum(x, index, 5, 0), index, 0).square().sum()
+        return (scatter_sum(x, index, 5, 0) ** 2).sum() + gather(
+            scatter_sum(x, index, 5, 0), index, 0
+        ).square().sum()
 
     (first,) = torch.autograd.grad(total(value), value, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), value)
@@ -49,7 +59,9 @@ def test_long_sums_can_be_differentiated_twice_and_by_torch_func():
     torch.testing.assert_close(second, (2.0 * count * (1 + count))[index][:, None])
     torch.testing.assert_close(torch.func.grad(total)(value.detach()), first.detach())
     stack = torch.stack((value.detach(), 2 * value.detach()))
-    torch.testing.assert_close(torch.func.vmap(torch.func.grad(total))(stack)[1], 2 * first.detach())
+    torch.testing.assert_close(
+        torch.func.vmap(torch.func.grad(total))(stack)[1], 2 * first.detach()
+    )
 
 
 def test_a_long_softmax_of_float32_sums_to_one():
@@ -61,5 +73,8 @@ def test_a_long_softmax_of_float32_sums_to_one():
 
 
 def test_empty_and_single_sums():
-    assert scatter_sum(torch.ones(0, 3), torch.zeros(0, dtype=torch.int64), 2, 0).tolist() == [[0.0] * 3] * 2
+    assert (
+        scatter_sum(torch.ones(0, 3), torch.zeros(0, dtype=torch.int64), 2, 0).tolist()
+        == [[0.0] * 3] * 2
+    )
     assert scatter_sum(torch.ones(2, 0), torch.zeros(0, dtype=torch.int64), 0, 1).shape == (2, 0)

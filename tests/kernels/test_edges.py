@@ -51,7 +51,9 @@ def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, s
     leaves = [x for x in given if x is not None]
     count = 4 if features else 3
     mix = [torch.randn_like(x) for x in wanted[:count]]
-    grads = [torch.autograd.grad(x[:count], leaves, mix, materialize_grads=True) for x in (found, wanted)]
+    grads = [
+        torch.autograd.grad(x[:count], leaves, mix, materialize_grads=True) for x in (found, wanted)
+    ]
     for x, y in zip((*found, *grads[0]), (*wanted, *grads[1]), strict=True):
         assert (x - y).abs().max() < 1e-12 if y.numel() else x.numel() == 0
     assert all(x.abs().max() > 0 for x in grads[0])
@@ -62,7 +64,15 @@ def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatc
 
     def found():
         output, *_, kept = edge_attention(
-            *given, *by_target(GRAPH), *by_source(GRAPH), 0.4, 0.0, 0.3, torch.tensor(5), False, False
+            *given,
+            *by_target(GRAPH),
+            *by_source(GRAPH),
+            0.4,
+            0.0,
+            0.3,
+            torch.tensor(5),
+            False,
+            False,
         )
         return kept.numel(), torch.autograd.grad(output.sin().sum(), given)
 
@@ -87,7 +97,8 @@ def test_the_last_backward_alone_writes_to_the_kept_weights(bias, dropout_p, mon
     assert torch.equal(kept, before)
     again = torch.autograd.grad(loss, leaves)
     assert all(torch.equal(x, y) for x, y in zip(again, wanted, strict=True))
-    assert torch.equal(kept, before) == bias  # a bias may remove edges, which are known by both numbers
+    # a bias may remove edges, which are known by both numbers
+    assert torch.equal(kept, before) == bias
 
 
 @pytest.mark.parametrize(
@@ -100,7 +111,9 @@ def test_the_last_backward_alone_writes_to_the_kept_weights(bias, dropout_p, mon
     ],
 )
 def test_nodes_are_read_where_they_are(dtype, kv, width, value_width):
-    """Chunks of one tensor, heads first in memory, and one element repeated give the bits of contiguous copies."""
+    """Chunks of one tensor, heads first in memory, and one element repeated give the bits of
+    contiguous copies.
+    """
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(2, 61, 6 + kv, width, generator=generator).to(dtype).split([6, kv], 2)
     v = torch.randn(1, 61, 2 + kv, value_width, generator=generator).to(dtype)[:, :, 2:]
@@ -114,14 +127,19 @@ def test_nodes_are_read_where_they_are(dtype, kv, width, value_width):
         return [output.detach(), *torch.autograd.grad(output, nodes, grad)]
 
     wanted = found(*(x.detach().clone(memory_format=torch.contiguous_format) for x in strided))
-    assert all(torch.equal(x, y) for x, y in zip(found(*(x.detach() for x in strided)), wanted, strict=True))
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(found(*(x.detach() for x in strided)), wanted, strict=True)
+    )
     assert all(x.dtype == dtype for x in wanted)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_are_the_float32_results_rounded_once(dtype):
     generator = torch.Generator().manual_seed(0)
-    nodes = [torch.randn(61, 4, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
+    nodes = [
+        torch.randn(61, 4, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3)
+    ]
     wide = [x.detach().float().requires_grad_() for x in nodes]
     grad = torch.randn(61, 4, 8, generator=generator).to(dtype)
     outputs = [ga.attention(*given, GRAPH, backend="edges") for given in (nodes, wide)]
@@ -131,7 +149,8 @@ def test_halves_are_the_float32_results_rounded_once(dtype):
     )
     assert all(torch.equal(x, y.to(dtype)) for x, y in zip(halves, wanted, strict=True))
     assert halves[0].isfinite().all()
-    big = (nodes[2].detach().float() * (3e4 if dtype == torch.float16 else 2e38)).to(dtype)  # infinities among them
+    # infinities among them
+    big = (nodes[2].detach().float() * (3e4 if dtype == torch.float16 else 2e38)).to(dtype)
     level = nodes[0].detach() * 0
     x, y = (
         ga.attention(*given, GRAPH, backend="edges")
@@ -143,7 +162,9 @@ def test_halves_are_the_float32_results_rounded_once(dtype):
 
 
 def test_what_watches_operators_sees_this_one():
-    """A plain call goes round torch's dispatcher; the bits are those of one that goes through it."""
+    """A plain call goes round torch's dispatcher; the bits are those of one that goes through
+    it.
+    """
     query, key, value = (x[..., :5].detach().requires_grad_() for x in operands()[:3])
 
     def found():
@@ -162,7 +183,9 @@ def test_what_watches_operators_sees_this_one():
 def test_opcheck():
     for given in (operands(torch.float32), operands(torch.float32, bias=False, features=False)):
         options = (0.4, 1.7, 0.0, None, True, True)
-        torch.library.opcheck(edge_attention, (*given, *by_target(GRAPH), *by_source(GRAPH), *options))
+        torch.library.opcheck(
+            edge_attention, (*given, *by_target(GRAPH), *by_source(GRAPH), *options)
+        )
 
 
 def run(threads=None):
@@ -195,12 +218,18 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
     def found():
         rest = (0.4, 1.7, 0.3, torch.tensor(5), True, True)
         outputs = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *rest)
-        return [*outputs, *torch.autograd.grad([outputs[0].sin().sum(), outputs[1].cos().sum()], leaves)]
+        return [
+            *outputs,
+            *torch.autograd.grad([outputs[0].sin().sum(), outputs[1].cos().sum()], leaves),
+        ]
 
     wide = code_of_width(1, *(np.dtype(x) for x in ("f8", "f8", "i4")))
 
     def places():
-        return edges_numba.workspace(wide, wide, (6, 3), GRAPH.num_edges, 61, 61, "f8", "i4")[0].size // 6
+        return (
+            edges_numba.workspace(wide, wide, (6, 3), GRAPH.num_edges, 61, 61, "f8", "i4")[0].size
+            // 6
+        )
 
     wanted, before = found(), places()
     monkeypatch.setattr(edges_numba, "SPACE", 1)
@@ -231,7 +260,9 @@ def test_a_forked_child_starts_its_own_threads():
 
 
 def test_dropout_drops_the_share_it_says_whatever_the_edge():
-    factors = dropout_factors(torch.empty(2, 30_011, 3), torch.arange(30_011), 0.3, torch.tensor(11))
+    factors = dropout_factors(
+        torch.empty(2, 30_011, 3), torch.arange(30_011), 0.3, torch.tensor(11)
+    )
     assert factors.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     shares = [(factors == 0).double().mean(axes) for axes in ((1, 2), (0, 1))]
     assert all((share - 0.3).abs().max() < 0.01 for share in shares)
@@ -252,7 +283,9 @@ def threads_of(request, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_kernel_stops_in_every_thread(monkeypatch, error, threads_of):
-    """Ctrl-C is raised in the caller's thread, between two chunks; the others end the chunk that they are at."""
+    """Ctrl-C is raised in the caller's thread, between two chunks; the others end the chunk that
+    they are at.
+    """
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     caller, done = threading.current_thread(), []
 
@@ -370,10 +403,12 @@ def test_an_edge_of_minus_infinity_in_some_heads_is_removed_from_those_alone(dty
     bias[torch.rand(bias.shape) < 0.4] = -torch.inf
     given = [x.requires_grad_() for x in (q, k, v)]
     found, expected = (
-        ga.attention(*given, graph, score_bias=bias, backend=backend) for backend in ("edges", "message_passing")
+        ga.attention(*given, graph, score_bias=bias, backend=backend)
+        for backend in ("edges", "message_passing")
     )
     torch.testing.assert_close(found, expected)
-    call = torch.func.vmap(lambda q: ga.attention(q, k, v, graph, score_bias=bias, backend="edges"))  # plain operations
+    # plain operations
+    call = torch.func.vmap(lambda q: ga.attention(q, k, v, graph, score_bias=bias, backend="edges"))
     torch.testing.assert_close(call(q[None])[0], expected)
     weight = torch.randn_like(found)
     both = (torch.autograd.grad(x, given, weight) for x in (found, expected))
@@ -386,7 +421,10 @@ def test_gradients_of_one_target_or_of_none(targets, sources):
     """One target and one head is one number of the softmax's statistics; none is none."""
     draw = torch.Generator().manual_seed(0)
     sizes = (targets, 3), (sources, 3), (sources, 2)
-    q, k, v = (torch.randn(1, n, 1, d, generator=draw, dtype=torch.float64).requires_grad_() for n, d in sizes)
+    q, k, v = (
+        torch.randn(1, n, 1, d, generator=draw, dtype=torch.float64).requires_grad_()
+        for n, d in sizes
+    )
     graph = ga.graphs.cross(targets, sources)
     grads = []
     for backend in ("edges", "message_passing"):
@@ -398,7 +436,9 @@ def test_gradients_of_one_target_or_of_none(targets, sources):
 
 
 def test_a_new_width_or_half_compiles_rows_of_nodes_alone():
-    """Numba's kernels serve all that is summed in one dtype; LLVM compiles what rows need in tenths of a second."""
+    """Numba's kernels serve all that is summed in one dtype; LLVM compiles what rows need in tenths
+    of a second.
+    """
 
     def gradients(width, dtype):
         q, k, v = (torch.randn(61, 2, width, dtype=dtype, requires_grad=True) for _ in range(3))
@@ -423,7 +463,9 @@ def test_indices_of_64_bits_have_code_of_their_own():
 
     def found(cast):
         layout = [cast(x) for x in (*by_target(GRAPH), *by_source(GRAPH))]
-        out = edge_attention(q, k, v, None, None, None, *layout, 0.4, 0.0, 0.0, None, False, False)[0]
+        out = edge_attention(q, k, v, None, None, None, *layout, 0.4, 0.0, 0.0, None, False, False)[
+            0
+        ]
         return [out, *torch.autograd.grad(out.sin().sum(), (q, k, v))]
 
     for x, y in zip(found(torch.Tensor.long), found(lambda x: x), strict=True):

@@ -1,4 +1,6 @@
-"""The kernels for GPUs, without one: what they compute, in Triton's interpreter; what they take, compiled for three."""
+"""The kernels for GPUs, without one: what they compute, in Triton's interpreter; what they take,
+compiled for three.
+"""
 
 import json
 import os
@@ -22,14 +24,23 @@ offline = pytest.importorskip("offline")
 
 @pytest.mark.slow
 def test_outputs_and_gradients_are_those_of_the_cpu_operators_in_the_interpreter():
-    """In float64 to 1e-12, and narrower within the bounds of every backend, on graphs with and without anything."""
+    """In float64 to 1e-12, and narrower within the bounds of every backend, on graphs with and
+    without anything.
+    """
     paths = os.pathsep.join((str(TESTS.parent), str(TESTS)))
     words = [sys.executable, str(TESTS / "kernels" / "interpreted.py")]
-    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout)
     assert len(told) > 15
-    wrong = {(case, name): share for case, shares in told.items() for name, share in shares.items() if not share <= 1}
+    wrong = {
+        (case, name): share
+        for case, shares in told.items()
+        for name, share in shares.items()
+        if not share <= 1
+    }
     assert not wrong
 
 
@@ -57,15 +68,23 @@ def test_every_kernel_compiles_without_a_stack_and_without_atomics(kernels):
         assert row["stack"] == row["atomics"] == 0, row
         assert row["registers"] <= (128 if row["kernel"] in offline.ATTENTION else 168), row
         assert row["shared"] <= 16384, row
-    gathers = [row for row in kernels if row["kernel"] in ("forward", "edge_products", "edge_sums", "backward")]
+    gathers = [
+        row
+        for row in kernels
+        if row["kernel"] in ("forward", "edge_products", "edge_sums", "backward")
+    ]
     assert all(row["loads of 16 bytes"] >= max(4, row["loads"] / 4) for row in gathers), gathers
 
 
 def test_the_table_of_what_each_kernel_takes_is_whole_and_within_bounds():
-    """Every step on every architecture; ``python examples/benchmarks/offline.py`` makes what is missing."""
+    """Every step on every architecture; ``python examples/benchmarks/offline.py`` makes what is
+    missing.
+    """
     rows = json.loads(offline.TABLE.read_text())["kernels"]
     steps = {(row["architecture"], row["step"]) for row in rows}
-    assert steps == {(architecture, step) for architecture in offline.ARCHITECTURES for step in offline.STEPS}
+    assert steps == {
+        (architecture, step) for architecture in offline.ARCHITECTURES for step in offline.STEPS
+    }
     for row in rows:
         assert row["atomics"] == 0, row
         assert row["stack"] <= 16, row
@@ -117,7 +136,9 @@ def test_a_device_without_triton_or_without_a_gpu_says_so(monkeypatch):
     ],
     ids=["too old", "does not compile", "well"],
 )
-def test_a_device_that_runs_no_kernel_is_told_and_another_backend_runs(monkeypatch, capability, raised, words):
+def test_a_device_that_runs_no_kernel_is_told_and_another_backend_runs(
+    monkeypatch, capability, raised, words
+):
     from graphattn.kernels import edges_triton
 
     def probe(device):
@@ -143,8 +164,11 @@ def test_on_cuda_the_choice_is_by_rates_of_its_own(monkeypatch):
 
     sparse, dtypes = random_sources(5000, 16), (torch.float32, torch.bfloat16)
     on = [Request(8, 8, 64, 64, dtype=dtype, device=torch.device("cuda")) for dtype in dtypes]
-    wide, half = (BACKENDS["edges"].cost_ms(sparse, request) - BACKENDS["edges"].call_ms / 2 for request in on)
-    assert 1.9 < wide / half < 2.0  # by bytes: numbers of nodes are half as long, those of edges are not
+    wide, half = (
+        BACKENDS["edges"].cost_ms(sparse, request) - BACKENDS["edges"].call_ms / 2 for request in on
+    )
+    # by bytes: numbers of nodes are half as long, those of edges are not
+    assert 1.9 < wide / half < 2.0
     many = random_sources(1000, 200)
     assert (chosen(many, "cpu"), chosen(many, "cuda")) == ("edges", "dense")
     assert chosen(random_sources(20_000, 8), "cuda") == "edges"

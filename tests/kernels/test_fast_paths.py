@@ -1,4 +1,6 @@
-"""Each fused fast path is taken where it should be: what it falls back to is right as well, and would go unnoticed."""
+"""Each fused fast path is taken where it should be: what it falls back to is right as well, and
+would go unnoticed.
+"""
 
 from functools import partial
 
@@ -31,7 +33,10 @@ def trained(**options):
 
 
 SCORES = {name: {"score": name} for name in ("additive", "gat", "mlp", "subtraction")}
-SCORES |= {f"{name}, edges": {"score": name, "edge_dim": 3} for name in ("additive", "gat", "mlp", "subtraction")}
+SCORES |= {
+    f"{name}, edges": {"score": name, "edge_dim": 3}
+    for name in ("additive", "gat", "mlp", "subtraction")
+}
 SCORES |= {
     f"additive {word}": {"score": Additive(HEADS, HEAD_DIM, activation)}
     for word, activation in {
@@ -61,7 +66,9 @@ def test_an_activation_that_is_learned_is_not_fused(monkeypatch):
 
 
 PRODUCTS = [
-    (score, more) for score in ("scaled_dot", "dot", "cosine", "general") for more in ("", "softcap", "dropout")
+    (score, more)
+    for score in ("scaled_dot", "dot", "cosine", "general")
+    for more in ("", "softcap", "dropout")
 ]
 
 
@@ -73,7 +80,9 @@ def test_a_product_is_one_pass_over_edges(score, more, monkeypatch):
     calls = []
     for name in ("forward", "backward_targets"):
         run = getattr(edges_numba, name)
-        monkeypatch.setattr(edges_numba, name, lambda *args, run=run, name=name: calls.append(name) or run(*args))
+        monkeypatch.setattr(
+            edges_numba, name, lambda *args, run=run, name=name: calls.append(name) or run(*args)
+        )
     trained(score=score, **{name: value for name, value in options.items() if name == more})
     assert set(calls) == {"forward", "backward_targets"}
 

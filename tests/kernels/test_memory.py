@@ -61,4 +61,6 @@ def test_results_of_calls_that_overlap_stay_apart():
         for _ in range(3):
             found = list(pool.map(call, range(4)))
             for results, right in zip(found, wanted, strict=True):
-                assert all(torch.equal(mine, theirs) for mine, theirs in zip(results, right, strict=True))
+                assert all(
+                    torch.equal(mine, theirs) for mine, theirs in zip(results, right, strict=True)
+                )

@@ -1,4 +1,6 @@
-"""A call on CUDA whose graph is known asks the device for nothing: no number, no size, no copy to the host."""
+"""A call on CUDA whose graph is known asks the device for nothing: no number, no size, no copy to
+the host.
+"""
 
 import pytest
 import torch
@@ -11,7 +13,16 @@ from graphattn.kernels import row_work
 from graphattn.plans import block_lists
 from graphattn.plans.grouped import by_source, by_target
 
-WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "item", "equal", "is_nonzero"}
+WAITS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique_dim",
+    "_unique2",
+    "item",
+    "equal",
+    "is_nonzero",
+}
 
 
 class Watch(TorchDispatchMode):
@@ -45,7 +56,10 @@ def test_the_edge_kernels(monkeypatch):
     monkeypatch.setattr(row_work, "PIECE", 16)
     graph = graphs.random_sources(60, 7) | graphs.global_tokens(60, [3])
     node, layout = torch.randn(1, 60, 4, 8), (*by_target(graph), *by_source(graph))
-    bias, features = torch.zeros(1, graph.num_edges, 4), (torch.zeros(1, graph.num_edges, 3), torch.zeros(1, 60, 4, 3))
+    bias, features = (
+        torch.zeros(1, graph.num_edges, 4),
+        (torch.zeros(1, graph.num_edges, 3), torch.zeros(1, 60, 4, 3)),
+    )
     given = (node, node, node, bias, *features, *layout, 0.4, 1.7, 0.3, torch.tensor(5))
 
     def call():

@@ -15,7 +15,9 @@ B, N, V, C = 3, 7, 13, 12
 
 def given():
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(V, (B, N), generator=generator), torch.randint(3, (B, N), generator=generator)
+    return torch.randint(V, (B, N), generator=generator), torch.randint(
+        3, (B, N), generator=generator
+    )
 
 
 def test_padding_three_ways():
@@ -37,9 +39,15 @@ def test_another_graph_is_another_mask_there():
     model, (tokens, _) = theirs("Bert"), given()
     mine = from_hf(model)
     longformer = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
-    same(mine(tokens, longformer), model(tokens, attention_mask=longformer(N).mask()[None, None]).logits)
+    same(
+        mine(tokens, longformer),
+        model(tokens, attention_mask=longformer(N).mask()[None, None]).logits,
+    )
     less = graphs.full(N) - ga.from_edge_index([[2], [5]], num_sources=N, num_targets=N)
-    assert changed(mine(tokens), mine(tokens, [graphs.full(N), less])) == [False] * 5 + [True, False]
+    assert changed(mine(tokens), mine(tokens, [graphs.full(N), less])) == [False] * 5 + [
+        True,
+        False,
+    ]
     assert changed(mine(tokens), mine(tokens, [less, graphs.full(N)])) == [True] * N
 
 
@@ -70,9 +78,21 @@ def test_sizes_of_the_paper():
         (lambda m, x: m(x, types=x.double()), ShapeError, "types must be an int64 or int32 tensor"),
         (lambda m, x: m(x, types=x * 0 + 2), PositionIndexError, r"types must be in \[0, 2\)"),
         (lambda m, x: m(x.clamp(min=1) - 2), PositionIndexError, r"tokens must be in \[0, 13\)"),
-        (lambda m, x: m(x, types=x[:, :3] * 0), ShapeError, r"types must be \(..., 7\), like tokens; got \(3, 3\)"),
-        (lambda m, x: m.pooled(m(x)[:, :0]), ShapeError, r"features must have a first token, got \(3, 0, 12\)"),
-        (lambda m, x: m.pooled(m(x)[0, 0]), ShapeError, r"features must have shape \(..., N, 12\), got \(12,\)"),
+        (
+            lambda m, x: m(x, types=x[:, :3] * 0),
+            ShapeError,
+            r"types must be \(..., 7\), like tokens; got \(3, 3\)",
+        ),
+        (
+            lambda m, x: m.pooled(m(x)[:, :0]),
+            ShapeError,
+            r"features must have a first token, got \(3, 0, 12\)",
+        ),
+        (
+            lambda m, x: m.pooled(m(x)[0, 0]),
+            ShapeError,
+            r"features must have shape \(..., N, 12\), got \(12,\)",
+        ),
     ],
 )
 def test_refusals(use, error, message):

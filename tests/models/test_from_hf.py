@@ -1,4 +1,6 @@
-"""Models of ``transformers`` read by ``from_hf``: outputs, every gradient, dtype, mode, dropout, refusals."""
+"""Models of ``transformers`` read by ``from_hf``: outputs, every gradient, dtype, mode, dropout,
+refusals.
+"""
 
 import pytest
 import torch
@@ -10,7 +12,9 @@ from graphattn.models import from_hf
 from graphattn.models.from_hf import FAMILIES
 
 
-@pytest.mark.parametrize(("name", "number"), [(name, i) for name in CASES for i in range(len(CASES[name].options))])
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, i) for name in CASES for i in range(len(CASES[name].options))]
+)
 def test_outputs_and_gradients(name, number):
     case, (family, *kind) = CASES[name], name.split(" ")
     model = theirs(family, *kind[:1], **case.options[number])
@@ -34,7 +38,9 @@ def test_heads_are_tied_as_theirs_are(name, tied):
     assert (head.weight is mine.embedding.weight) == (own is model.get_input_embeddings().weight)
 
 
-@pytest.mark.parametrize("family", ["Bert", "GPT2", "ViT", "Swinv2", "T5", "Timesformer", "Perceiver"])
+@pytest.mark.parametrize(
+    "family", ["Bert", "GPT2", "ViT", "Swinv2", "T5", "Timesformer", "Perceiver"]
+)
 def test_dtype_mode_and_frozen_parameters_are_theirs(family):
     model = theirs(family).float().train()
     mine = from_hf(model)
@@ -48,15 +54,22 @@ def test_dtype_mode_and_frozen_parameters_are_theirs(family):
     assert not any(p.requires_grad for p in from_hf(model).parameters())
 
 
-DROPOUTS = dict.fromkeys(("Bert", "Longformer"), ("hidden_dropout_prob", "attention_probs_dropout_prob"))
+DROPOUTS = dict.fromkeys(
+    ("Bert", "Longformer"), ("hidden_dropout_prob", "attention_probs_dropout_prob")
+)
 DROPOUTS |= {"GPT2": ("embd_pdrop", "attn_pdrop", "resid_pdrop"), "T5": ("dropout_rate",)}
 DROPOUTS |= {"Llama": ("attention_dropout",)}
 
 
-@pytest.mark.parametrize(("family", "place"), [(family, name) for family in DROPOUTS for name in DROPOUTS[family]])
+@pytest.mark.parametrize(
+    ("family", "place"), [(family, name) for family in DROPOUTS for name in DROPOUTS[family]]
+)
 def test_dropout_is_where_theirs_is(family, place):
     off = dict.fromkeys(DROPOUTS[family], 0.0)
-    model, plain = theirs(family, training=True, **{**off, place: 1.0}), theirs(family, training=True, **off)
+    model, plain = (
+        theirs(family, training=True, **{**off, place: 1.0}),
+        theirs(family, training=True, **off),
+    )
     with in_float64():
         wanted, without = (CASES[family].theirs(m)[0] for m in (model, plain))
     same(CASES[family].ours(from_hf(model))[0], wanted)
@@ -76,26 +89,54 @@ def test_every_class_that_is_read_is_one_of_transformers():
         (lambda: theirs("GPT2", add_cross_attention=True), "add_cross_attention = True cannot be"),
         (lambda: theirs("Bert", is_decoder=True), "is_decoder = True cannot be read; only False"),
         (
-            lambda: theirs("Llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0}),
+            lambda: theirs(
+                "Llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0}
+            ),
             "default, linear, llama3;",
         ),
         (
             lambda: theirs(
-                "Llama", rope_parameters={"rope_type": "default", "rope_theta": 9.0, "partial_rotary_factor": 0.5}
+                "Llama",
+                rope_parameters={
+                    "rope_type": "default",
+                    "rope_theta": 9.0,
+                    "partial_rotary_factor": 0.5,
+                },
             ),
             "all channels",
         ),
         (lambda: theirs("Llama", hidden_act="mish"), "activation must be .*'mish'"),
-        (lambda: theirs("Llama", is_causal=False), "is_causal = False cannot be read; only True can"),
+        (
+            lambda: theirs("Llama", is_causal=False),
+            "is_causal = False cannot be read; only True can",
+        ),
         (lambda: theirs("T5", is_causal=False), "is_causal = False is not supported"),
-        (lambda: theirs("T5", feed_forward_proj="tanh"), "the activation must be \"relu\", .* got 'tanh'"),
+        (
+            lambda: theirs("T5", feed_forward_proj="tanh"),
+            "the activation must be \"relu\", .* got 'tanh'",
+        ),
         (lambda: theirs("ViT", hidden_act="tanh"), 'activation must be "relu", .* got .tanh'),
-        (lambda: transformers.ViTModel(theirs("ViT").config, use_mask_token=True), "use_mask_token=True"),
-        (lambda: transformers.Swinv2Model(theirs("Swinv2").config, use_mask_token=True), "use_mask_token=True"),
+        (
+            lambda: transformers.ViTModel(theirs("ViT").config, use_mask_token=True),
+            "use_mask_token=True",
+        ),
+        (
+            lambda: transformers.Swinv2Model(theirs("Swinv2").config, use_mask_token=True),
+            "use_mask_token=True",
+        ),
         (lambda: theirs("Swinv2", use_absolute_embeddings=True), "use_absolute_embeddings = True"),
-        (lambda: theirs("Swinv2", image_size=(36, 12), window_size=4), "cells of 4 there and of 3 here"),
-        (lambda: theirs("Timesformer", attention_type="space_only"), "'space_only' cannot be read; only 'divided"),
-        (lambda: theirs("Timesformer", hidden_dropout_prob=0.1), "hidden_dropout_prob = 0.1 cannot be read; only 0"),
+        (
+            lambda: theirs("Swinv2", image_size=(36, 12), window_size=4),
+            "cells of 4 there and of 3 here",
+        ),
+        (
+            lambda: theirs("Timesformer", attention_type="space_only"),
+            "'space_only' cannot be read; only 'divided",
+        ),
+        (
+            lambda: theirs("Timesformer", hidden_dropout_prob=0.1),
+            "hidden_dropout_prob = 0.1 cannot be read; only 0",
+        ),
     ],
 )
 def test_options_that_cannot_be_honoured_are_refused(make, words):

@@ -1,4 +1,6 @@
-"""Generation: equal to computing everything again, to transformers' own, and to every sequence there is."""
+"""Generation: equal to computing everything again, to transformers' own, and to every sequence
+there is.
+"""
 
 import itertools
 
@@ -17,7 +19,8 @@ B, P, NEW, V = 3, 4, 7, 11
 N = P + NEW
 CAUSAL = graphs.causal(...)
 WINDOW = graphs.sliding_window(..., 3)
-STEM = (graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,))) & graphs.causal(N)  # a window and a sink
+# a window and a sink
+STEM = (graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,))) & graphs.causal(N)
 HEADS = ga.PerHead((graphs.causal(N), graphs.sliding_window(N, 2)))
 GRAPHS = {
     "causal": CAUSAL,
@@ -68,7 +71,8 @@ def test_incremental_is_what_the_whole_gives(kind, name):
         assert not torch.allclose(steps(made, CAUSAL, tokens, (P, 7)), expected)
 
 
-HELD = {  # of each layer, what is held once all are written, and how many graphs the last tokens read along
+# of each layer, what is held once all are written, and how many graphs the last tokens read along
+HELD = {
     "causal": [N, N],
     "window": [3, 3],
     "window and sink": [N, N],
@@ -174,7 +178,8 @@ def test_prompts_of_several_lengths_are_a_list():
 def test_a_compiled_model_writes_the_same():
     made, programs = model(num_layers=1), []
     compiled = torch.compile(made, backend=lambda module, example: programs.append(1) or module)
-    with torch._dynamo.config.patch(recompile_limit=2):  # each length is a program, then plain code runs
+    # each length is a program, then plain code runs
+    with torch._dynamo.config.patch(recompile_limit=2):
         found = generate(compiled, prompt(), WINDOW, max_new_tokens=3)
     assert torch.equal(found, generate(made, prompt(), WINDOW, max_new_tokens=3))
     assert len(programs) == 2
@@ -184,13 +189,16 @@ def test_logits_that_are_no_numbers_and_more_tokens_than_were_asked_for():
     made = model()
     write = Continuation(made, CAUSAL, P, N, B)
     write(prompt())
-    assert {graph.device.type for graph in write.rows(1, "meta")} == {"meta"}  # where the tokens are
+    # where the tokens are
+    assert {graph.device.type for graph in write.rows(1, "meta")} == {"meta"}
     with pytest.raises(ShapeError, match="4 of 11 tokens are written; 8 more do not fit"):
         write(prompt(8))
     with torch.no_grad():
         made.embedding.weight[2] = torch.nan
     for options in ({}, {"strategy": "sample"}, {"strategy": "beam", "num_beams": 2}):
-        with pytest.raises(GraphAttnError, match=r"logit of sequence 0 after token 3 must be finite, got nan"):
+        with pytest.raises(
+            GraphAttnError, match=r"logit of sequence 0 after token 3 must be finite, got nan"
+        ):
             generate(made, torch.zeros(B, P, dtype=torch.int64), max_new_tokens=2, **options)
 
 
@@ -209,7 +217,9 @@ def test_one_beam_is_greedy(eos):
     made = model()
     options = {"max_new_tokens": NEW, "eos": eos}
     greedy = generate(made, prompt(), WINDOW, **options)
-    assert torch.equal(generate(made, prompt(), WINDOW, strategy="beam", num_beams=1, **options), greedy)
+    assert torch.equal(
+        generate(made, prompt(), WINDOW, strategy="beam", num_beams=1, **options), greedy
+    )
 
 
 def test_beams_find_what_is_at_least_as_likely():
@@ -217,7 +227,10 @@ def test_beams_find_what_is_at_least_as_likely():
     for seed in range(4):
         made = model(seed=seed)
         found = [generate(made, prompt(), max_new_tokens=NEW)]
-        found += [generate(made, prompt(), max_new_tokens=NEW, strategy="beam", num_beams=n) for n in (3, 8)]
+        found += [
+            generate(made, prompt(), max_new_tokens=NEW, strategy="beam", num_beams=n)
+            for n in (3, 8)
+        ]
         greedy, *beams = (log_probability(made, tokens, P) for tokens in found)
         assert all((beam >= greedy - 1e-12).all() for beam in beams)
         gained += float((beams[1] - greedy).sum())
@@ -236,7 +249,9 @@ def test_enough_beams_find_the_likeliest_of_all(eos):
             end = tail.index(eos) + 1 if eos in tail else new
             if set(tail[end:]) <= {eos}:
                 whole = torch.cat((given, torch.tensor(tail[:end])))
-                best = max(best, (float(log_probability(made, whole, 2)), [*whole.tolist(), *tail[end:]]))
+                best = max(
+                    best, (float(log_probability(made, whole, 2)), [*whole.tolist(), *tail[end:]])
+                )
         padded = found[row].tolist() + [eos] * (2 + new - found.shape[1])
         assert padded == best[1]
 
@@ -248,13 +263,19 @@ def test_a_model_is_filled_to_its_last_position_and_no_further():
         generate(made, prompt(), max_new_tokens=NEW + 1)
 
 
-@pytest.mark.parametrize("options", [{}, {"strategy": "beam", "num_beams": 2}, {"strategy": "sample", "top_k": 3}])
+@pytest.mark.parametrize(
+    "options", [{}, {"strategy": "beam", "num_beams": 2}, {"strategy": "sample", "top_k": 3}]
+)
 def test_a_token_of_logit_minus_infinity_is_never_written(options):
     class Barred(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.model = model()
-            self.graph, self.begin, self.max_len = self.model.graph, self.model.begin, self.model.max_len
+            self.graph, self.begin, self.max_len = (
+                self.model.graph,
+                self.model.begin,
+                self.model.max_len,
+            )
 
         def forward(self, *args, **given):
             return self.model(*args, **given).index_fill(-1, torch.arange(V - 1), -torch.inf)
@@ -267,13 +288,23 @@ def test_a_token_of_logit_minus_infinity_is_never_written(options):
 def test_random_tokens_are_seeded_and_follow_the_probabilities():
     made = model()
     drawn = [
-        generate(made, prompt(), max_new_tokens=NEW, strategy="sample", generator=torch.Generator().manual_seed(seed))
+        generate(
+            made,
+            prompt(),
+            max_new_tokens=NEW,
+            strategy="sample",
+            generator=torch.Generator().manual_seed(seed),
+        )
         for seed in (1, 1, 2)
     ]
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     logits = made(prompt()[:1])[0, -1].detach()
-    many = {"max_new_tokens": 1, "strategy": "sample", "generator": torch.Generator().manual_seed(3)}
+    many = {
+        "max_new_tokens": 1,
+        "strategy": "sample",
+        "generator": torch.Generator().manual_seed(3),
+    }
     for options, share in (
         ({}, logits.softmax(-1)),
         ({"temperature": 0.5}, (2 * logits).softmax(-1)),
@@ -289,8 +320,12 @@ def test_random_tokens_are_seeded_and_follow_the_probabilities():
 
 def test_supports_of_top_k_and_top_p():
     logits = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
-    kept = [(truncated(logits, *options) > -torch.inf)[0].int().tolist() for options in ((1,), (2,), (3,), (None, 0.4))]
-    assert kept == [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]  # equals are kept together
+    kept = [
+        (truncated(logits, *options) > -torch.inf)[0].int().tolist()
+        for options in ((1,), (2,), (3,), (None, 0.4))
+    ]
+    # equals are kept together
+    assert kept == [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]
     assert (truncated(logits, None, 0.6) > -torch.inf).sum() == 2
     assert (truncated(logits, 3, 0.95) > -torch.inf).sum() == 3
     draw = Sample(temperature=5.0, top_k=3, top_p=0.7, generator=torch.Generator().manual_seed(0))
@@ -302,9 +337,18 @@ def test_supports_of_top_k_and_top_p():
 
 LEAKS = {
     "full": (graphs.full(...), "leak: 0 depends on 10, which is 7 later\n  layer 0: 10 -> 0"),
-    "one layer": ([CAUSAL, graphs.sliding_window(..., 3, causal=False)], "3 depends on 4, .*\n  layer 1: 4 -> 3"),
-    "prefix beyond the prompt": (graphs.prefix(..., P + 1), "0 depends on 4, which is 1 later\n  layer 0: 4 -> 0"),
-    "one head": ([HEADS, ga.PerHead((graphs.causal(N), graphs.full(N)))], "0 depends on 10, .*\n  layer 1: 10 -> 0"),
+    "one layer": (
+        [CAUSAL, graphs.sliding_window(..., 3, causal=False)],
+        "3 depends on 4, .*\n  layer 1: 4 -> 3",
+    ),
+    "prefix beyond the prompt": (
+        graphs.prefix(..., P + 1),
+        "0 depends on 4, which is 1 later\n  layer 0: 4 -> 0",
+    ),
+    "one head": (
+        [HEADS, ga.PerHead((graphs.causal(N), graphs.full(N)))],
+        "0 depends on 10, .*\n  layer 1: 10 -> 0",
+    ),
 }
 
 
@@ -318,24 +362,52 @@ def test_a_graph_that_reads_the_future_is_refused(name):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"strategy": "best"}, OptionError, 'strategy must be "greedy", "beam" or "sample", got \'best\''),
+        (
+            {"strategy": "best"},
+            OptionError,
+            'strategy must be "greedy", "beam" or "sample", got \'best\'',
+        ),
         ({"num_beams": 2}, OptionError, """num_beams requires strategy="beam", got 'greedy'"""),
         ({"strategy": "beam"}, OptionError, "needs num_beams"),
-        ({"strategy": "beam", "num_beams": 2, "top_k": 3}, OptionError, 'top_k requires strategy="sample", got'),
-        ({"strategy": "beam", "num_beams": 0}, OptionError, "num_beams must be a whole number >= 1"),
-        ({"strategy": "sample", "temperature": 0.0}, OptionError, "temperature must be .*near 0 .*greedy.*, got 0.0"),
-        ({"strategy": "sample", "top_p": 1.5}, OptionError, r"top_p must be a number in \[1e-30, 1\], got 1.5"),
+        (
+            {"strategy": "beam", "num_beams": 2, "top_k": 3},
+            OptionError,
+            'top_k requires strategy="sample", got',
+        ),
+        (
+            {"strategy": "beam", "num_beams": 0},
+            OptionError,
+            "num_beams must be a whole number >= 1",
+        ),
+        (
+            {"strategy": "sample", "temperature": 0.0},
+            OptionError,
+            "temperature must be .*near 0 .*greedy.*, got 0.0",
+        ),
+        (
+            {"strategy": "sample", "top_p": 1.5},
+            OptionError,
+            r"top_p must be a number in \[1e-30, 1\], got 1.5",
+        ),
         ({"max_new_tokens": 0}, OptionError, "max_new_tokens must be a whole number >= 1"),
         ({"max_new_tokens": 50}, ShapeError, "positions for 40 tokens, .* needs 54"),
         ({"eos": V}, OptionError, "eos must be one of the model's 11 tokens; got 11"),
-        ({"strategy": "beam", "num_beams": 2, "length_penalty": float("nan")}, OptionError, "length_penalty must be"),
+        (
+            {"strategy": "beam", "num_beams": 2, "length_penalty": float("nan")},
+            OptionError,
+            "length_penalty must be",
+        ),
         ({"graph": 5}, GraphError, "layer 0 must be an AttentionGraph"),
         ({"tokens": [prompt()]}, ShapeError, r"a list of prompts must hold sequences \(P_i,\)"),
         ({"tokens": prompt() + V}, PositionIndexError, r"tokens must be in \[0, 11\)"),
         ({"eos": -1}, OptionError, "eos must be a whole number >= 0, got -1"),
         ({"graph": [CAUSAL, "causal"]}, GraphError, "layer 1 must be an AttentionGraph"),
         ({"graph": graphs.causal(N - 1)}, GraphError, "the graph must have at least 11 nodes"),
-        ({"graph": graphs.causal(1, N)}, GraphError, "must have at least 11 nodes, one for each token"),
+        (
+            {"graph": graphs.causal(1, N)},
+            GraphError,
+            "must have at least 11 nodes, one for each token",
+        ),
         ({"graph": [CAUSAL] * 3}, GraphError, "2 layers need as many graphs"),
         ({"tokens": prompt()[:, :0]}, ShapeError, "P >= 1"),
     ],
@@ -350,20 +422,38 @@ transformers = pytest.importorskip("transformers", minversion="5.15")
 
 def theirs(kind):
     torch.manual_seed(0)
-    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 17}
+    sizes = {
+        "hidden_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 17,
+    }
     if kind == "GPT2":
         sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2}
-    config = getattr(transformers, f"{kind}Config")(vocab_size=V, bos_token_id=0, attn_implementation="sdpa", **sizes)
-    return shaken(getattr(transformers, {"GPT2": "GPT2LMHeadModel"}.get(kind, f"{kind}ForCausalLM"))(config))
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=V, bos_token_id=0, attn_implementation="sdpa", **sizes
+    )
+    return shaken(
+        getattr(transformers, {"GPT2": "GPT2LMHeadModel"}.get(kind, f"{kind}ForCausalLM"))(config)
+    )
 
 
 @pytest.mark.parametrize("kind", ["GPT2", "Llama"])
 def test_greedy_and_beams_of_transformers(kind):
-    given, tokens = theirs(kind), torch.randint(V, (16, P), generator=torch.Generator().manual_seed(2))
+    given, tokens = (
+        theirs(kind),
+        torch.randint(V, (16, P), generator=torch.Generator().manual_seed(2)),
+    )
     mine = from_hf(given)
-    early = generate(mine, tokens, max_new_tokens=NEW)[:, P : P + 3].mode(0).values  # so that some sequences end early
+    # so that some sequences end early
+    early = generate(mine, tokens, max_new_tokens=NEW)[:, P : P + 3].mode(0).values
     for eos in (None, *early.unique().tolist()):
-        rules = {"max_new_tokens": NEW, "eos_token_id": eos, "pad_token_id": eos, "do_sample": False}
+        rules = {
+            "max_new_tokens": NEW,
+            "eos_token_id": eos,
+            "pad_token_id": eos,
+            "do_sample": False,
+        }
         rules["attention_mask"] = torch.ones_like(tokens)
         found = generate(mine, tokens, max_new_tokens=NEW, eos=eos)
         assert torch.equal(found, given.generate(tokens, **rules))

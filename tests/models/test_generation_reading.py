@@ -1,4 +1,6 @@
-"""Models that read a source and write: as transformers' T5, and as the whole computed again, along every graph."""
+"""Models that read a source and write: as transformers' T5, and as the whole computed again, along
+every graph.
+"""
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ B, S, P, NEW, V = 3, 7, 2, 6, 11
 N = P + NEW
 CAUSAL, WINDOW = graphs.causal(...), graphs.sliding_window(..., 2)
 SINK = graphs.causal(N) & (graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,)))
-SLOPE = ga.from_mask((torch.arange(N)[:, None] - torch.arange(S)).abs() <= 2)  # what is written reads near itself
+# what is written reads near itself
+SLOPE = ga.from_mask((torch.arange(N)[:, None] - torch.arange(S)).abs() <= 2)
 
 
 def integers(*shape, seed=0):
@@ -65,21 +68,32 @@ def test_what_is_written_is_likeliest_after_each_recomputation(t5):
     for _ in range(NEW):
         tokens = torch.cat((tokens, model(SOURCE, tokens, lengths=LENGTHS)[:, -1:].argmax(-1)), 1)
     assert torch.equal(generate(reading, PROMPT, max_new_tokens=NEW), tokens)
-    beams = [generate(reading, PROMPT, max_new_tokens=NEW, strategy="beam", num_beams=n) for n in (1, 4)]
+    beams = [
+        generate(reading, PROMPT, max_new_tokens=NEW, strategy="beam", num_beams=n) for n in (1, 4)
+    ]
     assert torch.equal(beams[0], tokens)
     greedy, best = (
-        model(SOURCE, text, lengths=LENGTHS).log_softmax(-1)[:, P - 1 : -1].gather(-1, text[:, P:, None]).sum((1, 2))
+        model(SOURCE, text, lengths=LENGTHS)
+        .log_softmax(-1)[:, P - 1 : -1]
+        .gather(-1, text[:, P:, None])
+        .sum((1, 2))
         for text in (tokens, beams[1])
     )
     assert (best >= greedy - 1e-12).all()
     prompts = [PROMPT[0], PROMPT[1, :1], PROMPT[2]]  # of several lengths, each with its own source
     alone = [
-        generate(model.reading(SOURCE[i : i + 1], lengths=LENGTHS[i : i + 1]), x[None], max_new_tokens=NEW)[0]
+        generate(
+            model.reading(SOURCE[i : i + 1], lengths=LENGTHS[i : i + 1]),
+            x[None],
+            max_new_tokens=NEW,
+        )[0]
         for i, x in enumerate(prompts)
     ]
     assert all(map(torch.equal, generate(reading, prompts, max_new_tokens=NEW), alone))
     one = generate(model.reading(SOURCE[:1]), PROMPT, max_new_tokens=NEW)  # one source for all
-    assert torch.equal(one, generate(model.reading(SOURCE[:1].expand(B, S)), PROMPT, max_new_tokens=NEW))
+    assert torch.equal(
+        one, generate(model.reading(SOURCE[:1].expand(B, S)), PROMPT, max_new_tokens=NEW)
+    )
     assert not torch.equal(one[1:], tokens[1:])
 
 
@@ -107,7 +121,10 @@ def test_positions_of_a_decoder_that_turns_go_on():
     whole = decoder(x, CAUSAL, memory)
     for read in (memory, decoder.hold(memory)):
         caches = [KeyValueCache(), KeyValueCache()]
-        parts = [decoder(part, graphs.causal(..., ...), read, caches=caches) for part in x.split((3, 1, 4), 1)]
+        parts = [
+            decoder(part, graphs.causal(..., ...), read, caches=caches)
+            for part in x.split((3, 1, 4), 1)
+        ]
         same(torch.cat(parts, 1), whole)
 
 
@@ -118,8 +135,12 @@ def test_greedy_and_beams_of_transformers():
     torch.manual_seed(3)
     options = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
     sizes = {"vocab_size": V, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3}
-    config = transformers.T5Config(**sizes, decoder_start_token_id=0, eos_token_id=None, pad_token_id=0, **options)
-    theirs = transformers.T5ForConditionalGeneration._from_config(config, attn_implementation="eager")
+    config = transformers.T5Config(
+        **sizes, decoder_start_token_id=0, eos_token_id=None, pad_token_id=0, **options
+    )
+    theirs = transformers.T5ForConditionalGeneration._from_config(
+        config, attn_implementation="eager"
+    )
     for _ in range(3):
         theirs = shaken(theirs)
     mine, source, start = from_hf(theirs), integers(8, S), torch.zeros(8, 1, dtype=torch.int64)
@@ -136,7 +157,9 @@ def test_greedy_and_beams_of_transformers():
         for beams, penalty in ((2, 0.0), (4, 0.6), (3, -1.0)):
             given = {"strategy": "beam", "num_beams": beams, "length_penalty": penalty}
             found = generate(reading, start, max_new_tokens=NEW, eos=eos, **given)
-            wanted = theirs.generate(source, **rules, num_beams=beams, early_stopping="never", length_penalty=penalty)
+            wanted = theirs.generate(
+                source, **rules, num_beams=beams, early_stopping="never", length_penalty=penalty
+            )
             assert torch.equal(found, wanted)
             ends += int((found[:, 2:-1] == eos).sum()) if eos is not None else 0
     assert ends > 0
@@ -146,7 +169,11 @@ def test_greedy_and_beams_of_transformers():
     ("make", "error", "message"),
     [
         (lambda m: (m,), OptionError, r"got a T5 without graph and begin; pass model.reading\("),
-        (lambda m: (torch.nn.Linear(2, 2),), OptionError, "got a Linear without graph and begin; pass a GPT"),
+        (
+            lambda m: (torch.nn.Linear(2, 2),),
+            OptionError,
+            "got a Linear without graph and begin; pass a GPT",
+        ),
         (lambda m: (m.reading(SOURCE[:2]),), ShapeError, "got 3 prompts and 2 sources"),
         (
             lambda m: (m.reading(SOURCE), graphs.full(...)),
@@ -164,8 +191,16 @@ def test_greedy_and_beams_of_transformers():
             ShapeError,
             "memory_graph needs 7 sources",
         ),
-        (lambda m: (m.reading(SOURCE, lengths=LENGTHS + 1),), ShapeError, r"tensor of \(3,\) integers in"),
-        (lambda m: (m.reading(SOURCE, lengths=LENGTHS[:2]),), ShapeError, r"got a Tensor \(2,\) of int64"),
+        (
+            lambda m: (m.reading(SOURCE, lengths=LENGTHS + 1),),
+            ShapeError,
+            r"tensor of \(3,\) integers in",
+        ),
+        (
+            lambda m: (m.reading(SOURCE, lengths=LENGTHS[:2]),),
+            ShapeError,
+            r"got a Tensor \(2,\) of int64",
+        ),
     ],
 )
 def test_refusals(t5, make, error, message):

@@ -20,7 +20,10 @@ def molecule(nodes, seed):
     random = torch.Generator().manual_seed(seed)
     world = networkx.connected_watts_strogatz_graph(nodes, 4, 0.4, seed=seed)
     edges = torch.tensor(list(world.to_directed().edges)).T
-    x, attr = (torch.randn(*shape, generator=random).double() for shape in ((nodes, F_IN), (edges.shape[1], 4)))
+    x, attr = (
+        torch.randn(*shape, generator=random).double()
+        for shape in ((nodes, F_IN), (edges.shape[1], 4))
+    )
     return Data(x=x, edge_index=edges, edge_attr=attr)
 
 
@@ -49,7 +52,9 @@ def moved(module):
 
 
 @pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize(("name", "norm"), [("gcn", "batch_norm"), ("gine", "layer"), ("none", "batch_norm")])
+@pytest.mark.parametrize(
+    ("name", "norm"), [("gcn", "batch_norm"), ("gine", "layer"), ("none", "batch_norm")]
+)
 def test_a_block_with_the_weights_of_a_gps_conv_gives_its_outputs(name, norm, train):
     torch.manual_seed(0)
     norms = {"norm": norm, "norm_kwargs": {"mode": "node"} if norm == "layer" else None}
@@ -71,21 +76,36 @@ def test_a_block_with_the_weights_of_a_gps_conv_gives_its_outputs(name, norm, tr
     close(gradients[1], given[1][:C])  # of in_proj_weight
     close(gradients[2], given[3])
     assert float(given[0].abs().max()) > 0.1
-    assert train == any(not torch.equal(*pair) for pair in zip(conv.buffers(), running, strict=True)) or norm == "layer"
+    assert (
+        train == any(not torch.equal(*pair) for pair in zip(conv.buffers(), running, strict=True))
+        or norm == "layer"
+    )
 
 
 def test_a_transformer_with_local_messages_is_a_stack_of_gps_convs():
     torch.manual_seed(0)
-    made = moved(GraphTransformer(F_IN, C, H, 2, encoding="laplacian", encoding_dim=3, local=lambda: GCNConv(C, C)))
+    made = moved(
+        GraphTransformer(
+            F_IN, C, H, 2, encoding="laplacian", encoding_dim=3, local=lambda: GCNConv(C, C)
+        )
+    )
     made.eval()
     convs = []
     for layer in made.layers:
         conv = GPSConv(C, layer.local, H).double().eval()
         own = layer.attention
         with torch.no_grad():
-            conv.attn.in_proj_weight.copy_(torch.cat([p.weight for p in (own.q_proj, own.k_proj, own.v_proj)]))
-            conv.attn.in_proj_bias.copy_(torch.cat([p.bias for p in (own.q_proj, own.k_proj, own.v_proj)]))
-        conv.attn.out_proj, conv.mlp[0], conv.mlp[3] = own.out_proj, layer.feed_forward.up, layer.feed_forward.down
+            conv.attn.in_proj_weight.copy_(
+                torch.cat([p.weight for p in (own.q_proj, own.k_proj, own.v_proj)])
+            )
+            conv.attn.in_proj_bias.copy_(
+                torch.cat([p.bias for p in (own.q_proj, own.k_proj, own.v_proj)])
+            )
+        conv.attn.out_proj, conv.mlp[0], conv.mlp[3] = (
+            own.out_proj,
+            layer.feed_forward.up,
+            layer.feed_forward.down,
+        )
         conv.norm1.module, conv.norm2.module = layer.local_norm, layer.attention_norm
         conv.norm3.module = layer.feed_forward_norm
         convs.append(conv)
@@ -96,9 +116,13 @@ def test_a_transformer_with_local_messages_is_a_stack_of_gps_convs():
 
 
 def test_exphormer_by_its_formula():
-    """Local messages, and attention along the edges, an expander and a virtual node of each graph, with masks."""
+    """Local messages, and attention along the edges, an expander and a virtual node of each graph,
+    with masks.
+    """
     torch.manual_seed(0)
-    made = moved(GraphTransformer(F_IN, C, H, 2, encoding=None, local=lambda: GCNConv(C, C), virtual_nodes=1)).eval()
+    made = moved(
+        GraphTransformer(F_IN, C, H, 2, encoding=None, local=lambda: GCNConv(C, C), virtual_nodes=1)
+    ).eval()
     expanders = [graphs.expander(data.num_nodes, 2) for data in DATA]
     reads = EDGES | ga.disjoint_union(expanders)
     mask = torch.zeros(26, 26, dtype=torch.bool)
@@ -108,14 +132,20 @@ def test_exphormer_by_its_formula():
     x = torch.cat((made.embedding(BATCH.x), made.virtual.expand(3, -1)))
     for layer in made.layers:
         own = layer.attention
-        q, k, v = (p(x).view(26, H, -1).transpose(0, 1) for p in (own.q_proj, own.k_proj, own.v_proj))
-        read = own.out_proj(F.scaled_dot_product_attention(q, k, v, mask).transpose(0, 1).flatten(1))
+        q, k, v = (
+            p(x).view(26, H, -1).transpose(0, 1) for p in (own.q_proj, own.k_proj, own.v_proj)
+        )
+        read = own.out_proj(
+            F.scaled_dot_product_attention(q, k, v, mask).transpose(0, 1).flatten(1)
+        )
         y = layer.local_norm(x + layer.local(x, BATCH.edge_index)) + layer.attention_norm(x + read)
         x = layer.feed_forward_norm(y + layer.feed_forward.down(F.relu(layer.feed_forward.up(y))))
     found = made(BATCH.x, EDGES, reads, batch=BATCH.batch)
     close(found, x[:23])
-    assert not torch.allclose(made(BATCH.x, EDGES, EDGES, batch=BATCH.batch), found, atol=1e-2)  # no expander
-    close(made(DATA[1].x, ga.from_pyg(DATA[1]), ga.from_pyg(DATA[1]) | expanders[1]), found[7:18])  # a graph alone
+    # no expander
+    assert not torch.allclose(made(BATCH.x, EDGES, EDGES, batch=BATCH.batch), found, atol=1e-2)
+    # a graph alone
+    close(made(DATA[1].x, ga.from_pyg(DATA[1]), ga.from_pyg(DATA[1]) | expanders[1]), found[7:18])
 
 
 def test_relative_walks_are_powers_of_the_matrix_of_a_walk():
@@ -127,7 +157,8 @@ def test_relative_walks_are_powers_of_the_matrix_of_a_walk():
     close(ga.nn.relative_walk_pe(edges, 4, graphs.full(11)), wanted.flatten(0, 1))
     close(ga.nn.relative_walk_pe(edges, 4, edges), wanted[edges.target, edges.source])
     one_way = ga.from_edge_index(torch.tensor([[0], [1]]), num_nodes=3)
-    assert ga.nn.relative_walk_pe(one_way, 2, graphs.full(3))[:, 1].tolist() == [0, 1, 0] + [0] * 6  # 0 walks to 1
+    # 0 walks to 1
+    assert ga.nn.relative_walk_pe(one_way, 2, graphs.full(3))[:, 1].tolist() == [0, 1, 0] + [0] * 6
     with pytest.raises(GraphError, match="must have the 11 nodes of along"):
         ga.nn.relative_walk_pe(edges, 4, graphs.full(5))
 
@@ -137,17 +168,28 @@ def test_a_transformer_with_relative_walks_reads_them_as_features_of_edges(given
     torch.manual_seed(0)
     data, edges, extra = DATA[1], ga.from_pyg(DATA[1]), torch.randn(121, given).double()
     options = {"edge_dim": given} if given else {}
-    made = moved(GraphTransformer(F_IN, C, H, 1, encoding=None, relative_walks=3, norm_first=False, **options)).eval()
+    made = moved(
+        GraphTransformer(
+            F_IN, C, H, 1, encoding=None, relative_walks=3, norm_first=False, **options
+        )
+    ).eval()
     block, pairs = made.encoder.layers[0], graphs.full(11)
     conv = TransformerConv(C, C // H, H, edge_dim=3 + given, root_weight=False).double()
     own = block.attention
-    conv.lin_query, conv.lin_key, conv.lin_value, conv.lin_edge = own.q_proj, own.k_proj, own.v_proj, own.edge_proj
+    conv.lin_query, conv.lin_key, conv.lin_value, conv.lin_edge = (
+        own.q_proj,
+        own.k_proj,
+        own.v_proj,
+        own.edge_proj,
+    )
     walks = torch.cat((ga.nn.relative_walk_pe(edges, 3, pairs), extra), 1)
     x = made.embedding(data.x)
     x = block.attention_norm(x + own.out_proj(conv(x, pairs.edge_index, walks)))
     x = block.feed_forward_norm(x + block.feed_forward.down(F.gelu(block.feed_forward.up(x))))
     close(made(data.x, edges, graphs.full(...), edge_attr=extra if given else None), x)
-    with_virtual = moved(GraphTransformer(F_IN, C, H, 1, encoding_dim=3, relative_walks=3, virtual_nodes=2)).eval()
+    with_virtual = moved(
+        GraphTransformer(F_IN, C, H, 1, encoding_dim=3, relative_walks=3, virtual_nodes=2)
+    ).eval()
     assert with_virtual(data.x, edges).shape == (11, C)
 
 
@@ -160,8 +202,12 @@ def test_what_has_no_counterpart_is_refused():
         GPSBlock(C, H, local=GATConv(C, C))(torch.randn(5, C), graphs.full(...))
     ring = graphs.circulant(5, (1, 4))
     with pytest.raises(OptionError, match="needs rows of all nodes, got a shard"):
-        GPSBlock(C, H, local=GATConv(C, C))(torch.randn(5, C), ga.distributed.shard(ring), ring.edge_index)
-    with pytest.raises(OptionError, match="local must be a function that makes a module for each layer"):
+        GPSBlock(C, H, local=GATConv(C, C))(
+            torch.randn(5, C), ga.distributed.shard(ring), ring.edge_index
+        )
+    with pytest.raises(
+        OptionError, match="local must be a function that makes a module for each layer"
+    ):
         GraphTransformer(F_IN, C, H, 2, local=GCNConv(C, C))
     made = GraphTransformer(F_IN, C, H, 2, encoding=None, local=lambda: GCNConv(C, C))
     with pytest.raises(GraphError, match="2 layers need as many graphs, got 3"):
@@ -172,14 +218,19 @@ def test_what_has_no_counterpart_is_refused():
 
 
 def test_local_modules_of_another_width_one_node_and_patterns_of_walks_are_refused():
-    with pytest.raises(OptionError, match=r"local must be a function that returns a torch\.nn\.Module, got None"):
+    with pytest.raises(
+        OptionError, match=r"local must be a function that returns a torch\.nn\.Module, got None"
+    ):
         GraphTransformer(F_IN, C, H, 2, local=lambda: None)
     with pytest.raises(OptionError, match="local must take embed_dim=8 channels, got GCNConv"):
         GPSBlock(C, H, local=GCNConv(7, C))
+    # 1 would be spread
     with pytest.raises(
         ShapeError, match=r"local must return as many channels as it is given, \(5, 8\)"
-    ):  # 1 would be spread
-        GPSBlock(C, H, local=GCNConv(C, 1))(torch.randn(5, C), graphs.full(...), graphs.circulant(5, (1, 4)).edge_index)
+    ):
+        GPSBlock(C, H, local=GCNConv(C, 1))(
+            torch.randn(5, C), graphs.full(...), graphs.circulant(5, (1, 4)).edge_index
+        )
     with pytest.raises(OptionError, match='norm="batch" needs 2 nodes in training, got 1'):
         GPSBlock(C, H)(torch.randn(1, C), graphs.full(...))
     assert GPSBlock(C, H).eval()(torch.randn(1, C), graphs.full(...)).shape == (1, C)

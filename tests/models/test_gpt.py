@@ -4,7 +4,9 @@ import pytest
 import torch
 from hf_table import theirs
 from text_models import changed, same
-from transformers import GPT2Config, GPT2LMHeadModel  # after hf_table, which skips where there is none
+
+# after hf_table, which skips where there is none
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import graphattn as ga
 from graphattn import graphs
@@ -27,7 +29,8 @@ def test_another_graph_is_another_mask_there():
     same(mine(given, window), model(given, attention_mask=window.mask()[None, None]).logits)
     same(mine(given, graphs.sliding_window(..., 3)), mine(given, graphs.sliding_window(N, 3)), 0.0)
     less = graphs.causal(N) - ga.from_edge_index([[2], [5]], num_sources=N, num_targets=N)
-    assert changed(mine(given), mine(given, less)) == [False] * 5 + [True] * 2  # 6 reads what 5 became
+    # 6 reads what 5 became
+    assert changed(mine(given), mine(given, less)) == [False] * 5 + [True] * 2
     last = mine(given, [graphs.causal(N), less])
     assert changed(mine(given), last) == [False] * 5 + [True, False]
 
@@ -58,7 +61,10 @@ def test_fresh_weights_are_those_of_gpt2():
     )
     layer = fresh.transformer.h[1]
     pairs = [
-        (torch.cat([getattr(model.attention, f"{each}_proj").weight for each in "qkv"]), layer.attn.c_attn.weight),
+        (
+            torch.cat([getattr(model.attention, f"{each}_proj").weight for each in "qkv"]),
+            layer.attn.c_attn.weight,
+        ),
         (model.attention.out_proj.weight, layer.attn.c_proj.weight),
         (model.feed_forward.up.weight, layer.mlp.c_fc.weight),
         (model.feed_forward.down.weight, layer.mlp.c_proj.weight),
@@ -77,16 +83,28 @@ def test_sizes_of_the_paper():
     ("use", "error", "message"),
     [
         (lambda m, x: m(x.double()), ShapeError, "tokens must be an int64 or int32 tensor"),
-        (lambda m, x: m(x + V), PositionIndexError, r"tokens must be in \[0, 13\), the rows of the table; got 13"),
+        (
+            lambda m, x: m(x + V),
+            PositionIndexError,
+            r"tokens must be in \[0, 13\), the rows of the table; got 13",
+        ),
         (lambda m, x: m(x, graphs.causal(N + 1)), ShapeError, "7 nodes"),
         (lambda m, x: m(x, [graphs.causal(N)] * 3), GraphError, "2 layers need as many graphs"),
-        (lambda m, x: m(x.repeat(1, 2)), PositionIndexError, "x must have at most max_len = 11 nodes"),
+        (
+            lambda m, x: m(x.repeat(1, 2)),
+            PositionIndexError,
+            "x must have at most max_len = 11 nodes",
+        ),
         (
             lambda m, x: GPT(V, 12, 3, 1, score_bias=ga.nn.ALiBi(3))(x, positions="abc"),
             ShapeError,
             "positions of targets must be",
         ),
-        (lambda m, x: GPT(V, 12, 3, 1, foo=3), OptionError, "there is no option 'foo'; pass one of .*num_kv_heads"),
+        (
+            lambda m, x: GPT(V, 12, 3, 1, foo=3),
+            OptionError,
+            "there is no option 'foo'; pass one of .*num_kv_heads",
+        ),
     ],
 )
 def test_refusals(use, error, message):

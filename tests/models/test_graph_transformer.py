@@ -1,4 +1,6 @@
-"""Transformers on plain graphs, against PyG, networkx and torch; batches, relabelling; and Longformer's layers."""
+"""Transformers on plain graphs, against PyG, networkx and torch; batches, relabelling; and
+Longformer's layers.
+"""
 
 import networkx
 import pytest
@@ -17,7 +19,9 @@ F_IN, C, H, OUT = 5, 8, 2, 3
 
 
 def molecule(nodes, seed):
-    """A connected graph as PyG's Data, whose edges stand in no order, with features of nodes and edges."""
+    """A connected graph as PyG's Data, whose edges stand in no order, with features of nodes and
+    edges.
+    """
     world = networkx.connected_watts_strogatz_graph(nodes, min(4, nodes - 1), 0.4, seed=seed)
     torch.manual_seed(seed)
     edges = torch.tensor(list(world.to_directed().edges)).T
@@ -28,7 +32,9 @@ def molecule(nodes, seed):
 
 def model(**options):
     torch.manual_seed(6)
-    made = GraphTransformer(F_IN, C, H, **{"num_layers": 2, "out_dim": OUT, "encoding_dim": 3, **options}).double()
+    made = GraphTransformer(
+        F_IN, C, H, **{"num_layers": 2, "out_dim": OUT, "encoding_dim": 3, **options}
+    ).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -57,11 +63,13 @@ def same(made, output, wanted):
     close(output, wanted)
     names, parameters = zip(*made.named_parameters(), strict=True)
     mine, theirs = (
-        torch.autograd.grad((result * result.detach().cos()).sum(), parameters) for result in (output, wanted)
+        torch.autograd.grad((result * result.detach().cos()).sum(), parameters)
+        for result in (output, wanted)
     )
     for name, found, other in zip(names, mine, theirs, strict=True):
         torch.testing.assert_close(found, other, rtol=1e-10, atol=1e-11)
-        assert name.endswith("k_proj.bias") or other.abs().max() > 1e-4  # softmax does not depend on the keys' bias
+        # softmax does not depend on the keys' bias
+        assert name.endswith("k_proj.bias") or other.abs().max() > 1e-4
 
 
 def test_all_pairs_with_shortest_paths():
@@ -72,12 +80,17 @@ def test_all_pairs_with_shortest_paths():
     assert {0, 1, 2} == set(rows.flatten().tolist())
 
     def attend(layer, x):
-        q, k, v = (p(x).view(11, H, -1).transpose(0, 1) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+        q, k, v = (
+            p(x).view(11, H, -1).transpose(0, 1) for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+        )
         bias = made.paths.table.weight[rows].permute(2, 0, 1)
-        return layer.out_proj(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(0, 1).flatten(1))
+        return layer.out_proj(
+            F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(0, 1).flatten(1)
+        )
 
     output = made(data.x, ga.from_pyg(data), graphs.full(...))
-    assert not torch.allclose(made(data.x, ga.from_pyg(data)), output, atol=1e-3)  # along the edges it is another
+    # along the edges it is another
+    assert not torch.allclose(made(data.x, ga.from_pyg(data)), output, atol=1e-3)
     same(made, output, twin(made, data, attend))
 
 
@@ -106,25 +119,34 @@ def test_a_batch_is_its_graphs(encoding, readout):
     made = model(encoding=encoding, readout=readout, max_distance=3)
     tolerance = WALKS if encoding == "random_walk" else 1e-12
     several = [molecule(nodes, seed)[1] for nodes, seed in ((7, 3), (3, 4), (11, 5))]
-    several.insert(1, Data(x=torch.randn(1, F_IN).double(), edge_index=torch.empty(2, 0, dtype=torch.int64)))
+    several.insert(
+        1, Data(x=torch.randn(1, F_IN).double(), edge_index=torch.empty(2, 0, dtype=torch.int64))
+    )
     several[1].edge_attr = torch.empty(0, 4).double()
     batch = Batch.from_data_list(several)
     edges = ga.from_pyg(batch)
     for reads, alone in ((None, None), (graphs.documents(batch.batch), graphs.full(...))):
         output = made(batch.x, edges, reads, batch=batch.batch)
-        close(output, torch.cat([made(data.x, ga.from_pyg(data), alone) for data in several]), tolerance)
+        close(
+            output,
+            torch.cat([made(data.x, ga.from_pyg(data), alone) for data in several]),
+            tolerance,
+        )
     assert len(output) == (22 if readout == "node" else 4)
     if encoding == "laplacian":
         pe = made.encoded(edges, (7, 1, 3, 11))
         assert torch.equal(pe[7], torch.zeros(3))
-        assert [bool(column.any()) for column in pe[8:11].T] == [True, True, False]  # three nodes, two eigenvectors
+        # three nodes, two eigenvectors
+        assert [bool(column.any()) for column in pe[8:11].T] == [True, True, False]
         theirs = AddLaplacianEigenvectorPE(3, attr_name="pe", is_undirected=True)(several[0]).pe
         torch.testing.assert_close((pe[:7].T @ theirs).abs(), torch.eye(3), rtol=0, atol=1e-4)
 
 
 def test_readouts_are_means_and_sums_of_nodes():
     _, data = molecule(7, seed=3)
-    nodes, mean, total = (model(readout=readout)(data.x, ga.from_pyg(data)) for readout in ("node", "mean", "sum"))
+    nodes, mean, total = (
+        model(readout=readout)(data.x, ga.from_pyg(data)) for readout in ("node", "mean", "sum")
+    )
     close(mean, nodes.mean(0, keepdim=True))
     bias = model().head.bias
     close(total - bias, 7 * (mean - bias))
@@ -141,14 +163,21 @@ def test_relabelled_nodes():
             wanted = made(data.x, ga.from_pyg(data), reads)[order]
             close(made(moved.x, ga.from_pyg(moved), reads), wanted, tolerance)
             made = model(readout="sum", encoding=encoding)
-            close(made(moved.x, ga.from_pyg(moved), reads), made(data.x, ga.from_pyg(data), reads), tolerance)
+            close(
+                made(moved.x, ga.from_pyg(moved), reads),
+                made(data.x, ga.from_pyg(data), reads),
+                tolerance,
+            )
     moved.x[0] += 1.0
     assert not torch.allclose(made(moved.x, ga.from_pyg(moved)), made(data.x, ga.from_pyg(data)))
 
 
 def test_walks_tell_two_triangles_from_a_hexagon():
     """Colour refinement, and so message passing without an encoding, does not."""
-    rings = [networkx.cycle_graph(6), networkx.disjoint_union(networkx.cycle_graph(3), networkx.cycle_graph(3))]
+    rings = [
+        networkx.cycle_graph(6),
+        networkx.disjoint_union(networkx.cycle_graph(3), networkx.cycle_graph(3)),
+    ]
     edges = [ga.from_networkx(ring.to_directed()) for ring in rings]
     x = torch.ones(6, F_IN).double()
     plain, walks = model(encoding=None), model(encoding="random_walk")
@@ -187,7 +216,11 @@ def test_kinds_of_nodes_by_an_embedding():
     made = GraphTransformer(torch.nn.Embedding(4, C), C, H, 1)
     ring = graphs.circulant(6, (1, 5))
     assert made(torch.tensor([0, 1, 2, 3, 0, 1]), ring).shape == (6, C)
-    assert GraphTransformer(F_IN, C, H, 1, readout="mean")(torch.randn(7, 6, F_IN), ring).shape == (7, 1, C)
+    assert GraphTransformer(F_IN, C, H, 1, readout="mean")(torch.randn(7, 6, F_IN), ring).shape == (
+        7,
+        1,
+        C,
+    )
 
 
 RING, X = graphs.circulant(6, (1, 5)), torch.randn(6, F_IN).double()
@@ -197,11 +230,31 @@ BATCH = torch.tensor([0, 0, 0, 1, 1, 1])
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: model(encoding="degree"), OptionError, 'encoding must be "random_walk" or "laplacian", or None'),
-        (lambda: model(readout="max"), OptionError, 'readout must be "node", "mean" or "sum", got .max'),
-        (lambda: model()(X, Data(edge_index=RING.edge_index)), GraphError, r"edges must be .* graphattn.from_pyg"),
-        (lambda: model()(X, RING, batch=BATCH.flip(0)), ShapeError, r"batch must be int64 \(6,\), ascending"),
-        (lambda: model()(X, RING, [graphs.full(...)] * 2, batch=BATCH), GraphError, "would join the graphs of a batch"),
+        (
+            lambda: model(encoding="degree"),
+            OptionError,
+            'encoding must be "random_walk" or "laplacian", or None',
+        ),
+        (
+            lambda: model(readout="max"),
+            OptionError,
+            'readout must be "node", "mean" or "sum", got .max',
+        ),
+        (
+            lambda: model()(X, Data(edge_index=RING.edge_index)),
+            GraphError,
+            r"edges must be .* graphattn.from_pyg",
+        ),
+        (
+            lambda: model()(X, RING, batch=BATCH.flip(0)),
+            ShapeError,
+            r"batch must be int64 \(6,\), ascending",
+        ),
+        (
+            lambda: model()(X, RING, [graphs.full(...)] * 2, batch=BATCH),
+            GraphError,
+            "would join the graphs of a batch",
+        ),
         (lambda: model()(X, graphs.cross(6, 5)), GraphError, "needs a square graph"),
     ],
 )
@@ -211,14 +264,26 @@ def test_refusals(make, error, message):
 
 
 def test_batches_and_sizes_that_do_not_fit_are_refused():
-    made, x, ring = model(readout="mean"), torch.randn(5, F_IN).double(), graphs.circulant(5, (1, 4))
+    made, x, ring = (
+        model(readout="mean"),
+        torch.randn(5, F_IN).double(),
+        graphs.circulant(5, (1, 4)),
+    )
     apart = ga.from_edge_index([[0, 1, 2, 3], [1, 0, 3, 4]], num_nodes=5)
     batch = torch.tensor([0, 0, 1, 1, 1])
     assert made(x, apart, batch=batch).shape == (2, OUT)
     for call, error, words in (
         (lambda: made(x, ring, batch=batch), GraphError, "edges must not join graphs of batch"),
-        (lambda: made(x, apart, batch=batch - 1), ShapeError, "number the graphs from 0, .* got -1 to 0"),
-        (lambda: made(x, apart, batch=batch * 10**9), ShapeError, "at most as many as there are nodes, 5; got 0 to 10"),
+        (
+            lambda: made(x, apart, batch=batch - 1),
+            ShapeError,
+            "number the graphs from 0, .* got -1 to 0",
+        ),
+        (
+            lambda: made(x, apart, batch=batch * 10**9),
+            ShapeError,
+            "at most as many as there are nodes, 5; got 0 to 10",
+        ),
         (lambda: made(x[:4], ring), ShapeError, "edges have 5 nodes, but"),
     ):
         with pytest.raises(error, match=words):

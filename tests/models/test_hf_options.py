@@ -1,4 +1,6 @@
-"""An option of a configuration of ``transformers`` is honoured to the last digits or refused; changed models are."""
+"""An option of a configuration of ``transformers`` is honoured to the last digits or refused;
+changed models are.
+"""
 
 import warnings
 
@@ -71,7 +73,9 @@ class Packed(torch.nn.Module):
     def __init__(self, linear):
         super().__init__()
         self.scale = torch.nn.Parameter(linear.weight.detach().abs().amax() / 127)
-        self.register_buffer("qweight", (linear.weight.detach() / self.scale).round().to(torch.int8))
+        self.register_buffer(
+            "qweight", (linear.weight.detach() / self.scale).round().to(torch.int8)
+        )
 
 
 class OtherAttention(torch.nn.Module):
@@ -129,7 +133,9 @@ def test_a_quantised_or_half_converted_model_is_refused(family):
         model = theirs(family).float()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch.ao is to move to torchao
-            torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8, inplace=True)
+            torch.ao.quantization.quantize_dynamic(
+                model, {torch.nn.Linear}, torch.qint8, inplace=True
+            )
         with pytest.raises(OptionError, match=f"is Linear {TAKEN}"):
             from_hf(model)
 
@@ -143,21 +149,49 @@ def mlp(model):
 
 
 CHANGED = [
-    ("GPT2", lambda m: setattr(m.transformer.h[1].mlp, "act", torch.nn.ReLU()), "h.1.mlp.act is ReLU where"),
-    ("Llama", lambda m: setattr(m.model.layers[0].self_attn, "scaling", 0.1), "scaling is 0.1 where"),
+    (
+        "GPT2",
+        lambda m: setattr(m.transformer.h[1].mlp, "act", torch.nn.ReLU()),
+        "h.1.mlp.act is ReLU where",
+    ),
+    (
+        "Llama",
+        lambda m: setattr(m.model.layers[0].self_attn, "scaling", 0.1),
+        "scaling is 0.1 where",
+    ),
     ("Llama", lambda m: m.model.layers.pop(1), "model.layers is 1 layers where .* makes 2"),
-    ("Bert", lambda m: setattr(m.bert.embeddings.LayerNorm, "eps", 0.5), "LayerNorm.eps is 0.5 where"),
+    (
+        "Bert",
+        lambda m: setattr(m.bert.embeddings.LayerNorm, "eps", 0.5),
+        "LayerNorm.eps is 0.5 where",
+    ),
     ("T5", lambda m: setattr(m.config, "dropout_rate", 0.7), "dropout.*where .* makes 0.7"),
-    ("GPT2", lambda m: mlp(m).register_forward_hook(doubled), "h.0.mlp has a forward hook, .*options.doubled, whose"),
+    (
+        "GPT2",
+        lambda m: mlp(m).register_forward_hook(doubled),
+        "h.0.mlp has a forward hook, .*options.doubled, whose",
+    ),
     ("GPT2", lambda m: m.register_forward_hook(doubled), "GPT2LMHeadModel has a forward hook"),
     (
         "GPT2",
         lambda m: mlp(m).register_forward_pre_hook(doubled, with_kwargs=True),
         "h.0.mlp has a forward pre-hook, .*doubled, .* remove it first",
     ),
-    ("GPT2", lambda m: setattr(mlp(m), "forward", doubled), "h.0.mlp.forward is .*doubled where .* of GPT2MLP: a"),
-    ("GPT2", lambda m: setattr(m, "forward", m.forward), "^GPT2LMHeadModel.forward is .*GPT2LMHead"),
-    ("GPT2", lambda m: torch.nn.utils.weight_norm(m.lm_head), "lm_head has a forward pre-hook, torch.*WeightNorm"),
+    (
+        "GPT2",
+        lambda m: setattr(mlp(m), "forward", doubled),
+        "h.0.mlp.forward is .*doubled where .* of GPT2MLP: a",
+    ),
+    (
+        "GPT2",
+        lambda m: setattr(m, "forward", m.forward),
+        "^GPT2LMHeadModel.forward is .*GPT2LMHead",
+    ),
+    (
+        "GPT2",
+        lambda m: torch.nn.utils.weight_norm(m.lm_head),
+        "lm_head has a forward pre-hook, torch.*WeightNorm",
+    ),
 ]
 
 
@@ -195,5 +229,8 @@ def test_another_attention_is_refused_by_name_and_under_a_known_name(family, nam
     from_hf(model)
     registered.register(name, uniform)
     model.set_attn_implementation(name)
-    with pytest.raises(OptionError, match=f"'{name}', which is .*test_hf_options.uniform; expected one of eager, sdpa"):
+    with pytest.raises(
+        OptionError,
+        match=f"'{name}', which is .*test_hf_options.uniform; expected one of eager, sdpa",
+    ):
         from_hf(model)

@@ -1,4 +1,6 @@
-"""Associative memories: energies against sums and gradients, fixed points, load, and attention itself."""
+"""Associative memories: energies against sums and gradients, fixed points, load, and attention
+itself.
+"""
 
 import math
 
@@ -23,7 +25,9 @@ def flipped(state, share, seed=1):
 
 
 def close(found, wanted):
-    torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.as_tensor(found), torch.as_tensor(wanted), rtol=1e-12, atol=1e-12
+    )
 
 
 def symmetric(nodes, seed):
@@ -58,7 +62,9 @@ def test_energy_never_rises_when_spins_turn_one_by_one(seed):
     world, network = symmetric(17, seed)
     assert network.is_symmetric
     state = spins(20, 17, seed=seed)
-    wanted = [-sum(d["j"] * s[a] * s[b] for a, b, d in world.edges(data=True)) for s in state.tolist()]
+    wanted = [
+        -sum(d["j"] * s[a] * s[b] for a, b, d in world.edges(data=True)) for s in state.tolist()
+    ]
     close(network.energy(state), torch.tensor(wanted, dtype=torch.float64))
     order = np.random.default_rng(seed).permutation(17).tolist()
     for node in order * 2:
@@ -82,7 +88,8 @@ def test_ising_of_networkx_and_spins_that_turn_at_once():
     assert torch.equal(ising.settle(aligned), aligned)
     assert float(ising.energy(aligned)) == -0.5 * world.number_of_edges()
     chess = torch.tensor([(-1.0) ** (node // 7 + node % 7) for node in range(35)])
-    assert torch.equal(ising.step(chess), -chess)  # at once: two states take turns for ever, at the highest energy
+    # at once: two states take turns for ever, at the highest energy
+    assert torch.equal(ising.step(chess), -chess)
     assert torch.equal(ising.step(ising.step(chess)), chess)
     assert ising.energy(ising.settle(chess)) < ising.energy(chess)  # one by one they fall
 
@@ -115,7 +122,9 @@ SOME = graphs.cross(4, 9) - ga.from_mask(torch.eye(4, 9).bool())
 def test_a_step_is_attention_and_falls_along_the_energy(beta, graph):
     mask = graph.mask() if graph is SOME else torch.ones(4, 9).bool()
     moved = retrieve(Q, X, beta, graph)
-    direct = ga.attention(Q.unsqueeze(1), X.unsqueeze(1), X.unsqueeze(1), graph, scale=beta).squeeze(1)
+    direct = ga.attention(
+        Q.unsqueeze(1), X.unsqueeze(1), X.unsqueeze(1), graph, scale=beta
+    ).squeeze(1)
     close(moved, direct)
     close(moved, torch.softmax((beta * Q @ X.T).masked_fill(~mask, -torch.inf), -1) @ X)
     query = Q.clone().requires_grad_()
@@ -135,7 +144,10 @@ def test_a_step_is_attention_and_falls_along_the_energy(beta, graph):
         assert bool((now <= before + 1e-12).all())
         assert bool((now >= 0).all())
         state, before = retrieve(state, X, beta, wide), now
-    close(retrieve(Q, X, beta, graph, steps=3), retrieve(retrieve(moved, X, beta, graph), X, beta, graph))
+    close(
+        retrieve(Q, X, beta, graph, steps=3),
+        retrieve(retrieve(moved, X, beta, graph), X, beta, graph),
+    )
     uphill = retrieval_energy(Q + 0.1 * (Q - moved), X, beta, graph)
     assert bool((uphill > energy).all())
 
@@ -143,12 +155,17 @@ def test_a_step_is_attention_and_falls_along_the_energy(beta, graph):
 def test_modern_memories_hold_what_classical_ones_lose():
     x = spins(200, 64)  # three times as many patterns as spins
     noisy = flipped(x, 0.15)
-    found = [(retrieve(noisy, x, beta).sign() == x).all(-1).double().mean().item() for beta in (0.01, 0.1, 1.0)]
+    found = [
+        (retrieve(noisy, x, beta).sign() == x).all(-1).double().mean().item()
+        for beta in (0.01, 0.1, 1.0)
+    ]
     assert found == sorted(found)
     assert found[0] < 0.2
     assert found[-1] == 1.0
     assert not bool((Hopfield.from_patterns(x).step(noisy) == x).all(-1).any())
-    torch.testing.assert_close(retrieve(noisy, x, 1e-9), x.mean(0).expand(200, 64), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        retrieve(noisy, x, 1e-9), x.mean(0).expand(200, 64), rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -166,7 +183,9 @@ def test_memories_in_low_precision_recall_and_loaded_ones_too(dtype):
 def test_a_state_without_a_pattern():
     assert retrieval_energy(Q[:1], X[:0], 2.0)[0] == torch.inf
     lonely = ga.from_edge_index([[0], [1]], num_sources=9, num_targets=2)
-    assert torch.equal(retrieve(Q[:2], X, 2.0, lonely), torch.stack((torch.zeros(6).double(), X[0])))
+    assert torch.equal(
+        retrieve(Q[:2], X, 2.0, lonely), torch.stack((torch.zeros(6).double(), X[0]))
+    )
     assert retrieval_energy(Q[:2], X, 2.0, lonely)[0] == torch.inf
 
 
@@ -177,7 +196,11 @@ def test_a_state_without_a_pattern():
         (lambda: Hopfield(graphs.cross(4, 5), 1.0), GraphError, "a square graph"),
         (lambda: Hopfield(graphs.full(...), 1.0), GraphError, "needs an AttentionGraph"),
         (lambda: Hopfield(RING, torch.ones(5)), ShapeError, r"float \(4,\), one for each edge"),
-        (lambda: Hopfield(RING, 1.0).energy(spins(4).float()), GraphError, "energy needs the reverse"),
+        (
+            lambda: Hopfield(RING, 1.0).energy(spins(4).float()),
+            GraphError,
+            "energy needs the reverse",
+        ),
         (
             lambda: Hopfield(RING, -1.0).settle(torch.ones(4)),
             OptionError,
@@ -186,17 +209,49 @@ def test_a_state_without_a_pattern():
         (lambda: Hopfield(RING, 1.0).step(torch.zeros(4)), ShapeError, "spins must be -1 or 1"),
         (lambda: Hopfield.from_patterns(spins(4)), ShapeError, r"patterns must be \(P, N\)"),
         (lambda: retrieve(Q, X, 0.0), OptionError, "beta must be a finite number > 0, got 0.0"),
-        (lambda: Hopfield(RING, float("nan")), OptionError, "coupling must be a finite number, got nan"),
-        (lambda: Hopfield(RING, torch.full((4,), torch.inf)), OptionError, "coupling must be finite"),
-        (lambda: Hopfield(RING, 1.0).turn(torch.ones(4), -1), GraphError, "node must be .*0, got -1"),
+        (
+            lambda: Hopfield(RING, float("nan")),
+            OptionError,
+            "coupling must be a finite number, got nan",
+        ),
+        (
+            lambda: Hopfield(RING, torch.full((4,), torch.inf)),
+            OptionError,
+            "coupling must be finite",
+        ),
+        (
+            lambda: Hopfield(RING, 1.0).turn(torch.ones(4), -1),
+            GraphError,
+            "node must be .*0, got -1",
+        ),
         (lambda: Hopfield(RING, 1.0).turn(torch.ones(4), 4), GraphError, "node must be below 4"),
         (lambda: Hopfield(RING, 1.0).turn(torch.zeros(4), 0), ShapeError, "spins must be -1 or 1"),
-        (lambda: Hopfield(RING, 1.0).settle(torch.ones(4), [-1]), GraphError, "node must be .*0, got -1"),
-        (lambda: Hopfield(RING, 1.0).settle(torch.ones(4), []), OptionError, "order must name at least one spin"),
+        (
+            lambda: Hopfield(RING, 1.0).settle(torch.ones(4), [-1]),
+            GraphError,
+            "node must be .*0, got -1",
+        ),
+        (
+            lambda: Hopfield(RING, 1.0).settle(torch.ones(4), []),
+            OptionError,
+            "order must name at least one spin",
+        ),
         (lambda: Hopfield.from_patterns(spins(2, 4), RING.mask()), GraphError, "from_mask"),
-        (lambda: retrieve(Q, X, 1.0, steps=0), GraphError, "steps must be a whole number >= 1, got 0"),
-        (lambda: retrieval_energy(Q[0], X, 1.0), ShapeError, r"query must be floating point \(..., T, C\), got"),
-        (lambda: retrieval_energy(Q, X, 1.0, ga.PerHead((SOME,))), GraphError, r"pass one of its \.graphs"),
+        (
+            lambda: retrieve(Q, X, 1.0, steps=0),
+            GraphError,
+            "steps must be a whole number >= 1, got 0",
+        ),
+        (
+            lambda: retrieval_energy(Q[0], X, 1.0),
+            ShapeError,
+            r"query must be floating point \(..., T, C\), got",
+        ),
+        (
+            lambda: retrieval_energy(Q, X, 1.0, ga.PerHead((SOME,))),
+            GraphError,
+            r"pass one of its \.graphs",
+        ),
     ],
 )
 def test_refusals(make, error, message):

@@ -30,7 +30,10 @@ def test_another_graph_is_another_mask_there():
     mine, strided = from_hf(model), graphs.causal(N) & graphs.strided(N, 3)
     same(mine(given, strided), logits(model, given, attention_mask=strided.mask()[None, None]))
     less = graphs.causal(N) - ga.from_edge_index([[2], [6]], num_sources=N, num_targets=N)
-    assert changed(mine(given), mine(given, [graphs.causal(N), less])) == [False] * 6 + [True] + [False] * 2
+    assert (
+        changed(mine(given), mine(given, [graphs.causal(N), less]))
+        == [False] * 6 + [True] + [False] * 2
+    )
 
 
 def test_sizes_of_the_paper():

@@ -1,4 +1,6 @@
-"""Longformer with the weights of transformers' own: global tokens whose queries, keys and values are others."""
+"""Longformer with the weights of transformers' own: global tokens whose queries, keys and values
+are others.
+"""
 
 import pytest
 import torch
@@ -24,7 +26,9 @@ def given():
 def run(model, tokens, chosen, **options):
     """Theirs, with the same global tokens in every example, or other ones in each."""
     mask = torch.zeros_like(tokens)
-    for row, places in zip(mask, chosen if isinstance(chosen, list) else [chosen] * len(mask), strict=True):
+    for row, places in zip(
+        mask, chosen if isinstance(chosen, list) else [chosen] * len(mask), strict=True
+    ):
         row[list(places)] = 1
     with in_float64():
         return model(tokens, global_attention_mask=mask if mask.any() else None, **options)
@@ -34,8 +38,13 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
     model, (tokens, _) = theirs("Longformer"), given()
     mine, lengths, chosen = from_hf(model), (N, 11), [(0, 7), (3,)]
     real = torch.arange(N) < torch.tensor(lengths)[:, None]
-    expected = run(model, tokens, chosen, attention_mask=real.long(), position_ids=None).logits[real]
-    alone = [[pattern(n) for pattern in layer_graphs((5, 5, 9), own)] for own, n in zip(chosen, lengths, strict=True)]
+    expected = run(model, tokens, chosen, attention_mask=real.long(), position_ids=None).logits[
+        real
+    ]
+    alone = [
+        [pattern(n) for pattern in layer_graphs((5, 5, 9), own)]
+        for own, n in zip(chosen, lengths, strict=True)
+    ]
     packed = [ga.disjoint_union([a, b]) for a, b in zip(*alone, strict=True)]
     is_real = tokens != PAD
     at = (is_real.cumsum(-1) * is_real + PAD)[real]
@@ -59,7 +68,9 @@ def test_what_depends_on_a_removed_edge_and_of_other_projections():
         less = last - ga.from_edge_index([[source], [target]], num_nodes=N)
         assert changed(whole, out(less)) == [t == target for t in range(N)]
     assert all(changed(whole, out(last, ())))  # the same edges without other projections
-    heads = ga.PerHead((last, last, graphs.sliding_window(N, 3, causal=False) | graphs.global_tokens(N, (2,))))
+    heads = ga.PerHead(
+        (last, last, graphs.sliding_window(N, 3, causal=False) | graphs.global_tokens(N, (2,)))
+    )
     assert changed(whole, out(heads)) == [t != 2 for t in range(N)]
     with torch.no_grad():
         mine.of_global[2].v_proj.bias += 1
@@ -74,6 +85,8 @@ def test_refusals_and_sizes_of_the_paper():
     with pytest.raises(GraphIndexError, match="15"):
         model(given()[0], global_tokens=(N,))
     with pytest.raises(OptionError, match="there is no option 'norm_first'"):
-        Longformer((3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N, norm_first=True)
+        Longformer(
+            (3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N, norm_first=True
+        )
     with pytest.raises(OptionError, match="requires a model built with pooler=True"):
         from_hf(theirs("Longformer")).pooled(torch.randn(B, N, 12).double())

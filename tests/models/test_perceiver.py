@@ -16,7 +16,9 @@ def close(mine, theirs, tolerance=1e-12):
 
 
 def inputs(batch=2):
-    return torch.randn(batch, 11, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return torch.randn(
+        batch, 11, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
 
 
 def test_the_order_of_inputs_does_not_matter_but_their_edges_do():
@@ -38,7 +40,9 @@ def test_each_of_the_three_graphs():
     def latents(**given):
         return from_hf(theirs("Perceiver"))(x, **given)
 
-    change = (latents(latent_graph=apart, read_graph=less) - latents(latent_graph=apart)).abs().amax((0, 2)) > 1e-9
+    change = (
+        latents(latent_graph=apart, read_graph=less) - latents(latent_graph=apart)
+    ).abs().amax((0, 2)) > 1e-9
     assert change.tolist() == [latent == 3 for latent in range(5)]
     assert ((latents(read_graph=less) - latents()).abs().amax((0, 2)) > 1e-9).all()
     once = graphs.cross(4, 5) - ga.from_edge_index([[2], [1]], num_sources=5, num_targets=4)
@@ -51,8 +55,16 @@ def test_each_of_the_three_graphs():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4), torch.randn(2, 8)), OptionError, "require outputs"),
-        (lambda: Reading(8, 6, 4), OptionError, "inner must be a multiple of num_heads, got 6 and 4"),
+        (
+            lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4), torch.randn(2, 8)),
+            OptionError,
+            "require outputs",
+        ),
+        (
+            lambda: Reading(8, 6, 4),
+            OptionError,
+            "inner must be a multiple of num_heads, got 6 and 4",
+        ),
         (
             lambda: Reading(8, 6, 2, value_inner=7),
             OptionError,
@@ -60,20 +72,35 @@ def test_each_of_the_three_graphs():
         ),
         (
             lambda: from_hf(
-                theirs("Perceiver", decoder=lambda c: decoders.PerceiverBasicDecoder(c, 3, "none", num_channels=8))
+                theirs(
+                    "Perceiver",
+                    decoder=lambda c: decoders.PerceiverBasicDecoder(c, 3, "none", num_channels=8),
+                )
             ),
             OptionError,
             "with trainable queries",
         ),
-        (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 6)), ShapeError, r"\(\.\.\., S, 4\), got \(5, 6\)"),
-        (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4).long()), ShapeError, "inputs is torch.int64, and"),
+        (
+            lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 6)),
+            ShapeError,
+            r"\(\.\.\., S, 4\), got \(5, 6\)",
+        ),
+        (
+            lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4).long()),
+            ShapeError,
+            "inputs is torch.int64, and",
+        ),
         (lambda: Perceiver(3, 8, 4, 1, 2, write={"num_heads": 2}), OptionError, "requires outputs"),
         (
             lambda: Perceiver(3, 8, 4, 1, 2, read={"heads": 2}),
             OptionError,
             "no option 'heads'; did you mean 'num_heads'",
         ),
-        (lambda: Perceiver(3, 8, 4, 1, 2, final_norm=True), OptionError, "final_norm must be left out"),
+        (
+            lambda: Perceiver(3, 8, 4, 1, 2, final_norm=True),
+            OptionError,
+            "final_norm must be left out",
+        ),
         (
             lambda: Perceiver(3, 8, 4, 1, 2, outputs=(2, 6))(torch.randn(5, 4), torch.randn(2, 7)),
             ShapeError,

@@ -1,4 +1,6 @@
-"""Every model of points: the order of the points, other clouds of the batch, an answer for each cloud, refusals."""
+"""Every model of points: the order of the points, other clouds of the batch, an answer for each
+cloud, refusals.
+"""
 
 from functools import partial
 
@@ -34,7 +36,9 @@ MODELS = {
         hierarchy(..., ratio=0.4, **NEAR),
     ),
     "MeshTransformer": (
-        lambda **o: models.MeshTransformer(3, 5, 8, 2, 2, spectrum=3, edges=("offset", "distance"), **o),
+        lambda **o: models.MeshTransformer(
+            3, 5, 8, 2, 2, spectrum=3, edges=("offset", "distance"), **o
+        ),
         hierarchy(..., graph=(NEAR["graph"], knn(..., 9, clamp=True))),
     ),
     "StratifiedTransformer": (
@@ -48,7 +52,13 @@ MODELS = {
     "LitePT": (
         lambda **o: models.PointTransformerV3(
             *(3, 5, (12, 18), (1, 2), (12,), 0),
-            **{"head_dim": 6, "convs": (True, False), "attends": (False, True), "rotary": 100.0, **o},
+            **{
+                "head_dim": 6,
+                "convs": (True, False),
+                "attends": (False, True),
+                "rotary": 100.0,
+                **o,
+            },
         ),
         partial(serialized_hierarchy, cell=1e-3, levels=2, stride=256, patch=8),
     ),
@@ -78,7 +88,10 @@ def test_the_order_of_the_points_and_other_clouds_change_nothing(name, readout):
         alone = model(pos, recipe(pos))
         turn = torch.randperm(37, generator=torch.Generator().manual_seed(3))
         turned = model(pos[turn], recipe(pos[turn]))
-        both, batch = torch.cat((other, pos)), torch.arange(2).repeat_interleave(torch.tensor([23, 37]))
+        both, batch = (
+            torch.cat((other, pos)),
+            torch.arange(2).repeat_interleave(torch.tensor([23, 37])),
+        )
         batched = model(both, recipe(both, batch))
     assert alone.shape == ((37, 5) if readout == "node" else (1, 5))
     assert float(alone.std(0 if readout == "node" else 1).min()) > 1e-3

@@ -49,4 +49,6 @@ def test_outputs_are_those_of_the_papers_formulas():
             for p in model.parameters():  # also norms and biases away from their start
                 torch.nn.init.normal_(p, std=0.4)
             pos, x = torch.rand(31, 3).double(), torch.randn(31, 5).double()
-            torch.testing.assert_close(model(x, recipe(pos)), twin(model, x, pos, share), rtol=0, atol=1e-9)
+            torch.testing.assert_close(
+                model(x, recipe(pos)), twin(model, x, pos, share), rtol=0, atol=1e-9
+            )

@@ -14,10 +14,19 @@ def dense(state, x):
 def block(state, x, pos, near, channels):
     """Grouped vector attention, equations 4 to 6 of the paper, with a bias of positions."""
     y, layer = dense(state / "first", x), state / "attention"
-    q, k = ((layer / name / "norm").norm((layer / name).linear(y)).relu() for name in ("q_proj", "k_proj"))
-    v, delta = (layer / "v_proj").linear(y), (layer / "score" / "delta").perceptron(pos[:, None] - pos[near])
-    weight = (layer / "score" / "gamma").perceptron(q[:, None] - k[near] + delta).softmax(1)  # (N, k, groups)
-    read = torch.einsum("nkg,nkgc->ngc", weight, (v[near] + delta).unflatten(-1, (-1, channels))).flatten(1)
+    q, k = (
+        (layer / name / "norm").norm((layer / name).linear(y)).relu()
+        for name in ("q_proj", "k_proj")
+    )
+    v, delta = (
+        (layer / "v_proj").linear(y),
+        (layer / "score" / "delta").perceptron(pos[:, None] - pos[near]),
+    )
+    # (N, k, groups)
+    weight = (layer / "score" / "gamma").perceptron(q[:, None] - k[near] + delta).softmax(1)
+    read = torch.einsum(
+        "nkg,nkgc->ngc", weight, (v[near] + delta).unflatten(-1, (-1, channels))
+    ).flatten(1)
     out = (state / "last").linear((state / "norm").norm(read).relu())
     return (x + (state / "last_norm").norm(out)).relu()
 

@@ -1,4 +1,6 @@
-"""Recurrent decoders that read: steps worked out by hand in numpy, who reads what, padding, the bottleneck."""
+"""Recurrent decoders that read: steps worked out by hand in numpy, who reads what, padding, the
+bottleneck.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +32,9 @@ def tokens():
 
 
 def close(found, wanted):
-    torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.as_tensor(found), torch.as_tensor(wanted), rtol=1e-12, atol=1e-12
+    )
 
 
 class ByHand:
@@ -57,10 +61,14 @@ class ByHand:
         score = []
         for h in memory:
             if self.kind == "bahdanau":
-                inner = np.tanh(w["attention.layer.q_proj.weight"] @ s + w["attention.memory.weight"] @ h)
+                inner = np.tanh(
+                    w["attention.layer.q_proj.weight"] @ s + w["attention.memory.weight"] @ h
+                )
                 score.append(w["attention.layer.score.weight"][0] @ inner)
             else:
-                score.append(s @ (w["attention.memory.weight"] @ h if self.kind == "general" else h))
+                score.append(
+                    s @ (w["attention.memory.weight"] @ h if self.kind == "general" else h)
+                )
         power = np.exp(np.array(score))
         return power / power.sum()
 
@@ -129,7 +137,9 @@ def test_a_graph_says_who_reads_what(kind, tokens, monkeypatch):
     mask = torch.ones(T, S).bool()
     mask[:, 4] = torch.arange(T) == 3  # source 4 is read by target 3 alone
     order = torch.randperm(int(mask.sum()), generator=torch.Generator().manual_seed(0))
-    graph = ga.from_edge_index(ga.from_mask(mask).edge_index[:, order], num_sources=S, num_targets=T)
+    graph = ga.from_edge_index(
+        ga.from_mask(mask).edge_index[:, order], num_sources=S, num_targets=T
+    )
     logits, weights = made(source, target, graph, return_weights=True)
     assert weights.graph is graph
     close(weights.dense().sum(-1), torch.ones(B, 1, T).double())
@@ -139,7 +149,8 @@ def test_a_graph_says_who_reads_what(kind, tokens, monkeypatch):
     memory = memory.index_add(1, torch.tensor([4]), torch.ones(B, 1, C).double())
     monkeypatch.setattr(made, "encode", lambda *given: (memory, last))
     changed = (made(source, target, graph) != logits).any(-1).any(0).tolist()
-    assert changed == [t >= 3 if kind == "bahdanau" else t == 3 for t in range(T)]  # a state remembers what it read
+    # a state remembers what it read
+    assert changed == [t >= 3 if kind == "bahdanau" else t == 3 for t in range(T)]
     assert (made(source, target) != logits).any(-1).all()
 
 
@@ -149,9 +160,13 @@ def test_the_bottleneck_reads_the_last_state_alone(tokens, monkeypatch):
         made = model(kind)
         logits, (memory, last) = made(source, target), made.encode(source)
         with monkeypatch.context() as patch:
-            patch.setattr(made, "encode", lambda *given, memory=memory, last=last: (memory + 1.0, last))
+            patch.setattr(
+                made, "encode", lambda *given, memory=memory, last=last: (memory + 1.0, last)
+            )
             assert torch.equal(made(source, target), logits) == (kind is None)
-            patch.setattr(made, "encode", lambda *given, memory=memory, last=last: (memory, last + 1.0))
+            patch.setattr(
+                made, "encode", lambda *given, memory=memory, last=last: (memory, last + 1.0)
+            )
             assert not torch.equal(made(source, target), logits)
 
 
@@ -162,7 +177,9 @@ def test_one_way_encoder_and_its_last_state(tokens):
 
 
 def taught_to_reverse(kind, length):
-    """How much of sequences that it has not seen a model reverses, and how often it reads where it should."""
+    """How much of sequences that it has not seen a model reverses, and how often it reads where it
+    should.
+    """
     torch.manual_seed(0)
     made = Seq2Seq(8, 9, embed_dim=16, hidden=32, attention=kind)
     optimizer = torch.optim.Adam(made.parameters(), lr=2e-2)
@@ -174,7 +191,9 @@ def taught_to_reverse(kind, length):
 
     for _ in range(120):
         source, target, wanted = examples(32)
-        loss = torch.nn.functional.cross_entropy(made(source, target).flatten(0, 1), wanted.flatten())
+        loss = torch.nn.functional.cross_entropy(
+            made(source, target).flatten(0, 1), wanted.flatten()
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -207,17 +226,53 @@ def test_luong_is_cross_attention_of_one_head():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda s, t: model("luong"), OptionError, 'attention must be "bahdanau", "dot" or "general", or None'),
-        (lambda s, t: Seq2Seq(3, 3, embed_dim=2, hidden=7), OptionError, "hidden must be even if bidirectional, got 7"),
-        (lambda s, t: model("dot")(s, t, graphs.cross(T, 4)), ShapeError, "the graph has 5 targets and 4 sources"),
-        (lambda s, t: model(None)(s, t, graphs.cross(T, S)), OptionError, "built with attention=None"),
-        (lambda s, t: model(None)(s, t, return_weights=True), OptionError, "graph and weights require attention"),
-        (lambda s, t: model("dot")(s, t, lengths=torch.tensor([7, 8, 2])), ShapeError, r"tensor of \(3,\) .* 7"),
+        (
+            lambda s, t: model("luong"),
+            OptionError,
+            'attention must be "bahdanau", "dot" or "general", or None',
+        ),
+        (
+            lambda s, t: Seq2Seq(3, 3, embed_dim=2, hidden=7),
+            OptionError,
+            "hidden must be even if bidirectional, got 7",
+        ),
+        (
+            lambda s, t: model("dot")(s, t, graphs.cross(T, 4)),
+            ShapeError,
+            "the graph has 5 targets and 4 sources",
+        ),
+        (
+            lambda s, t: model(None)(s, t, graphs.cross(T, S)),
+            OptionError,
+            "built with attention=None",
+        ),
+        (
+            lambda s, t: model(None)(s, t, return_weights=True),
+            OptionError,
+            "graph and weights require attention",
+        ),
+        (
+            lambda s, t: model("dot")(s, t, lengths=torch.tensor([7, 8, 2])),
+            ShapeError,
+            r"tensor of \(3,\) .* 7",
+        ),
         (lambda s, t: model("dot")(s, t, lengths=torch.ones(3) * 2.5), ShapeError, "of float32"),
         (lambda s, t: model("dot")(s, t, lengths=torch.ones(3).bool()), ShapeError, "of bool"),
-        (lambda s, t: model("dot")(s, t, torch.ones(T, S).bool()), GraphError, "graphattn.from_mask"),
-        (lambda s, t: model("dot")(s, t, graphs.cross(T, S).edge_index), GraphError, "graphattn.from_edge_index"),
-        (lambda s, t: model("dot")(s, t, ga.PerHead((graphs.cross(T, S),))), OptionError, "one graph, not a PerHead"),
+        (
+            lambda s, t: model("dot")(s, t, torch.ones(T, S).bool()),
+            GraphError,
+            "graphattn.from_mask",
+        ),
+        (
+            lambda s, t: model("dot")(s, t, graphs.cross(T, S).edge_index),
+            GraphError,
+            "graphattn.from_edge_index",
+        ),
+        (
+            lambda s, t: model("dot")(s, t, ga.PerHead((graphs.cross(T, S),))),
+            OptionError,
+            "one graph, not a PerHead",
+        ),
         (lambda s, t: model("dot")(s, t, [graphs.cross(T, S)]), GraphError, "got list"),
         (
             lambda s, t: model("dot")(s[0], t),
@@ -229,9 +284,21 @@ def test_luong_is_cross_attention_of_one_head():
             ShapeError,
             r"target must be a batch of tokens \(B, T\), T >= 1, got \(5,\)",
         ),
-        (lambda s, t: model(None)(s, t[:, :0]), ShapeError, r"target must be a batch .* got \(3, 0\)"),
-        (lambda s, t: model(None)(s[:, :0], t), ShapeError, r"source must be a batch .* got \(3, 0\)"),
-        (lambda s, t: model(None)(s, t[:2]), ShapeError, r"target must be \(3, T\), one for each source, got \(2, 5\)"),
+        (
+            lambda s, t: model(None)(s, t[:, :0]),
+            ShapeError,
+            r"target must be a batch .* got \(3, 0\)",
+        ),
+        (
+            lambda s, t: model(None)(s[:, :0], t),
+            ShapeError,
+            r"source must be a batch .* got \(3, 0\)",
+        ),
+        (
+            lambda s, t: model(None)(s, t[:2]),
+            ShapeError,
+            r"target must be \(3, T\), one for each source, got \(2, 5\)",
+        ),
         (lambda s, t: model("dot")(s + 11, t), PositionIndexError, r"source must be in \[0, 11\)"),
     ],
 )

@@ -24,7 +24,14 @@ CAUSAL = graphs.causal(5)
 def torch_layer(kind, norm_first, activation="relu", bias=True):
     torch.manual_seed(2)
     layer = kind(
-        8, 2, 12, dropout=0.0, activation=activation, norm_first=norm_first, batch_first=True, bias=bias
+        8,
+        2,
+        12,
+        dropout=0.0,
+        activation=activation,
+        norm_first=norm_first,
+        batch_first=True,
+        bias=bias,
     ).double()
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -34,13 +41,18 @@ def torch_layer(kind, norm_first, activation="relu", bias=True):
 
 def grads(module, output):
     weights = [p for p in module.parameters() if p.requires_grad]
-    return torch.cat([g.sort().values.flatten() for g in torch.autograd.grad(output.square().sum(), weights)])
+    return torch.cat(
+        [g.sort().values.flatten() for g in torch.autograd.grad(output.square().sum(), weights)]
+    )
 
 
 def check(mine, theirs, output, expected):
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
-    found, wanted = (torch.sort(grads(*pair).abs()).values for pair in ((mine, output), (theirs, expected)))
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)  # parameters are split otherwise: as a set
+    found, wanted = (
+        torch.sort(grads(*pair).abs()).values for pair in ((mine, output), (theirs, expected))
+    )
+    # parameters are split otherwise: as a set
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -51,8 +63,12 @@ def test_encoder_layer(norm_first, activation, bias):
     check(mine, theirs, mine(x, graphs.full(5)), theirs(x))
     mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
     check(mine, theirs, mine(x, CAUSAL), theirs(x, src_mask=mask))
-    less = ga.from_mask(CAUSAL.mask().index_put((torch.tensor(4), torch.tensor(1)), torch.tensor(False)))
-    assert (mine(x, less) - theirs(x, src_mask=mask)).abs().amax((0, 2)).gt(1e-4).tolist() == [False] * 4 + [True]
+    less = ga.from_mask(
+        CAUSAL.mask().index_put((torch.tensor(4), torch.tensor(1)), torch.tensor(False))
+    )
+    assert (mine(x, less) - theirs(x, src_mask=mask)).abs().amax((0, 2)).gt(1e-4).tolist() == [
+        False
+    ] * 4 + [True]
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -74,16 +90,27 @@ def test_decoder_layer(norm_first):
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_the_whole_transformer(norm_first):
     torch.manual_seed(3)
-    theirs = nn.Transformer(8, 2, 2, 2, 12, dropout=0.0, norm_first=norm_first, batch_first=True).double()
+    theirs = nn.Transformer(
+        8, 2, 2, 2, 12, dropout=0.0, norm_first=norm_first, batch_first=True
+    ).double()
     mine = EncoderDecoder.from_torch(theirs)
     source, target = (torch.randn(3, n, 8, dtype=torch.float64) for n in (7, 5))
     mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
-    output, expected = mine(source, target, graphs.full(7), CAUSAL), theirs(source, target, tgt_mask=mask)
+    output, expected = (
+        mine(source, target, graphs.full(7), CAUSAL),
+        theirs(source, target, tgt_mask=mask),
+    )
     check(mine, theirs, output, expected)
     with torch.no_grad():
         cut = graphs.cross(5, 7) - ga.from_edge_index([[6], [2]], num_sources=7, num_targets=5)
         other = mine(source, target, graphs.full(7), CAUSAL, cut)
-    assert (other - expected).abs().amax((0, 2)).gt(1e-6).tolist() == [False, False, True, True, True]
+    assert (other - expected).abs().amax((0, 2)).gt(1e-6).tolist() == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 class Silent(nn.Module):
@@ -97,7 +124,10 @@ class Doubled(nn.TransformerEncoderLayer):
 
 
 def test_parts_put_in_a_torch_layer_are_copied_as_they_are():
-    theirs, x = torch_layer(nn.TransformerEncoderLayer, True, nn.GELU("tanh")), torch.randn(3, 5, 8).double()
+    theirs, x = (
+        torch_layer(nn.TransformerEncoderLayer, True, nn.GELU("tanh")),
+        torch.randn(3, 5, 8).double(),
+    )
     theirs.norm1, theirs.norm2.eps = nn.RMSNorm(8, 0.1).double(), 0.5
     frozen = (theirs.norm1.weight, theirs.self_attn.in_proj_weight, theirs.linear1.bias)
     for parameter in frozen:
@@ -110,9 +140,21 @@ def test_parts_put_in_a_torch_layer_are_copied_as_they_are():
     with torch.no_grad():
         mine.attention_norm.weight.add_(1)
     assert frozen[0].eq(1).all(), "they share no weights"
-    for norm in (nn.LayerNorm(8, 0.3, bias=False), nn.RMSNorm(8), nn.Identity(), nn.BatchNorm1d(5), None):
-        theirs = nn.TransformerEncoder(torch_layer(nn.TransformerEncoderLayer, False), 2, norm).double().eval()
-        torch.testing.assert_close(Encoder.from_torch(theirs)(x, graphs.full(5)), theirs.requires_grad_()(x))
+    for norm in (
+        nn.LayerNorm(8, 0.3, bias=False),
+        nn.RMSNorm(8),
+        nn.Identity(),
+        nn.BatchNorm1d(5),
+        None,
+    ):
+        theirs = (
+            nn.TransformerEncoder(torch_layer(nn.TransformerEncoderLayer, False), 2, norm)
+            .double()
+            .eval()
+        )
+        torch.testing.assert_close(
+            Encoder.from_torch(theirs)(x, graphs.full(5)), theirs.requires_grad_()(x)
+        )
     patched, unlike = (torch_layer(nn.TransformerEncoderLayer, True) for _ in range(2))
     patched.forward, unlike.dropout2.p = lambda x: x, 0.5
     for layer in (Doubled(8, 2), patched):
@@ -141,9 +183,12 @@ def test_connectivity_is_one_argument():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"rotary": True}, {"num_kv_heads": 1, "norm": "rms", "activation": "gated_silu"}]
+    "options",
+    [{}, {"rotary": True}, {"num_kv_heads": 1, "norm": "rms", "activation": "gated_silu"}],
 )
-@pytest.mark.parametrize("graph", [graphs.causal(7), graphs.sliding_window(7, 3), graphs.prefix(7, 2)], ids=repr)
+@pytest.mark.parametrize(
+    "graph", [graphs.causal(7), graphs.sliding_window(7, 3), graphs.prefix(7, 2)], ids=repr
+)
 def test_a_cache_gives_what_the_whole_gives(options, graph):
     options = {**options, **({"rotary": Rotary(4)} if "rotary" in options else {})}
     decoder = Encoder(2, 8, 2, **options).double().eval()
@@ -163,7 +208,10 @@ def test_a_cache_gives_what_the_whole_gives(options, graph):
 
 def test_experts_chosen_all_are_a_dense_mixture_and_order_does_not_matter():
     experts = [FeedForward(4, 6).double() for _ in range(3)]
-    moe, x = MixtureOfExperts(experts, 4, top_k=3).double(), torch.randn(2, 5, 4, dtype=torch.float64)
+    moe, x = (
+        MixtureOfExperts(experts, 4, top_k=3).double(),
+        torch.randn(2, 5, 4, dtype=torch.float64),
+    )
     gate = torch.softmax(moe.router(x), -1)
     dense = sum(gate[..., e, None] * expert(x) for e, expert in enumerate(experts))
     torch.testing.assert_close(moe(x), dense, rtol=0, atol=1e-12)
@@ -180,7 +228,10 @@ def test_experts_chosen_all_are_a_dense_mixture_and_order_does_not_matter():
 
 
 def test_a_router_of_one_expert_learns_as_a_switch_transformer():
-    experts, x = [FeedForward(4, 6).double() for _ in range(3)], torch.randn(5, 4, dtype=torch.float64)
+    experts, x = (
+        [FeedForward(4, 6).double() for _ in range(3)],
+        torch.randn(5, 4, dtype=torch.float64),
+    )
     moe = MixtureOfExperts(experts, 4, top_k=1).double()
     gate, best = torch.softmax(moe.router(x), -1).max(-1)
     wanted = torch.stack([g * experts[e](t) for g, e, t in zip(gate, best, x, strict=True)])
@@ -201,7 +252,10 @@ def test_modules_among_the_options_are_not_shared_and_activations_may_be_functio
     assert len({id(one.weight) for one in (*scores, score)}) == 4
     assert (first.rotary, stack.layers[0].cross_attention.rotary) == (second.rotary, None)
     x, memory = torch.randn(5, 8), torch.randn(7, 8)
-    assert stack(x, CAUSAL, memory, edge_attr=torch.randn(15, 3), positions=torch.arange(5)).shape == x.shape
+    assert (
+        stack(x, CAUSAL, memory, edge_attr=torch.randn(15, 3), positions=torch.arange(5)).shape
+        == x.shape
+    )
     assert len(list(stack.layers[0].feed_forward.parameters())) == 4
     torch.manual_seed(0)
     mine = Encoder(1, 8, 2, activation=nn.functional.gelu)
@@ -210,21 +264,32 @@ def test_modules_among_the_options_are_not_shared_and_activations_may_be_functio
 
 
 def test_lengths_leave_each_example_the_graph_of_its_own_size():
-    x, lengths, table = torch.randn(3, 5, 8).double(), torch.tensor([5, 2, 3]), torch.randn(5, 5, 1).double()
+    x, lengths, table = (
+        torch.randn(3, 5, 8).double(),
+        torch.tensor([5, 2, 3]),
+        torch.randn(5, 5, 1).double(),
+    )
     model, full = EncoderDecoder(Encoder(2, 8, 2), Decoder(1, 8, 2)).double(), graphs.full(...)
     written = model(x, x[:, :2], full, graphs.causal(...), lengths=lengths)
     alibi = ga.nn.ALiBi(2).double()
     plain, sloped, biased = (
-        model.encoder(x, full, lengths=lengths, score_bias=bias) for bias in (None, alibi, table.view(25, 1))
+        model.encoder(x, full, lengths=lengths, score_bias=bias)
+        for bias in (None, alibi, table.view(25, 1))
     )
     for i, n in enumerate(lengths.tolist()):
         one, close = x[i, :n], {"rtol": 0, "atol": 1e-12}
         torch.testing.assert_close(plain[i, :n], model.encoder(one, full), **close)
-        torch.testing.assert_close(sloped[i, :n], model.encoder(one, full, score_bias=alibi), **close)
+        torch.testing.assert_close(
+            sloped[i, :n], model.encoder(one, full, score_bias=alibi), **close
+        )
         own = table[:n, :n].reshape(-1, 1)
         torch.testing.assert_close(biased[i, :n], model.encoder(one, full, score_bias=own), **close)
-        torch.testing.assert_close(written[i], model(one, x[i, :2], full, graphs.causal(...)), **close)
-    with pytest.raises(ShapeError, match=r"lengths must be a tensor of \(3,\) integers in \[1, 5\], got 0 to 3"):
+        torch.testing.assert_close(
+            written[i], model(one, x[i, :2], full, graphs.causal(...)), **close
+        )
+    with pytest.raises(
+        ShapeError, match=r"lengths must be a tensor of \(3,\) integers in \[1, 5\], got 0 to 3"
+    ):
         model.encoder(x, full, lengths=torch.tensor([0, 2, 3]))
 
 
@@ -263,7 +328,10 @@ def test_dropout_is_where_torch_has_it():
     theirs = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.5, batch_first=True).double()
     mine, x = TransformerBlock.from_torch(theirs), torch.randn(64, 5, 8, dtype=torch.float64)
     torch.testing.assert_close(mine.eval()(x, graphs.full(5)), theirs.eval()(x))
-    spread = [m.train()(x, *g).detach().std(0).mean() for m, g in ((mine, (graphs.full(5),)), (theirs, ()))]
+    spread = [
+        m.train()(x, *g).detach().std(0).mean()
+        for m, g in ((mine, (graphs.full(5),)), (theirs, ()))
+    ]
     assert spread[0] == pytest.approx(float(spread[1]), rel=0.1)
 
 
@@ -276,14 +344,42 @@ def test_drop_path_grows_from_block_to_block():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda x: TransformerBlock(8, 2, norm="batch"), OptionError, 'norm must be "layer" or "rms"'),
-        (lambda x: TransformerBlock(8, 2, activation="tanh"), OptionError, "activation must be one of relu, gelu"),
-        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory=x), OptionError, "built without cross=True"),
+        (
+            lambda x: TransformerBlock(8, 2, norm="batch"),
+            OptionError,
+            'norm must be "layer" or "rms"',
+        ),
+        (
+            lambda x: TransformerBlock(8, 2, activation="tanh"),
+            OptionError,
+            "activation must be one of relu, gelu",
+        ),
+        (
+            lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory=x),
+            OptionError,
+            "built without cross=True",
+        ),
         (lambda x: TransformerBlock(8, 2, cross=True)(x, CAUSAL), OptionError, "pass memory"),
-        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, positions=torch.arange(5)), OptionError, "built without rotary"),
-        (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2), OptionError, "top_k must be between 1 and .* 1; got 2"),
-        (lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]), OptionError, "2 layers need as many edge_attr, got 1"),
-        (lambda x: Encoder(2, 8, 2, drop_path=[0.1]), OptionError, "must have 2 rates, one for each layer, got 1"),
+        (
+            lambda x: TransformerBlock(8, 2)(x, CAUSAL, positions=torch.arange(5)),
+            OptionError,
+            "built without rotary",
+        ),
+        (
+            lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2),
+            OptionError,
+            "top_k must be between 1 and .* 1; got 2",
+        ),
+        (
+            lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]),
+            OptionError,
+            "2 layers need as many edge_attr, got 1",
+        ),
+        (
+            lambda x: Encoder(2, 8, 2, drop_path=[0.1]),
+            OptionError,
+            "must have 2 rates, one for each layer, got 1",
+        ),
         (lambda x: Decoder(2, 8, 2, cross=False), OptionError, "leave out cross"),
         (
             lambda x: Encoder(2, 8, 2, num_kv_head=1),
@@ -332,9 +428,15 @@ def test_drop_path_grows_from_block_to_block():
             "top_k must be between 1 and the number of experts, 8; got 9",
         ),
         (lambda x: TransformerBlock.from_torch(nn.Linear(2, 2)), OptionError, "got Linear"),
-        (lambda x: Encoder.from_torch(nn.Linear(2, 2)), OptionError, "expected an nn.TransformerEncoder, got Linear"),
         (
-            lambda x: ga.nn.GraphAttention(8, 2, rotary=Rotary(4))(x, CAUSAL, context=x + 1, positions=torch.arange(5)),
+            lambda x: Encoder.from_torch(nn.Linear(2, 2)),
+            OptionError,
+            "expected an nn.TransformerEncoder, got Linear",
+        ),
+        (
+            lambda x: ga.nn.GraphAttention(8, 2, rotary=Rotary(4))(
+                x, CAUSAL, context=x + 1, positions=torch.arange(5)
+            ),
             OptionError,
             "must be a pair",
         ),
@@ -362,7 +464,10 @@ def test_inputs_are_refused_by_name_before_anything_reads_them(make):
         (x[:, :7], r"x must have shape .*, got \(5, 7\)"),
         ([[1.0]], "x must have shape .*, got list"),
         (None, "x must have shape .*, got NoneType"),
-        (x.long(), r"x is torch.int64, and the layer's parameters are torch.float32; pass x.to\(torch.float32\)"),
+        (
+            x.long(),
+            r"x is torch.int64, and the layer's parameters are torch.float32; pass x.to\(torch.float32\)",
+        ),
         (x.double(), "x is torch.float64, .* or convert the layer with"),
         (x.half(), "x is torch.float16, and"),
         (x.to("meta"), "x is on meta and the layer's parameters on cpu"),
@@ -379,7 +484,9 @@ def test_a_learned_bias_for_each_edge_of_each_layer():
     torch.manual_seed(0)
     layers = [graphs.sliding_window(5, 2), CAUSAL, CAUSAL]
     stack, x = Encoder(3, 8, 2).double(), torch.randn(2, 5, 8, dtype=torch.float64)
-    bias = nn.ParameterList(torch.randn(graph.num_edges, 2, dtype=torch.float64) for graph in layers)
+    bias = nn.ParameterList(
+        torch.randn(graph.num_edges, 2, dtype=torch.float64) for graph in layers
+    )
     wanted = x
     for layer, graph, its in zip(stack.layers, layers, bias, strict=True):
         wanted = layer(wanted, graph, score_bias=its)
@@ -388,7 +495,9 @@ def test_a_learned_bias_for_each_edge_of_each_layer():
     for given in (bias, list(bias)):
         found = stack(x, layers, score_bias=given)
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-        for mine, other in zip(torch.autograd.grad(found.square().sum(), list(bias)), theirs, strict=True):
+        for mine, other in zip(
+            torch.autograd.grad(found.square().sum(), list(bias)), theirs, strict=True
+        ):
             torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
             assert mine.abs().sum() > 0
     assert not stack.encodes_positions(bias)

@@ -1,4 +1,6 @@
-"""Stratified Transformer and Swin3D against their formulas in plain torch: windows, samples, tables edge by edge."""
+"""Stratified Transformer and Swin3D against their formulas in plain torch: windows, samples, tables
+edge by edge.
+"""
 
 import math
 
@@ -36,14 +38,23 @@ def block(state, x, pos, w, shift, step, heads, signals=None):
     if signals is not None:
         known.append((state / "signals", signals, SIGNAL_STEP, SIGNAL_REACH))
     for t in range(len(x)):
-        near = [s for s in range(len(x)) if sees(pos[t].tolist(), pos[s].tolist(), w, shift, s in sampled)]
+        near = [
+            s
+            for s in range(len(x))
+            if sees(pos[t].tolist(), pos[s].tolist(), w, shift, s in sampled)
+        ]
         scores, values = [], []
         for s in near:
             of = [
-                sum(0 if own.get(name) is None else row(own.get(name), z[t] - z[s], *how) for own, z, *how in known)
+                sum(
+                    0 if own.get(name) is None else row(own.get(name), z[t] - z[s], *how)
+                    for own, z, *how in known
+                )
                 for name in ("query", "key", "value")
             ]
-            scores.append((q.shape[-1] ** -0.5 * q[t] * (k[s] + of[0])).sum(-1) + (k[s] * of[1]).sum(-1))
+            scores.append(
+                (q.shape[-1] ** -0.5 * q[t] * (k[s] + of[0])).sum(-1) + (k[s] * of[1]).sum(-1)
+            )
             values.append(v[s] + of[2])
         out[t] = (torch.stack(scores).softmax(0)[..., None] * torch.stack(values)).sum(0)
     x = x + (state / "out").linear(out.flatten(1))
@@ -60,14 +71,20 @@ def twin(model, x, pos, kept, signals=None):
     for number, shift in ((0, 0.0), (1, WINDOW / 2)):
         x = block(levels / "stages" / "0" / str(number), x, pos, WINDOW, shift, STEP, 2, signals)
     down = levels / "downs" / "0"
-    y = (down / "dense" / "1").linear((down / "dense" / "0").norm(x))[nearest(pos, pos[kept], 6)].amax(1)
+    y = (
+        (down / "dense" / "1")
+        .linear((down / "dense" / "0").norm(x))[nearest(pos, pos[kept], 6)]
+        .amax(1)
+    )
     coarse = None if signals is None else signals[kept]
     y = block(levels / "stages" / "1" / "0", y, pos[kept], 2 * WINDOW, 0.0, 2 * STEP, 3, coarse)
     if model.levels.readout == "shape":
         x = y.mean(0, keepdim=True)
     else:
         up = levels / "ups" / "0"
-        carried = interpolated((up / "dense" / "1").linear((up / "dense" / "0").norm(y)), pos[kept], pos)
+        carried = interpolated(
+            (up / "dense" / "1").linear((up / "dense" / "0").norm(y)), pos[kept], pos
+        )
         x = (up / "own" / "1").linear((up / "own" / "0").norm(x)) + carried
     return (state / "head" / "2").linear(dense(state / "head" / "0", x))
 
@@ -79,7 +96,12 @@ def windows(w):
 @pytest.mark.parametrize(("readout", "values", "signals"), [("node", True, 5), ("shape", False, 0)])
 def test_outputs_and_gradients_are_those_of_the_formulas(readout, values, signals):
     torch.manual_seed(0)
-    how = {"signals": signals, "signal_step": SIGNAL_STEP, "signal_reach": SIGNAL_REACH, "values": values}
+    how = {
+        "signals": signals,
+        "signal_step": SIGNAL_STEP,
+        "signal_reach": SIGNAL_REACH,
+        "values": values,
+    }
     model = models.StratifiedTransformer(
         4, 3, (8, 12), (2, 1), (2, 3), step=STEP, reach=REACH, readout=readout, **how
     ).double()
@@ -94,13 +116,19 @@ def test_outputs_and_gradients_are_those_of_the_formulas(readout, values, signal
     given, wanted = model(x, shape), twin(model, x, pos, kept, carried)
     torch.testing.assert_close(given, wanted, rtol=0, atol=1e-9)
     leaves = [x, *model.parameters()]
-    grads = [torch.autograd.grad(y.square().sum(), leaves, allow_unused=True) for y in (given, wanted)]
+    grads = [
+        torch.autograd.grad(y.square().sum(), leaves, allow_unused=True) for y in (given, wanted)
+    ]
     for ours, theirs in zip(*grads, strict=True):
-        torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(
+            ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-8, atol=1e-8
+        )
 
 
 def test_windows_of_widths_that_heads_do_not_divide_are_refused():
-    with pytest.raises(ga.errors.OptionError, match="multiples of num_heads, level by level; got 9 and 2"):
+    with pytest.raises(
+        ga.errors.OptionError, match="multiples of num_heads, level by level; got 9 and 2"
+    ):
         models.StratifiedTransformer(3, 5, (8, 9), 1, 2)
 
 

@@ -1,4 +1,6 @@
-"""Swin with the weights of transformers': every stage, padding, shifts, merging; and what its nodes depend on."""
+"""Swin with the weights of transformers': every stage, padding, shifts, merging; and what its nodes
+depend on.
+"""
 
 import pytest
 import torch
@@ -15,9 +17,18 @@ from graphattn.models.swin_stage import window_graphs
 
 
 def hf(kind=transformers.SwinModel, size=(24, 36), **options):
-    """A model of transformers in float64 whose norms, biases and tables are not the trivial ones."""
+    """A model of transformers in float64 whose norms, biases and tables are not the trivial
+    ones.
+    """
     torch.manual_seed(4)
-    sizes = {"embed_dim": 6, "depths": (2, 2), "num_heads": (2, 3), "window_size": 3, "patch_size": 2, "mlp_ratio": 2.0}
+    sizes = {
+        "embed_dim": 6,
+        "depths": (2, 2),
+        "num_heads": (2, 3),
+        "window_size": 3,
+        "patch_size": 2,
+        "mlp_ratio": 2.0,
+    }
     config = transformers.SwinConfig(image_size=size, num_labels=5, **{**sizes, **options})
     model = kind._from_config(config, attn_implementation="sdpa").double().eval()
     with torch.no_grad():
@@ -49,7 +60,11 @@ def converted(theirs):
     config = theirs.config
     sizes = config.embed_dim, config.depths, config.num_heads, config.window_size, config.patch_size
     classes = config.num_labels if hasattr(theirs, "classifier") else None
-    options = {"hidden_ratio": config.mlp_ratio, "activation": config.hidden_act, "drop_path": config.drop_path_rate}
+    options = {
+        "hidden_ratio": config.mlp_ratio,
+        "activation": config.hidden_act,
+        "drop_path": config.drop_path_rate,
+    }
     made = Swin(*sizes, num_classes=classes, **options).train(theirs.training)
     fill(made, renamed(theirs, NAMES))
     return made
@@ -66,7 +81,8 @@ def close(mine, theirs):
 DEEP = {"depths": (1, 3, 2), "num_heads": (1, 2, 3), "window_size": 4, "hidden_act": "relu"}
 
 
-@pytest.mark.parametrize("size", [(24, 36), (20, 28), (23, 31), (12, 12), (40, 44)], ids=str)  # also padded, odd, small
+# also padded, odd, small
+@pytest.mark.parametrize("size", [(24, 36), (20, 28), (23, 31), (12, 12), (40, 44)], ids=str)
 def test_every_stage(size):
     theirs = hf(size=size, **(DEEP if size == (40, 44) else {}))
     mine, x = converted(theirs), images(size)
@@ -86,7 +102,9 @@ def test_gradients(size):
     for model, result in ((mine, mine(x)), (theirs, theirs(x).logits)):
         found.append((result, torch.autograd.grad(result.square().sum(), list(model.parameters()))))
     close(found[0][0], found[1][0])
-    mine_all, theirs_all = (torch.cat([g.flatten() for g in given]).sort().values for _, given in found)
+    mine_all, theirs_all = (
+        torch.cat([g.flatten() for g in given]).sort().values for _, given in found
+    )
     assert (mine_all != 0).double().mean() > 0.9
     torch.testing.assert_close(mine_all, theirs_all, rtol=1e-10, atol=1e-10)
 
@@ -95,9 +113,13 @@ def test_a_grid_one_cell_high_or_smaller_than_the_window():
     theirs = hf(size=(6, 40), depths=(2,), num_heads=(2,))
     close(converted(theirs)(images((6, 40))), theirs(images((6, 40))).last_hidden_state)
     mine = Swin(6, (2,), (2,), window=3, patch=(2, 2), hidden_ratio=2.0).double()
-    smaller = hf(size=(4, 10), depths=(2,), num_heads=(2,), window_size=2)  # theirs refuses a window of 3 on 2 rows
+    # theirs refuses a window of 3 on 2 rows
+    smaller = hf(size=(4, 10), depths=(2,), num_heads=(2,), window_size=2)
     tables = [bias.table.weight for bias in converted(smaller).stages[0].biases]
-    state = {**mine.state_dict(), **{k: v for k, v in converted(smaller).state_dict().items() if "table" not in k}}
+    state = {
+        **mine.state_dict(),
+        **{k: v for k, v in converted(smaller).state_dict().items() if "table" not in k},
+    }
     for number, table in enumerate(tables):
         wide = F.pad(table.detach().unflatten(0, (3, 3)), (0, 0, 1, 1, 1, 1), value=9.0)
         state[f"stages.0.biases.{number}.table.weight"] = wide.flatten(0, 1)
@@ -143,7 +165,8 @@ def test_what_the_last_nodes_depend_on_is_what_its_graphs_reach(size):
     start, some = mine.hidden(images(size))[0][0].detach(), list(range(0, reach.shape[1], 7))
     moved = start.repeat(len(some), 1, 1)
     moved[range(len(some)), some] += torch.randn(4, dtype=torch.float64)
-    depends = (last(moved) - last(start)).abs().amax(-1) > 1e-12  # (moved node, node of the last stage)
+    # (moved node, node of the last stage)
+    depends = (last(moved) - last(start)).abs().amax(-1) > 1e-12
     assert torch.equal(depends, reach[:, some].T)
 
 
@@ -158,7 +181,9 @@ def test_another_graph_reads_the_same_tables():
     assert not torch.allclose(natten, mine.features(x, [heads, around]))
     assert torch.equal(natten, mine.features(x, around))  # one pattern, in the size of every stage
     assert torch.equal(natten, mine.features(x, [around, around]))
-    with pytest.raises(ShapeError, match=r"grid \(3, 5\) has 15 nodes, but its graph has 60 targets; a pattern"):
+    with pytest.raises(
+        ShapeError, match=r"grid \(3, 5\) has 15 nodes, but its graph has 60 targets; a pattern"
+    ):
         mine.features(x, around((6, 10)))
     with pytest.raises(GraphError, match="window must be above the length of every edge"):
         mine.features(x, [around, graphs.full(15)])
@@ -168,13 +193,21 @@ def test_another_graph_reads_the_same_tables():
     ("make", "error", "message"),
     [
         (lambda: Swin(4, (1, 1), (1,)), OptionError, "must have one number per stage"),
-        (lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), []), OptionError, "must have 1 entries"),
+        (
+            lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), []),
+            OptionError,
+            "must have 1 entries",
+        ),
         (
             lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), [[graphs.full(9)]]),
             OptionError,
             "a stage of 2 layers needs as many graphs, got 1",
         ),
-        (lambda: PatchMerging(4)(torch.randn(11, 4), (3, 4)), ShapeError, r"grid of \(3, 4\) has 12"),
+        (
+            lambda: PatchMerging(4)(torch.randn(11, 4), (3, 4)),
+            ShapeError,
+            r"grid of \(3, 4\) has 12",
+        ),
     ],
 )
 def test_refusals(make, error, message):

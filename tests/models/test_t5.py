@@ -1,4 +1,6 @@
-"""T5 with the weights of transformers': equal in logits and every gradient, along any graph, token by token."""
+"""T5 with the weights of transformers': equal in logits and every gradient, along any graph, token
+by token.
+"""
 
 import pytest
 import torch
@@ -15,7 +17,14 @@ S, T = 11, 7
 
 
 def test_fresh_weights_spread_as_theirs():
-    wide = {"d_model": 64, "d_kv": 32, "d_ff": 96, "num_heads": 3, "num_layers": 1, "num_decoder_layers": 1}
+    wide = {
+        "d_model": 64,
+        "d_kv": 32,
+        "d_ff": 96,
+        "num_heads": 3,
+        "num_layers": 1,
+        "num_decoder_layers": 1,
+    }
     config = transformers.T5Config(vocab_size=17, **wide)
     wanted = from_hf(transformers.T5ForConditionalGeneration(config)).state_dict()
     torch.manual_seed(0)
@@ -39,9 +48,13 @@ def test_padding_is_a_graph(tokens):
     model, (source, target) = theirs("T5"), tokens
     there = torch.arange(S) < 8
     with in_float64():
-        wanted = model(input_ids=source, decoder_input_ids=target, attention_mask=there.expand(2, S)).logits
+        wanted = model(
+            input_ids=source, decoder_input_ids=target, attention_mask=there.expand(2, S)
+        ).logits
     memory_graph = ga.from_mask(there.expand(T, S))
-    close(from_hf(model)(source, target, ga.from_mask(there.expand(S, S)), None, memory_graph), wanted)
+    close(
+        from_hf(model)(source, target, ga.from_mask(there.expand(S, S)), None, memory_graph), wanted
+    )
     assert not torch.allclose(from_hf(model)(source, target), wanted, atol=1e-3)
 
 
@@ -54,7 +67,9 @@ def test_a_removed_edge_changes_only_what_depends_on_it(tokens):
         return ((mine(source, target, *graphs_given) - whole).abs().amax((0, 2)) > 1e-9).tolist()
 
     assert changed(None, less) == [False] * 4 + [True] * 3
-    assert changed(None, [graphs.causal(...), graphs.causal(...), less]) == [t == 4 for t in range(T)]
+    assert changed(None, [graphs.causal(...), graphs.causal(...), less]) == [
+        t == 4 for t in range(T)
+    ]
     cut = graphs.cross(T, S) - ga.from_edge_index([[9], [3]], num_sources=S, num_targets=T)
     assert changed(None, None, cut) == [False] * 3 + [True] * 4
     assert all(changed(graphs.sliding_window(..., 5, causal=False)))
@@ -70,12 +85,15 @@ def test_token_by_token_with_caches(tokens):
 
 def test_a_window_of_the_encoder_is_a_graph(tokens):
     window = from_hf(theirs("LongT5"))
-    assert [repr(layer) for layer in window.source_graph] == ["Pattern(sliding_window(..., 5, causal=False))"] * 2
+    assert [repr(layer) for layer in window.source_graph] == [
+        "Pattern(sliding_window(..., 5, causal=False))"
+    ] * 2
     close(window(*tokens), window(*tokens, graphs.sliding_window(S, 5, causal=False)))
     assert not torch.allclose(window(*tokens), window(*tokens, graphs.full(S)), atol=1e-3)
 
 
-@pytest.mark.parametrize("block", [4, 11, 12])  # the last block has 3 more tokens, is all, is not there
+# the last block has 3 more tokens, is all, is not there
+@pytest.mark.parametrize("block", [4, 11, 12])
 def test_summaries_are_sources(tokens, block):
     model = theirs("LongT5", encoder_attention_type="transient-global", global_block_size=block)
     source, target = tokens
@@ -88,7 +106,8 @@ def test_summaries_are_sources(tokens, block):
     less = window - ga.from_edge_index([[4], [3]], num_nodes=S)
     found = (mine.encode(source, [window, less]) - mine.encode(source)).abs().amax((0, 2)) > 1e-9
     assert found.tolist() == [t == 3 for t in range(S)]
-    moved = source.index_fill(1, torch.tensor([0]), 16)  # read at once by all, or by those that are near
+    # read at once by all, or by those that are near
+    moved = source.index_fill(1, torch.tensor([0]), 16)
     reached = (mine.encode(moved) - mine.encode(source)).abs().amax((0, 2)) > 1e-9
     assert reached.tolist() == [block <= S or t <= 4 for t in range(S)]
 

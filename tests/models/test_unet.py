@@ -16,13 +16,23 @@ def perceptron(state, x):
 
 
 def read(state, edges, y, x, near, here, there, heads=2):
-    """Attention on edges, whose encoding joins key and value; ``near`` (T, k) are the sources of each target."""
+    """Attention on edges, whose encoding joins key and value; ``near`` (T, k) are the sources of
+    each target.
+    """
     offset = here[:, None] - there[near]
-    made = perceptron(edges / "perceptron", torch.cat((offset, offset.norm(dim=-1, keepdim=True)), -1))
+    made = perceptron(
+        edges / "perceptron", torch.cat((offset, offset.norm(dim=-1, keepdim=True)), -1)
+    )
     extra = made @ state.get("edge_proj.weight").T
-    q, k, v = ((state / f"{name}_proj").linear(part) for name, part in zip("qkv", (y, x, x), strict=True))
+    q, k, v = (
+        (state / f"{name}_proj").linear(part) for name, part in zip("qkv", (y, x, x), strict=True)
+    )
     split = (heads, q.shape[-1] // heads)
-    q, k, v = q.unflatten(-1, split), (k[near] + extra).unflatten(-1, split), (v[near] + extra).unflatten(-1, split)
+    q, k, v = (
+        q.unflatten(-1, split),
+        (k[near] + extra).unflatten(-1, split),
+        (v[near] + extra).unflatten(-1, split),
+    )
     weight = (torch.einsum("thd,tkhd->tkh", q, k) * split[1] ** -0.5).softmax(1)
     return (state / "out_proj").linear(torch.einsum("tkh,tkhd->thd", weight, v).flatten(1))
 
@@ -47,7 +57,11 @@ def twin(model, x, pos, pooling):
     down, up = levels / "downs" / "0", levels / "ups" / "0"
     kept = farthest(pos, 12)
     coarse = pos[kept]
-    near, below, above = nearest(pos, pos, 5)[:, 1:], nearest(pos, coarse, 5), nearest(coarse, pos, 3)
+    near, below, above = (
+        nearest(pos, pos, 5)[:, 1:],
+        nearest(pos, coarse, 5),
+        nearest(coarse, pos, 3),
+    )
     x = block(levels / "stages" / "0" / "0", perceptron(state / "embedding", x), pos, near)
     if pooling == "attention":
         y = between(down / "read", (down / "own").linear(x[kept]), x, below, coarse, pos)
@@ -101,7 +115,9 @@ def test_geometry_of_a_graph_is_computed_once_a_call(monkeypatch):
     calls = []
     computed = models.unet.edge_geometry
     monkeypatch.setattr(
-        models.unet, "edge_geometry", lambda graph, *a, **k: calls.append(graph) or computed(graph, *a, **k)
+        models.unet,
+        "edge_geometry",
+        lambda graph, *a, **k: calls.append(graph) or computed(graph, *a, **k),
     )
     pos = torch.rand(40, 3, dtype=torch.float64)
     x = torch.rand(40, 3, dtype=torch.float64)
@@ -113,6 +129,7 @@ def test_geometry_of_a_graph_is_computed_once_a_call(monkeypatch):
     assert len(calls) == 4
     calls.clear()
     assert torch.equal(model(x, hierarchy(pos.clone().requires_grad_(), ratio=0.25)), answer)
-    assert len(calls) == 7  # two blocks down, two in the middle, one up, and twice between the levels
+    # two blocks down, two in the middle, one up, and twice between the levels
+    assert len(calls) == 7
     fine.pos[0] += 1  # nothing is kept from call to call
     assert not torch.equal(model(x, shape), answer)

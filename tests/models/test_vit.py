@@ -1,4 +1,6 @@
-"""ViT with the weights of transformers': equal in logits, every node and every gradient, along any graph."""
+"""ViT with the weights of transformers': equal in logits, every node and every gradient, along any
+graph.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,12 @@ from graphattn.models.from_hf.vit import NAMES
 from graphattn.models.from_hf.weights import fill, renamed
 from graphattn.models.patches import PatchEmbedding
 
-SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+SIZES = {
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+}
 GRID, N = (2, 3), 7  # patches, and nodes with the class token
 
 
@@ -30,8 +37,11 @@ def test_tokens_in_front_of_the_patches(images):
     """DeiT's distillation token is a second one."""
     mine = ViT((8, 15), (4, 5), 2, 12, 3, num_tokens=2).double()
     around = graphs.grid_neighbourhood(GRID, (1, 3), clamp=False).with_global_tokens(2)
-    assert torch.equal(mine(images, graphs.grid_neighbourhood(..., (1, 3), clamp=False)), mine(images, around))
-    less = graphs.full(N + 1) - ga.from_edge_index([[1], [0]], num_nodes=N + 1)  # the class token less the other
+    assert torch.equal(
+        mine(images, graphs.grid_neighbourhood(..., (1, 3), clamp=False)), mine(images, around)
+    )
+    # the class token less the other
+    less = graphs.full(N + 1) - ga.from_edge_index([[1], [0]], num_nodes=N + 1)
     changed = (mine(images, [graphs.full(...), less]) - mine(images)).abs().amax((0, 2)) > 1e-6
     assert changed.tolist() == [True] + [False] * N
 
@@ -40,7 +50,9 @@ def local():
     return graphs.grid_neighbourhood(GRID, (1, 3), clamp=False).with_global_tokens(1)
 
 
-@pytest.mark.parametrize("graph", [local(), graphs.causal(N), graphs.full(N) - graphs.global_tokens(N, (0,))], ids=repr)
+@pytest.mark.parametrize(
+    "graph", [local(), graphs.causal(N), graphs.full(N) - graphs.global_tokens(N, (0,))], ids=repr
+)
 def test_any_graph_is_their_attention_mask(graph, images):
     model = theirs("ViT")
     wanted = model(images, attention_mask=graph.mask().expand(2, 1, N, N)).logits
@@ -55,7 +67,8 @@ def test_a_pattern_on_a_grid_is_of_the_patches_behind_the_class_token(images):
     assert torch.equal(mine(images, around), written)
     assert torch.equal(mine(images, [around, local()]), written)
     assert torch.equal(mine(images, around.with_global_tokens(1)), written)
-    assert torch.equal(mine(images, around & graphs.window_partition(..., (1, 3))), written)  # rows, as written
+    # rows, as written
+    assert torch.equal(mine(images, around & graphs.window_partition(..., (1, 3))), written)
     assert mine.graphs(around) is mine.graphs(around)  # with its plan
     assert mine.graphs(graphs.causal(...)).name == "causal(...)"  # of all nodes
     assert not torch.allclose(mine(images, graphs.window_partition(..., 1)), written, atol=1e-3)
@@ -72,9 +85,19 @@ def test_one_number_for_both_sides_and_paths_dropped_from_layer_to_layer():
 
 def test_of_videos_it_is_a_vivit():
     torch.manual_seed(4)
-    sizes = {"image_size": (8, 15), "num_frames": 4, "tubelet_size": (2, 4, 5), "hidden_act": "gelu"}
-    model = shaken(transformers.VivitModel(transformers.VivitConfig(**sizes, **SIZES), add_pooling_layer=False))
-    mine, x = ViT((4, 8, 15), (2, 4, 5), 2, 12, 3, 20, eps=1e-6).double().eval(), torch.randn(2, 3, 4, 8, 15).double()
+    sizes = {
+        "image_size": (8, 15),
+        "num_frames": 4,
+        "tubelet_size": (2, 4, 5),
+        "hidden_act": "gelu",
+    }
+    model = shaken(
+        transformers.VivitModel(transformers.VivitConfig(**sizes, **SIZES), add_pooling_layer=False)
+    )
+    mine, x = (
+        ViT((4, 8, 15), (2, 4, 5), 2, 12, 3, 20, eps=1e-6).double().eval(),
+        torch.randn(2, 3, 4, 8, 15).double(),
+    )
     fill(mine, renamed(model, NAMES))
     close(mine(x), model(x.transpose(1, 2)).last_hidden_state)
     space, time = graphs.window_partition(..., (1, 2, 3)), graphs.window_partition(..., (2, 1, 1))
@@ -91,7 +114,10 @@ def test_nodes_are_patches_row_by_row(images):
     for row in range(2):
         for column in range(3):
             patch = images[:, :, 4 * row : 4 * row + 4, 5 * column : 5 * column + 5]
-            by_hand = torch.einsum("bchw,kchw->bk", patch, layer.projection.weight) + layer.projection.bias
+            by_hand = (
+                torch.einsum("bchw,kchw->bk", patch, layer.projection.weight)
+                + layer.projection.bias
+            )
             close(nodes[:, row, column], by_hand)
     close(layer(images[0]), layer(images)[0])
     padding = PatchEmbedding(3, 7, (4, 5), pad=True).double()
@@ -104,11 +130,31 @@ def test_nodes_are_patches_row_by_row(images):
     ("make", "error", "message"),
     [
         (lambda: PatchEmbedding(3, 8, 4), OptionError, r"patch must name every axis, .* got 4"),
-        (lambda: ViT((2, 8, 8), (4, 4), 1, 8, 2), OptionError, r"patch must be \(time, height, width\), got \(4, 4\)"),
-        (lambda: ViT((8,), (4, 4), 1, 8, 2), OptionError, r"size must be \(height, width\), got \(8,\)"),
-        (lambda: ViT((8, 9), (4, 4), 1, 8, 2), ShapeError, r"multiple of the patch \(4, 4\) .* got \(8, 9\)"),
-        (lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(2, 1, 8, 8)), ShapeError, r"pixels must be \(B, 3, height"),
-        (lambda: ViT((8, 16), (4, 4), 1, 8, 2)(torch.randn(3, 16, 8)), ShapeError, r"grid of \(2, 4\) patches"),
+        (
+            lambda: ViT((2, 8, 8), (4, 4), 1, 8, 2),
+            OptionError,
+            r"patch must be \(time, height, width\), got \(4, 4\)",
+        ),
+        (
+            lambda: ViT((8,), (4, 4), 1, 8, 2),
+            OptionError,
+            r"size must be \(height, width\), got \(8,\)",
+        ),
+        (
+            lambda: ViT((8, 9), (4, 4), 1, 8, 2),
+            ShapeError,
+            r"multiple of the patch \(4, 4\) .* got \(8, 9\)",
+        ),
+        (
+            lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(2, 1, 8, 8)),
+            ShapeError,
+            r"pixels must be \(B, 3, height",
+        ),
+        (
+            lambda: ViT((8, 16), (4, 4), 1, 8, 2)(torch.randn(3, 16, 8)),
+            ShapeError,
+            r"grid of \(2, 4\) patches",
+        ),
         (
             lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(4)),
             ShapeError,

@@ -47,18 +47,27 @@ def made(kind, **options):
 
 @pytest.mark.parametrize("name", EDGES)
 def test_alibi_and_t5_edge_by_edge(name):
-    graph, alibi, t5 = GRAPHS[name](), ALiBi(H).double(), made(T5Bias, num_heads=H, num_buckets=8, max_distance=11)
+    graph, alibi, t5 = (
+        GRAPHS[name](),
+        ALiBi(H).double(),
+        made(T5Bias, num_heads=H, num_buckets=8, max_distance=11),
+    )
     wanted = [[-abs(t - s) * m for m in alibi.slopes.tolist()] for t, s in pairs(graph)]
     assert torch.equal(alibi(graph), torch.tensor(wanted, dtype=torch.float64))
     row = {t - s: int(t5.bucket(torch.tensor(s - t))) for t, s in pairs(graph)}
-    assert torch.equal(t5(graph), torch.stack([t5.table.weight[row[t - s]] for t, s in pairs(graph)]))
+    assert torch.equal(
+        t5(graph), torch.stack([t5.table.weight[row[t - s]] for t, s in pairs(graph)])
+    )
 
 
 def test_positions_of_packed_documents_and_beside_a_cache():
     t5, alibi = made(T5Bias, num_heads=H, num_buckets=8, max_distance=11), ALiBi(H)
     within = torch.cat([torch.arange(5), torch.arange(7)])
-    assert torch.equal(t5(ga.graphs.full(12), within).view(12, 12, H)[5:, 5:], t5(ga.graphs.full(7)).view(7, 7, H))
-    assert torch.equal(t5(ga.graphs.full(12), within)[5], t5(ga.graphs.full(12))[0])  # both begin a document
+    assert torch.equal(
+        t5(ga.graphs.full(12), within).view(12, 12, H)[5:, 5:], t5(ga.graphs.full(7)).view(7, 7, H)
+    )
+    # both begin a document
+    assert torch.equal(t5(ga.graphs.full(12), within)[5], t5(ga.graphs.full(12))[0])
     for bias in (t5, alibi):
         last = bias(ga.graphs.cross(1, 9), (torch.tensor([8]), torch.arange(9)))
         assert torch.equal(last, bias(ga.graphs.causal(9))[-9:])
@@ -104,7 +113,9 @@ def test_swin_v2_by_its_formula():
         for t, s in pairs(graph):
             away = [8 * (t // 7 - s // 7) / divisors[0], 8 * (t % 7 - s % 7) / divisors[1]]
             log = [math.copysign(math.log2(1 + abs(d)) / math.log2(8), d) for d in away]
-            hidden = torch.relu(bias.mlp[0].weight @ torch.tensor(log, dtype=torch.float64) + bias.mlp[0].bias)
+            hidden = torch.relu(
+                bias.mlp[0].weight @ torch.tensor(log, dtype=torch.float64) + bias.mlp[0].bias
+            )
             wanted.append(16 / (1 + torch.exp(-bias.mlp[2].weight @ hidden)))
         torch.testing.assert_close(bias(graph), torch.stack(wanted), rtol=0, atol=1e-12)
         assert not torch.allclose(bias(graph.reverse(), size), bias(graph))
@@ -119,16 +130,24 @@ def test_edge_table_is_a_row_for_each_edge():
     assert torch.equal(table(graph, kind), torch.stack([table.weight[k] for k in kind.tolist()]))
     assert table(graph, kind.expand(2, -1)).shape == (2, graph.num_edges, H)
     assert torch.equal(table(graph, kind.int()), table(graph, kind))
-    parts = ga.graphs.Relations(hub=ga.graphs.global_tokens(6, (0,)), near=ga.graphs.sliding_window(6, 3, causal=False))
+    parts = ga.graphs.Relations(
+        hub=ga.graphs.global_tokens(6, (0,)), near=ga.graphs.sliding_window(6, 3, causal=False)
+    )
     found = made(EdgeTable, num_values=2, num_heads=H)(parts.graph, parts.relation)
     assert (found[:, 0] == found[0, 0]).sum() == 11
 
 
-@pytest.mark.parametrize("name", ["listed_random", "window", "directed_ring", "hub", "union", "long"])
+@pytest.mark.parametrize(
+    "name", ["listed_random", "window", "directed_ring", "hub", "union", "long"]
+)
 def test_shortest_paths_of_networkx(name):
     if name == "union":  # small graphs, of which some have no edges, in an order that mixes them
-        along = ga.disjoint_union([GRAPHS["hub"](), GRAPHS["directed_ring"](), GRAPHS["one_lonely_node"]()] * 3)
-        along = along.relabel(torch.randperm(along.num_nodes, generator=torch.Generator().manual_seed(0)))
+        along = ga.disjoint_union(
+            [GRAPHS["hub"](), GRAPHS["directed_ring"](), GRAPHS["one_lonely_node"]()] * 3
+        )
+        along = along.relabel(
+            torch.randperm(along.num_nodes, generator=torch.Generator().manual_seed(0))
+        )
     elif name == "long":  # more nodes than are searched together
         along = ga.graphs.sliding_window(307, 40) - ga.graphs.sliding_window(307, 7)
     else:
@@ -150,7 +169,11 @@ def test_shortest_paths_of_networkx(name):
 
 
 def test_lengths_are_found_once_and_keep_no_graph_alive(monkeypatch):
-    graph, along, bias = ga.graphs.full(7), GRAPHS["causal"]().subgraph(range(7)), ShortestPathBias(H)
+    graph, along, bias = (
+        ga.graphs.full(7),
+        GRAPHS["causal"]().subgraph(range(7)),
+        ShortestPathBias(H),
+    )
     first = bias(graph, along)
     monkeypatch.setattr("graphattn.nn.biases.shortest_path._between", None)
     bias.lengths(graph, along).zero_()  # a copy
@@ -183,7 +206,11 @@ CALLS = {
 def call(name):
     make, rest = CALLS[name]
     graph = GRID["cells"][0]
-    return make, graph, tuple(torch.arange(graph.num_edges) % 4 if each == "kind" else each for each in rest)
+    return (
+        make,
+        graph,
+        tuple(torch.arange(graph.num_edges) % 4 if each == "kind" else each for each in rest),
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -196,8 +223,12 @@ def test_gradients_copies_and_dtypes(name):
     if list(bias.parameters()):
         leaves = tuple(bias.parameters())
         assert torch.autograd.gradcheck(lambda *_: bias(graph, *rest).sin(), leaves, fast_mode=True)
-        assert torch.autograd.gradgradcheck(lambda *_: bias(graph, *rest).sin(), leaves, fast_mode=True)
-        assert all(grad.any() for grad in torch.autograd.grad(bias(graph, *rest).sin().sum(), leaves))
+        assert torch.autograd.gradgradcheck(
+            lambda *_: bias(graph, *rest).sin(), leaves, fast_mode=True
+        )
+        assert all(
+            grad.any() for grad in torch.autograd.grad(bias(graph, *rest).sin().sum(), leaves)
+        )
     other = make().double()
     other.load_state_dict(bias.state_dict())
     for twin in (copy.deepcopy(bias), pickle.loads(pickle.dumps(bias)), other):
@@ -205,17 +236,22 @@ def test_gradients_copies_and_dtypes(name):
         assert repr(twin) == repr(bias)
     with torch.inference_mode():
         fresh = make()(
-            GRID["cells"][0].materialise().relabel(torch.arange(35)), *([(5, 7)] if "swin" in name else rest)
+            GRID["cells"][0].materialise().relabel(torch.arange(35)),
+            *([(5, 7)] if "swin" in name else rest),
         )
         assert fresh.shape == (graph.num_edges, H)
 
 
 def test_graphs_of_heads_have_the_edges_of_their_union():
-    both = ga.PerHead((ga.graphs.window_partition((4, 6), (1, 6)), ga.graphs.window_partition((4, 6), (4, 1))))
+    both = ga.PerHead(
+        (ga.graphs.window_partition((4, 6), (1, 6)), ga.graphs.window_partition((4, 6), (4, 1)))
+    )
     swin, t5 = made(SwinBias, window=(4, 6), num_heads=2), made(T5Bias, num_heads=2)
     assert torch.equal(swin(both, size=(4, 6)), swin(both.union(), size=(4, 6)))
     layer = ga.nn.GraphAttention(8, 2)
-    assert layer(torch.randn(24, 8), both, score_bias=t5(both) + swin(both, (4, 6)) + ALiBi(2)(both)).shape == (24, 8)
+    assert layer(
+        torch.randn(24, 8), both, score_bias=t5(both) + swin(both, (4, 6)) + ALiBi(2)(both)
+    ).shape == (24, 8)
 
 
 @pytest.mark.slow
@@ -231,11 +267,16 @@ def test_biases_compile_whole_though_they_share_a_graph():
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
     found, wanted = compiled(graph), network(graph)
     torch.testing.assert_close(found, wanted)
-    grads = [torch.autograd.grad(y.square().sum(), list(biases.parameters())) for y in (found, wanted)]
+    grads = [
+        torch.autograd.grad(y.square().sum(), list(biases.parameters())) for y in (found, wanted)
+    ]
     for mine, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
-    paths = torch.compile(lambda graph, along: biases["paths"](graph, along), backend="aot_eager", fullgraph=True)
-    for along in (ga.graphs.causal(35), ga.graphs.sliding_window(35, 9)):  # alike but for their edges
+    paths = torch.compile(
+        lambda graph, along: biases["paths"](graph, along), backend="aot_eager", fullgraph=True
+    )
+    # alike but for their edges
+    for along in (ga.graphs.causal(35), ga.graphs.sliding_window(35, 9)):
         assert torch.equal(paths(graph, along), biases["paths"](graph, along))
 
 
@@ -244,16 +285,30 @@ def test_biases_compile_whole_though_they_share_a_graph():
 @pytest.mark.parametrize("name", ["rule_or_listed", "packed_documents"])
 def test_a_layer_with_its_bias_compiles_whole_on_a_graph_that_is_new(name):
     torch.manual_seed(0)
-    graph, t5, layer = GRAPHS[name](), made(T5Bias, num_heads=H), ga.nn.GraphAttention(12, H, backend="dense")
-    compiled = torch.compile(lambda x: layer(x, graph, score_bias=t5(graph)), backend="aot_eager", fullgraph=True)
+    graph, t5, layer = (
+        GRAPHS[name](),
+        made(T5Bias, num_heads=H),
+        ga.nn.GraphAttention(12, H, backend="dense"),
+    )
+    compiled = torch.compile(
+        lambda x: layer(x, graph, score_bias=t5(graph)), backend="aot_eager", fullgraph=True
+    )
     x = torch.randn(graph.num_targets, 12)
     torch.testing.assert_close(compiled(x), layer(x, graph, score_bias=t5(graph)))
 
 
 FULL, BIAS = ga.graphs.full(5), ShortestPathBias(H)
 REFUSED = {
-    "mask": (lambda: ALiBi(H)(torch.ones(3, 3).bool()), GraphError, r"got Tensor; .*graphattn.from_mask\(mask\)"),
-    "pattern": (lambda: T5Bias(H)(ga.graphs.causal(...)), GraphError, r"for a Pattern, pattern\(num_nodes\)"),
+    "mask": (
+        lambda: ALiBi(H)(torch.ones(3, 3).bool()),
+        GraphError,
+        r"got Tensor; .*graphattn.from_mask\(mask\)",
+    ),
+    "pattern": (
+        lambda: T5Bias(H)(ga.graphs.causal(...)),
+        GraphError,
+        r"for a Pattern, pattern\(num_nodes\)",
+    ),
     "positions": (
         lambda: ALiBi(H)(FULL, torch.arange(4)),
         ShapeError,
@@ -271,7 +326,11 @@ REFUSED = {
         ShapeError,
         r"positions of sources .* pass a pair \(targets, sources\)",
     ),
-    "odd": (lambda: T5Bias(H, 7), OptionError, "num_buckets must be 4 or more, and even if bidirectional; got 7"),
+    "odd": (
+        lambda: T5Bias(H, 7),
+        OptionError,
+        "num_buckets must be 4 or more, and even if bidirectional; got 7",
+    ),
     "near": (
         lambda: T5Bias(H, 32, 8),
         OptionError,
@@ -292,20 +351,32 @@ REFUSED = {
         GraphError,
         r"window_partition.* lies on a grid of 2 axes; .*built with window=\(4,\): .* such as window=\(4, 4\)",
     ),
-    "size": (lambda: SwinBias((2, 3), H)(FULL, (2, 3)), GraphError, "size must be a grid of the graph's 5 targets"),
+    "size": (
+        lambda: SwinBias((2, 3), H)(FULL, (2, 3)),
+        GraphError,
+        "size must be a grid of the graph's 5 targets",
+    ),
     "long": (
         lambda: SwinBias((2, 2), H)(ga.graphs.full(24), (4, 6)),
         GraphError,
         "window must be above the length of every",
     ),
     "no window": (lambda: SwinBias((), H), OptionError, r"window must name at least one axis"),
-    "trained": (lambda: SwinV2Bias((2, 2), H, pretrained_window=(2,)), OptionError, r"must have 2 axes, got \(2,\)"),
+    "trained": (
+        lambda: SwinV2Bias((2, 2), H, pretrained_window=(2,)),
+        OptionError,
+        r"must have 2 axes, got \(2,\)",
+    ),
     "too many": (
         lambda: EdgeTable(4, H)(FULL, torch.zeros(24).long()),
         ShapeError,
         r"int64 \(..., 25\), one for each edge",
     ),
-    "beyond": (lambda: EdgeTable(4, H)(FULL, torch.arange(25)), PositionIndexError, r"in \[0, 4\).* got 0 to 24"),
+    "beyond": (
+        lambda: EdgeTable(4, H)(FULL, torch.arange(25)),
+        PositionIndexError,
+        r"in \[0, 4\).* got 0 to 24",
+    ),
     "along": (
         lambda: BIAS(FULL, ga.graphs.causal(4)),
         GraphError,

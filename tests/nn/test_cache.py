@@ -1,4 +1,6 @@
-"""A cache holds what one layer made, grows only when a call went well, and refuses what does not continue it."""
+"""A cache holds what one layer made, grows only when a call went well, and refuses what does not
+continue it.
+"""
 
 import copy
 import gc
@@ -39,7 +41,9 @@ def test_a_failed_call_leaves_the_cache_as_it_was(name):
     with pytest.raises(GraphAttnError):
         layer(X[:, 3:4], **{"graph": CAUSAL, **wrong}, cache=cache)
     assert cache.length == 3
-    torch.testing.assert_close(layer(X[:, 3:4], CAUSAL, cache=cache), whole[:, 3:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        layer(X[:, 3:4], CAUSAL, cache=cache), whole[:, 3:], rtol=0, atol=1e-12
+    )
     assert cache.length == 4
 
 
@@ -56,14 +60,18 @@ def test_nor_does_a_block_or_stack_whose_later_part_fails():
     with pytest.raises(ShapeError):
         encoder(X[:, 3:], [CAUSAL, graphs.causal(2, 6)], caches=caches)
     assert [cache.length for cache in caches] == [3, 3]
-    torch.testing.assert_close(encoder(X[:, 3:], CAUSAL, caches=caches), whole[:, 3:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        encoder(X[:, 3:], CAUSAL, caches=caches), whole[:, 3:], rtol=0, atol=1e-12
+    )
 
 
 def test_a_cache_is_for_one_layer():
     layer, other = GraphAttention(8, 2).double(), GraphAttention(8, 2).double()
     cache = filled(layer)
     for stranger in (other, copy.deepcopy(layer)):
-        with pytest.raises(OptionError, match=r"holds 3 tokens of another layer; pass a separate KeyValueCache\(\)"):
+        with pytest.raises(
+            OptionError, match=r"holds 3 tokens of another layer; pass a separate KeyValueCache\(\)"
+        ):
             stranger(X[:, 3:4], CAUSAL, cache=cache)
     layer(X[:, 3:4], CAUSAL, cache=cache)
     assert cache.length == 4
@@ -80,21 +88,32 @@ def test_a_copied_or_saved_cache_goes_on(copied):
     layer = GraphAttention(8, 2).double()
     again = copied(filled(layer))
     whole = layer(X[:, :4], CAUSAL)
-    torch.testing.assert_close(layer(X[:, 3:4], CAUSAL, cache=again), whole[:, 3:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        layer(X[:, 3:4], CAUSAL, cache=again), whole[:, 3:], rtol=0, atol=1e-12
+    )
 
 
 def test_a_converted_layer_does_not_continue_its_cache():
     layer = GraphAttention(8, 2).double()
     cache = filled(layer)
     layer.float()
-    with pytest.raises(ShapeError, match=r"key of torch.float64 on cpu, and cannot grow by torch.float32 on cpu"):
+    with pytest.raises(
+        ShapeError, match=r"key of torch.float64 on cpu, and cannot grow by torch.float32 on cpu"
+    ):
         layer(X[:, 3:4].float(), CAUSAL, cache=cache)
     assert (cache.length, cache.key.dtype) == (3, torch.float64)
 
 
 def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
-    gpt, caches = ga.models.gpt2(11, 8, 2, 2, max_len=6).double(), [KeyValueCache(), KeyValueCache()]
-    tokens, encoder, decoder = torch.zeros(2, 3, dtype=torch.int64), gpt.stack, ga.models.Decoder(2, 8, 2).double()
+    gpt, caches = (
+        ga.models.gpt2(11, 8, 2, 2, max_len=6).double(),
+        [KeyValueCache(), KeyValueCache()],
+    )
+    tokens, encoder, decoder = (
+        torch.zeros(2, 3, dtype=torch.int64),
+        gpt.stack,
+        ga.models.Decoder(2, 8, 2).double(),
+    )
     calls = {
         "gpt": lambda caches: gpt(tokens, CAUSAL, caches=caches),
         "encoder": lambda caches: encoder(X[:, :3], CAUSAL, caches=caches),
@@ -102,14 +121,19 @@ def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
     }
     for call in calls.values():
         for wrong in ([], caches[:1], [*caches, KeyValueCache()], [caches[0], None], caches[0]):
-            with pytest.raises(OptionError, match="caches must be a list of 2 KeyValueCache, one for each layer; got"):
+            with pytest.raises(
+                OptionError,
+                match="caches must be a list of 2 KeyValueCache, one for each layer; got",
+            ):
                 call(wrong)
     gpt(tokens, caches=caches)
     with pytest.raises(ShapeError, match=r"hold the same tokens, got lengths \[3, 0\]"):
         gpt(tokens, caches=[caches[0], KeyValueCache()])
     with pytest.raises(OptionError, match="holds 3 tokens of another layer"):
         gpt(tokens, graphs.causal(..., ...), caches=caches[::-1])
-    with pytest.raises(ShapeError, match=r"key of shape \(2, 3, 2, 4\), and cannot grow by \(1, 3, 2, 4\)"):
+    with pytest.raises(
+        ShapeError, match=r"key of shape \(2, 3, 2, 4\), and cannot grow by \(1, 3, 2, 4\)"
+    ):
         gpt(tokens[:1], graphs.causal(..., ...), caches=caches)
     with pytest.raises(PositionIndexError, match="6"):  # full
         gpt(torch.zeros(2, 4, dtype=torch.int64), graphs.causal(..., ...), caches=caches)
@@ -117,7 +141,10 @@ def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
         gpt(tokens, [CAUSAL] * 3, caches=caches)
     assert [cache.length for cache in caches] == [3, 3]
     layer, cache = GraphAttention(8, 2).double(), KeyValueCache()
-    for call in (lambda: layer((X, X), CAUSAL, cache=cache), lambda: layer(X, CAUSAL, context=X, cache=cache)):
+    for call in (
+        lambda: layer((X, X), CAUSAL, cache=cache),
+        lambda: layer(X, CAUSAL, context=X, cache=cache),
+    ):
         with pytest.raises(OptionError, match="excludes context and x as a pair"):
             call()
     assert cache.length == 0
@@ -134,7 +161,9 @@ def test_a_context_that_is_held():
     )
     moved = layer.hold(X, positions=torch.arange(5) + 2)
     assert not torch.allclose(layer(new, graph, context=moved), layer(new, graph, context=held))
-    with pytest.raises(OptionError, match="already have rotary embeddings: pass positions of the targets alone"):
+    with pytest.raises(
+        OptionError, match="already have rotary embeddings: pass positions of the targets alone"
+    ):
         layer(new, graph, context=held, positions=(after, torch.arange(5)))
     with pytest.raises(OptionError, match=r"an empty KeyValueCache; pass layer.hold\(context\)"):
         layer(new, graph, context=KeyValueCache())
@@ -152,9 +181,17 @@ def test_a_context_that_is_held():
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
-        (torch.tensor([0, 2]), PositionIndexError, r"batch must be in \[0, 2\), the cached examples; got 0 to 2"),
+        (
+            torch.tensor([0, 2]),
+            PositionIndexError,
+            r"batch must be in \[0, 2\), the cached examples; got 0 to 2",
+        ),
         (torch.tensor([-1]), PositionIndexError, "got -1 to -1"),
-        (torch.tensor([True, False]), ShapeError, r"batch must be int64 \(B',\).*; got a Tensor \(2,\) of bool"),
+        (
+            torch.tensor([True, False]),
+            ShapeError,
+            r"batch must be int64 \(B',\).*; got a Tensor \(2,\) of bool",
+        ),
         (torch.tensor(0), ShapeError, r"got a Tensor \(\) of int64"),
     ],
 )
@@ -188,7 +225,11 @@ LONG = torch.randn(2, 40, 8, generator=torch.Generator().manual_seed(6), dtype=t
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_it_grows_in_place(mode):
-    layer, cache, storages = GraphAttention(8, 2, num_kv_heads=1, value_dim=3).double(), KeyValueCache(), []
+    layer, cache, storages = (
+        GraphAttention(8, 2, num_kv_heads=1, value_dim=3).double(),
+        KeyValueCache(),
+        [],
+    )
     with mode():
         whole, parts = layer(LONG, graphs.causal(40)), []
         for first, last in ((0, 3), *((i, i + 1) for i in range(3, 38)), (38, 40)):
@@ -211,7 +252,11 @@ def test_a_cache_of_inference_mode_goes_on_outside_and_back():
 
 
 def test_gradients_go_through_what_is_held():
-    layer, cache, inputs = GraphAttention(8, 2).double(), KeyValueCache(), LONG[:, :6].clone().requires_grad_()
+    layer, cache, inputs = (
+        GraphAttention(8, 2).double(),
+        KeyValueCache(),
+        LONG[:, :6].clone().requires_grad_(),
+    )
     with torch.no_grad():
         token_by_token(layer, cache, range(3), LONG)
     later = token_by_token(layer, cache, range(3, 6), inputs)
@@ -233,13 +278,17 @@ def test_a_copy_and_its_original_go_separate_ways(copied):
         here.append(token_by_token(layer, cache, [number], LONG))
         there.append(token_by_token(layer, other, [number], text))
     for parts, tokens in ((here, LONG[:, :7]), (there, text)):
-        torch.testing.assert_close(torch.cat(parts, 1), layer(tokens, CAUSAL)[:, 4:], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            torch.cat(parts, 1), layer(tokens, CAUSAL)[:, 4:], rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
 def test_a_call_that_fails_after_it_was_written_leaves_the_cache_as_it_was(mode):
     wrong = []
-    layer = GraphAttention(8, 2, normalize=lambda s, t, n: s.sum() if wrong else torch.sigmoid(s)).double()
+    layer = GraphAttention(
+        8, 2, normalize=lambda s, t, n: s.sum() if wrong else torch.sigmoid(s)
+    ).double()
     with mode():
         cache, whole = KeyValueCache(), layer(LONG[:, :8], CAUSAL)
         token_by_token(layer, cache, range(5), LONG)
@@ -247,12 +296,17 @@ def test_a_call_that_fails_after_it_was_written_leaves_the_cache_as_it_was(mode)
         with pytest.raises(ShapeError, match="normalize must return"):
             token_by_token(layer, cache, [9], LONG)
         wrong.clear()
-        torch.testing.assert_close(token_by_token(layer, cache, range(5, 8), LONG), whole[:, 5:], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            token_by_token(layer, cache, range(5, 8), LONG), whole[:, 5:], rtol=0, atol=1e-12
+        )
 
 
 @torch.no_grad()
 def test_what_a_window_no_longer_reads_may_be_dropped():
-    window, layer = graphs.sliding_window(40, 3), GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double()
+    window, layer = (
+        graphs.sliding_window(40, 3),
+        GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double(),
+    )
     cache, whole = KeyValueCache(), layer(LONG, window)
     parts, storages = [layer(LONG[:, :4], window.subgraph(range(4)), cache=cache)], set()
     for number in range(4, 40):
@@ -267,7 +321,9 @@ def test_what_a_window_no_longer_reads_may_be_dropped():
     assert (cache.length, cache.dropped) == (40, 37)
     with pytest.raises(OptionError, match="before must be at most 40, the tokens so far, got 41"):
         cache.drop(41)
-    with pytest.raises(ShapeError, match="the graph has 4 sources, but the cache holds 3 and x has 2 more"):
+    with pytest.raises(
+        ShapeError, match="the graph has 4 sources, but the cache holds 3 and x has 2 more"
+    ):
         layer(LONG[:, :2], graphs.cross(2, 4), cache=cache)
     cache.drop(40)
     assert (cache.length, cache.key.shape[1]) == (40, 0)

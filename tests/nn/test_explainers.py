@@ -64,7 +64,9 @@ def test_gnn_explainer_learns_the_mask_it_learns_in_pyg():
 
 
 def test_a_layer_made_after_the_operator_ran_can_be_explained():
-    """PyG replaces methods of a class at its first use; neither ours nor a user's subclass may inherit that."""
+    """PyG replaces methods of a class at its first use; neither ours nor a user's subclass may
+    inherit that.
+    """
     graph, x = GRAPHS["listed_random"](), torch.randn(17, C)
     ga.attention(*[x.unflatten(-1, (H, -1))] * 3, graph, backend="message_passing")
     ga.nn.GraphAttention(C, H)(x, graph)
@@ -94,7 +96,9 @@ def test_hooks_on_messages_are_called_and_may_change_them():
     plain, weights = layer(x, graph, return_weights=True)
     seen = []
     with torch.no_grad():
-        handle = layer.register_message_forward_hook(lambda module, inputs, out: seen.append((module._alpha, out)))
+        handle = layer.register_message_forward_hook(
+            lambda module, inputs, out: seen.append((module._alpha, out))
+        )
         found, observed = layer(x, graph, return_weights=True)
     handle.remove()
     assert_near(found, plain, 1e-5)

@@ -11,12 +11,20 @@ from torch_geometric.transforms import PointPairFeatures
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphAttnError
-from graphattn.nn import edge_geometry, local_frames, local_pca, mesh_edge_geometry, relative_positions
+from graphattn.nn import (
+    edge_geometry,
+    local_frames,
+    local_pca,
+    mesh_edge_geometry,
+    relative_positions,
+)
 
 
 def unit(n, seed=1):
     random = torch.Generator().manual_seed(seed)
-    return torch.nn.functional.normalize(torch.randn(n, 3, generator=random, dtype=torch.float64), dim=1)
+    return torch.nn.functional.normalize(
+        torch.randn(n, 3, generator=random, dtype=torch.float64), dim=1
+    )
 
 
 def cloud(n=23, seed=0):
@@ -37,7 +45,10 @@ def of_mesh(mesh):
 
 def test_square_and_bipartite_graphs_have_one_call():
     pos, queries = cloud(), cloud(7, 2)
-    for graph, given in ((graphs.knn(pos, 4), None), (graphs.knn(pos, 4, queries=queries), queries)):
+    for graph, given in (
+        (graphs.knn(pos, 4), None),
+        (graphs.knn(pos, 4, queries=queries), queries),
+    ):
         targets = pos if given is None else given
         offset = targets[graph.target] - pos[graph.source]
         assert torch.equal(relative_positions(graph, pos, given), offset)
@@ -66,23 +77,34 @@ def test_pairs_are_pygs_and_do_not_turn():
 
 
 def test_features_of_points_at_one_place_have_gradients():
-    pos = cloud(5).index_fill(0, torch.tensor([1]), 0).index_fill(0, torch.tensor([2]), 0).requires_grad_()
+    pos = (
+        cloud(5)
+        .index_fill(0, torch.tensor([1]), 0)
+        .index_fill(0, torch.tensor([2]), 0)
+        .requires_grad_()
+    )
     graph, normals = graphs.full(5), unit(5).requires_grad_()
     made = edge_geometry(graph, pos, features=tuple(ga.nn.geometry.FEATURES), normals=normals)
     for grad in torch.autograd.grad(made.square().sum(), (pos, normals)):
         assert bool(grad.isfinite().all())
         assert float(grad.abs().max()) > 0
-    assert torch.autograd.gradcheck(lambda x: edge_geometry(graphs.knn(x, 2), x), cloud(4).requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda x: edge_geometry(graphs.knn(x, 2), x), cloud(4).requires_grad_()
+    )
 
 
 def test_frames_are_orthonormal_and_normals_of_a_plane_are_its_own():
     pos, normal = cloud(), unit(23)
     graph = graphs.knn(pos, 5)
     frames = local_frames(graph, pos, normal)
-    torch.testing.assert_close(frames @ frames.mT, torch.eye(3).double().expand(23, 3, 3), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        frames @ frames.mT, torch.eye(3).double().expand(23, 3, 3), rtol=0, atol=1e-12
+    )
     torch.testing.assert_close(frames[:, 2], normal)
     alone = local_frames(graphs.self_loops(23), pos, normal)  # nothing tells a tangent
-    torch.testing.assert_close(alone @ alone.mT, torch.eye(3).double().expand(23, 3, 3), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        alone @ alone.mT, torch.eye(3).double().expand(23, 3, 3), rtol=0, atol=1e-12
+    )
     flat = pos * torch.tensor([1.0, 1.0, 0.0])
     normals, spread = local_pca(graphs.knn(flat, 6, include_self=True), flat)
     torch.testing.assert_close(normals.abs(), torch.tensor([0.0, 0.0, 1.0]).double().expand(23, 3))
@@ -113,7 +135,11 @@ def test_mesh_edges_have_the_angles_of_trimesh_and_the_laplacian_of_a_plane():
     made = mesh_edge_geometry(pos, faces, graph)
     assert float(made[:, 1].detach().abs().max()) < 1e-6
     inner = torch.tensor([5, 6, 9, 10])
-    laplacian = torch.zeros(16, 3).double().index_add(0, graph.target, made[:, 2:] * relative_positions(graph, pos))
+    laplacian = (
+        torch.zeros(16, 3)
+        .double()
+        .index_add(0, graph.target, made[:, 2:] * relative_positions(graph, pos))
+    )
     assert float(laplacian.detach()[inner].abs().max()) < 1e-12  # of linear functions
     assert bool(torch.autograd.grad(made.sum(), pos)[0].isfinite().all())
     with_loops = mesh_edge_geometry(pos, faces, graph.with_self_loops())
@@ -141,12 +167,20 @@ def test_pooling_is_by_columns_of_the_mask(how):
     found = ga.nn.pool(x, graph, how)
     for t in range(9):
         rows = x[:, mask[t]]
-        wanted = getattr(rows, {"max": "amax"}.get(how, how))(1) if mask[t].any() else torch.zeros(2, 5).double()
+        wanted = (
+            getattr(rows, {"max": "amax"}.get(how, how))(1)
+            if mask[t].any()
+            else torch.zeros(2, 5).double()
+        )
         torch.testing.assert_close(found[:, t], wanted)
 
 
 def test_interpolation_has_the_weights_of_the_bias():
-    pos, queries, x = cloud(), torch.cat((cloud(5, 2), cloud()[:2])), torch.randn(2, 23, 5, dtype=torch.float64)
+    pos, queries, x = (
+        cloud(),
+        torch.cat((cloud(5, 2), cloud()[:2])),
+        torch.randn(2, 23, 5, dtype=torch.float64),
+    )
     graph = graphs.knn(pos, 3, queries=queries)
     bias = graphs.inverse_distance_bias(graph, pos, queries)
     weights = torch.zeros(7, 23).double().index_put((graph.target, graph.source), bias.exp())
@@ -156,7 +190,12 @@ def test_interpolation_has_the_weights_of_the_bias():
 
 
 def test_one_line_takes_positions_as_the_point_transformer_does():
-    pos, queries, x, y = cloud(), cloud(7, 2), torch.randn(23, 8).double(), torch.randn(7, 8).double()
+    pos, queries, x, y = (
+        cloud(),
+        cloud(7, 2),
+        torch.randn(23, 8).double(),
+        torch.randn(7, 8).double(),
+    )
     layer = ga.nn.GraphAttention(8, 8, edge_dim=3, score="subtraction").double()
     graph = graphs.knn(pos, 4)
     wanted = layer(x, graph, edge_attr=pos[graph.target] - pos[graph.source])
@@ -172,8 +211,13 @@ def test_biases_of_places():
     offset = pos[graph.target] - pos[graph.source]
     bias = ga.nn.OffsetBias(2)
     first, _, last = bias.mlp
-    torch.testing.assert_close(bias(graph, pos), (offset @ first.weight.T + first.bias).relu() @ last.weight.T)
-    contextual, (q, k) = ga.nn.ContextualTable(2, 4, 3, step=0.1, values=True), torch.randn(2, 23, 2, 4)
+    torch.testing.assert_close(
+        bias(graph, pos), (offset @ first.weight.T + first.bias).relu() @ last.weight.T
+    )
+    contextual, (q, k) = (
+        ga.nn.ContextualTable(2, 4, 3, step=0.1, values=True),
+        torch.randn(2, 23, 2, 4),
+    )
     steps = (offset / 0.1).floor().clamp(-3, 2).long() + 3
     of_query, of_key, of_value = (
         sum(own[axis, steps[:, axis]] for axis in range(3)) for own in contextual.parameters()
@@ -195,18 +239,30 @@ def test_biases_of_places():
     ("make", "message"),
     [
         (lambda pos, graph: relative_positions(graph, pos[:5]), "pos must have 23 rows"),
-        (lambda pos, graph: relative_positions(graphs.cross(5, 23), pos), "queries are the targets' own"),
-        (lambda pos, graph: edge_geometry(graph, pos, features=["pear"]), 'features must be "offset"'),
+        (
+            lambda pos, graph: relative_positions(graphs.cross(5, 23), pos),
+            "queries are the targets' own",
+        ),
+        (
+            lambda pos, graph: edge_geometry(graph, pos, features=["pear"]),
+            'features must be "offset"',
+        ),
         (lambda pos, graph: edge_geometry(graph, pos, features=["pair"]), "need normals"),
         (
             lambda pos, graph: edge_geometry(graph, pos[:, :2], features=["pair"], normals=pos),
             "must have 3 axes",
         ),
         (lambda pos, graph: mesh_edge_geometry(pos, [(0, 1, 2, 3)]), "faces must be triangles"),
-        (lambda pos, graph: mesh_edge_geometry(pos, [(0, 1, 2)], graph), "has an edge .* that is not in the mesh"),
+        (
+            lambda pos, graph: mesh_edge_geometry(pos, [(0, 1, 2)], graph),
+            "has an edge .* that is not in the mesh",
+        ),
         (lambda pos, graph: ga.nn.heat_distance(pos, [(0, 1, 2)], [23]), "start must name"),
         (lambda pos, graph: ga.nn.pool(pos[:5], graph), "a row for each of 23 sources"),
-        (lambda pos, graph: ga.nn.OffsetBias(2, axes=2)(graph, pos), "built for positions on 2 axes, got 3"),
+        (
+            lambda pos, graph: ga.nn.OffsetBias(2, axes=2)(graph, pos),
+            "built for positions on 2 axes, got 3",
+        ),
         (lambda pos, graph: ga.nn.FourierFeatures(2, 3)(pos), "x must have 2 axes"),
     ],
 )

@@ -1,4 +1,6 @@
-"""The layer: what goes in, what comes out, in every dialect; against the operator and a dense formula."""
+"""The layer: what goes in, what comes out, in every dialect; against the operator and a dense
+formula.
+"""
 
 import pytest
 import torch
@@ -31,7 +33,10 @@ def by_hand(made, x, graph, context=None, edge_attr=None, score_bias=None):
     context = x if context is None else context
     key, value = context if isinstance(context, tuple) else (context, context)
     q = made.q_proj(x).unflatten(-1, (made.num_heads, -1))
-    k, v = (p(y).unflatten(-1, (made.num_kv_heads, -1)) for p, y in ((made.k_proj, key), (made.v_proj, value)))
+    k, v = (
+        p(y).unflatten(-1, (made.num_kv_heads, -1))
+        for p, y in ((made.k_proj, key), (made.v_proj, value))
+    )
     if edge_attr is not None:  # a source of its own for every edge
         e = made.edge_proj(edge_attr).unflatten(-1, (made.num_kv_heads, -1))
         k, v = (y[..., graph.source, :, :] + e for y in (k, v))
@@ -63,8 +68,13 @@ def test_self_and_cross_attention(name, lead, backend):
         x = features(*lead, graph.num_nodes, C)
         compare(made, made(x, graph), by_hand(made, x, graph)[0], [x])
         return
-    x, context = features(*lead, graph.num_targets, C), features(*lead, graph.num_sources, C, seed=1)
-    compare(made, made(x, graph, context=context), by_hand(made, x, graph, context)[0], [x, context])
+    x, context = (
+        features(*lead, graph.num_targets, C),
+        features(*lead, graph.num_sources, C, seed=1),
+    )
+    compare(
+        made, made(x, graph, context=context), by_hand(made, x, graph, context)[0], [x, context]
+    )
     compare(made, made((context, x), graph), by_hand(made, x, graph, context)[0], [x, context])
 
 
@@ -85,7 +95,9 @@ def test_bias_root_weight_and_out_proj_are_options(backend):
     graph = GRAPHS["listed_random"]()
     x = features(17, C)
     bare = layer(C, H, bias=False, backend=backend)
-    assert set(dict(bare.named_parameters())) == {f"{p}_proj.weight" for p in ("q", "k", "v", "out")}
+    assert set(dict(bare.named_parameters())) == {
+        f"{p}_proj.weight" for p in ("q", "k", "v", "out")
+    }
     compare(bare, bare(x, graph), by_hand(bare, x, graph)[0], [x])
     rooted = layer(C, H, root_weight=True, backend=backend)
     compare(rooted, rooted(x, graph), by_hand(rooted, x, graph)[0] + rooted.skip.root(x), [x])
@@ -104,7 +116,10 @@ def test_bias_root_weight_and_out_proj_are_options(backend):
 def test_edge_features(name, edge_lead, lead, backend):
     graph = GRAPHS[name]()
     made = layer(C, 6, kdim=C, num_kv_heads=3, edge_dim=11, backend=backend)
-    x, context = features(*lead, graph.num_targets, C), features(*lead, graph.num_sources, C, seed=1)
+    x, context = (
+        features(*lead, graph.num_targets, C),
+        features(*lead, graph.num_sources, C, seed=1),
+    )
     edge_attr = features(*edge_lead, graph.num_edges, 11, seed=2)
     found, weights = made(x, graph, context=context, edge_attr=edge_attr, return_weights=True)
     wanted, alpha = by_hand(made, x, graph, context, edge_attr)
@@ -182,7 +197,10 @@ def test_dropout_is_only_for_training(backend):
             ", qdim=2, vdim=3, head_dim=11, bias=False, root_weight=True",
         ),
         ({"out_proj": False, "head_dim": 6}, ", out_proj=False"),
-        ({"out_proj": False, "head_dim": 4, "value_dim": 6}, ", head_dim=4, value_dim=6, out_proj=False"),
+        (
+            {"out_proj": False, "head_dim": 4, "value_dim": 6},
+            ", head_dim=4, value_dim=6, out_proj=False",
+        ),
     ],
 )
 def test_repr_shows_what_is_not_default(options, text):
@@ -219,7 +237,10 @@ def test_autocast_keeps_one_copy_of_x_and_adds_its_gradients_in_float32(second, 
 
     def found():
         saved.clear()
-        with torch.autocast("cpu", torch.bfloat16), torch.autograd.graph.saved_tensors_hooks(pack, lambda y: y):
+        with (
+            torch.autocast("cpu", torch.bfloat16),
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda y: y),
+        ):
             output = made(leaves[0].clone(), graph)  # autocast itself keeps one copy of a leaf
         first = torch.autograd.grad(output.float().sin().sum(), leaves, create_graph=second)
         more = torch.autograd.grad(first[0].square().sum(), leaves) if second else ()

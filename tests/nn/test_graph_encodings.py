@@ -13,7 +13,9 @@ from graphattn.nn import laplacian_eigenvector_pe, random_walk_pe
 CLUB = ga.from_networkx(networkx.karate_club_graph().to_directed())
 
 
-@pytest.mark.parametrize("name", ["listed_random", "causal", "directed_ring", "hub", "one_lonely_node", "zero_nodes"])
+@pytest.mark.parametrize(
+    "name", ["listed_random", "causal", "directed_ring", "hub", "one_lonely_node", "zero_nodes"]
+)
 def test_a_walk_is_back_with_the_probability_on_the_diagonal(name):
     graph = GRAPHS[name]()
     out = graph.mask().T.double().numpy()  # out[s, t]
@@ -28,7 +30,9 @@ def test_a_walk_is_back_with_the_probability_on_the_diagonal(name):
 @pytest.mark.parametrize("nodes", [34, 143])  # dense, and by ARPACK
 def test_eigenvectors_of_the_normalised_laplacian(nodes):
     world = (
-        networkx.karate_club_graph() if nodes == 34 else networkx.connected_watts_strogatz_graph(nodes, 6, 0.4, seed=1)
+        networkx.karate_club_graph()
+        if nodes == 34
+        else networkx.connected_watts_strogatz_graph(nodes, 6, 0.4, seed=1)
     )
     graph = CLUB if nodes == 34 else ga.from_networkx(world.to_directed())
     pe = laplacian_eigenvector_pe(graph, 4)
@@ -44,9 +48,15 @@ def test_eigenvectors_of_the_normalised_laplacian(nodes):
 def test_all_eigenvectors_of_a_graph(nodes):
     path = ga.graphs.sliding_window(nodes, 3, causal=False).without_self_loops()
     pe = laplacian_eigenvector_pe(path, nodes - 1).double()
-    values = np.linalg.eigvalsh(networkx.normalized_laplacian_matrix(networkx.path_graph(nodes)).todense())
-    laplacian = torch.from_numpy(networkx.normalized_laplacian_matrix(networkx.path_graph(nodes)).toarray())
-    np.testing.assert_allclose(torch.einsum("nk,nm,mk->k", pe, laplacian, pe), values[1:], atol=1e-5)
+    values = np.linalg.eigvalsh(
+        networkx.normalized_laplacian_matrix(networkx.path_graph(nodes)).todense()
+    )
+    laplacian = torch.from_numpy(
+        networkx.normalized_laplacian_matrix(networkx.path_graph(nodes)).toarray()
+    )
+    np.testing.assert_allclose(
+        torch.einsum("nk,nm,mk->k", pe, laplacian, pe), values[1:], atol=1e-5
+    )
     np.testing.assert_allclose(pe.T @ pe, np.eye(nodes - 1), atol=1e-5)
 
 
@@ -76,7 +86,9 @@ def test_refusals():
         for encode in (random_walk_pe, laplacian_eigenvector_pe):
             with pytest.raises(GraphError, match=words):
                 encode(graph, 1)
-    with pytest.raises(GraphError, match="k must be below the number of nodes, got k=5 and 5 nodes; pad with zeros"):
+    with pytest.raises(
+        GraphError, match="k must be below the number of nodes, got k=5 and 5 nodes; pad with zeros"
+    ):
         laplacian_eigenvector_pe(ga.graphs.full(5), 5)
     with pytest.raises(GraphError, match="k must be a whole number >= 1, got 0"):
         laplacian_eigenvector_pe(CLUB, 0)

@@ -33,7 +33,9 @@ def test_a_layer_compiles_whole(narrow):
     assert weights.graph is graph
     assert_near(weights.alpha, plain.alpha, 1e-6)
     assert_near(found, wanted, 1e-2 if narrow else 1e-6)
-    found, wanted = (torch.cat([g.flatten() for g in gradients(layer, output)]) for output in (found, wanted))
+    found, wanted = (
+        torch.cat([g.flatten() for g in gradients(layer, output)]) for output in (found, wanted)
+    )
     assert_near(found, wanted, 2e-2 if narrow else 1e-5)
 
 
@@ -52,11 +54,15 @@ def test_another_edge_index_at_every_call():
     compiled = torch.compile(layer, backend="eager")
     for first in range(3):  # alike in number, not in edges
         edge_index = graph.edge_index[:, first : first + 37]
-        assert_near(compiled(x, edge_index), layer(x, ga.from_edge_index(edge_index, num_nodes=17)), 1e-6)
+        assert_near(
+            compiled(x, edge_index), layer(x, ga.from_edge_index(edge_index, num_nodes=17)), 1e-6
+        )
 
 
 def test_a_pattern_beside_a_cache_that_grows():
-    """Its graph is made by Python that torch.compile must not follow; where programs are too many, plain code runs."""
+    """Its graph is made by Python that torch.compile must not follow; where programs are too many,
+    plain code runs.
+    """
     layer, _, x = case(backend="dense")
     x, pattern = x[:, :7], ga.graphs.causal(..., ...)
     cache, programs = ga.nn.KeyValueCache(), []
@@ -96,5 +102,7 @@ def test_distributed_data_parallel_in_one_process(tmp_path):
         DistributedDataParallel(layer)(x, graph).square().sum().backward()
     finally:
         torch.distributed.destroy_process_group()
-    for parameter, wanted in zip(layer.parameters(), gradients(layer, layer(x, graph)), strict=True):
+    for parameter, wanted in zip(
+        layer.parameters(), gradients(layer, layer(x, graph)), strict=True
+    ):
         assert_near(parameter.grad, wanted, 1e-6)

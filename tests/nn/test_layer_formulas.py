@@ -1,6 +1,8 @@
-"""Every score, normalisation and edge feature of the layer against formulas written down edge by edge, in plain loops.
+"""Every score, normalisation and edge feature of the layer against formulas written down edge by
+edge, in plain loops.
 
-Nothing here is shared with the layer but its parameters, nor with verify's twins: no gather, no scatter, no mask.
+Nothing here is shared with the layer but its parameters, nor with verify's twins: no gather, no
+scatter, no mask.
 """
 
 import math
@@ -13,9 +15,13 @@ import graphattn as ga
 from graphattn.nn import GraphAttention
 
 H, KV, D, F, C = 4, 2, 3, 5, 11
+# 2 and 6 read nobody, 1 reads one source
 GRAPH = ga.from_edge_index(
-    torch.tensor([[0, 2, 5, 1, 1, 3, 4, 5, 0, 6, 2, 2, 6], [0, 0, 0, 1, 3, 3, 3, 3, 4, 4, 4, 5, 5]]), num_nodes=7
-)  # 2 and 6 read nobody, 1 reads one source
+    torch.tensor(
+        [[0, 2, 5, 1, 1, 3, 4, 5, 0, 6, 2, 2, 6], [0, 0, 0, 1, 3, 3, 3, 3, 4, 4, 4, 5, 5]]
+    ),
+    num_nodes=7,
+)
 OTHER = ga.from_edge_index(torch.tensor([[3, 2, 5, 1, 6], [0, 0, 0, 6, 6]]), num_nodes=7)
 
 
@@ -26,7 +32,9 @@ def scaled_dot(score, q, k, h, added, a):
 def cosine(score, q, k, h, added, a):
     factor = min(math.exp(score.log_scale[h, 0].item()), 100.0)
     exact = score.log_scale[h, 0].exp() if factor < 100.0 else factor
-    return exact * torch.dot(q[h], k[h]) / torch.dot(q[h], q[h]).sqrt() / torch.dot(k[h], k[h]).sqrt()
+    return (
+        exact * torch.dot(q[h], k[h]) / torch.dot(q[h], q[h]).sqrt() / torch.dot(k[h], k[h]).sqrt()
+    )
 
 
 def mlp(score, q, k, h, added, a):
@@ -74,7 +82,9 @@ def sparsemax(z):
 
 def hard(z):
     best = max(range(len(z)), key=lambda i: (z[i].item(), -i))
-    return [torch.ones(()).double() if i == best else torch.zeros(()).double() for i in range(len(z))]
+    return [
+        torch.ones(()).double() if i == best else torch.zeros(()).double() for i in range(len(z))
+    ]
 
 
 NORMALIZERS = {
@@ -91,11 +101,18 @@ NORMALIZERS = {
 def formula(layer, score, normalize, x, graphs, edge_attr, bias, softcap):
     """The layer's output (T, C), and its weights (E, H); ``graphs`` are those of each head."""
     union = graphs if isinstance(graphs, ga.AttentionGraph) else graphs.union()
-    heads = [graphs] * H if union is graphs else [graph for graph in graphs.graphs for _ in range(H // 2)]
+    heads = (
+        [graphs] * H
+        if union is graphs
+        else [graph for graph in graphs.graphs for _ in range(H // 2)]
+    )
     edges = [(int(s), int(t)) for s, t in union.edge_index.T]
     there = [{(int(s), int(t)) for s, t in graph.edge_index.T} for graph in heads]
     keys, of_values = (  # head i reads group i // 2
-        [torch.stack([whole[i // 2 * D : i // 2 * D + D] for i in range(H)]) for whole in map(proj, x)]
+        [
+            torch.stack([whole[i // 2 * D : i // 2 * D + D] for i in range(H)])
+            for whole in map(proj, x)
+        ]
         for proj in (layer.k_proj, layer.v_proj)
     )
     weights, rows = torch.zeros(len(edges), H).double(), []
@@ -111,7 +128,12 @@ def formula(layer, score, normalize, x, graphs, edge_attr, bias, softcap):
                 if a is not None and score == "subtraction":
                     added = perceptron(layer.score.delta, a).view(H, D)
                 elif a is not None:
-                    added = torch.stack([(layer.edge_proj.weight @ a)[i // 2 * D : i // 2 * D + D] for i in range(H)])
+                    added = torch.stack(
+                        [
+                            (layer.edge_proj.weight @ a)[i // 2 * D : i // 2 * D + D]
+                            for i in range(H)
+                        ]
+                    )
                 at = SCORES[score](layer.score, q, k, h, added, a)
                 at = at if softcap is None else softcap * torch.tanh(at / softcap)
                 z.append(at if bias is None else at + bias[e, h])
@@ -133,7 +155,12 @@ def near(found, wanted):
 @pytest.mark.parametrize(
     ("score", "normalize"),
     [(score, "softmax") for score in SCORES]
-    + [(score, name) for score in ("scaled_dot", "mlp") for name in NORMALIZERS if name != "softmax"],
+    + [
+        (score, name)
+        for score in ("scaled_dot", "mlp")
+        for name in NORMALIZERS
+        if name != "softmax"
+    ],
 )
 def test_the_layer_is_its_formulas(score, normalize):
     made = torch.Generator().manual_seed(7)
@@ -143,7 +170,9 @@ def test_the_layer_is_its_formulas(score, normalize):
         (None, GRAPH, None, False),
         (F, ga.PerHead([OTHER, GRAPH]), None, False),
     )
-    for edge_dim, graph, softcap, biased in cases[: 2 if score == "mlp" and normalize != "softmax" else 4]:
+    for edge_dim, graph, softcap, biased in cases[
+        : 2 if score == "mlp" and normalize != "softmax" else 4
+    ]:
         torch.manual_seed(3)
         options = {"score": score, "normalize": normalize, "edge_dim": edge_dim, "softcap": softcap}
         layer = GraphAttention(C, H, head_dim=D, num_kv_heads=KV, **options).double()
@@ -152,9 +181,13 @@ def test_the_layer_is_its_formulas(score, normalize):
         x = torch.randn(7, C, generator=made, dtype=torch.float64, requires_grad=True)
         bias, attr = None, None
         if biased:
-            bias = torch.randn(graph.num_edges, H, generator=made, dtype=torch.float64).requires_grad_()
+            bias = torch.randn(
+                graph.num_edges, H, generator=made, dtype=torch.float64
+            ).requires_grad_()
         if edge_dim is not None:
-            attr = torch.randn(graph.num_edges, F, generator=made, dtype=torch.float64).requires_grad_()
+            attr = torch.randn(
+                graph.num_edges, F, generator=made, dtype=torch.float64
+            ).requires_grad_()
         wanted, alpha = formula(layer, score, normalize, x, graph, attr, bias, softcap)
         found, weights = layer(x, graph, edge_attr=attr, score_bias=bias, return_weights=True)
         near(weights.alpha, alpha)
@@ -162,7 +195,8 @@ def test_the_layer_is_its_formulas(score, normalize):
         near(layer(x, graph, edge_attr=attr, score_bias=bias), wanted)
         leaves = [leaf for leaf in (x, attr, bias, *layer.parameters()) if leaf is not None]
         mine, theirs = (
-            torch.autograd.grad(output.square().sum(), leaves, materialize_grads=True) for output in (found, wanted)
+            torch.autograd.grad(output.square().sum(), leaves, materialize_grads=True)
+            for output in (found, wanted)
         )
         size = max(float(grad.abs().max()) for grad in theirs)
         for one, other in zip(mine, theirs, strict=True):

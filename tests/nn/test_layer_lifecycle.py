@@ -16,7 +16,11 @@ C, H = 12, 3
 
 def case(backend="auto", **options):
     torch.manual_seed(0)
-    return ga.nn.GraphAttention(C, H, backend=backend, **options), GRAPHS["listed_random"](), torch.randn(2, 17, C)
+    return (
+        ga.nn.GraphAttention(C, H, backend=backend, **options),
+        GRAPHS["listed_random"](),
+        torch.randn(2, 17, C),
+    )
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -64,7 +68,11 @@ def test_state_dict_round_trip():
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other(x, graph, edge_attr=edge_attr), wanted)
     names = ["edge_proj.weight"]
-    names += [f"{p}.{n}" for p in ("k_proj", "out_proj", "q_proj", "skip.root", "v_proj") for n in ("bias", "weight")]
+    names += [
+        f"{p}.{n}"
+        for p in ("k_proj", "out_proj", "q_proj", "skip.root", "v_proj")
+        for n in ("bias", "weight")
+    ]
     assert sorted(layer.state_dict()) == sorted(names)
 
 

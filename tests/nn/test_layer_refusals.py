@@ -19,7 +19,10 @@ GRAPH = ga.graphs.cross(5, 7)
 X, CONTEXT = torch.randn(5, 12), torch.randn(7, 12)
 
 CONSTRUCTION = {
-    "odd": (lambda: G(12, 5), "embed_dim must be a multiple of num_heads, got 12 and 5; or give head_dim"),
+    "odd": (
+        lambda: G(12, 5),
+        "embed_dim must be a multiple of num_heads, got 12 and 5; or give head_dim",
+    ),
     "kv heads": (lambda: G(12, 6, num_kv_heads=4), "num_kv_heads must divide num_heads = 6, got 4"),
     "out_proj": (
         lambda: G(12, 3, head_dim=5, out_proj=False),
@@ -38,7 +41,10 @@ CONSTRUCTION = {
         lambda: G(12, 3, rotary=ga.nn.SinusoidalPosition(4)),
         "rotary must be a Rotary .* got SinusoidalPosition",
     ),
-    "rotary width": (lambda: G(12, 3, rotary=ga.nn.Rotary(6)), "rotary has head_dim=6, and the layer head_dim=4"),
+    "rotary width": (
+        lambda: G(12, 3, rotary=ga.nn.Rotary(6)),
+        "rotary has head_dim=6, and the layer head_dim=4",
+    ),
 }
 
 
@@ -50,7 +56,15 @@ def test_construction(name):
 
 
 def test_sizes_may_be_numpys():
-    sizes = {"embed_dim": 12, "num_heads": 4, "qdim": 5, "kdim": 7, "vdim": 3, "head_dim": 2, "num_kv_heads": 2}
+    sizes = {
+        "embed_dim": 12,
+        "num_heads": 4,
+        "qdim": 5,
+        "kdim": 7,
+        "vdim": 3,
+        "head_dim": 2,
+        "num_kv_heads": 2,
+    }
     made = G(**{name: np.int64(size) for name, size in sizes.items()}, edge_dim=np.int32(11))
     assert repr(made) == repr(G(**sizes, edge_dim=11))
 
@@ -58,7 +72,10 @@ def test_sizes_may_be_numpys():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"backend": "fast"}, 'backend must be "auto", "dense", "tiles", .* or "message_passing", got'),
+        (
+            {"backend": "fast"},
+            'backend must be "auto", "dense", "tiles", .* or "message_passing", got',
+        ),
     ],
 )
 def test_other_options_are_checked_at_construction(options, words):
@@ -103,7 +120,9 @@ def test_shapes(name):
         G(12, 3)(*args, **options)
 
 
-@pytest.mark.parametrize("options", [{"qdim": 5}, {"kdim": 5, "vdim": 5}, {"kdim": 7, "qdim": 5, "vdim": 5}])
+@pytest.mark.parametrize(
+    "options", [{"qdim": 5}, {"kdim": 5, "vdim": 5}, {"kdim": 7, "qdim": 5, "vdim": 5}]
+)
 def test_without_a_context_keys_and_values_are_made_from_x(options):
     made = G(12, 3, **options)
     x = torch.randn(5, made.qdim)
@@ -115,15 +134,20 @@ def test_without_a_context_keys_and_values_are_made_from_x(options):
 
 
 def test_a_pair_and_a_context_say_the_same_thing_twice():
-    with pytest.raises(OptionError, match=r"pass x as a pair \(sources, targets\), or x and context; not both"):
+    with pytest.raises(
+        OptionError, match=r"pass x as a pair \(sources, targets\), or x and context; not both"
+    ):
         G(12, 3)((CONTEXT, X), GRAPH, context=CONTEXT)
 
 
 def test_what_follows_the_graph_is_named():
-    """PyG's third argument is edge_attr. As many edges as sources, and as wide: nothing else tells them apart."""
+    """PyG's third argument is edge_attr. As many edges as sources, and as wide: nothing else tells
+    them apart.
+    """
     ring = torch.stack((torch.arange(5), torch.arange(5).roll(1)))
     with pytest.raises(
-        OptionError, match=r"layer\(x, graph, edge_attr=\.\.\.\).*context=.* got a tensor \(5, 12\) without"
+        OptionError,
+        match=r"layer\(x, graph, edge_attr=\.\.\.\).*context=.* got a tensor \(5, 12\) without",
     ):
         G(12, 3)(X, ring, torch.randn(5, 12))
     with pytest.raises(OptionError, match="got None without a name"):
@@ -153,16 +177,23 @@ def test_what_is_no_graph_is_told_how_to_become_one(name):
     with pytest.raises(GraphError, match=words):
         G(12, 3)(X[:3], given)
     if name != "nowhere":
-        with pytest.raises(GraphError, match=words.replace(" as edge_index", ".*").replace("got a ", "got ")):
+        with pytest.raises(
+            GraphError, match=words.replace(" as edge_index", ".*").replace("got a ", "got ")
+        ):
             ga.attention(*torch.randn(3, 3, 1, 2), given)
 
 
 def test_a_graph_is_always_needed():
     data = Data(x=X, edge_index=torch.tensor([[0], [1]]))
-    with pytest.raises(ShapeError, match=r"x must have .*, got Data; pass data.x, and data.edge_index as the graph"):
+    with pytest.raises(
+        ShapeError, match=r"x must have .*, got Data; pass data.x, and data.edge_index as the graph"
+    ):
         G(12, 3)(data)
     for missing in ((X,), (X, None)):
-        with pytest.raises(GraphError, match=r"graph is missing: pass layer\(x, graph\), .* layer\(data.x, data.edge"):
+        with pytest.raises(
+            GraphError,
+            match=r"graph is missing: pass layer\(x, graph\), .* layer\(data.x, data.edge",
+        ):
             G(12, 3)(*missing)
     assert G(12, 3)(data.x, data.edge_index).shape == (5, 12)
 
@@ -181,13 +212,20 @@ def test_the_advice_for_a_sparse_adjacency_holds(layout):
 
 
 def test_edge_features_need_an_edge_dim_and_the_other_way_round():
-    with pytest.raises(OptionError, match="edge_attr was given, but the layer was built without edge_dim"):
+    with pytest.raises(
+        OptionError, match="edge_attr was given, but the layer was built without edge_dim"
+    ):
         G(12, 3)(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
     made = G(12, 3, edge_dim=4)
-    with pytest.raises(OptionError, match=r"built with edge_dim=4: pass edge_attr \(\.\.\., 35, 4\), one row per edge"):
+    with pytest.raises(
+        OptionError,
+        match=r"built with edge_dim=4: pass edge_attr \(\.\.\., 35, 4\), one row per edge",
+    ):
         made(X, GRAPH, context=CONTEXT)
     for wrong in (torch.zeros(34, 4), torch.zeros(35, 5), torch.zeros(4)):
-        with pytest.raises(ShapeError, match=r"edge_attr must have shape \(\.\.\., 35, 4\).*; got \("):
+        with pytest.raises(
+            ShapeError, match=r"edge_attr must have shape \(\.\.\., 35, 4\).*; got \("
+        ):
             made(X, GRAPH, context=CONTEXT, edge_attr=wrong)
     with pytest.raises(ShapeError, match=r"edge_attr must be a tensor .* got list"):
         made(X, GRAPH, context=CONTEXT, edge_attr=[[0.0] * 4] * 35)
@@ -195,13 +233,18 @@ def test_edge_features_need_an_edge_dim_and_the_other_way_round():
 
 def test_dtypes_that_differ_are_refused_before_torch_does():
     made = G(12, 3, edge_dim=4)
-    with pytest.raises(ShapeError, match=r"^edge_attr is torch.float64, and the layer's parameters are torch.float32"):
+    with pytest.raises(
+        ShapeError,
+        match=r"^edge_attr is torch.float64, and the layer's parameters are torch.float32",
+    ):
         made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4).double())
     with torch.autocast("cpu", torch.bfloat16):
         assert G(12, 3)(X.bfloat16(), GRAPH, context=CONTEXT).shape == (5, 12)
         with pytest.raises(ShapeError, match=r"x is torch\.float64"):
             G(12, 3)(X.double(), GRAPH, context=CONTEXT)
-    assert made.double()(X.double(), GRAPH, context=CONTEXT.double(), edge_attr=torch.zeros(35, 4).double()).shape
+    assert made.double()(
+        X.double(), GRAPH, context=CONTEXT.double(), edge_attr=torch.zeros(35, 4).double()
+    ).shape
 
 
 def test_a_named_backend_refuses_with_its_reasons():
@@ -220,15 +263,20 @@ def test_a_named_backend_refuses_with_its_reasons():
 def test_edge_index_is_checked_at_every_call():
     made = G(12, 3)
     with pytest.raises(
-        GraphIndexError, match=r"source 9 is outside \[0, 5\).* features given .* 5 sources and 5 targets"
+        GraphIndexError,
+        match=r"source 9 is outside \[0, 5\).* features given .* 5 sources and 5 targets",
     ):
         made(X, torch.tensor([[0, 9], [1, 2]]))
-    with pytest.raises(GraphError, match=r"repeated edges. ga.from_edge_index\(edge_index, duplicates="):
+    with pytest.raises(
+        GraphError, match=r"repeated edges. ga.from_edge_index\(edge_index, duplicates="
+    ):
         made(X, torch.tensor([[0, 0], [1, 1]]))
     with pytest.raises(GraphError, match=r"expected \[2, E\], got \[3, 2\]; pass edge_index.t\(\)"):
         made(X, torch.tensor([[0, 1], [1, 2], [3, 4]]))
     sized = EdgeIndex(torch.tensor([[0, 1], [1, 2]]), sparse_size=(7, 5))
-    with pytest.raises(GraphError, match=r"EdgeIndex of sparse_size \(7, 5\), .* have 5 sources and 5 targets"):
+    with pytest.raises(
+        GraphError, match=r"EdgeIndex of sparse_size \(7, 5\), .* have 5 sources and 5 targets"
+    ):
         made(X, sized)
     assert made(X, sized, context=CONTEXT).shape == (5, 12)
 
@@ -265,4 +313,6 @@ def test_the_advice_for_graphs_of_examples_lets_no_example_read_by_the_edges_of_
     recipe = str(refusal.value).split("of all nodes: ")[1]
     found = eval(recipe, {"layer": layer, "x": x, "graphs": graphs, "graphattn": ga})
     for example in range(2):
-        torch.testing.assert_close(found[example], layer(x[example], graphs[example]), rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            found[example], layer(x[example], graphs[example]), rtol=0, atol=1e-6
+        )

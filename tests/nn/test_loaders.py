@@ -1,4 +1,6 @@
-"""Layers of torch and PyG, loaded: their outputs, and the gradients of input and of every weight, to 1e-12."""
+"""Layers of torch and PyG, loaded: their outputs, and the gradients of input and of every weight,
+to 1e-12.
+"""
 
 import pytest
 import torch
@@ -29,25 +31,40 @@ def mha_parameters(mha):
     weights = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
     return [
         p
-        for p in (mha.in_proj_weight, *weights, mha.in_proj_bias, mha.out_proj.weight, mha.out_proj.bias)
+        for p in (
+            mha.in_proj_weight,
+            *weights,
+            mha.in_proj_bias,
+            mha.out_proj.weight,
+            mha.out_proj.bias,
+        )
         if p is not None
     ]
 
 
 def our_mha_gradients(layer, mha, grads):
     """Our gradients, put together as theirs are."""
-    joined = [torch.cat([grads[f"{p}_proj.weight"] for p in "qkv"])] if mha.in_proj_weight is not None else []
+    joined = (
+        [torch.cat([grads[f"{p}_proj.weight"] for p in "qkv"])]
+        if mha.in_proj_weight is not None
+        else []
+    )
     joined += [] if joined else [grads[f"{p}_proj.weight"] for p in "qkv"]
     if mha.in_proj_bias is not None:
         joined.append(torch.cat([grads[f"{p}_proj.bias"] for p in "qkv"]))
     return joined + [grads[f"out_proj.{p}"] for p in ("weight", "bias") if f"out_proj.{p}" in grads]
 
 
-@pytest.mark.parametrize("name", ["full", "causal", "listed_random", "listed_bipartite", "unused_sources"])
+@pytest.mark.parametrize(
+    "name", ["full", "causal", "listed_random", "listed_bipartite", "unused_sources"]
+)
 @pytest.mark.parametrize(
     ("options", "backend"),
     [({}, backend) for backend in BACKENDS]
-    + [(options, "auto") for options in ({"bias": False}, {"kdim": 7, "vdim": 11}, {"kdim": 7, "bias": False})],
+    + [
+        (options, "auto")
+        for options in ({"bias": False}, {"kdim": 7, "vdim": 11}, {"kdim": 7, "bias": False})
+    ],
 )
 def test_from_torch(options, name, backend):
     graph = GRAPHS[name]()
@@ -57,9 +74,13 @@ def test_from_torch(options, name, backend):
     layer = ga.nn.GraphAttention.from_torch(mha)
     layer.backend = backend
     x = features(2, graph.num_targets, C)
-    context = (features(2, graph.num_sources, mha.kdim, seed=1), features(2, graph.num_sources, mha.vdim, seed=2))
+    context = (
+        features(2, graph.num_sources, mha.kdim, seed=1),
+        features(2, graph.num_sources, mha.vdim, seed=2),
+    )
     alone = graph.in_degree == 0
-    blocked = ga.convert.to_mask(graph, "mha").masked_fill(alone[:, None], False)  # they make NaN of an empty row
+    # they make NaN of an empty row
+    blocked = ga.convert.to_mask(graph, "mha").masked_fill(alone[:, None], False)
     theirs, their_weights = mha(x, *context, attn_mask=blocked, average_attn_weights=False)
     ours, weights = layer(x, graph, context=context, return_weights=True)
     keep = ~alone
@@ -98,7 +119,9 @@ def test_from_torch_takes_device_dtype_mode_and_dropout_along():
 
 def test_from_torch_refusals():
     for options in ({"add_bias_kv": True}, {"add_zero_attn": True}):
-        with pytest.raises(OptionError, match="add_bias_kv and add_zero_attn add a source that no graph lists"):
+        with pytest.raises(
+            OptionError, match="add_bias_kv and add_zero_attn add a source that no graph lists"
+        ):
             ga.nn.GraphAttention.from_torch(nn.MultiheadAttention(C, H, **options))
     with pytest.raises(OptionError, match=r"expected an nn\.MultiheadAttention, got Linear"):
         ga.nn.GraphAttention.from_torch(nn.Linear(3, 3))
@@ -123,7 +146,8 @@ PYG = {
     [
         (options, backend)
         for options in PYG
-        for backend in (BACKENDS if options == "beta, mean" else ("auto",))  # they agree: attention/test_semantics.py
+        # they agree: attention/test_semantics.py
+        for backend in (BACKENDS if options == "beta, mean" else ("auto",))
     ],
 )
 def test_from_pyg(options, backend, bipartite):
@@ -140,22 +164,37 @@ def test_from_pyg(options, backend, bipartite):
         x = tuple(inputs)
     edge_attr = features(graph.num_edges, 7, seed=2) if "edge_dim" in options else None
     inputs += [] if edge_attr is None else [edge_attr]
-    theirs, (edge_index, their_alpha) = conv(x, graph.edge_index, edge_attr, return_attention_weights=True)
+    theirs, (edge_index, their_alpha) = conv(
+        x, graph.edge_index, edge_attr, return_attention_weights=True
+    )
     ours, weights = layer(x, graph.edge_index, edge_attr=edge_attr, return_weights=True)
     assert torch.equal(weights.graph.edge_index, edge_index)
     assert_near(weights.alpha, their_alpha)
-    pairs = [(conv.lin_query, layer.q_proj), (conv.lin_key, layer.k_proj), (conv.lin_value, layer.v_proj)]
+    pairs = [
+        (conv.lin_query, layer.q_proj),
+        (conv.lin_key, layer.k_proj),
+        (conv.lin_value, layer.v_proj),
+    ]
     pairs += [(conv.lin_edge, layer.edge_proj)] * (edge_attr is not None)
     if layer.skip is not None:
-        pairs += [(conv.lin_skip, layer.skip.root)] + [(conv.lin_beta, layer.skip.gate)] * (layer.skip.gate is not None)
+        pairs += [(conv.lin_skip, layer.skip.root)] + [(conv.lin_beta, layer.skip.gate)] * (
+            layer.skip.gate is not None
+        )
     names = ["weight"] + ["bias"] * (conv.lin_query.bias is not None)
     each = [
-        [getattr(m, n) for a in pairs for m in (a[side],) for n in names if getattr(m, n) is not None]
+        [
+            getattr(m, n)
+            for a in pairs
+            for m in (a[side],)
+            for n in names
+            if getattr(m, n) is not None
+        ]
         for side in (0, 1)
     ]
     compare(theirs, ours, inputs, *each)
     trained = sum(p.numel() for p in layer.parameters() if p.requires_grad)
-    lost = [] if conv.root_weight else list(conv.lin_skip.parameters())  # PyG makes a lin_skip that nothing uses
+    # PyG makes a lin_skip that nothing uses
+    lost = [] if conv.root_weight else list(conv.lin_skip.parameters())
     assert trained == sum(p.numel() for p in conv.parameters()) - sum(p.numel() for p in lost)
 
 
@@ -172,7 +211,9 @@ def test_from_pyg_refusals():
         ga.nn.GraphAttention.from_pyg(GCNConv(3, 3))
     with pytest.raises(OptionError, match="must have an input width, got -1; run it once first"):
         ga.nn.GraphAttention.from_pyg(TransformerConv(-1, 3))
-    with pytest.raises(OptionError, match=r"got 'target_to_source' and 'add'; for the other direction use"):
+    with pytest.raises(
+        OptionError, match=r"got 'target_to_source' and 'add'; for the other direction use"
+    ):
         ga.nn.GraphAttention.from_pyg(TransformerConv(3, 3, flow="target_to_source"))
     with pytest.raises(OptionError, match=r"got 'source_to_target' and 'mean'"):
         ga.nn.GraphAttention.from_pyg(TransformerConv(3, 3, aggr="mean"))
@@ -189,6 +230,9 @@ def test_from_pyg_keeps_what_is_frozen_and_joins_a_gate_to_a_batch():
     conv = shaken(TransformerConv(C, 4, heads=H, beta=True))
     conv.lin_key.requires_grad_(False)
     layer, graph, x = ga.nn.GraphAttention.from_pyg(conv), ga.graphs.full(5), features(5, C)
-    assert [name for name, p in layer.named_parameters() if not p.requires_grad] == ["k_proj.weight", "k_proj.bias"]
+    assert [name for name, p in layer.named_parameters() if not p.requires_grad] == [
+        "k_proj.weight",
+        "k_proj.bias",
+    ]
     bias = torch.zeros(2, 25, 1, dtype=torch.float64)
     assert_near(layer(x, graph, score_bias=bias), layer(x, graph).expand(2, 5, -1))

@@ -39,7 +39,9 @@ def test_nodes_are_named():
     ]
     assert found[1].spoils == int(graph.out_degree[s])
     assert str(found[0]) == f"query of target {t} is nan: read by 1 target"
-    assert str(found[2]).startswith(f"value of source {s} is -inf and 13 more: read by {found[1].spoils} target")
+    assert str(found[2]).startswith(
+        f"value of source {s} is -inf and 13 more: read by {found[1].spoils} target"
+    )
 
 
 def test_the_number_that_is_named_is_the_first():
@@ -69,7 +71,10 @@ def test_biases_are_named_by_edge():
         ("score_bias", 11, ends[0], 1),
         ("score_bias", 17, ends[1], 6),
     ]
-    assert str(found[0]) == f"score_bias of edge 11 ({ends[0][0]} -> {ends[0][1]}) is inf: read by 1 target"
+    assert (
+        str(found[0])
+        == f"score_bias of edge 11 ({ends[0][0]} -> {ends[0][1]}) is inf: read by 1 target"
+    )
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 14])

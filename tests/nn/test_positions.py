@@ -21,7 +21,9 @@ MADE = {
 
 
 def turned_by_hand(x, positions, layout, rotary_dim, base, num_axes):
-    """Pairs of channels as complex numbers times exp(i phi), one at a time; x (N, H, D), positions (N, A)."""
+    """Pairs of channels as complex numbers times exp(i phi), one at a time; x (N, H, D), positions
+    (N, A).
+    """
     out, pairs = x.clone(), rotary_dim // 2
     share = pairs // num_axes
     for n in range(x.shape[0]):
@@ -35,7 +37,9 @@ def turned_by_hand(x, positions, layout, rotary_dim, base, num_axes):
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize(("rotary_dim", "num_axes"), [(12, 1), (8, 1), (2, 1), (12, 2), (8, 2), (12, 3)])
+@pytest.mark.parametrize(
+    ("rotary_dim", "num_axes"), [(12, 1), (8, 1), (2, 1), (12, 2), (8, 2), (12, 3)]
+)
 def test_rotary_is_a_turn_of_the_complex_plane(layout, rotary_dim, num_axes):
     torch.manual_seed(0)
     x, positions = torch.randn(5, 3, 12, **F64), 40 * torch.randn(5, num_axes, **F64)
@@ -45,9 +49,18 @@ def test_rotary_is_a_turn_of_the_complex_plane(layout, rotary_dim, num_axes):
         found, turned_by_hand(x, positions, layout, rotary_dim, 500.0, num_axes), rtol=0, atol=1e-12
     )
     assert torch.equal(found[..., rotary_dim:], x[..., rotary_dim:])
-    for other in ({"base": 400.0}, {"layout": "half" if layout == "interleaved" else "interleaved"}):
-        wrong = {"base": 500.0, "rotary_dim": rotary_dim, "layout": layout, "num_axes": num_axes} | other
-        if rotary_dim > 2 * num_axes:  # of one pair per axis, the frequency is 1 and the layouts agree or nearly so
+    for other in (
+        {"base": 400.0},
+        {"layout": "half" if layout == "interleaved" else "interleaved"},
+    ):
+        wrong = {
+            "base": 500.0,
+            "rotary_dim": rotary_dim,
+            "layout": layout,
+            "num_axes": num_axes,
+        } | other
+        # of one pair per axis, the frequency is 1 and the layouts agree or nearly so
+        if rotary_dim > 2 * num_axes:
             assert not torch.allclose(Rotary(12, **wrong)(x, positions.squeeze(-1)), found)
 
 
@@ -67,18 +80,28 @@ def test_rotary_of_far_positions_is_as_exact_as_of_near_ones(start):
     wanted = (rotary(query.double(), torch.tensor([3])) * key).sum()
     found = (rotary(query, torch.tensor([start + 3])) * rotary(key, torch.tensor([start]))).sum()
     torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5)
-    assert abs((rotary(query, torch.tensor([start + 4])) * rotary(key, torch.tensor([start]))).sum() - wanted) > 0.1
+    assert (
+        abs(
+            (rotary(query, torch.tensor([start + 4])) * rotary(key, torch.tensor([start]))).sum()
+            - wanted
+        )
+        > 0.1
+    )
     far = torch.tensor([start])
     for x in (torch.zeros(1, 6), torch.zeros(1, 6).double()):
         angles = [start / 10000 ** (2 * i / 6) for i in range(3)]
-        by_hand = torch.tensor([[wave(angle) for angle in angles for wave in (math.sin, math.cos)]], dtype=x.dtype)
+        by_hand = torch.tensor(
+            [[wave(angle) for angle in angles for wave in (math.sin, math.cos)]], dtype=x.dtype
+        )
         torch.testing.assert_close(SinusoidalPosition(6)(x, far), by_hand, rtol=0, atol=1e-7)
 
 
 def test_learned_positions_are_integers_of_any_width():
     learned, x = LearnedPosition(300, 4), torch.zeros(3, 4)
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
-        assert torch.equal(learned(x, torch.tensor([7, 0, 127], dtype=dtype)), learned.weight[[7, 0, 127]])
+        assert torch.equal(
+            learned(x, torch.tensor([7, 0, 127], dtype=dtype)), learned.weight[[7, 0, 127]]
+        )
 
 
 @pytest.mark.parametrize("num_axes", [1, 2])
@@ -131,7 +154,9 @@ def test_learned_adds_a_row_and_has_no_more_than_max_len():
     assert layer(torch.randn(5, 4)).shape == (5, 4)
     with pytest.raises(IndexError, match="x must have at most max_len = 5 nodes, got 6"):
         layer(torch.randn(6, 4))
-    with pytest.raises(GraphAttnError, match=r"positions must be in \[0, max_len = 5\), got 0 to 5"):
+    with pytest.raises(
+        GraphAttnError, match=r"positions must be in \[0, max_len = 5\), got 0 to 5"
+    ):
         layer(x, torch.tensor([0, 5, 1]))
     with pytest.raises(PositionIndexError, match="got -1 to 1"):
         layer(x, torch.tensor([0, -1, 1]))
@@ -143,11 +168,15 @@ def test_without_positions_a_layer_is_equivariant_and_with_them_it_is_not():
     full = ga.graphs.full(5)
     torch.testing.assert_close(layer(x[order], full), layer(x, full)[order])
     for positions in (LearnedPosition(5, 8), SinusoidalPosition(8)):
-        assert not torch.allclose(layer(positions(x[order]), full), layer(positions(x), full)[order], atol=1e-4)
+        assert not torch.allclose(
+            layer(positions(x[order]), full), layer(positions(x), full)[order], atol=1e-4
+        )
 
 
 def test_grid_positions_are_row_by_row():
-    assert torch.equal(grid_positions((2, 3, 5)), torch.cartesian_prod(*map(torch.arange, (2, 3, 5))))
+    assert torch.equal(
+        grid_positions((2, 3, 5)), torch.cartesian_prod(*map(torch.arange, (2, 3, 5)))
+    )
     assert grid_positions((4,)).tolist() == [[0], [1], [2], [3]]
     assert grid_positions((0, 3)).shape == (0, 2)
 
@@ -160,8 +189,12 @@ def test_gradients_copies_and_compilation(name):
     make, shape = MADE[name]
     layer = make().double()
     x = torch.randn(shape, **F64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *layer.parameters()), fast_mode=True)
-    assert torch.autograd.gradgradcheck(lambda x, *_: layer(x).sin(), (x, *layer.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda x, *_: layer(x), (x, *layer.parameters()), fast_mode=True
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda x, *_: layer(x).sin(), (x, *layer.parameters()), fast_mode=True
+    )
     other = make().double()
     other.load_state_dict(layer.state_dict())
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), other):
@@ -175,17 +208,33 @@ def test_gradients_copies_and_compilation(name):
 
 
 REFUSED = {
-    "odd dim": (lambda: SinusoidalPosition(5), OptionError, "dim must be even, since channels form pairs; got 5"),
+    "odd dim": (
+        lambda: SinusoidalPosition(5),
+        OptionError,
+        "dim must be even, since channels form pairs; got 5",
+    ),
     "odd rotary_dim": (lambda: Rotary(8, rotary_dim=3), OptionError, "rotary_dim must be even"),
-    "wide rotary_dim": (lambda: Rotary(8, rotary_dim=10), OptionError, "at most head_dim = 8, got 10"),
+    "wide rotary_dim": (
+        lambda: Rotary(8, rotary_dim=10),
+        OptionError,
+        "at most head_dim = 8, got 10",
+    ),
     "axes": (lambda: Rotary(10, num_axes=2), OptionError, r"multiple of 2 \* num_axes = 4, got 10"),
     "base huge": (
         lambda: Rotary(8, base=10**400),
         OptionError,
         "base must be a finite number > 0, got a number of 1329 bits",
     ),
-    "base tiny": (lambda: SinusoidalPosition(8, base=1e-300), OptionError, "angles not to overflow, got 1e-300"),
-    "layout": (lambda: Rotary(8, layout="neox"), OptionError, 'layout must be "half" or "interleaved", got \'neox\''),
+    "base tiny": (
+        lambda: SinusoidalPosition(8, base=1e-300),
+        OptionError,
+        "angles not to overflow, got 1e-300",
+    ),
+    "layout": (
+        lambda: Rotary(8, layout="neox"),
+        OptionError,
+        'layout must be "half" or "interleaved", got \'neox\'',
+    ),
     "whole numbers": (
         lambda: Rotary(4)(torch.ones(5, 1, 4).long()),
         ShapeError,
@@ -202,14 +251,26 @@ REFUSED = {
         ShapeError,
         r"positions must be a tensor \(..., 5\), one for each of 5 nodes; got \(4,\)",
     ),
-    "wider features": (lambda: LearnedPosition(9, 4)(torch.randn(2, 5)), ShapeError, r"nodes, 4\), got \(2, 5\)"),
+    "wider features": (
+        lambda: LearnedPosition(9, 4)(torch.randn(2, 5)),
+        ShapeError,
+        r"nodes, 4\), got \(2, 5\)",
+    ),
     "features that are whole numbers": (
         lambda: LearnedPosition(9, 4)(torch.ones(2, 4, dtype=torch.int64)),
         ShapeError,
         "x must be floating point",
     ),
-    "another dtype": (lambda: LearnedPosition(9, 4)(torch.randn(2, 4).double()), ShapeError, "x .*float64"),
-    "real": (lambda: LearnedPosition(9, 4)(torch.randn(2, 4), torch.ones(2)), ShapeError, "must be integers"),
+    "another dtype": (
+        lambda: LearnedPosition(9, 4)(torch.randn(2, 4).double()),
+        ShapeError,
+        "x .*float64",
+    ),
+    "real": (
+        lambda: LearnedPosition(9, 4)(torch.randn(2, 4), torch.ones(2)),
+        ShapeError,
+        "must be integers",
+    ),
     "no coordinates": (
         lambda: Rotary(8, num_axes=2)(torch.randn(4, 1, 8)),
         ShapeError,
@@ -238,7 +299,10 @@ HOLE = torch.tensor([0.0, 1.0, float("nan"), 3.0, 4.0])
     ("positions", "words"),
     [
         (torch.arange(5) * 1j, "positions must be integers or real numbers, got torch.complex64"),
-        (torch.ones(5, dtype=torch.bool), "positions must be integers or real numbers, got torch.bool"),
+        (
+            torch.ones(5, dtype=torch.bool),
+            "positions must be integers or real numbers, got torch.bool",
+        ),
         (HOLE, "positions must be finite numbers"),
         (HOLE.nan_to_num(torch.inf), "positions must be finite numbers"),
     ],
@@ -260,8 +324,15 @@ def test_positions_of_a_vmap_are_not_looked_at():
 
 @pytest.mark.parametrize("pair", [(AT,), (AT, AT, AT), (AT, None), [AT, 3], ()], ids=len)
 def test_a_pair_of_positions_is_two_tensors(pair):
-    layer, x, graph = ga.nn.GraphAttention(8, 2, rotary=Rotary(4)), torch.randn(5, 8), ga.graphs.causal(5)
-    with pytest.raises(ShapeError, match=r"positions must be a tensor or a pair of tensors \(of targets, of sources\)"):
+    layer, x, graph = (
+        ga.nn.GraphAttention(8, 2, rotary=Rotary(4)),
+        torch.randn(5, 8),
+        ga.graphs.causal(5),
+    )
+    with pytest.raises(
+        ShapeError,
+        match=r"positions must be a tensor or a pair of tensors \(of targets, of sources\)",
+    ):
         layer(x, graph, positions=pair)
     with pytest.raises(ShapeError, match="positions must be a tensor or a pair of tensors"):
         ga.nn.ALiBi(2)(graph, pair)

@@ -1,4 +1,6 @@
-"""Positions and biases of models in ``transformers``, whose own functions are run with random weights."""
+"""Positions and biases of models in ``transformers``, whose own functions are run with random
+weights.
+"""
 
 import pytest
 import torch
@@ -22,7 +24,10 @@ from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionCon
 from transformers.models.t5.modeling_t5 import T5Attention
 
 B, N, H, D = 2, 13, 3, 16
-AT = torch.stack((torch.arange(N), torch.randperm(N, generator=torch.Generator().manual_seed(1)) + 300))  # (B, N)
+# (B, N)
+AT = torch.stack(
+    (torch.arange(N), torch.randperm(N, generator=torch.Generator().manual_seed(1)) + 300)
+)
 
 
 def heads_first(x):
@@ -41,7 +46,11 @@ def near(found, wanted, atol=1e-5):
 def test_partial_rotary_of_gpt_neox():
     query, key = queries_and_keys()
     config = GPTNeoXConfig(hidden_size=H * D, num_attention_heads=H)
-    config.rope_parameters = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+    config.rope_parameters = {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.25,
+    }
     cos, sin = neox.GPTNeoXRotaryEmbedding(config)(query, AT)
     assert cos.shape[-1] == 4
     wanted, _ = neox.apply_rotary_pos_emb(heads_first(query), heads_first(key), cos, sin)
@@ -58,7 +67,9 @@ def test_interleaved_rotary_and_sinusoids_of_gptj():
     assert not torch.allclose(SinusoidalPosition(D)(torch.zeros(400, D)), table, atol=0.1)
 
 
-@pytest.mark.skipif(not hasattr(qwen, "Qwen2VLVisionRotaryEmbedding"), reason="transformers 5.15 has no such class")
+@pytest.mark.skipif(
+    not hasattr(qwen, "Qwen2VLVisionRotaryEmbedding"), reason="transformers 5.15 has no such class"
+)
 def test_rotary_of_two_axes_of_qwen2_vl():
     query, key = queries_and_keys()
     query, key, at = query[0, :12], key[0, :12], grid_positions((3, 4))
@@ -87,7 +98,9 @@ def test_alibi_of_bloom_gives_its_weights_and_not_its_scores(num_heads):
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (32, 100), (8, 20), (64, 1000)])
+@pytest.mark.parametrize(
+    ("num_buckets", "max_distance"), [(32, 128), (32, 100), (8, 20), (64, 1000)]
+)
 def test_buckets_of_t5(num_buckets, max_distance, bidirectional):
     offset = torch.arange(-2000, 2001)
     wanted = T5Attention._relative_position_bucket(offset, bidirectional, num_buckets, max_distance)

@@ -1,4 +1,6 @@
-"""PyG's attention convolutions as layers: outputs, weights and gradients in float64; and where edge features go."""
+"""PyG's attention convolutions as layers: outputs, weights and gradients in float64; and where edge
+features go.
+"""
 
 from functools import partial
 
@@ -23,25 +25,33 @@ OPTIONS = {
 
 
 def compare(theirs, ours, inputs, conv, layer):
-    """Values, gradients of inputs, and the sums of squares of those of all parameters, which the two name otherwise."""
+    """Values, gradients of inputs, and the sums of squares of those of all parameters, which the
+    two name otherwise.
+    """
     assert_near(ours, theirs)
     cotangent = features(*theirs.shape, seed=9).detach()
     found, wanted = (
         torch.autograd.grad(
-            result, [*inputs, *(p for p in part.parameters() if p.requires_grad and p.numel())], cotangent
+            result,
+            [*inputs, *(p for p in part.parameters() if p.requires_grad and p.numel())],
+            cotangent,
         )
         for result, part in ((ours, layer), (theirs, conv))
     )
     for mine, other in zip(found[: len(inputs)], wanted, strict=False):
         assert_near(mine, other)
     assert found[0].abs().sum() > 1e-3
-    squares = [sorted(float(x.square().sum()) for x in grads[len(inputs) :]) for grads in (found, wanted)]
+    squares = [
+        sorted(float(x.square().sum()) for x in grads[len(inputs) :]) for grads in (found, wanted)
+    ]
     torch.testing.assert_close(*map(torch.tensor, squares), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["listed_random", "listed_bipartite"])
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("make", [GATConv, GATv2Conv, partial(GATv2Conv, share_weights=True)], ids=["1", "2", "shared"])
+@pytest.mark.parametrize(
+    "make", [GATConv, GATv2Conv, partial(GATv2Conv, share_weights=True)], ids=["1", "2", "shared"]
+)
 def test_graph_attention_networks(make, options, name):
     options, graph = OPTIONS[options], GRAPHS[name]()
     shared = isinstance(make, partial)
@@ -69,7 +79,9 @@ def test_verify_judges_projections_that_are_one():
 def test_self_loops_are_the_graphs():
     conv, x, graph = shaken(GATConv(C, D, heads=H)), features(17, C), GRAPHS["listed_random"]()
     theirs = conv(x, graph.edge_index)
-    with pytest.raises(OptionError, match=r"set conv.add_self_loops = False, and pass graph.with_self_loops\(\)"):
+    with pytest.raises(
+        OptionError, match=r"set conv.add_self_loops = False, and pass graph.with_self_loops\(\)"
+    ):
         ga.nn.GraphAttention.from_pyg(conv)
     conv.add_self_loops = False
     layer = ga.nn.GraphAttention.from_pyg(conv)
@@ -84,8 +96,13 @@ def perceptron(*widths):
 @pytest.mark.parametrize("name", ["listed_random", "listed_bipartite"])
 def test_point_transformers(pos_nn, attn_nn, name):
     graph = GRAPHS[name]()
-    made = {"pos_nn": perceptron(3, 8, D) if pos_nn else None, "attn_nn": perceptron(D, 11, D) if attn_nn else None}
-    conv = shaken(PointTransformerConv(C if graph.is_square else (C, 8), D, add_self_loops=False, **made))
+    made = {
+        "pos_nn": perceptron(3, 8, D) if pos_nn else None,
+        "attn_nn": perceptron(D, 11, D) if attn_nn else None,
+    }
+    conv = shaken(
+        PointTransformerConv(C if graph.is_square else (C, 8), D, add_self_loops=False, **made)
+    )
     layer = ga.nn.GraphAttention.from_pyg(conv)
     inputs = [features(graph.num_sources, C), features(graph.num_sources, 3, seed=1)]
     if graph.is_square:
@@ -99,7 +116,9 @@ def test_point_transformers(pos_nn, attn_nn, name):
 
 def by_hand(layer, x, graph, attr, bias=None):
     """Heads (N, H, D) gathered with edge features where the layer says."""
-    query, key, value = (p(x).unflatten(-1, (H, -1)) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+    query, key, value = (
+        p(x).unflatten(-1, (H, -1)) for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
     edge = layer.edge_proj(attr).unflatten(-1, (H, -1))
     key, value = key[graph.source], value[graph.source]
     key = key + edge * (layer.edge_to != "value")
@@ -110,19 +129,28 @@ def by_hand(layer, x, graph, attr, bias=None):
     alpha = torch.zeros_like(score)
     for t in graph.target.unique():
         alpha[graph.target == t] = score[graph.target == t].softmax(0)
-    return torch.zeros(len(x), H, value.shape[-1], dtype=x.dtype).index_add(0, graph.target, alpha[..., None] * value)
+    return torch.zeros(len(x), H, value.shape[-1], dtype=x.dtype).index_add(
+        0, graph.target, alpha[..., None] * value
+    )
 
 
 @pytest.mark.parametrize("edge_to", ["key", "value", "both"])
 @pytest.mark.parametrize("backend", ["edges", "message_passing"])
 @pytest.mark.parametrize("capped", [False, True])
-def test_edge_features_join_what_they_should_and_a_bound_may_hold_the_bias(edge_to, backend, capped):
+def test_edge_features_join_what_they_should_and_a_bound_may_hold_the_bias(
+    edge_to, backend, capped
+):
     graph, options = GRAPHS["listed_random"](), {"softcap": 1.5, "cap_bias": True} if capped else {}
-    made = partial(ga.nn.GraphAttention, H * D, H, edge_dim=F, out_proj=False, backend=backend, **options)
+    made = partial(
+        ga.nn.GraphAttention, H * D, H, edge_dim=F, out_proj=False, backend=backend, **options
+    )
     layer = shaken(made(edge_to=edge_to))
     x, attr = features(graph.num_nodes, H * D), features(graph.num_edges, F, seed=1)
     bias = features(graph.num_edges, H, seed=2) if capped else None
-    ours, theirs = layer(x, graph, edge_attr=attr, score_bias=bias), by_hand(layer, x, graph, attr, bias).flatten(-2)
+    ours, theirs = (
+        layer(x, graph, edge_attr=attr, score_bias=bias),
+        by_hand(layer, x, graph, attr, bias).flatten(-2),
+    )
     inputs = [x, attr] + [bias] * capped
     compare(theirs, ours, inputs, layer, layer)
 
@@ -136,12 +164,19 @@ def weighted(score, target, num_targets, edge_attr):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"normalize": weighted}, {"edge_to": "key"}, {"edge_to": "value"}])
+@pytest.mark.parametrize(
+    "options", [{"normalize": weighted}, {"edge_to": "key"}, {"edge_to": "value"}]
+)
 def test_verify_judges_them(options):
-    layer = ga.nn.GraphAttention(H * D, H, edge_dim=F, softcap=2.0, cap_bias=True, **options).double()
+    layer = ga.nn.GraphAttention(
+        H * D, H, edge_dim=F, softcap=2.0, cap_bias=True, **options
+    ).double()
     report = ga.verify(layer, GRAPHS["listed_random"]())
     assert report.ok, str(report)
-    assert ga.verify(ga.nn.GraphAttention(H * D, H, score="gat", edge_dim=F, **options).double(), ga.graphs.causal(7))
+    assert ga.verify(
+        ga.nn.GraphAttention(H * D, H, score="gat", edge_dim=F, **options).double(),
+        ga.graphs.causal(7),
+    )
 
 
 def test_a_normalisation_sees_the_sources_of_every_backend():
@@ -165,7 +200,10 @@ def test_a_normalisation_sees_the_sources_of_every_backend():
         ({"edge_to": "score", "edge_dim": 3}, "edge_to must be .*got .score"),
         ({"edge_to": "key"}, "requires edge_dim"),
         ({"edge_to": "key", "edge_dim": 3, "score": "cosine"}, "Cosine reads no edge features"),
-        ({"edge_dim": 3, "score": "subtraction", "normalize": near_sources}, "encodes by its delta"),
+        (
+            {"edge_dim": 3, "score": "subtraction", "normalize": near_sources},
+            "encodes by its delta",
+        ),
     ],
 )
 def test_refusals(options, words):

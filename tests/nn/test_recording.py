@@ -12,12 +12,18 @@ from graphattn.nn import record_weights
 
 
 def test_they_are_what_each_layer_gives_and_rollout_takes_them():
-    encoder, x, graph = ga.models.Encoder(2, 8, 2).double(), torch.randn(5, 8).double(), graphs.causal(5)
+    encoder, x, graph = (
+        ga.models.Encoder(2, 8, 2).double(),
+        torch.randn(5, 8).double(),
+        graphs.causal(5),
+    )
     plain = encoder(x, graph)
     with record_weights(encoder) as found:
         torch.testing.assert_close(encoder(x, graph), plain, rtol=0, atol=1e-12)
     first, second = encoder.layers
-    for weights, layer, its in zip(found.values(), (first, second), (x, first(x, graph)), strict=True):
+    for weights, layer, its in zip(
+        found.values(), (first, second), (x, first(x, graph)), strict=True
+    ):
         _, wanted = layer.attention(layer.attention_norm(its), graph, return_weights=True)
         torch.testing.assert_close(weights.alpha, wanted.alpha, rtol=0, atol=1e-12)
     rolled = ga.viz.rollout(found).dense()
@@ -36,7 +42,10 @@ def test_a_caller_who_asks_gets_them_and_the_last_call_stays():
         with pytest.raises(GraphAttnError):
             layer(x, graphs.causal(4))
         assert output.shape == layer(x, graphs.full(5)).shape
-    with pytest.raises(OptionError, match="GraphAttention, got a Linear"), record_weights(torch.nn.Linear(2, 2)):
+    with (
+        pytest.raises(OptionError, match="GraphAttention, got a Linear"),
+        record_weights(torch.nn.Linear(2, 2)),
+    ):
         pass
 
 
@@ -58,7 +67,9 @@ def test_calls_in_other_threads_are_not_recorded():
 def test_of_cross_attention_and_of_a_cache():
     model, tokens = ga.models.T5(20, 8, 2, 1).eval(), torch.randint(20, (2, 4))
     with record_weights(model) as found:
-        ga.models.generate(model.reading(tokens), torch.zeros(2, 1, dtype=torch.int64), max_new_tokens=3)
+        ga.models.generate(
+            model.reading(tokens), torch.zeros(2, 1, dtype=torch.int64), max_new_tokens=3
+        )
     sizes = {name: (w.graph.num_sources, w.graph.num_targets) for name, w in found.items()}
     assert sizes["decoder.layers.0.cross_attention"] == (4, 1)
     assert sizes["encoder.layers.0.attention"] == (4, 4)

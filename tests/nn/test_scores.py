@@ -1,4 +1,6 @@
-"""Scores and normalisations on edges against PyG and torch; tests/verify proves them against their dense twins."""
+"""Scores and normalisations on edges against PyG and torch; tests/verify proves them against their
+dense twins.
+"""
 
 import copy
 import itertools
@@ -17,13 +19,24 @@ from graphattn.errors import BackendError, OptionError, ShapeError
 from graphattn.kernels.edge_softmax import edge_softmax
 from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures, normalizers, scores
 from graphattn.nn.normalizers import SinkSoftmax, hard, sparsemax
-from graphattn.nn.scores import Additive, Cosine, Dot, Gaussian, General, MLPScore, Score, Subtraction
+from graphattn.nn.scores import (
+    Additive,
+    Cosine,
+    Dot,
+    Gaussian,
+    General,
+    MLPScore,
+    Score,
+    Subtraction,
+)
 
 GENERATOR = torch.Generator().manual_seed(3)
 MASK = torch.rand(9, 9, generator=GENERATOR) < 0.4
 MASK[4] = False  # an isolated target
 GRAPH = ga.from_mask(MASK)
-GRAPH = ga.from_edge_index(GRAPH.edge_index[:, torch.randperm(GRAPH.num_edges, generator=GENERATOR)], num_nodes=9)
+GRAPH = ga.from_edge_index(
+    GRAPH.edge_index[:, torch.randperm(GRAPH.num_edges, generator=GENERATOR)], num_nodes=9
+)
 
 
 SCORES, NORMALIZERS = ["scaled_dot", *scores.SCORES], ["softmax", *normalizers.NORMALIZERS]
@@ -53,7 +66,9 @@ def test_a_layer_without_a_fast_form_refuses_fast_backends_with_the_reason(norma
 
 @pytest.mark.parametrize("score", ["scaled_dot", "dot", "cosine", "general"])
 def test_explain_knows_which_scores_and_normalisations_run_as_products(score):
-    assert set(PRODUCTS) == {"scaled_dot"} | {n for n, of in scores.SCORES.items() if of.as_dot is not Score.as_dot}
+    assert set(PRODUCTS) == {"scaled_dot"} | {
+        n for n, of in scores.SCORES.items() if of.as_dot is not Score.as_dot
+    }
     plain = str(ga.explain(GRAPH))
     for of, normalize in (
         (score, "softmax"),
@@ -70,15 +85,21 @@ def test_a_score_may_be_any_function_and_kappa_const_over_degree_is_mean_aggrega
         8,
         2,
         score=lambda q, k, e: torch.ones(q.shape[:-1], dtype=q.dtype),
-        normalize=lambda score, target, n: score / torch.bincount(target, minlength=n)[target].unsqueeze(-1),
+        normalize=lambda score, target, n: (
+            score / torch.bincount(target, minlength=n)[target].unsqueeze(-1)
+        ),
     ).double()
     x = torch.randn(9, 8, dtype=torch.float64)
     mean = MASK.double() / MASK.sum(-1, keepdim=True).clamp(min=1)
-    torch.testing.assert_close(layer(x, GRAPH), layer.out_proj(mean @ layer.v_proj(x)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        layer(x, GRAPH), layer.out_proj(mean @ layer.v_proj(x)), rtol=0, atol=1e-12
+    )
 
 
 class Encoded(Score):
-    """A dot product, with an encoder of edge features that are added to the value as they come out."""
+    """A dot product, with an encoder of edge features that are added to the value as they come
+    out.
+    """
 
     def __init__(self):
         super().__init__()
@@ -91,12 +112,19 @@ class Encoded(Score):
         return query, key
 
 
-@pytest.mark.parametrize("graph", [GRAPH, ga.PerHead((GRAPH, graphs.causal(9)))], ids=["one", "per head"])
+@pytest.mark.parametrize(
+    "graph", [GRAPH, ga.PerHead((GRAPH, graphs.causal(9)))], ids=["one", "per head"]
+)
 @pytest.mark.parametrize("backend", ["auto", "edges", "message_passing"])
 def test_features_that_a_score_encodes_join_the_value_on_every_backend(graph, backend):
     layer = made(edge_dim=3, edge_to="value", score=Encoded(), backend=backend)
-    x, attr = torch.randn(9, 8, dtype=torch.float64), torch.randn(graph.num_edges, 3, dtype=torch.float64)
-    query, key, value = (p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+    x, attr = (
+        torch.randn(9, 8, dtype=torch.float64),
+        torch.randn(graph.num_edges, 3, dtype=torch.float64),
+    )
+    query, key, value = (
+        p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
     union = graph.union() if isinstance(graph, ga.PerHead) else graph
     source, target = union.edge_index
     parts = list(graph.graphs) if isinstance(graph, ga.PerHead) else [graph, graph]
@@ -104,8 +132,12 @@ def test_features_that_a_score_encodes_join_the_value_on_every_backend(graph, ba
     score = (query[target] * key[source]).sum(-1).masked_fill(~there, -torch.inf)
     alpha, _ = edge_softmax(score, target, 9)
     read = value[source] + layer.score.delta(attr).unflatten(-1, (2, 4))
-    expected = torch.zeros(9, 2, 4, dtype=torch.float64).index_add(0, target, alpha[..., None] * read)
-    torch.testing.assert_close(layer(x, graph, edge_attr=attr), layer.out_proj(expected.flatten(1)), rtol=0, atol=1e-12)
+    expected = torch.zeros(9, 2, 4, dtype=torch.float64).index_add(
+        0, target, alpha[..., None] * read
+    )
+    torch.testing.assert_close(
+        layer(x, graph, edge_attr=attr), layer.out_proj(expected.flatten(1)), rtol=0, atol=1e-12
+    )
 
 
 def test_a_score_whose_delta_has_another_shape_is_refused():
@@ -125,15 +157,24 @@ def test_softmax_at_low_temperature_is_hard_and_at_high_temperature_uniform():
     torch.testing.assert_close(layer(x, GRAPH), other(x, GRAPH), rtol=0, atol=1e-9)
     _, weights = made(scale=0.0)(x, GRAPH, return_weights=True)
     degree = GRAPH.in_degree[GRAPH.target].double()
-    torch.testing.assert_close(weights.alpha, (1 / degree)[:, None].expand(-1, 2), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        weights.alpha, (1 / degree)[:, None].expand(-1, 2), rtol=0, atol=1e-14
+    )
 
 
 def test_hard_takes_the_first_of_equals_and_sparsemax_is_sparse():
     target = torch.tensor([0, 0, 0, 1])
     score = torch.tensor([[1.0], [2.0], [2.0], [-torch.inf]])
     assert hard(score, target, 3).flatten().tolist() == [0, 1, 0, 0]
-    assert sparsemax(torch.tensor([[0.0], [0.4], [5.0], [7.0]]), target, 2).flatten().tolist() == [0, 0, 1, 1]
-    shifted = sparsemax(torch.tensor([[1e6], [1e6], [1e6 - 5], [7.0]]), target, 2).flatten().tolist()
+    assert sparsemax(torch.tensor([[0.0], [0.4], [5.0], [7.0]]), target, 2).flatten().tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]
+    shifted = (
+        sparsemax(torch.tensor([[1e6], [1e6], [1e6 - 5], [7.0]]), target, 2).flatten().tolist()
+    )
     assert shifted == [0.5, 0.5, 0, 1]
 
 
@@ -160,14 +201,18 @@ def nearest_of_the_simplex(z):
 
 @pytest.mark.parametrize("level", [0.0, -100.0, 1e12])
 @pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
-def test_sparsemax_is_the_nearest_point_of_the_simplex_whatever_the_level_of_other_targets(level, spread):
+def test_sparsemax_is_the_nearest_point_of_the_simplex_whatever_the_level_of_other_targets(
+    level, spread
+):
     target, height = GRAPH.target, torch.arange(9) % 2 * level
     score = torch.randint(-64, 64, (GRAPH.num_edges, 2)) / 64.0 * spread  # exact beside the level
     score = (score * 4096).round().double() / 4096
     found = sparsemax(score + height[target, None], target, 9)
     for t, h in itertools.product(range(9), range(2)):
         wanted = torch.tensor(nearest_of_the_simplex(score[target == t, h]), dtype=torch.float64)
-        torch.testing.assert_close(found[target == t, h], wanted, rtol=0, atol=1e-3 if level > 0 else 1e-12)
+        torch.testing.assert_close(
+            found[target == t, h], wanted, rtol=0, atol=1e-3 if level > 0 else 1e-12
+        )
     assert bool((found == 0).any()) == (spread > 0.5)
 
 
@@ -198,7 +243,12 @@ def test_half_precision_runs_and_is_close(score, dtype):
 def test_graphs_of_heads_keep_the_parameters_of_their_heads():
     graph = ga.PerHead((graphs.causal(9), GRAPH))
     x = torch.randn(9, 8, dtype=torch.float64)
-    for options in ({"normalize": "sink"}, {"score": "additive"}, {"score": "cosine"}, {"normalize": "sigmoid"}):
+    for options in (
+        {"normalize": "sink"},
+        {"score": "additive"},
+        {"score": "cosine"},
+        {"normalize": "sigmoid"},
+    ):
         layer = made(**options)
         seen = copy.deepcopy(layer)
         seen.register_message_forward_hook(lambda *args: None)
@@ -218,7 +268,9 @@ def test_a_score_that_mixes_heads_reads_the_keys_of_every_edge_that_a_head_has()
     for score in ("subtraction", lambda q, k, edge_attr: (q * k).sum(-1).flip(-1)):
         layer = made(score=score)
         q, k = (p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj))
-        of_pairs = layer.score(q[:, None].expand(9, 9, 2, 4), k[None].expand(9, 9, 2, 4), None).permute(2, 0, 1)
+        of_pairs = layer.score(
+            q[:, None].expand(9, 9, 2, 4), k[None].expand(9, 9, 2, 4), None
+        ).permute(2, 0, 1)
         for graph, options, removed in (
             (ga.PerHead((everywhere, causal)), {}, ~per_head),
             (everywhere, {"score_bias": one_less}, bias == -torch.inf),
@@ -282,22 +334,40 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         return weights
 
     x, before = torch.randn(9, 8, dtype=torch.float64), GRAPH.edge_index.clone()
-    torch.testing.assert_close(made(normalize=careless)(x, GRAPH), made()(x, GRAPH), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        made(normalize=careless)(x, GRAPH), made()(x, GRAPH), rtol=0, atol=1e-12
+    )
     assert torch.equal(GRAPH.edge_index, before)
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: GraphAttention(8, 2, score="dott"), OptionError, "score must be one of scaled_dot, dot"),
-        (lambda: GraphAttention(8, 2, normalize="max"), OptionError, "normalize must be one of softmax"),
-        (lambda: GraphAttention(8, 2, score="cosine", scale=2.0), OptionError, "a score has its own factor"),
+        (
+            lambda: GraphAttention(8, 2, score="dott"),
+            OptionError,
+            "score must be one of scaled_dot, dot",
+        ),
+        (
+            lambda: GraphAttention(8, 2, normalize="max"),
+            OptionError,
+            "normalize must be one of softmax",
+        ),
+        (
+            lambda: GraphAttention(8, 2, score="cosine", scale=2.0),
+            OptionError,
+            "a score has its own factor",
+        ),
         (lambda: Gaussian(2, sigma=0.0), OptionError, "sigma must be a finite number > 0, got 0.0"),
         (lambda: MLPScore(4, 0), OptionError, "hidden must be a whole number >= 1, got 0"),
         (lambda: Cosine(2, most=0.0), OptionError, "most must be a number > 0, got 0.0"),
         (lambda: Cosine(2, scale=-1.0), OptionError, "scale must be a finite number > 0, got -1.0"),
         (lambda: Dot(float("nan")), OptionError, "scale must be a finite number, got nan"),
-        (lambda: Additive(2, 4, 3), OptionError, r"activation must be a function activation\(x\), got 3"),
+        (
+            lambda: Additive(2, 4, 3),
+            OptionError,
+            r"activation must be a function activation\(x\), got 3",
+        ),
         (
             lambda: GraphAttention(8, 2, score=lambda q, k: q),
             OptionError,
@@ -319,14 +389,32 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
             "FeatureScore has head_dim=3, but the layer head_dim=4",
         ),
         (
-            lambda: GraphAttention(8, 2, score=lambda q, k, e: q[..., 0].to("meta"))(torch.randn(9, 8), GRAPH),
+            lambda: GraphAttention(8, 2, score=lambda q, k, e: q[..., 0].to("meta"))(
+                torch.randn(9, 8), GRAPH
+            ),
             ShapeError,
             r"= \(33, 2\) on cpu, got \(33, 2\) torch.float32 on meta",
         ),
-        (lambda: Additive(2, 4, nn.Tanh), OptionError, r"activation must be an object, got a class; .*=Tanh\("),
-        (lambda: GraphAttention(8, 2, score=Dot), OptionError, r"score must be an object, got a class; .*=Dot\("),
-        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax), OptionError, "got a class; pass normalize=Sink"),
-        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax(3)), OptionError, "num_heads=3, but the layer num_heads=2"),
+        (
+            lambda: Additive(2, 4, nn.Tanh),
+            OptionError,
+            r"activation must be an object, got a class; .*=Tanh\(",
+        ),
+        (
+            lambda: GraphAttention(8, 2, score=Dot),
+            OptionError,
+            r"score must be an object, got a class; .*=Dot\(",
+        ),
+        (
+            lambda: GraphAttention(8, 2, normalize=SinkSoftmax),
+            OptionError,
+            "got a class; pass normalize=Sink",
+        ),
+        (
+            lambda: GraphAttention(8, 2, normalize=SinkSoftmax(3)),
+            OptionError,
+            "num_heads=3, but the layer num_heads=2",
+        ),
         (
             lambda: GraphAttention(8, 2, score=Cosine(3)),
             OptionError,
@@ -337,7 +425,11 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
             OptionError,
             "General has head_dim=7, but the layer head_dim=4",
         ),
-        (lambda: GraphAttention(8, 2, score=Additive(1, 4)), OptionError, "Additive has num_heads=1, but the layer"),
+        (
+            lambda: GraphAttention(8, 2, score=Additive(1, 4)),
+            OptionError,
+            "Additive has num_heads=1, but the layer",
+        ),
         (
             lambda: GraphAttention(8, 2, edge_dim=3, score=MLPScore(4, 4, edge_dim=2)),
             OptionError,
@@ -354,7 +446,9 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
             "score must return",
         ),
         (
-            lambda: GraphAttention(8, 2, score=MLPScore(4, 4, edge_dim=2))(torch.randn(9, 8), GRAPH),
+            lambda: GraphAttention(8, 2, score=MLPScore(4, 4, edge_dim=2))(
+                torch.randn(9, 8), GRAPH
+            ),
             OptionError,
             "built with edge_dim=2; build the layer with it, too, and pass edge_attr",
         ),
@@ -366,16 +460,20 @@ def test_refusals(make, error, message):
 
 
 @pytest.mark.parametrize(
-    "broken", [lambda s: s.sum(), lambda s: s[..., :1], lambda s: None, lambda s: s[1:], lambda s: 1j * s]
+    "broken",
+    [lambda s: s.sum(), lambda s: s[..., :1], lambda s: None, lambda s: s[1:], lambda s: 1j * s],
 )
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_normalisation_that_gives_something_else(broken, hooked):
     layer = GraphAttention(8, 2, normalize=lambda score, target, num_targets: broken(score))
     if hooked:
         layer.register_message_forward_hook(lambda *seen: None)
-    with pytest.raises(ShapeError, match=r"normalize must return real numbers \(\.\.\., edges, heads\) = .*, got "):
+    with pytest.raises(
+        ShapeError, match=r"normalize must return real numbers \(\.\.\., edges, heads\) = .*, got "
+    ):
         layer(torch.randn(9, 8), GRAPH)
-    layer.normalize = lambda score, target, num_targets: (score > 0).double()  # another dtype is brought back
+    # another dtype is brought back
+    layer.normalize = lambda score, target, num_targets: (score > 0).double()
     output, weights = layer(torch.randn(9, 8), GRAPH, return_weights=True)
     assert output.dtype == weights.alpha.dtype == torch.float32
 

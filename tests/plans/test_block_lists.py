@@ -1,4 +1,6 @@
-"""Blocks for FlexAttention: their bitmaps hold the edges, each once, however rows and columns are cut."""
+"""Blocks for FlexAttention: their bitmaps hold the edges, each once, however rows and columns are
+cut.
+"""
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ MAKERS = {
     "tokens that read and are read by all": lambda: (
         graphs.sliding_window(331, 33, causal=False) | graphs.global_tokens(331, [5, 200])
     ),
-    "listed": lambda: (graphs.sliding_window(300, 9) | graphs.global_tokens(300, [64])).materialise(),
+    "listed": lambda: (
+        graphs.sliding_window(300, 9) | graphs.global_tokens(300, [64])
+    ).materialise(),
     "cross": lambda: from_mask(torch.ones(67, 130, dtype=torch.bool)),
     "isolated": lambda: from_edge_index([[0, 2, 90], [1, 1, 40]], num_sources=97, num_targets=41),
 }
@@ -28,7 +32,9 @@ def small(monkeypatch):
 def told(plan, graph, side=32):
     """How often each pair is told, (T, S), by the blocks of a plan."""
     T, S = graph.num_targets, graph.num_sources
-    node = [torch.arange(n) if x is None else x.node for x, n in ((plan.target, T), (plan.source, S))]
+    node = [
+        torch.arange(n) if x is None else x.node for x, n in ((plan.target, T), (plan.source, S))
+    ]
     real = [torch.zeros(len(n), dtype=torch.bool) for n in node]
     for flags, slots in zip(real, (plan.target, plan.source), strict=True):
         flags[slice(None) if slots is None else slots.slot] = True
@@ -39,7 +45,9 @@ def told(plan, graph, side=32):
     full = plan.kinds[block] == 2
     assert bool((bit == 1)[full].all())
     assert not bool(told[~(real[0][:, None] & real[1])].any())  # what fills up a block is no node
-    return torch.zeros(T, S).index_put((node[0][t[told]], node[1][s[told]]), torch.ones(()), accumulate=True)
+    return torch.zeros(T, S).index_put(
+        (node[0][t[told]], node[1][s[told]]), torch.ones(()), accumulate=True
+    )
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -54,7 +62,8 @@ def test_each_edge_is_told_once_and_nothing_else_is(small, name):
 
 def test_partial_blocks_that_look_alike_share_a_bitmap():
     plan = plans.block_lists(graphs.sliding_window(4096, 257))
-    assert int((plan.kinds == 1).sum()) == 62  # two borders of each row of 32, one of the first two rows
+    # two borders of each row of 32, one of the first two rows
+    assert int((plan.kinds == 1).sum()) == 62
     assert plan.bits.shape == (8, 128, 4)  # none, all, both borders of the window, and room
     assert plan.target is plan.source is plan.pieces is None
 

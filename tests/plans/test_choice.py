@@ -1,7 +1,8 @@
-"""What `auto` picks, and why: the cut of each graph and what each backend should take, at rates that are fixed.
+"""What `auto` picks, and why: the cut of each graph and what each backend should take, at rates
+that are fixed.
 
-A changed number is a changed plan: of another speed, for somebody. Measure, then run this file to write
-``choices.json`` anew.
+A changed number is a changed plan: of another speed, for somebody. Measure, then run this file to
+write ``choices.json`` anew.
 """
 
 import functools
@@ -21,7 +22,13 @@ from graphattn.plans.blocks import survey
 DOCUMENTS = torch.repeat_interleave(torch.arange(30), torch.arange(1, 31))
 WINDOW = graphs.sliding_window(1500, 65, causal=False)
 RATES = {
-    "dense": {"call_ms": 0.11, "training_factor": 3.3, "full": 0.013, "masked": 0.02, "unfused": 0.08},
+    "dense": {
+        "call_ms": 0.11,
+        "training_factor": 3.3,
+        "full": 0.013,
+        "masked": 0.02,
+        "unfused": 0.08,
+    },
     "tiles": {"call_ms": 0.43, "training_factor": 3.5, "fused": 0.016, "unfused": 0.08},
     "edges": {"call_ms": 0.23, "training_factor": 5.0, "edge": 0.09},
     "message_passing": {"call_ms": 1.0, "training_factor": 2.2, "edge": 3.0},
@@ -63,7 +70,9 @@ MAKERS = {
     "nearest of points": lambda: graphs.knn(points(1500), 16),
     "few at random": lambda: far(3),
     "many at random": lambda: graphs.erdos_renyi(500, 0.2, 1),
-    "cells and far edges": lambda: graphs.window_partition((40, 40), cell=(10, 10)) | graphs.random_sources(1600, 8),
+    "cells and far edges": lambda: (
+        graphs.window_partition((40, 40), cell=(10, 10)) | graphs.random_sources(1600, 8)
+    ),
     "window and far edges": lambda: WINDOW | far(12),
     "window and many far edges": lambda: WINDOW | far(60),
     "shuffled wide window": lambda: shuffled(graphs.sliding_window(1500, 97, causal=False)),
@@ -72,7 +81,9 @@ MAKERS = {
     "half full": lambda: ga.from_edge_index(
         torch.tensor([[0, 1, 2, 3, 0, 2, 1, 3], [0, 0, 1, 1, 2, 2, 3, 3]]), num_nodes=4
     ),
-    "neighbourhood without loops": lambda: graphs.grid_neighbourhood((40, 30), 7).without_self_loops(),
+    "neighbourhood without loops": lambda: graphs.grid_neighbourhood(
+        (40, 30), 7
+    ).without_self_loops(),
     "balls": lambda: graphs.grid_ball((40, 30), 3),
     "star": lambda: star(900),
     "expander": lambda: graphs.expander(900, 3),
@@ -90,7 +101,9 @@ MORE = {
     "features": {"heads": 4, "edge_features": True},
 }
 CASES = [(name, "plain") for name in MAKERS] + [
-    (name, option) for name in ("full", "causal", "window", "window and far edges", "few at random") for option in MORE
+    (name, option)
+    for name in ("full", "causal", "window", "window and far edges", "few at random")
+    for option in MORE
 ]
 
 
@@ -103,9 +116,13 @@ def made(name):
 
 
 def found(name, option):
-    """The backend chosen; of each, what it is expected to take and to hold; pairs and columns of the cut."""
+    """The backend chosen; of each, what it is expected to take and to hold; pairs and columns of
+    the cut.
+    """
     graph = made(name)
-    told = choose.explain_choice(graph, Request(**MORE.get(option, {"heads": 2, "head_dim": 32, "value_dim": 32})))
+    told = choose.explain_choice(
+        graph, Request(**MORE.get(option, {"heads": 2, "head_dim": 32, "value_dim": 32}))
+    )
     costs = {c.name: [round(c.cost_ms, 6), c.bytes_needed] for c in told.candidates if c.runs}
     return {"chosen": told.chosen, "cost": costs, "cut": list(survey(graph)[1:3])}
 
@@ -132,18 +149,25 @@ SMALL = [
 
 @pytest.mark.parametrize("graph", SMALL, ids=repr)
 def test_what_saves_asking_the_others_does_not_change_the_choice(graph, monkeypatch):
-    """Dense is taken at once where its products cost less than the others' bare calls: up to some 260 nodes here."""
+    """Dense is taken at once where its products cost less than the others' bare calls: up to some
+    260 nodes here.
+    """
     monkeypatch.setattr(base, "kept", lambda: {**RATES, "edges": {**RATES["edges"], "edge": 0.02}})
     request = Request(heads=4, head_dim=16, value_dim=16)
     assert choose.choose(graph, request) == choose.explain_choice(graph, request).chosen
 
 
-def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edges_are_quicker(monkeypatch):
+def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edges_are_quicker(
+    monkeypatch,
+):
     """Training makes such graphs for every batch; the survey took as long as all else together."""
     monkeypatch.setattr(base, "kept", lambda: {})
     monkeypatch.setattr("graphattn.backends.tiles.survey", lambda graph: pytest.fail("surveyed"))
     points = torch.rand(1024, 3, generator=torch.Generator().manual_seed(0))
-    assert choose.choose(graphs.knn(points, k=16), Request(heads=4, head_dim=16, value_dim=16)) == "edges"
+    assert (
+        choose.choose(graphs.knn(points, k=16), Request(heads=4, head_dim=16, value_dim=16))
+        == "edges"
+    )
 
 
 def test_more_targets_than_are_planned_for_are_refused_and_no_fewer(monkeypatch):
@@ -166,7 +190,13 @@ def test_what_tiles_would_hold_is_refused_before_they_are_looked_for_where_it_is
 
 @pytest.mark.parametrize(
     ("ms", "told"),
-    [(0.004, "0.004 ms"), (994.0, "994 ms"), (996.0, "0.996 s"), (59_000.0, "59 s"), (123_000.0, "2.05 min")],
+    [
+        (0.004, "0.004 ms"),
+        (994.0, "994 ms"),
+        (996.0, "0.996 s"),
+        (59_000.0, "59 s"),
+        (123_000.0, "2.05 min"),
+    ],
 )
 def test_a_time_is_told_in_the_largest_unit_that_it_fills(ms, told):
     assert choose._in_units(ms, choose._TIMES) == told

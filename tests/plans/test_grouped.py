@@ -31,7 +31,8 @@ def test_both_groupings_name_every_edge_once(name):
 def test_offsets_are_int64_and_indices_int32_only_where_they_fit():
     assert by_target(ga.graphs.causal(5)).ptr.dtype == torch.int64
     assert by_source(ga.graphs.causal(5)).ptr.dtype == torch.int64
-    wide = SimpleNamespace(num_targets=3, num_sources=5, num_edges=2**31)  # one dtype for nodes and edges
+    # one dtype for nodes and edges
+    wide = SimpleNamespace(num_targets=3, num_sources=5, num_edges=2**31)
     assert _index_dtype(wide) == torch.int64
     wide.num_edges -= 1
     assert _index_dtype(wide) == torch.int32

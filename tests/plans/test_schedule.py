@@ -25,17 +25,21 @@ def test_an_order_is_found_where_neighbours_stand_far_apart_and_can_come_near():
     for graph in (ga.graphs.sliding_window(4 * size, 5).materialise(), shuffled_ring(grouped.FAR)):
         assert grouped.order(graph) is None  # in order already; small enough for the caches
     step = torch.randint(4 * size, (2, 16 * size), generator=torch.Generator().manual_seed(0))
-    assert grouped.order(ga.from_edge_index(step.unique(dim=1), num_nodes=4 * size)) is None  # no order helps
+    # no order helps
+    assert grouped.order(ga.from_edge_index(step.unique(dim=1), num_nodes=4 * size)) is None
 
 
 def test_a_relabelled_graph_is_the_same_graph_with_neighbours_near():
     graph = shuffled_ring(300)
     near, order = graph.relabelled()
     assert grouped.distance(near) < 5 < 50 < grouped.distance(graph)
-    assert torch.equal(order[near.edge_index], graph.edge_index)  # edge by edge, so that biases stay as they are
+    # edge by edge, so that biases stay as they are
+    assert torch.equal(order[near.edge_index], graph.edge_index)
     bias, x = torch.randn(graph.num_edges, 2), torch.randn(300, 2, 8, dtype=torch.float64)
     there = ga.attention(*[x[order]] * 3, near, score_bias=bias)
-    assert (there[order.argsort()] - ga.attention(x, x, x, graph, score_bias=bias)).abs().max() < 1e-13
+    assert (
+        there[order.argsort()] - ga.attention(x, x, x, graph, score_bias=bias)
+    ).abs().max() < 1e-13
     with pytest.raises(GraphError, match="relabelled"):
         ga.graphs.cross(3, 4).relabelled()
 

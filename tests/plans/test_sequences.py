@@ -1,4 +1,6 @@
-"""Sequences: a graph that is made of them is given back edge by edge, and no other is taken for one."""
+"""Sequences: a graph that is made of them is given back edge by edge, and no other is taken for
+one.
+"""
 
 import pytest
 import torch
@@ -49,7 +51,15 @@ def test_of_the_table_those_that_are_found_are_the_same_graphs(name):
     plan = None if graph.has_repeated_edges else sequences(graph)
     if plan is not None:
         assert torch.equal(mask_of(plan), to_mask(graph))
-    found = ("full", "causal", "window", "wide_window", "self_loops", "packed_documents", "one_node")
+    found = (
+        "full",
+        "causal",
+        "window",
+        "wide_window",
+        "self_loops",
+        "packed_documents",
+        "one_node",
+    )
     assert (plan is not None) == (name in found)
 
 
@@ -64,7 +74,15 @@ def test_of_the_table_those_that_are_found_are_the_same_graphs(name):
         graphs.sliding_window(9, 3) - from_rule(lambda t, s: (t == 4) & (s == 2), 9),
         graphs.full(0),
     ],
-    ids=["hub", "without itself", "reads nobody", "gaps", "not square", "an edge removed", "no nodes"],
+    ids=[
+        "hub",
+        "without itself",
+        "reads nobody",
+        "gaps",
+        "not square",
+        "an edge removed",
+        "no nodes",
+    ],
 )
 def test_other_graphs_are_none(graph):
     assert sequences(graph) is None

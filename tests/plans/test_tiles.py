@@ -15,28 +15,42 @@ from graphattn.plans.tiles import edge_places, tiles
 DOCUMENTS = torch.repeat_interleave(torch.arange(40), torch.arange(1, 41))
 BIG = {
     "window": lambda: ga.graphs.sliding_window(2048, 129, causal=False),
-    "longformer": lambda: ga.graphs.sliding_window(2048, 129, causal=False) | ga.graphs.global_tokens(2048, range(16)),
+    "longformer": lambda: (
+        ga.graphs.sliding_window(2048, 129, causal=False) | ga.graphs.global_tokens(2048, range(16))
+    ),
     "swin": lambda: ga.graphs.window_partition((56, 56), cell=(7, 7), shift=(3, 3)),
     "neighbourhood": lambda: ga.graphs.grid_neighbourhood((40, 30), 7),
     "documents": lambda: ga.graphs.documents(DOCUMENTS),
-    "causal_documents": lambda: ga.graphs.documents(DOCUMENTS) & ga.graphs.causal(DOCUMENTS.numel()),
+    "causal_documents": lambda: (
+        ga.graphs.documents(DOCUMENTS) & ga.graphs.causal(DOCUMENTS.numel())
+    ),
     "prefix": lambda: ga.graphs.prefix(700, 50),
-    "swin_without_loops": lambda: ga.graphs.window_partition((28, 28), cell=(7, 7)).without_self_loops(),
+    "swin_without_loops": lambda: ga.graphs.window_partition(
+        (28, 28), cell=(7, 7)
+    ).without_self_loops(),
     "not_a_window": lambda: ~ga.graphs.sliding_window(300, 65),
     "predicate": lambda: ga.from_rule(lambda t, s: (t - s) % 7 < 3, 200),
-    "dense_core": lambda: ga.from_mask(torch.rand(400, 300, generator=torch.Generator().manual_seed(1)) < 0.2),
+    "dense_core": lambda: ga.from_mask(
+        torch.rand(400, 300, generator=torch.Generator().manual_seed(1)) < 0.2
+    ),
 }
 
 
 def pairs(graph):
-    """The mask that the tiles spell out, and the pairs of all buckets laid end to end: target, source, allowed."""
+    """The mask that the tiles spell out, and the pairs of all buckets laid end to end: target,
+    source, allowed.
+    """
     plan = tiles(graph)
     mask = torch.zeros(graph.num_targets, graph.num_sources, dtype=torch.bool)
     target, source, edge = [], [], []
     row = column = 0
     for bucket in plan.buckets:
         shape = (bucket.blocks, bucket.rows, bucket.columns)
-        rows = plan.row.node[row : row + bucket.blocks * bucket.rows].view(bucket.blocks, -1, 1).expand(shape)
+        rows = (
+            plan.row.node[row : row + bucket.blocks * bucket.rows]
+            .view(bucket.blocks, -1, 1)
+            .expand(shape)
+        )
         columns = plan.column.node[column : column + bucket.blocks * bucket.columns]
         row, column = row + bucket.blocks * bucket.rows, column + columns.numel()
         allowed = torch.ones(()).bool() if bucket.allowed is None else bucket.allowed[:, 0]
@@ -79,7 +93,9 @@ def test_every_target_stands_in_one_slot_and_every_source_knows_its_slots(make):
     assert torch.equal(plan.column.ptr[1:] > plan.column.ptr[:-1], graph.out_degree > 0)
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("swin", {49, 28, 21, 16, 12, 9}), ("documents", None)])
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("swin", {49, 28, 21, 16, 12, 9}), ("documents", None)]
+)
 def test_disjoint_cliques_are_full_tiles(name, sizes):
     graph = BIG[name]()
     found = survey(graph)
@@ -94,7 +110,11 @@ def test_disjoint_cliques_are_full_tiles(name, sizes):
 
 def test_the_blocks_of_a_window_share_a_mask():
     graph = BIG["window"]()
-    shared = [bucket for bucket in tiles(graph).buckets if bucket.allowed is not None and len(bucket.allowed) == 1]
+    shared = [
+        bucket
+        for bucket in tiles(graph).buckets
+        if bucket.allowed is not None and len(bucket.allowed) == 1
+    ]
     assert max(bucket.blocks for bucket in shared) >= 2048 // 256 - 2
     assert survey(graph).pairs < 3 * graph.num_edges
 
@@ -119,14 +139,20 @@ def test_cells_of_a_grid_are_compact():
     cells = grid_cells(graph.edges, 64)
     assert torch.equal(torch.bincount(cells), torch.full((64,), 64))
     assert torch.equal(cells.view(64, 64)[:8, :8], torch.zeros(8, 8, dtype=torch.int64))
-    assert survey(graph).columns < 3 * graph.num_nodes * 3  # a row of the image reads seven rows; a box reads less
+    # a row of the image reads seven rows; a box reads less
+    assert survey(graph).columns < 3 * graph.num_nodes * 3
     assert grid_cells(ga.graphs.causal(5).edges, 64) is None
-    assert grid_cells(ga.graphs.grid_neighbourhood((64,), 7).edges, 16) is None  # of one axis: its order is its places
+    # of one axis: its order is its places
+    assert grid_cells(ga.graphs.grid_neighbourhood((64,), 7).edges, 16) is None
 
 
-@pytest.mark.parametrize(("grid", "most"), [((9, 5), 4), ((9, 5), 64), ((7, 5, 3), 8), ((3, 4, 5, 3), 24)])
+@pytest.mark.parametrize(
+    ("grid", "most"), [((9, 5), 4), ((9, 5), 64), ((7, 5, 3), 8), ((3, 4, 5, 3), 24)]
+)
 def test_cells_are_boxes_numbered_row_by_row(grid, most):
-    """Each of at most so many nodes; a side is what is left of them, shared by the axes that follow."""
+    """Each of at most so many nodes; a side is what is left of them, shared by the axes that
+    follow.
+    """
     cells = grid_cells(ga.graphs.grid_neighbourhood(grid, 3).edges, most).view(grid)
     sides, left = [], most
     for axis in reversed(range(len(grid))):
@@ -143,14 +169,20 @@ def test_cells_are_boxes_numbered_row_by_row(grid, most):
 
 def test_a_graph_with_no_structure_is_refused_only_for_its_memory():
     draw = torch.Generator().manual_seed(0)
-    edges = torch.stack((torch.randint(100_000, (200_000,), generator=draw), torch.arange(100_000).repeat(2)))
+    edges = torch.stack(
+        (torch.randint(100_000, (200_000,), generator=draw), torch.arange(100_000).repeat(2))
+    )
     graph = ga.from_edge_index(edges, num_nodes=100_000, duplicates="merge")
-    found = {c.name: c for c in ga.explain(graph, heads=32, return_weights=True).candidates}["tiles"]
+    found = {c.name: c for c in ga.explain(graph, heads=32, return_weights=True).candidates}[
+        "tiles"
+    ]
     assert "edges fill only" in found.reasons[0]
     assert ga.explain(graph).chosen == "edges"
 
 
-@pytest.mark.parametrize("name", ["ball", "without loops", "and a node for all", "either", "none of it"])
+@pytest.mark.parametrize(
+    "name", ["ball", "without loops", "and a node for all", "either", "none of it"]
+)
 def test_the_grid_is_found_in_what_a_rule_is_made_of(name):
     near = ga.graphs.grid_neighbourhood((9, 5), 3)
     graph = {

@@ -1,4 +1,6 @@
-"""Random files of every format, compared number by number with what they hold and with the format's own library."""
+"""Random files of every format, compared number by number with what they hold and with the format's
+own library.
+"""
 
 import io
 
@@ -74,7 +76,11 @@ def test_every_property_of_a_random_ply_is_read_by_value(given, tmp_path):
                     continue
                 if name == "texcoord":
                     pairs = [p.reshape(-1, 2) for p in column.rows]
-                    fans = [np.concatenate((p[0], p[i], p[i + 1])) for p in pairs for i in range(1, len(p) - 1)]
+                    fans = [
+                        np.concatenate((p[0], p[i], p[i + 1]))
+                        for p in pairs
+                        for i in range(1, len(p) - 1)
+                    ]
                     same(shape.face_texcoord, np.array(fans))
                     continue
                 values = column.table() if isinstance(column, Listed) else column
@@ -89,11 +95,14 @@ def test_every_property_of_a_random_ply_is_read_by_value(given, tmp_path):
 
 
 def test_plyfile_writes_numbers_beside_a_list_in_the_order_of_this_machine(tmp_path):
-    """So 5 becomes 83,886,080 in a file of the other order, for plyfile and for every other reader."""
-    head = (
-        b"ply\nformat binary_big_endian 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty float z\n"
+    """So 5 becomes 83,886,080 in a file of the other order, for plyfile and for every other
+    reader.
+    """
+    head = b"ply\nformat binary_big_endian 1.0\nelement vertex 3\n"
+    head += b"property float x\nproperty float y\nproperty float z\n"
+    head += (
+        b"element face 1\nproperty int region\nproperty list uchar int vertex_indices\nend_header\n"
     )
-    head += b"element face 1\nproperty int region\nproperty list uchar int vertex_indices\nend_header\n"
     body = (
         np.eye(3, dtype=">f4").tobytes()
         + np.array([5], ">i4").tobytes()
@@ -110,9 +119,8 @@ def test_plyfile_writes_numbers_beside_a_list_in_the_order_of_this_machine(tmp_p
 
 def test_an_element_of_one_row_and_of_none_keeps_its_types(tmp_path):
     head = b"ply\nformat binary_big_endian 1.0\nelement vertex 1\nproperty uchar a\nproperty ushort b\n"
-    head += (
-        b"property float x\nproperty float y\nproperty float z\nelement edge 0\nproperty double length\nend_header\n"
-    )
+    head += b"property float x\nproperty float y\nproperty float z\nelement edge 0\n"
+    head += b"property double length\nend_header\n"
     shape = load(tmp_path, "a.ply", head + b"\x07\x01\x02" + np.arange(3, dtype=">f4").tobytes())
     assert shape.b.tolist() == [258]
     assert shape.edge_length.dtype == torch.float64
@@ -124,7 +132,9 @@ def test_every_field_of_a_random_pcd_is_read_by_value(given, tmp_path):
         pcd = Pcd(seed)
         shape = load(tmp_path, "a.pcd", pcd.data)
         same(shape.pos, np.stack([pcd.columns[axis] for axis in "xyz"], 1))
-        others = {name: column for name, column in pcd.columns.items() if name not in ("x", "y", "z", "_")}
+        others = {
+            name: column for name, column in pcd.columns.items() if name not in ("x", "y", "z", "_")
+        }
         assert set(shape.keys()) == {"pos", *others}
         for name, column in others.items():
             same(shape[name], column)
@@ -132,7 +142,9 @@ def test_every_field_of_a_random_pcd_is_read_by_value(given, tmp_path):
 
 @pytest.mark.parametrize("given", rounds(40, 2000))
 def test_a_random_pcd_is_what_pypcd4_reads(given):
-    """But fields of several numbers in a compressed file, which it takes for as many columns one after the other."""
+    """But fields of several numbers in a compressed file, which it takes for as many columns one
+    after the other.
+    """
     pypcd4 = pytest.importorskip("pypcd4")
     for seed in seeds(given):
         pcd = Pcd(seed)
@@ -215,7 +227,9 @@ def test_every_attribute_of_a_random_glb_is_read_by_value(given, tmp_path):
         shape = load(tmp_path, "a.glb", data)
         same(shape.pos, mesh.pos)
         assert shape.face.T.tolist() == mesh.fans(mesh.corner).tolist()
-        theirs = next(iter(trimesh.load(io.BytesIO(data), file_type="glb", process=False).geometry.values()))
+        theirs = next(
+            iter(trimesh.load(io.BytesIO(data), file_type="glb", process=False).geometry.values())
+        )
         np.testing.assert_array_equal(theirs.triangles.astype("f4"), shape.pos[shape.face.T])
         for name, values in attributes.items():
             kind = values.dtype
@@ -238,7 +252,13 @@ def test_every_number_of_a_random_text_is_read_by_value(given, tmp_path):
     for seed in seeds(given):
         table = Table(seed)
         shape = load(tmp_path, "a.csv", table.data)
-        theirs = np.loadtxt(io.BytesIO(table.data), delimiter=table.mark, comments=None, skiprows=table.head, ndmin=2)
+        theirs = np.loadtxt(
+            io.BytesIO(table.data),
+            delimiter=table.mark,
+            comments=None,
+            skiprows=table.head,
+            ndmin=2,
+        )
         values = np.stack(list(table.columns.values()), 1)
         np.testing.assert_array_equal(theirs.astype("f4"), values.astype("f4"))
         place = {name: column for column, name in enumerate(table.names)}
@@ -255,7 +275,11 @@ def test_every_dimension_of_a_random_las_is_what_laspy_reads(given, tmp_path):
     for seed in seeds(given):
         draw = np.random.default_rng(seed)
         form = int(draw.integers(0, 11))
-        version = "1.4" if form > 5 else str(draw.choice(["1.2", "1.3", "1.4"] if form < 4 else ["1.3", "1.4"]))
+        version = (
+            "1.4"
+            if form > 5
+            else str(draw.choice(["1.2", "1.3", "1.4"] if form < 4 else ["1.3", "1.4"]))
+        )
         header = laspy.LasHeader(point_format=form, version=version)
         header.scales = 10.0 ** draw.integers(-4, 1, 3)
         header.offsets = draw.integers(-1000, 1000, 3)
@@ -270,7 +294,11 @@ def test_every_dimension_of_a_random_las_is_what_laspy_reads(given, tmp_path):
             if dimension.name in ("X", "Y", "Z"):
                 continue
             most = dimension.max if dimension.kind.name != "FloatingPoint" else 1e3
-            values = draw.integers(0, min(most, 1 << 62), rows, endpoint=True) if most > 0 else np.zeros(rows)
+            values = (
+                draw.integers(0, min(most, 1 << 62), rows, endpoint=True)
+                if most > 0
+                else np.zeros(rows)
+            )
             file[dimension.name] = values
         packed = form not in (4, 5, 9, 10) and draw.random() < 0.5
         path = tmp_path / f"a.{'laz' if packed else 'las'}"
@@ -279,7 +307,9 @@ def test_every_dimension_of_a_random_las_is_what_laspy_reads(given, tmp_path):
         np.testing.assert_array_equal(shape.pos, theirs.xyz)
         if "red" in theirs.point_format.dimension_names:
             color = np.stack([theirs[name] for name in ("red", "green", "blue")], 1)
-            np.testing.assert_allclose(shape.color, color / (255 if color.max() < 256 else 65535), rtol=1e-6)
+            np.testing.assert_allclose(
+                shape.color, color / (255 if color.max() < 256 else 65535), rtol=1e-6
+            )
         for name in theirs.point_format.dimension_names:
             if name not in ("X", "Y", "Z", "red", "green", "blue"):
                 np.testing.assert_array_equal(shape[name].numpy(), np.asarray(theirs[name]))

@@ -1,4 +1,6 @@
-"""The same meshes as trimesh reads; and where a library of the field reads a file as something else."""
+"""The same meshes as trimesh reads; and where a library of the field reads a file as something
+else.
+"""
 
 import json
 from itertools import pairwise
@@ -27,7 +29,9 @@ KINDS = ["off", "obj", "ply", "ply_ascii", "stl", "stl_ascii", "glb", "gltf", "p
 def test_fifty_generated_files_are_what_trimesh_reads(kind, tmp_path):
     for number, solid in enumerate(SOLIDS * KINDS.count(kind)):
         mesh = solid.copy()
-        mesh.apply_transform(trimesh.transformations.random_rotation_matrix(np.random.default_rng(number).random(3)))
+        mesh.apply_transform(
+            trimesh.transformations.random_rotation_matrix(np.random.default_rng(number).random(3))
+        )
         path = tmp_path / f"{number}.{kind[:3] if kind != 'gltf' else kind}"
         if kind == "gltf":
             files = trimesh.exchange.gltf.export_gltf(trimesh.Scene(mesh))
@@ -64,13 +68,18 @@ def test_trimesh_takes_index_0_of_an_obj_for_the_last_vertex_and_meshio_counts_o
 
 def test_an_obj_keeps_its_vertices_and_its_seams(tmp_path):
     """A square of two triangles that share a side, on which the texture is cut."""
-    text = "".join(f"v {x} {y} 0 1 0 {min(x, 1)}\n" for x, y in ((0, 0), (1, 0), (1, 1), (0, 1), (5, 5)))
+    text = "".join(
+        f"v {x} {y} 0 1 0 {min(x, 1)}\n" for x, y in ((0, 0), (1, 0), (1, 1), (0, 1), (5, 5))
+    )
     text += "".join(f"vt {u} {v}\n" for u, v in ((0, 0), (1, 0), (1, 1), (0, 1), (0.5, 0.5)))
     text += "vn 0 0 1\nf 1/1/1 2/2/1 3/3/1\nf 1/5/1 3/3/1 4/4/1\n"
     square = ga.load(triangle(tmp_path / "a.obj", text))
     assert square.pos[:, 0].tolist() == [0, 1, 1, 0, 5]
     assert square.face.T.tolist() == [[0, 1, 2], [0, 2, 3]]
-    assert square.face_texcoord.view(2, 3, 2).tolist() == [[[0, 0], [1, 0], [1, 1]], [[0.5, 0.5], [1, 1], [0, 1]]]
+    assert square.face_texcoord.view(2, 3, 2).tolist() == [
+        [[0, 0], [1, 0], [1, 1]],
+        [[0.5, 0.5], [1, 1], [0, 1]],
+    ]
     assert square.color[:, 2].tolist() == square.pos[:, 0].clamp(max=1).tolist()
     assert square.normal.tolist() == [[0, 0, 1]] * 4 + [[0, 0, 0]]
     assert square.notes == (
@@ -84,7 +93,10 @@ def test_an_obj_keeps_its_vertices_and_its_seams(tmp_path):
 
 
 def test_trimesh_leaves_out_the_colours_of_an_off_file(tmp_path):
-    path = triangle(tmp_path / "a.off", "COFF\n3 1 0\n0 0 0 255 0 0\n1 0 0 0 255 0\n0 1 0 0 0 255\n3 0 1 2 0 0 1\n")
+    path = triangle(
+        tmp_path / "a.off",
+        "COFF\n3 1 0\n0 0 0 255 0 0\n1 0 0 0 255 0\n0 1 0 0 0 255\n3 0 1 2 0 0 1\n",
+    )
     assert trimesh.load(path, process=False).visual.kind is None
     shape = ga.load(path)
     assert torch.equal(shape.color, torch.eye(3))
@@ -92,21 +104,30 @@ def test_trimesh_leaves_out_the_colours_of_an_off_file(tmp_path):
 
 
 def test_trimesh_passes_over_facets_that_are_not_whole(tmp_path):
-    facet = "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 0\nendloop\nendfacet\n"
-    path = triangle(tmp_path / "a.stl", "solid\n" + facet + facet.replace("vertex", "vertx") + "endsolid\n")
+    facet = (
+        "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 "
+        "0\nendloop\nendfacet\n"
+    )
+    path = triangle(
+        tmp_path / "a.stl", "solid\n" + facet + facet.replace("vertex", "vertx") + "endsolid\n"
+    )
     assert len(trimesh.load(path, process=False).faces) == 1
     with pytest.raises(LoaderError, match="line 9: expected facet normal"):
         ga.load(path)
 
 
-HEAD = "ply\nformat %s 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty float z\n"
+HEAD = (
+    "ply\nformat %s 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty float z\n"
+)
 HEAD += "element face 1\nproperty list int int vertex_indices\nend_header\n"
 POINTS = np.eye(3, dtype="<f4").tobytes()
 
 
 def test_plyfile_passes_over_what_follows_the_last_row(tmp_path):
     binary = (HEAD % "binary_little_endian").encode() + POINTS
-    path = triangle(tmp_path / "a.ply", binary + np.array([3, 0, 1, 2, 3, 1, 1, 1], "<i4").tobytes())
+    path = triangle(
+        tmp_path / "a.ply", binary + np.array([3, 0, 1, 2, 3, 1, 1, 1], "<i4").tobytes()
+    )
     assert len(plyfile.PlyData.read(path)["face"].data) == 1
     with pytest.raises(LoaderError, match="got 16 more"):
         ga.load(path)
@@ -114,7 +135,11 @@ def test_plyfile_passes_over_what_follows_the_last_row(tmp_path):
 
 def glb(**changes):
     """A triangle with float colours and texture coordinates but no material."""
-    arrays = {"POSITION": np.eye(3), "COLOR_0": np.full((3, 3), 0.3), "TEXCOORD_0": np.eye(3)[:, :2]}
+    arrays = {
+        "POSITION": np.eye(3),
+        "COLOR_0": np.full((3, 3), 0.3),
+        "TEXCOORD_0": np.eye(3)[:, :2],
+    }
     body = b"".join(array.astype("<f4").tobytes() for array in arrays.values())
     starts = np.cumsum([0, *(4 * array.size for array in arrays.values())]).tolist()
     names = list(arrays)
@@ -122,20 +147,33 @@ def glb(**changes):
         "asset": {"version": "2.0"},
         "scenes": [{"nodes": [0, 1]}],
         "nodes": [{"mesh": 0}, {"mesh": 0, "translation": [0, 0, 5], "scale": [-1, 1, 1]}],
-        "meshes": [{"primitives": [{"attributes": {name: place for place, name in enumerate(names)}}]}],
+        "meshes": [
+            {"primitives": [{"attributes": {name: place for place, name in enumerate(names)}}]}
+        ],
         "accessors": [
-            {"bufferView": i, "componentType": 5126, "count": 3, "type": f"VEC{arrays[name].shape[1]}"}
+            {
+                "bufferView": i,
+                "componentType": 5126,
+                "count": 3,
+                "type": f"VEC{arrays[name].shape[1]}",
+            }
             for i, name in enumerate(names)
         ],
-        "bufferViews": [{"buffer": 0, "byteOffset": a, "byteLength": b - a} for a, b in pairwise(starts)],
+        "bufferViews": [
+            {"buffer": 0, "byteOffset": a, "byteLength": b - a} for a, b in pairwise(starts)
+        ],
         "buffers": [{"byteLength": len(body)}],
     }
     for where, value in changes.items():
-        tree[where] = value if where not in tree else [{**tree[where][0], **value}, *tree[where][1:]]
+        tree[where] = (
+            value if where not in tree else [{**tree[where][0], **value}, *tree[where][1:]]
+        )
     text = json.dumps(tree).encode()
     text += b" " * (-len(text) % 4)
     sizes = np.array([2, 28 + len(text) + len(body), len(text)], "<u4").tobytes()
-    return b"glTF" + sizes + b"JSON" + text + np.array([len(body)], "<u4").tobytes() + b"BIN\0" + body
+    return (
+        b"glTF" + sizes + b"JSON" + text + np.array([len(body)], "<u4").tobytes() + b"BIN\0" + body
+    )
 
 
 def test_trimesh_drops_and_rounds_what_a_glb_holds(tmp_path):
@@ -146,7 +184,9 @@ def test_trimesh_drops_and_rounds_what_a_glb_holds(tmp_path):
     ours = ga.load(path)
     assert torch.equal(ours.color, torch.full((6, 3), 0.3))
     assert torch.equal(ours.uv[:3], torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]))
-    assert torch.equal(ours.pos[3:], torch.eye(3) * torch.tensor([-1.0, 1, 1]) + torch.tensor([0.0, 0, 5]))
+    assert torch.equal(
+        ours.pos[3:], torch.eye(3) * torch.tensor([-1.0, 1, 1]) + torch.tensor([0.0, 0, 5])
+    )
     assert ours.face.T.tolist() == [[0, 1, 2], [5, 4, 3]]  # a mirror turns a triangle round
     assert ours.notes == ("2 meshes joined",)
 
@@ -154,7 +194,10 @@ def test_trimesh_drops_and_rounds_what_a_glb_holds(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"accessors": {"sparse": {"count": 1}}}, "accessor 0: expected accessors with all their numbers"),
+        (
+            {"accessors": {"sparse": {"count": 1}}},
+            "accessor 0: expected accessors with all their numbers",
+        ),
         ({"accessors": {"count": 10**12}}, "1000000000000 numbers"),
         ({"accessors": {"count": 4}}, "a.glb: expected a glTF 2.0 scene"),
         ({"extensionsRequired": ["KHR_draco_mesh_compression"]}, "KHR_draco_mesh_compression"),
@@ -176,10 +219,18 @@ def test_a_glb_that_trimesh_would_read_as_zeros_or_not_at_all(changes, said, tmp
 def test_pcd_of_the_point_cloud_library(kind, tmp_path):
     """LZF by hand: bytes as they are, and a run that repeats what it has just written."""
     rgb = np.array([0x00FF0033, 0x00FF0033], "<u4")
-    table = {"x": np.zeros(2, "<f4"), "y": np.zeros(2, "<f4"), "z": np.zeros(2, "<f4"), "rgb": rgb.view("<f4")}
+    table = {
+        "x": np.zeros(2, "<f4"),
+        "y": np.zeros(2, "<f4"),
+        "z": np.zeros(2, "<f4"),
+        "rgb": rgb.view("<f4"),
+    }
     plain = b"".join(column.tobytes() for column in table.values())
     packed = bytes([0, 0, (7 << 5), 14, 0]) + bytes([7]) + plain[24:]
-    head = "VERSION .7\nFIELDS x y z rgb\nSIZE 4 4 4 4\nTYPE F F F F\nWIDTH 2\nHEIGHT 1\nPOINTS 2\nDATA "
+    head = (
+        "VERSION .7\nFIELDS x y z rgb\nSIZE 4 4 4 4\nTYPE F F F F\nWIDTH 2\nHEIGHT 1\nPOINTS "
+        "2\nDATA "
+    )
     body = np.array([len(packed), len(plain)], "<u4").tobytes() + packed
     if kind == "ascii":
         body = "".join(f"0 0 0 {float(color)!r}\n" for color in rgb.view("f4")).encode()
@@ -202,7 +253,10 @@ def test_a_las_file_that_is_cut_is_refused(tmp_path):
 
 
 def test_a_las_file_whose_dimension_has_no_name_is_refused(tmp_path):
-    ga.save(ga.shapes.Shape(pos=torch.rand(5, 3), heat=torch.rand(5), cold=torch.rand(5)), tmp_path / "a.las")
+    ga.save(
+        ga.shapes.Shape(pos=torch.rand(5, 3), heat=torch.rand(5), cold=torch.rand(5)),
+        tmp_path / "a.las",
+    )
     data = (tmp_path / "a.las").read_bytes()
     for name in (b"heat", b"cold"):
         assert data.count(name) >= 1
@@ -219,7 +273,11 @@ def test_columns_of_a_text_get_their_names_from_it_or_from_the_caller(tmp_path):
     assert shape.normal.tolist() == [[0, 0, 1], [0, 1, 0]]
     with pytest.raises(LoaderError, match="expected 3 numbers, one for each name, got 7"):
         ga.load(path, columns="x y z")
-    for text in ("# x y z t\n0 0 1 5\n1 0 0 6.5\n", "2\n0 0 1 5\n1 0 0 6.5\n", "x y z t\n0 0 1 5\n1 0 0 6.5\n"):
+    for text in (
+        "# x y z t\n0 0 1 5\n1 0 0 6.5\n",
+        "2\n0 0 1 5\n1 0 0 6.5\n",
+        "x y z t\n0 0 1 5\n1 0 0 6.5\n",
+    ):
         shape = ga.load(triangle(path, text))
         assert (shape.t if "t" in shape else shape.x[:, 0]).tolist() == [5, 6.5]
     far = ga.load(triangle(path, "x,y,z\n4500000.123,0,0\n4500001.5,0,0\n"))
@@ -231,7 +289,13 @@ def test_columns_of_a_text_get_their_names_from_it_or_from_the_caller(tmp_path):
 
 def test_a_npz_has_its_own_names(tmp_path):
     path = tmp_path / "a.npz"
-    np.savez(path, points=np.eye(3, dtype="f4"), faces=np.array([[0, 1, 2]]), label=np.arange(3), t=np.float64(7))
+    np.savez(
+        path,
+        points=np.eye(3, dtype="f4"),
+        faces=np.array([[0, 1, 2]]),
+        label=np.arange(3),
+        t=np.float64(7),
+    )
     shape = ga.load(path)
     assert set(shape.keys()) == {"pos", "face", "y", "t"}
     np.savez(path, pos=np.eye(4, 3), face=np.array([[0, 1, 2, 3]]))
@@ -242,7 +306,9 @@ def test_a_npz_has_its_own_names(tmp_path):
         ga.load(path)
 
 
-@pytest.mark.parametrize("name", ["KHR_techniques_webgl", "KHR_technique_webgl", "KHR_materials_sheen"])
+@pytest.mark.parametrize(
+    "name", ["KHR_techniques_webgl", "KHR_technique_webgl", "KHR_materials_sheen"]
+)
 def test_extensions_of_surfaces_change_no_vertex(name, tmp_path):
     path = triangle(tmp_path / "a.glb", glb(extensionsRequired=[name]))
     assert len(ga.load(path).pos) == 6
@@ -250,7 +316,9 @@ def test_extensions_of_surfaces_change_no_vertex(name, tmp_path):
 
 def test_an_extension_that_is_not_known_is_not_called_compression(tmp_path):
     path = triangle(tmp_path / "a.glb", glb(extensionsRequired=["EXT_mesh_gpu_instancing"]))
-    with pytest.raises(LoaderError, match="no extensions but of materials, got EXT_mesh_gpu_instancing"):
+    with pytest.raises(
+        LoaderError, match="no extensions but of materials, got EXT_mesh_gpu_instancing"
+    ):
         ga.load(path)
 
 
@@ -262,5 +330,7 @@ def test_the_old_form_of_laz_is_named(tmp_path):
     assert data[at : at + 2] in (b"\x02\0", b"\x03\0")
     data[at] = 1
     (tmp_path / "b.laz").write_bytes(data)
-    with pytest.raises(LoaderError, match="expected LAZ in chunks, got the pointwise form of LASzip before 2011"):
+    with pytest.raises(
+        LoaderError, match="expected LAZ in chunks, got the pointwise form of LASzip before 2011"
+    ):
         ga.load(tmp_path / "b.laz")

@@ -1,7 +1,7 @@
 """Why six formats are parsed here: which of 24 awkward files of each format its library fails.
 
-A library fails a file that it reads as something else, that it cannot read, or that it reads where it is damaged,
-unless finite positions and numbers of vertices within range tell.
+A library fails a file that it reads as something else, that it cannot read, or that it reads where
+it is damaged, unless finite positions and numbers of vertices within range tell.
 """
 
 import importlib
@@ -20,23 +20,38 @@ from graphattn.errors import LoaderError
 
 #: By ending: the module that reads it, and the names of the files that each library fails.
 FAILED = {
-    ".ply": ("ply", {"plyfile": "blank lines between rows; comments and obj_info; rows too many; bytes too many"}),
+    ".ply": (
+        "ply",
+        {
+            "plyfile": (
+                "blank lines between rows; comments and obj_info; rows too many; bytes too many"
+            )
+        },
+    ),
     ".obj": (
         "obj",
         {
-            "trimesh": "tabs; a comment behind a face; indices from the end, vertices behind; a quadrangle and a "
-            "triangle; texture and normals; points alone; index 0; texture 9 of 4; a face of two corners",
-            "meshio": "a line goes on after a backslash; a comment behind a face; indices from the end; indices from "
-            "the end, vertices behind; texture and normals; normals alone; seams; colours; a face of two corners",
+            "trimesh": "tabs; a comment behind a face; indices from the end, vertices behind; a "
+            "quadrangle and a "
+            "triangle; texture and normals; points alone; index 0; texture 9 of 4; a face of two "
+            "corners",
+            "meshio": "a line goes on after a backslash; a comment behind a face; indices from "
+            "the end; indices from "
+            "the end, vertices behind; texture and normals; normals alone; seams; colours; a face "
+            "of two corners",
         },
     ),
     ".off": (
         "off",
         {
-            "trimesh": "comments between lines; a comment behind numbers; one quadrangle; colours of faces; COFF; "
-            "NOFF; colours that the header does not name; no faces; a line too few; lines too many; four dimensions",
-            "meshio": "comments between lines; a comment above the header; a comment behind numbers; counts beside "
-            "the header; no number of edges; tabs; a pentagon; one quadrangle; colours of faces; COFF; NOFF; colours "
+            "trimesh": "comments between lines; a comment behind numbers; one quadrangle; colours "
+            "of faces; COFF; "
+            "NOFF; colours that the header does not name; no faces; a line too few; lines too "
+            "many; four dimensions",
+            "meshio": "comments between lines; a comment above the header; a comment behind "
+            "numbers; counts beside "
+            "the header; no number of edges; tabs; a pentagon; one quadrangle; colours of faces; "
+            "COFF; NOFF; colours "
             "that the header does not name; a fraction as an index; lines too many",
         },
     ),
@@ -44,22 +59,29 @@ FAILED = {
         "stl",
         {
             "trimesh": "a facet of wrong words",
-            "meshio": "capitals; blank lines; a number in each facet; a facet of wrong words; the end is missing",
+            "meshio": (
+                "capitals; blank lines; a number in each facet; a facet of wrong words; the "
+                "end is missing"
+            ),
         },
     ),
     ".pcd": (
         "pcd",
         {
-            "pypcd4": "no line COUNT; version 0.6; tabs between numbers; double blanks between numbers; blanks at ends "
-            "of lines; pairs in a compressed file; a line too few; a line too many; a point too few; bytes too many; "
+            "pypcd4": "no line COUNT; version 0.6; tabs between numbers; double blanks between "
+            "numbers; blanks at ends "
+            "of lines; pairs in a compressed file; a line too few; a line too many; a point too "
+            "few; bytes too many; "
             "WIDTH times HEIGHT is not POINTS",
         },
     ),
     ".csv": (
         "text",
         {
-            "numpy": "names of CloudCompare; a count on the first line; commas between some, blanks between others; "
-            "semicolons and decimal commas; a mark of the order of bytes; one number on each line; a name twice",
+            "numpy": "names of CloudCompare; a count on the first line; commas between some, "
+            "blanks between others; "
+            "semicolons and decimal commas; a mark of the order of bytes; one number on each "
+            "line; a name twice",
         },
     ),
 }
@@ -72,7 +94,11 @@ def by_plyfile(path):
     polygons = [*face["vertex_indices"]]
     repeat = [len(polygon) - 2 for polygon in polygons]
     also = {name: vertex[name] for name in vertex.dtype.names}
-    also |= {f"face_{name}": np.repeat(face[name], repeat) for name in face.dtype.names if face[name].dtype != "O"}
+    also |= {
+        f"face_{name}": np.repeat(face[name], repeat)
+        for name in face.dtype.names
+        if face[name].dtype != "O"
+    }
     return np.stack([vertex[axis] for axis in "xyz"], 1), fans(polygons), also
 
 
@@ -110,7 +136,9 @@ def by_pypcd4(path):
 
 
 def by_numpy(path):
-    """Names of columns by genfromtxt, which takes those of a comment, too; numbers alone by loadtxt."""
+    """Names of columns by genfromtxt, which takes those of a comment, too; numbers alone by
+    loadtxt.
+    """
     data = path.read_bytes()
     mark = next((mark for mark in (";", ",") if mark.encode() in data), None)
     first = data.split(b"\n")[0].lower()
@@ -118,7 +146,11 @@ def by_numpy(path):
         values = np.loadtxt(path, delimiter=mark, ndmin=2)
         return values[:, :3], np.zeros((0, 3), int), {}
     table = np.atleast_1d(np.genfromtxt(io.BytesIO(data), delimiter=mark, names=True))
-    return np.stack([table[axis] for axis in "xyz"], 1), np.zeros((0, 3), int), {n: table[n] for n in table.dtype.names}
+    return (
+        np.stack([table[axis] for axis in "xyz"], 1),
+        np.zeros((0, 3), int),
+        {n: table[n] for n in table.dtype.names},
+    )
 
 
 def by_us(path):
@@ -140,11 +172,13 @@ def is_read(reader, awkward, path):
     except (Exception, SystemExit) as error:  # meshio ends the process
         return awkward.pos is None and (reader is not by_us or isinstance(error, LoaderError))
     inside = not np.size(face) or 0 <= np.min(face) <= np.max(face) < len(pos)
-    checked = inside and len(pos) and np.isfinite(np.asarray(pos, float)).all()  # as we would check a library
+    # as we would check a library
+    checked = inside and len(pos) and np.isfinite(np.asarray(pos, float)).all()
     if awkward.pos is None or not checked:
         return awkward.pos is None and not checked
     want = np.array(awkward.pos, float)[np.array(awkward.face, int).reshape(-1, 3)]
-    right = np.shape(pos) == np.shape(awkward.pos) or path.suffix == ".stl"  # of which most libraries join no corners
+    # of which most libraries join no corners
+    right = np.shape(pos) == np.shape(awkward.pos) or path.suffix == ".stl"
     right = right and np.array_equal(np.asarray(pos, float)[np.asarray(face)], want)
     if not len(awkward.face):
         right = right and np.array_equal(pos, awkward.pos)

@@ -30,7 +30,10 @@ def folder(tmp_path):
         pos = torch.rand(11 + 7 * (number % 5), 3)
         ga.save(Data(pos=pos, normal=pos), tmp_path / "ab"[number % 2] / f"{number}.ply")
     return ShapeFolder(
-        tmp_path, transform=transforms.Compose([RandomRotation(), transforms.RandomJitter(0.1), RandomDrop(0.3)])
+        tmp_path,
+        transform=transforms.Compose(
+            [RandomRotation(), transforms.RandomJitter(0.1), RandomDrop(0.3)]
+        ),
     )
 
 
@@ -41,13 +44,17 @@ def told(batch):
 def test_every_shape_comes_once_and_no_batch_is_over_the_budget(folder):
     batches = PointBatches(folder.split()["train"], 97, seed=5)
     plan = batches.plan()
-    assert sorted(int(number) for batch in plan for number in batch) == folder.split()["train"].indices
+    assert (
+        sorted(int(number) for batch in plan for number in batch) == folder.split()["train"].indices
+    )
     assert all(int(folder.sizes[batch].sum()) <= 97 for batch in plan)
     assert len(plan) < len(folder) / 2
     first = list(batches)
     assert all(isinstance(batch, Batch) for batch in first)
     assert len(first) == len(plan)
-    assert [told(batch) for batch in first] != [told(batch) for batch in batches], "another epoch, another order"
+    assert [told(batch) for batch in first] != [told(batch) for batch in batches], (
+        "another epoch, another order"
+    )
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -79,7 +86,9 @@ def test_every_iterator_begins_at_the_first_batch(folder):
     state = [batches.state_dict() for _ in batches][-1]
     rest = PointBatches(folder, 97, seed=5)
     rest.load_state_dict(state)
-    assert sum(len(batch) for batch in rest) == numbers, "no empty epoch after the last batch of one"
+    assert sum(len(batch) for batch in rest) == numbers, (
+        "no empty epoch after the last batch of one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +112,11 @@ def ball():
     mesh = trimesh.creation.icosphere(1)
     pos = torch.tensor(mesh.vertices, dtype=torch.float32)
     return Data(
-        pos=pos, normal=pos.clone(), face=torch.tensor(mesh.faces.T), y=torch.arange(42), face_id=torch.arange(80)
+        pos=pos,
+        normal=pos.clone(),
+        face=torch.tensor(mesh.faces.T),
+        y=torch.arange(42),
+        face_id=torch.arange(80),
     )
 
 
@@ -116,7 +129,8 @@ def outward(data):
 
 
 @pytest.mark.parametrize(
-    "change", [RandomRotation(), RandomRotation(axis=2), RandomStretch(0.5, 2), RandomMirror(1, p=1)]
+    "change",
+    [RandomRotation(), RandomRotation(axis=2), RandomStretch(0.5, 2), RandomMirror(1, p=1)],
 )
 def test_normals_go_along(change):
     torch.manual_seed(2)
@@ -146,7 +160,10 @@ def test_edges_and_far_points_are_transforms_and_need_no_pyg_lib():
         (lambda: AddEdges(ga.graphs.causal(5)), "recipe must be open in its positions"),
         (lambda: KeepFarthest(), "one of the two"),
         (lambda: KeepFarthest(5)(data), "choose points before its edges"),
-        (lambda: KeepFarthest(5)(Batch.from_data_list([ball(), ball()])), "of each shape before they are joined"),
+        (
+            lambda: KeepFarthest(5)(Batch.from_data_list([ball(), ball()])),
+            "of each shape before they are joined",
+        ),
     ):
         with pytest.raises(GraphAttnError, match=words):
             wrong()
@@ -154,7 +171,9 @@ def test_edges_and_far_points_are_transforms_and_need_no_pyg_lib():
 
 def test_integers_are_not_turned():
     """A matrix in their type would be truncated."""
-    with pytest.raises(GraphAttnError, match=r"pos must be floats, got torch.int64; data.pos.float\(\) first"):
+    with pytest.raises(
+        GraphAttnError, match=r"pos must be floats, got torch.int64; data.pos.float\(\) first"
+    ):
         RandomRotation()(Data(pos=torch.eye(3).long()))
 
 
@@ -172,7 +191,9 @@ def test_rotations_are_drawn_from_all_alike():
     assert many.mean(0).abs().max() < 0.07
     assert (torch.linalg.det(many) - 1).abs().max() < 1e-12
     about_z = torch.stack([RandomRotation(axis=2).matrix() for _ in range(50)])
-    assert torch.equal(about_z[:, 2], torch.tensor([[0.0, 0, 1]], dtype=torch.float64).expand(50, 3))
+    assert torch.equal(
+        about_z[:, 2], torch.tensor([[0.0, 0, 1]], dtype=torch.float64).expand(50, 3)
+    )
 
 
 def test_points_are_dropped_with_their_faces():
@@ -200,7 +221,9 @@ class Interrupted(torch.utils.data.Dataset):
         return Data(pos=torch.full((3, 3), float(index)))
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows has no masks of signals")
+@pytest.mark.skipif(
+    not hasattr(signal, "pthread_sigmask"), reason="Windows has no masks of signals"
+)
 def test_workers_leave_an_interrupt_to_their_parent():
     batches = PointBatches(Interrupted(), points=6, shuffle=False, num_workers=1)
     assert [batch.pos[::3, 0].tolist() for batch in batches] == [[0.0, 1.0], [2.0, 3.0]]

@@ -1,4 +1,6 @@
-"""Seams: a mesh stays whole where texture coordinates or normals differ between the corners of a vertex."""
+"""Seams: a mesh stays whole where texture coordinates or normals differ between the corners of a
+vertex.
+"""
 
 import itertools
 
@@ -16,12 +18,17 @@ OUTWARD = [(-1, 0, 0), (1, 0, 0), (0, -1, 0), (0, 1, 0), (0, 0, -1), (0, 0, 1)]
 
 
 def cube(path, *, uv=True, smooth=False, label=None):
-    """What a modeller writes: 8 vertices, a normal for each side, the texture of each side whole."""
+    """What a modeller writes: 8 vertices, a normal for each side, the texture of each side
+    whole.
+    """
     lines = [f"v {x} {y} {z}" for x, y, z in itertools.product((0, 1), repeat=3)]
     lines += [f"vt {u} {v}" for u, v in ((0, 0), (1, 0), (1, 1), (0, 1))] if uv else []
     lines += [f"vn {x} {y} {z}" for x, y, z in OUTWARD]
     for side, corners in enumerate(SIDES, 1):
-        cells = [f"{v}/{place if uv else ''}/{1 if smooth else side}" for place, v in enumerate(corners, 1)]
+        cells = [
+            f"{v}/{place if uv else ''}/{1 if smooth else side}"
+            for place, v in enumerate(corners, 1)
+        ]
         lines.append(f"f {' '.join(cells)}")
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -36,9 +43,14 @@ def test_a_cube_with_a_normal_for_each_side_is_one_part_of_8_vertices(tmp_path):
     shape = ga.load(cube(tmp_path / "a.obj"))
     assert (len(shape.pos), parts(shape)) == (8, 1)
     flat = torch.tensor(OUTWARD).repeat_interleave(2, 0)
-    assert shape.face_corner_normal.view(12, 3, 3).tolist() == flat[:, None].expand(12, 3, 3).tolist()
+    assert (
+        shape.face_corner_normal.view(12, 3, 3).tolist() == flat[:, None].expand(12, 3, 3).tolist()
+    )
     torch.testing.assert_close(shape.normal, (2 * shape.pos - 1) / 3**0.5)
-    assert shape.face_texcoord.view(12, 3, 2)[:2].tolist() == [[[0, 0], [1, 0], [1, 1]], [[0, 0], [1, 1], [0, 1]]]
+    assert shape.face_texcoord.view(12, 3, 2)[:2].tolist() == [
+        [[0, 0], [1, 0], [1, 1]],
+        [[0, 0], [1, 1], [0, 1]],
+    ]
     assert "normal differs between the corners of 8 vertices" in shape.notes[1]
     smooth = ga.load(cube(tmp_path / "b.obj", uv=False, smooth=True))
     assert set(smooth.keys()) == {"pos", "face", "normal"}
@@ -57,7 +69,9 @@ def test_corners_are_written_and_read_back(ending, tmp_path):
 def test_normals_that_are_not_those_of_the_corners_are_not_written_over(tmp_path):
     shape = ga.load(cube(tmp_path / "a.obj"))
     shape.normal = -shape.normal
-    with pytest.raises(LoaderError, match="expected normal or face_corner_normal, got both, and they differ"):
+    with pytest.raises(
+        LoaderError, match="expected normal or face_corner_normal, got both, and they differ"
+    ):
         ga.save(shape, tmp_path / "b.obj")
     ga.save(shape, tmp_path / "b.obj", lossy=True)
     shape.face_texcoord = shape.face_texcoord[:, :5]
@@ -71,7 +85,12 @@ def test_a_file_that_is_cut_along_its_seams_is_welded(ending, tmp_path):
     corner = whole.face.T.reshape(-1)
     normal = whole.face_corner_normal.view(-1, 3)
     number = torch.arange(len(corner))
-    cut = Shape(pos=whole.pos[corner], face=number.view(-1, 3).T.contiguous(), normal=normal, ids=number.int())
+    cut = Shape(
+        pos=whole.pos[corner],
+        face=number.view(-1, 3).T.contiguous(),
+        normal=normal,
+        ids=number.int(),
+    )
     ga.save(cut, tmp_path / f"b{ending}")
     split = ga.load(tmp_path / f"b{ending}")
     assert parts(split) > 1
@@ -89,7 +108,10 @@ def test_a_file_that_is_cut_along_its_seams_is_welded(ending, tmp_path):
 
 def test_numbers_of_vertices_follow_when_these_are_joined(tmp_path):
     pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, -0.0], [1, 1, 0], [0, 1, 0]])
-    ends = {"edge_vertex1": torch.tensor([0, 3, 5]).int(), "edge_vertex2": torch.tensor([4, 1, 2]).int()}
+    ends = {
+        "edge_vertex1": torch.tensor([0, 3, 5]).int(),
+        "edge_vertex2": torch.tensor([4, 1, 2]).int(),
+    }
     face = torch.tensor([[0, 1, 2], [3, 4, 5]]).T.contiguous()
     ga.save(Shape(pos=pos, face=face, uv=pos[:, :2], **ends), tmp_path / "a.ply")
     shape = ga.load(tmp_path / "a.ply", weld=True)
@@ -107,7 +129,9 @@ def test_a_folder_takes_meshes_with_and_without_seams(tmp_path):
         cube(tmp_path / "ab"[number % 2] / f"{number}.obj", uv=number < 3, smooth=number == 2)
     folder = ShapeFolder(tmp_path)
     assert folder.left == ["face_corner_normal", "face_texcoord"]
-    assert {frozenset(shape.keys()) for shape in folder} == {frozenset(("pos", "face", "normal", "y"))}
+    assert {frozenset(shape.keys()) for shape in folder} == {
+        frozenset(("pos", "face", "normal", "y"))
+    }
 
 
 def test_a_cloud_in_an_obj_has_its_normals(tmp_path):
@@ -122,9 +146,13 @@ def test_a_cloud_in_an_obj_has_its_normals(tmp_path):
 def test_corners_move_with_the_mesh(change, tmp_path):
     shape = ga.load(cube(tmp_path / "a.obj"))
     moved = change(shape.clone())
-    flat = torch.linalg.cross(*(moved.pos[moved.face[k]] - moved.pos[moved.face[0]] for k in (1, 2)))
+    flat = torch.linalg.cross(
+        *(moved.pos[moved.face[k]] - moved.pos[moved.face[0]] for k in (1, 2))
+    )
     normal = moved.face_corner_normal.view(12, 3, 3)
-    torch.testing.assert_close(normal, torch.nn.functional.normalize(flat)[:, None].expand_as(normal))
+    torch.testing.assert_close(
+        normal, torch.nn.functional.normalize(flat)[:, None].expand_as(normal)
+    )
     assert _textures(moved) == _textures(shape)
 
 

@@ -84,7 +84,9 @@ def test_ply_list_count_huge_or_negative(count, word, write):
     refused(write("m.ply", text), "line 14", "face 0", word)
     head = PLY.format("binary_little_endian", 3, 1, "int").encode() + struct.pack("<9f", *range(9))
     refused(write("m.ply", head + struct.pack("<4i", count, 0, 1, 2)), "face 0", word)
-    three = PLY.format("binary_little_endian", 3, 2, "int").encode() + struct.pack("<9f4i", *range(9), 3, 0, 1, 2)
+    three = PLY.format("binary_little_endian", 3, 2, "int").encode() + struct.pack(
+        "<9f4i", *range(9), 3, 0, 1, 2
+    )
     refused(write("m.ply", three + struct.pack("<4i", count, 0, 1, 2)), "face 1", word)
 
 
@@ -97,8 +99,14 @@ def test_face_index_out_of_range(write):
     obj = "".join(f"v {row}\n" for row in TRIANGLE.splitlines())
     refused(write("m.obj", obj + "f 1 2 99\n"), "line 4", message)
     refused(write("m.obj", obj + "f 1 2 4\n"), "line 4", "face 0: vertex 4 of 3")
-    refused(write("m.ply", PLY.format("ascii", 3, 1, "uchar") + TRIANGLE + "3 0 1 99\n"), "line 14", message)
-    head = PLY.format("binary_little_endian", 3, 1, "uchar").encode() + struct.pack("<9f", *range(9))
+    refused(
+        write("m.ply", PLY.format("ascii", 3, 1, "uchar") + TRIANGLE + "3 0 1 99\n"),
+        "line 14",
+        message,
+    )
+    head = PLY.format("binary_little_endian", 3, 1, "uchar").encode() + struct.pack(
+        "<9f", *range(9)
+    )
     refused(write("m.ply", head + struct.pack("<B3i", 3, 0, 1, 99)), message)
     unsigned = head.replace(b"uchar int", b"uchar uint") + struct.pack("<B3I", 3, 0, 1, 2**32 - 1)
     refused(write("m.ply", unsigned), "4.29497e+09 of 3")
@@ -112,7 +120,8 @@ def test_obj_negative_index_counts_back_from_the_face(write):
 
 
 @pytest.mark.parametrize(
-    "face", ["1/2/3 2/3/1 3/1/2", "1//3 2//1 3//2", "1/2 2/1 3/3", "1  2   3", "\t1\t2\t3\t", "1 2 \\\n 3"]
+    "face",
+    ["1/2/3 2/3/1 3/1/2", "1//3 2//1 3//2", "1/2 2/1 3/3", "1  2   3", "\t1\t2\t3\t", "1 2 \\\n 3"],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_obj_dialects(face, end, write):
@@ -121,16 +130,33 @@ def test_obj_dialects(face, end, write):
     path = write("m.obj", text.replace("\n", end))
     assert load(path).face.T.tolist() == [[0, 1, 2]]
     np.testing.assert_array_equal(load(path).pos, [[0, 0, 0], [1, 0, 0], [0, 1, 0]])
-    refused(write("m.obj", (text + "f 1 2 x\n").replace("\n", end)), f"line {text.count(chr(10)) + 1}", "'x'")
+    refused(
+        write("m.obj", (text + "f 1 2 x\n").replace("\n", end)),
+        f"line {text.count(chr(10)) + 1}",
+        "'x'",
+    )
     refused(write("m.obj", (text + "f 1 2 /3\n").replace("\n", end)), "before the slash", "'/3'")
     refused(write("m.obj", (text + "garbage 1 2\n").replace("\n", end)), "'garbage'")
 
 
 def test_obj_polygons_are_cut_into_fans(write):
-    text = "".join(f"v {i} {i * i} 0\n" for i in range(7)) + "f 1 2 3\nf 2 3 4 5\nf 1 3 5 6 7\nl 1 2 3\n"
+    text = (
+        "".join(f"v {i} {i * i} 0\n" for i in range(7))
+        + "f 1 2 3\nf 2 3 4 5\nf 1 3 5 6 7\nl 1 2 3\n"
+    )
     mesh = load(write("m.obj", text))
-    assert mesh.face.T.tolist() == [[0, 1, 2], [1, 2, 3], [1, 3, 4], [0, 2, 4], [0, 4, 5], [0, 5, 6]]
-    assert mesh.notes == ("1 curves, surfaces, lines or points left out", "2 polygons cut into 5 triangles")
+    assert mesh.face.T.tolist() == [
+        [0, 1, 2],
+        [1, 2, 3],
+        [1, 3, 4],
+        [0, 2, 4],
+        [0, 4, 5],
+        [0, 5, 6],
+    ]
+    assert mesh.notes == (
+        "1 curves, surfaces, lines or points left out",
+        "2 polygons cut into 5 triangles",
+    )
     refused(write("m.obj", text + "f 1 2\n"), "line 12", "face 3", "3 corners")
 
 
@@ -200,7 +226,11 @@ def test_empty(name, text, write):
 def test_truncated_binary(write):
     stl = bytes(80) + struct.pack("<I", 2) + bytes(100)
     refused(write("m.stl", stl[:-1]), "184 bytes for 2 facets", "183 bytes")
-    refused(write("m.stl", bytes(80) + b"\xff" * 4 + bytes(50)), f"{84 + 50 * (2**32 - 1)} bytes", "134 bytes")
+    refused(
+        write("m.stl", bytes(80) + b"\xff" * 4 + bytes(50)),
+        f"{84 + 50 * (2**32 - 1)} bytes",
+        "134 bytes",
+    )
     refused(write("m.stl", stl[:50]), "84 bytes", "50 bytes")
     refused(write("m.stl", b"solid but binary" + stl[16:-1]), "183 bytes")
     ply = PLY.format("binary_big_endian", 3, 1, "uchar").encode() + bytes(36)
@@ -209,7 +239,10 @@ def test_truncated_binary(write):
 
 
 def test_truncated_ascii(write):
-    text = "solid a\n" + "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 0\nendloop\nendfacet\n"
+    text = (
+        "solid a\n"
+        + "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 0\nendloop\nendfacet\n"
+    )
     refused(write("m.stl", text), "endsolid", "truncated")
     refused(write("m.stl", text.replace("vertex 1 0 0\n", "") + "endsolid\n"), "line 2", "vertex")
     refused(write("m.stl", text.replace("vertex 1 0 0", "vertex 1 0") + "endsolid\n"), "line 2")
@@ -217,23 +250,39 @@ def test_truncated_ascii(write):
     assert load(write("m.stl", (text + "ENDSOLID\n").upper())).face.shape[1] == 1
     two = text + "endsolid a\n" + text.replace("0 1 0", "0 5 0") + "endsolid b\n"
     assert load(write("m.stl", two)).face.T.tolist() == [[0, 1, 2], [0, 1, 3]]
-    refused(write("m.ply", PLY.format("ascii", 3, 1, "uchar") + TRIANGLE), "4 lines", "3 (truncated)")
+    refused(
+        write("m.ply", PLY.format("ascii", 3, 1, "uchar") + TRIANGLE), "4 lines", "3 (truncated)"
+    )
 
 
 def test_ascii_ply_lines_of_a_wrong_length(write):
     head = PLY.format("ascii", 3, 1, "uchar")
     assert load(write("m.ply", head + TRIANGLE + "3 0 1 2\n")).face.shape[1] == 1
-    refused(write("m.ply", head + TRIANGLE + "4 0 1 2\n"), "line 14", "face 0", "length of vertex_indices")
+    refused(
+        write("m.ply", head + TRIANGLE + "4 0 1 2\n"),
+        "line 14",
+        "face 0",
+        "length of vertex_indices",
+    )
     refused(write("m.ply", head + TRIANGLE + "3 0 1 2 7\n"), "line 14", "face 0", "end of the line")
     refused(
-        write("m.ply", head + TRIANGLE.replace("1 0 0", "1 0") + "3 0 1 2\n"), "line 12", "vertex 1", "number for z"
+        write("m.ply", head + TRIANGLE.replace("1 0 0", "1 0") + "3 0 1 2\n"),
+        "line 12",
+        "vertex 1",
+        "number for z",
     )
-    refused(write("m.ply", head + TRIANGLE.replace("1 0 0", "1 0 0 0") + "3 0 1 2\n"), "line 12", "end of the line")
+    refused(
+        write("m.ply", head + TRIANGLE.replace("1 0 0", "1 0 0 0") + "3 0 1 2\n"),
+        "line 12",
+        "end of the line",
+    )
     refused(write("m.ply", head + TRIANGLE + "3 0 1 2\n" * 2), "4 lines", "5 (some are too many)")
 
 
 def test_ply_header_without_end(write):
-    refused(write("m.ply", "ply\nformat ascii 1.0\n" + "comment x\n" * 200_000), "end_header", "64 KiB")
+    refused(
+        write("m.ply", "ply\nformat ascii 1.0\n" + "comment x\n" * 200_000), "end_header", "64 KiB"
+    )
     refused(write("m.ply", "ply\n"), "end_header")
     padded = PLY.replace("made by hand", "x" * 70_000).format("ascii", 3, 1, "uchar")
     refused(write("m.ply", padded + TRIANGLE + "3 0 1 2\n"), "end_header", "64 KiB")
@@ -246,10 +295,17 @@ def test_ply_header_without_end(write):
         ("vertex 3", "vertex -3"),
         ("face 1", "vertex 1"),
     ]:
-        refused(write("m.ply", good.replace(old, new) + TRIANGLE + "3 0 1 2\n"), "line", new.split()[0])
-    refused(write("m.ply", good.replace("float z", "float y") + TRIANGLE + "3 0 1 2\n"), "each once")
+        refused(
+            write("m.ply", good.replace(old, new) + TRIANGLE + "3 0 1 2\n"), "line", new.split()[0]
+        )
+    refused(
+        write("m.ply", good.replace("float z", "float y") + TRIANGLE + "3 0 1 2\n"), "each once"
+    )
     refused(write("m.ply", good.replace("float z", "float w") + TRIANGLE + "3 0 1 2\n"), "x, y, z")
-    refused(write("m.ply", good.replace("_indices", "_things") + TRIANGLE + "3 0 1 2\n"), "vertex_indices")
+    refused(
+        write("m.ply", good.replace("_indices", "_things") + TRIANGLE + "3 0 1 2\n"),
+        "vertex_indices",
+    )
 
 
 @pytest.mark.parametrize("kind", ["off", "obj", "stl"])
@@ -257,35 +313,56 @@ def test_wrong_encoding_and_endless_lines(kind, write):
     text = {
         "off": f"OFF\n3 1 0\n{TRIANGLE}3 0 1 2\n",
         "obj": "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n",
-        "stl": "solid a\nfacet normal 0 0 1\nouter loop\n" + "vertex 1 0 0\n" * 3 + "endloop\nendfacet\nendsolid\n",
+        "stl": "solid a\nfacet normal 0 0 1\nouter loop\n"
+        + "vertex 1 0 0\n" * 3
+        + "endloop\nendfacet\nendsolid\n",
     }[kind]
-    assert load(write(f"m.{kind}", text.encode("utf-8-sig") if kind != "stl" else text)).face.shape[1] == 1
+    assert (
+        load(write(f"m.{kind}", text.encode("utf-8-sig") if kind != "stl" else text)).face.shape[1]
+        == 1
+    )
     if kind != "stl":
         refused(write(f"m.{kind}", text.encode("utf-16")), "UTF-16")
     refused(write(f"m.{kind}", text.replace("1 0 0", "1 0 é")), "line")
     refused(write(f"m.{kind}", text[:-10] + "\0" * 4 + text[-6:]))
     refused(write(f"m.{kind}", text + "1" * 5_000_000), "5000000 bytes", "line")
-    assert load(write(f"m.{kind}", text.replace("\n", "\n# é\n") if kind != "stl" else text)).face.shape[1] == 1
+    assert (
+        load(
+            write(f"m.{kind}", text.replace("\n", "\n# é\n") if kind != "stl" else text)
+        ).face.shape[1]
+        == 1
+    )
 
 
 def test_no_second_file_is_opened(write, monkeypatch):
     write("secret.mtl", "newmtl a\n")
     path = write(
-        "m.obj", "mtllib secret.mtl\nmtllib ../../../etc/passwd\nusemtl a\nv 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n"
+        "m.obj",
+        "mtllib secret.mtl\nmtllib ../../../etc/passwd\nusemtl a\nv 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 "
+        "2 3\n",
     )
     opened, true_open = [], os.open
     monkeypatch.setattr(
-        os, "open", lambda name, *rest, **more: (opened.append(name), true_open(name, *rest, **more))[1]
+        os,
+        "open",
+        lambda name, *rest, **more: (opened.append(name), true_open(name, *rest, **more))[1],
     )
-    monkeypatch.setattr("builtins.open", lambda *arguments, **more: pytest.fail(f"opened {arguments}"))
+    monkeypatch.setattr(
+        "builtins.open", lambda *arguments, **more: pytest.fail(f"opened {arguments}")
+    )
     assert load(path).face.shape[1] == 1
     assert opened == [str(path)]
 
 
 def faces_with_texture(order, lists):
     """A binary PLY of 4 points with such corners and texture coordinates of each face."""
-    head = f"ply\nformat {order} 1.0\nelement vertex 4\n" + "".join(f"property float {n}\n" for n in "xyz")
-    head += f"element face {len(lists)}\nproperty list uchar int vertex_indices\nproperty list uchar float texcoord\n"
+    head = f"ply\nformat {order} 1.0\nelement vertex 4\n" + "".join(
+        f"property float {n}\n" for n in "xyz"
+    )
+    head += (
+        f"element face {len(lists)}\nproperty list uchar int vertex_indices\nproperty list "
+        "uchar float texcoord\n"
+    )
     body = np.arange(12, dtype="<f4").tobytes()
     for corners, texture in lists:
         body += struct.pack(f"<B{len(corners)}i", len(corners), *corners)
@@ -302,19 +379,34 @@ def test_texture_of_polygons_is_cut_like_them(write):
     squares = load(write("m.ply", faces_with_texture("binary_little_endian", [square])))
     assert squares.face_texcoord.tolist() == wanted[1:]
     odd = [triangle, ((3, 2, 1, 0), range(6))]
-    assert load(write("m.ply", faces_with_texture("binary_little_endian", odd))).face_texcoord.shape == (3, 6)
+    assert load(
+        write("m.ply", faces_with_texture("binary_little_endian", odd))
+    ).face_texcoord.shape == (3, 6)
     odd = [triangle, ((3, 2, 1, 0), range(7))]
-    refused(write("m.ply", faces_with_texture("binary_little_endian", odd)), "texcoord of one length", "6 to 7")
+    refused(
+        write("m.ply", faces_with_texture("binary_little_endian", odd)),
+        "texcoord of one length",
+        "6 to 7",
+    )
 
 
-@pytest.mark.parametrize("text", ["x;y;z;heat\n1,5;2,25;3;-1,5\n4;5;6,5;0,5\n", "1.5;2.25;3;-1.5\n4;5;6.5;.5\n"])
+@pytest.mark.parametrize(
+    "text", ["x;y;z;heat\n1,5;2,25;3;-1,5\n4;5;6,5;0,5\n", "1.5;2.25;3;-1.5\n4;5;6.5;.5\n"]
+)
 def test_semicolons_separate_and_commas_between_them_are_decimal(text, write):
     shape = load(write("s.csv", text))
     assert shape.pos.tolist() == [[1.5, 2.25, 3], [4, 5, 6.5]]
     assert (shape.heat if "heat" in shape else shape.x[:, 0]).tolist() == [-1.5, 0.5]
     refused(write("s.csv", text.replace("3;", ";")), "an empty cell", "semicolon")
-    refused(write("s.csv", "1,5 2,5 3,5\n4,5 5,5 6,5\n"), "line 1", "commas or blanks", "decimal points")
-    refused(write("s.xyz", "1,5\t2,5\t3,5\n4,5\t5,5\t6,5\n"), "line 1", "commas or blanks", "decimal points")
+    refused(
+        write("s.csv", "1,5 2,5 3,5\n4,5 5,5 6,5\n"), "line 1", "commas or blanks", "decimal points"
+    )
+    refused(
+        write("s.xyz", "1,5\t2,5\t3,5\n4,5\t5,5\t6,5\n"),
+        "line 1",
+        "commas or blanks",
+        "decimal points",
+    )
 
 
 def test_a_row_of_names_may_have_numbers_beside_x_y_z(write):
@@ -324,7 +416,9 @@ def test_a_row_of_names_may_have_numbers_beside_x_y_z(write):
 @pytest.mark.parametrize(("name", "shape"), [("face", (7, 3)), ("faces", (3, 7))])
 def test_faces_of_an_npz_on_their_side_are_told_as_they_are(name, shape, tmp_path):
     np.savez(tmp_path / "mesh.npz", pos=np.zeros((9, 3)), **{name: np.zeros(shape, int)})
-    with pytest.raises(LoaderError, match=rf"got shape \({shape[0]}, {shape[1]}\) of int64. Try: {name}.T"):
+    with pytest.raises(
+        LoaderError, match=rf"got shape \({shape[0]}, {shape[1]}\) of int64. Try: {name}.T"
+    ):
         load(tmp_path / "mesh.npz")
 
 
@@ -332,16 +426,26 @@ def test_a_count_of_points_that_is_wrong_is_named(write):
     for name, rows in (("s.pts", "1 1 1\n"), ("s.xyz", "1 1 1\n2 2 2\n3 3 3\n")):
         text = "3\n0 0 0\n" + rows
         many = text.count("\n") - 1
-        message = refused(write(name, text), "line 1", f"expected 3 points, as the first line says, got {many}")
+        message = refused(
+            write(name, text), "line 1", f"expected 3 points, as the first line says, got {many}"
+        )
         assert "correct the count" in message
     assert len(load(write("s.pts", "3\n0 0 0\n1 1 1\n2 2 2\n")).pos) == 3
     refused(write("s.pts", "1\n2\n3\n"), "line 1", "two numbers or more")
 
 
-@pytest.mark.parametrize(("face", "name"), [("1/1 2/2 3/3", "vt"), ("1//1 2//1 3//1", "vn"), ("1//-1 2//1 3//1", "vn")])
+@pytest.mark.parametrize(
+    ("face", "name"), [("1/1 2/2 3/3", "vt"), ("1//1 2//1 3//1", "vn"), ("1//-1 2//1 3//1", "vn")]
+)
 def test_an_obj_whose_faces_name_a_table_that_is_not_there(face, name, write):
     text = "".join(f"v {row}\n" for row in TRIANGLE.splitlines()) + f"f {face}\n"
-    message = refused(write("m.obj", text), "line 4", f"face 0: {name}", f"expected lines {name} before", "got none")
+    message = refused(
+        write("m.obj", text),
+        "line 4",
+        f"face 0: {name}",
+        f"expected lines {name} before",
+        "got none",
+    )
     assert " of 0" in message
     assert "1 to 0" not in message
     assert "-0" not in message
@@ -353,7 +457,10 @@ def test_an_index_from_the_end_before_the_first_vertex_has_no_range_back(write):
 
 
 def test_a_file_without_positions_names_its_columns(write):
-    head = "VERSION .7\nFIELDS scale angle\nSIZE 4 4\nTYPE F F\nCOUNT 1 1\nWIDTH 1\nHEIGHT 1\nPOINTS 1\nDATA ascii\n"
+    head = (
+        "VERSION .7\nFIELDS scale angle\nSIZE 4 4\nTYPE F F\nCOUNT 1 1\nWIDTH 1\nHEIGHT "
+        "1\nPOINTS 1\nDATA ascii\n"
+    )
     refused(write("m.pcd", head + "1 2\n"), "expected columns x, y and z, got scale, angle")
 
 
@@ -380,7 +487,11 @@ def test_what_a_depth_camera_has_not_seen_is_left_out(kind, number, write):
     whole = load(path, allow_nonfinite=True)
     assert (len(whole.pos), whole.dropped, whole.notes) == (6, 0, ())
     table["z"] = number
-    refused(write("n.pcd", PCD.format(3, 2, 6, "binary").encode() + table.tobytes()), "finite", "vertex 0")
+    refused(
+        write("n.pcd", PCD.format(3, 2, 6, "binary").encode() + table.tobytes()),
+        "finite",
+        "vertex 0",
+    )
 
 
 def test_gaps_of_an_xyz_are_left_out_and_those_of_other_texts_refused(write):
@@ -400,6 +511,8 @@ def test_zero_bytes_behind_a_binary_pcd_are_padding(more, write):
     shape = load(write("m.pcd", data + bytes(more)))
     assert shape.pos[:, 0].tolist() == list(range(10))
     assert shape.notes == (f"{more:,} zero bytes behind the points",)
-    message = refused(write("m.pcd", data + bytes(more) + b"x"), f"got {more + 1} more", "correct the header")
+    message = refused(
+        write("m.pcd", data + bytes(more) + b"x"), f"got {more + 1} more", "correct the header"
+    )
     assert "whole file" not in message
     refused(write("m.pcd", data[:-1]), "get the whole file")

@@ -1,4 +1,6 @@
-"""Colours, intensity and near infrared of LAS in as many bits as their values and those of the folder say."""
+"""Colours, intensity and near infrared of LAS in as many bits as their values and those of the
+folder say.
+"""
 
 import laspy
 import numpy as np
@@ -48,8 +50,14 @@ def test_a_dark_colour_is_not_written_where_it_would_read_as_8_bits(tmp_path):
 
 
 def test_files_of_a_folder_are_scaled_to_the_same_bits_and_it_says_so(tmp_path):
-    for number, tops in enumerate([(255, 255, 4095), (65535, 65535, 4095), (250, 251, 4000), (60001, 64001, 255)]):
-        las(tmp_path / f"{number}.las", number, **dict(zip(("color", "nir", "intensity"), tops, strict=True)))
+    for number, tops in enumerate(
+        [(255, 255, 4095), (65535, 65535, 4095), (250, 251, 4000), (60001, 64001, 255)]
+    ):
+        las(
+            tmp_path / f"{number}.las",
+            number,
+            **dict(zip(("color", "nir", "intensity"), tops, strict=True)),
+        )
     folder = ShapeFolder(tmp_path)
     assert folder.notes == (
         "color of LAS: 8 bits in 2 files, 16 bits in 2 files; from 0 to 1",
@@ -89,14 +97,26 @@ def test_a_model_reads_other_files_as_of_the_bits_that_it_was_trained_on(tmp_pat
     for number in range(6):
         las(tmp_path / "wide" / f"{number}.las", number, color=65000, intensity=65000)
         las(tmp_path / "narrow" / f"{number}.las", number, color=253, intensity=253)
-    small = {"model": "perceptron", "epochs": 1, "control": False, "features": ("position", "intensity", "color")}
+    small = {
+        "model": "perceptron",
+        "epochs": 1,
+        "control": False,
+        "features": ("position", "intensity", "color"),
+    }
     words = []
-    ga.training.train(tmp_path / "wide", tmp_path / "run", tell=lambda progress: words.append(progress.words), **small)
+    ga.training.train(
+        tmp_path / "wide",
+        tmp_path / "run",
+        tell=lambda progress: words.append(progress.words),
+        **small,
+    )
     assert any("intensity of LAS: 16 bits in 6 files" in line for line in words)
     run = ga.training.Run.load(tmp_path / "run")
     assert run.depths["intensity"].bits == 16
     folder = run.shapes(tmp_path / "narrow")
     assert float(folder[0].intensity.max()) == pytest.approx(253 * 257)
     with pytest.warns(UserWarning, match=r"0\.las: intensity is taken as of 8 bits"):
-        lines = ga.training.predict(tmp_path / "run", [tmp_path / "narrow" / "0.las"], tmp_path / "out")
+        lines = ga.training.predict(
+            tmp_path / "run", [tmp_path / "narrow" / "0.las"], tmp_path / "out"
+        )
     assert lines[0]["unlike"] == ""

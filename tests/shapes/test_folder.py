@@ -1,4 +1,6 @@
-"""Folders of shapes: every layout that is said, labels, splits, and what is wrong with a file, by its name."""
+"""Folders of shapes: every layout that is said, labels, splits, and what is wrong with a file, by
+its name.
+"""
 
 import json
 import os
@@ -40,7 +42,10 @@ def shapenet_part(root):
     for synset in ("02691156", "02773838"):
         for number in range(3):
             rows = np.c_[np.random.default_rng(number).random((11, 6)), np.arange(11) % 4]
-            put(root / synset / f"{number}.txt", "\n".join(" ".join(f"{x:.6f}" for x in row) for row in rows))
+            put(
+                root / synset / f"{number}.txt",
+                "\n".join(" ".join(f"{x:.6f}" for x in row) for row in rows),
+            )
     for split, number in (("train", 0), ("val", 1), ("test", 2)):
         names = [f"shape_data/{synset}/{number}" for synset in ("02691156", "02773838")]
         put(root / "train_test_split" / f"shuffled_{split}_file_list.json", json.dumps(names))
@@ -50,7 +55,9 @@ def shapenet_part(root):
 def s3dis(root):
     for area in (1, 2, 5):
         for thing in ("chair_1", "chair_2", "wall_1"):
-            rows = "".join(f"{x} {y} 0.5 255 0 51\n" for x, y in np.random.default_rng(area).random((5, 2)))
+            rows = "".join(
+                f"{x} {y} 0.5 255 0 51\n" for x, y in np.random.default_rng(area).random((5, 2))
+            )
             put(root / f"Area_{area}" / "office_1" / "Annotations" / f"{thing}.txt", rows)
     return "segment", {"train": 2, "val": 0, "test": 1}, 2
 
@@ -59,8 +66,14 @@ def scannet(root):
     for number, split in enumerate(("train", "val")):
         scene = f"scene000{number}_00"
         face = torch.tensor([[0, 1], [1, 2], [2, 3]])
-        put(root / "scans" / scene / f"{scene}_vh_clean_2.ply", shape(face=face, color=torch.rand(7, 3)))
-        put(root / "scans" / scene / f"{scene}_vh_clean_2.labels.ply", shape(face=face, y=torch.arange(7)))
+        put(
+            root / "scans" / scene / f"{scene}_vh_clean_2.ply",
+            shape(face=face, color=torch.rand(7, 3)),
+        )
+        put(
+            root / "scans" / scene / f"{scene}_vh_clean_2.labels.ply",
+            shape(face=face, y=torch.arange(7)),
+        )
         put(root / f"scannetv2_{split}.txt", f"{scene}\n")
     return "segment", {"train": 1, "val": 1, "test": 0}, 7
 
@@ -72,7 +85,9 @@ def faust(root):
 
 
 def labels_csv(root):
-    put(root / "labels.csv", "file,label\n" + "".join(f"{i}.ply,{'ab'[i % 2]}\n" for i in range(10)))
+    put(
+        root / "labels.csv", "file,label\n" + "".join(f"{i}.ply,{'ab'[i % 2]}\n" for i in range(10))
+    )
     for number in range(10):
         put(root / f"{number}.ply")
     return "classify", {"train": 6, "val": 2, "test": 2}, 2
@@ -97,7 +112,17 @@ def regressed(root):
     return "regress", {"train": 4, "val": 0, "test": 1}, 0
 
 
-LAYOUTS = (modelnet, shapenet_part, s3dis, scannet, faust, labels_csv, numbers_csv, labelled, regressed)
+LAYOUTS = (
+    modelnet,
+    shapenet_part,
+    s3dis,
+    scannet,
+    faust,
+    labels_csv,
+    numbers_csv,
+    labelled,
+    regressed,
+)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -107,11 +132,15 @@ def test_every_layout_is_read_as_it_is(layout, tmp_path):
     assert (folder.task, len(folder.classes)) == (task, num_classes)
     split = folder.split(val=0.1 if layout in (labels_csv, numbers_csv, labelled) else 0)
     assert {name: len(part) for name, part in split.items()} == sizes
-    assert sorted(number for part in split.values() for number in part.indices) == list(range(len(folder)))
+    assert sorted(number for part in split.values() for number in part.indices) == list(
+        range(len(folder))
+    )
     batch = next(iter(DataLoader(folder, batch_size=len(folder))))
     assert batch.pos.dtype == torch.float32
     assert batch.y.dtype == (torch.float32 if task == "regress" else torch.int64)
-    assert len(batch.y) == (len(batch.pos) if layout not in (modelnet, faust, labels_csv, numbers_csv) else len(folder))
+    assert len(batch.y) == (
+        len(batch.pos) if layout not in (modelnet, faust, labels_csv, numbers_csv) else len(folder)
+    )
     assert len(batch.pos) == int(folder.sizes.sum())
 
 
@@ -119,7 +148,9 @@ def test_a_split_is_drawn_by_its_seed_said_and_written(tmp_path):
     labels_csv(tmp_path)
     folder = ShapeFolder(tmp_path)
     one, other = folder.split(seed=3), folder.split(seed=4)
-    assert [part.indices for part in one.values()] == [part.indices for part in folder.split(seed=3).values()]
+    assert [part.indices for part in one.values()] == [
+        part.indices for part in folder.split(seed=3).values()
+    ]
     assert [part.indices for part in one.values()] != [part.indices for part in other.values()]
     assert sorted(int(one["test"][i].y) for i in range(2)) == [0, 1]
     assert str(one) == "6 train, 2 val, 2 test (drawn by seed 3, each class in these parts)"
@@ -133,7 +164,10 @@ def test_a_split_is_drawn_by_its_seed_said_and_written(tmp_path):
 def test_a_split_says_what_it_lacks(tmp_path):
     for number in range(4):
         put(tmp_path / "ab"[number % 2] / f"{number}.ply")
-    assert str(ShapeFolder(tmp_path).split()) == "2 train, 0 val, 2 test (drawn by seed 0, val without 2 of 2 classes)"
+    assert (
+        str(ShapeFolder(tmp_path).split())
+        == "2 train, 0 val, 2 test (drawn by seed 0, val without 2 of 2 classes)"
+    )
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])
@@ -143,7 +177,9 @@ def test_numbers_are_of_one_type_whether_kept_or_read_again(kept, tmp_path, monk
         y = torch.tensor([number]) if number else torch.rand(1)
         put(tmp_path / f"{number}.npz", Data(pos=torch.randint(0, 9, (7, 3)), y=y))
     folder = ShapeFolder(tmp_path)
-    assert {(shape.pos.dtype, shape.y.dtype) for shape in folder} == {(torch.float32, torch.float32)}
+    assert {(shape.pos.dtype, shape.y.dtype) for shape in folder} == {
+        (torch.float32, torch.float32)
+    }
 
 
 @pytest.mark.parametrize("where", ["0.ply", "a/more/0.ply", "a/train/more/0.npz"])
@@ -153,7 +189,9 @@ def test_no_file_is_left_out(where, tmp_path):
     put(tmp_path / "README.txt", "Two classes.")
     assert len(ShapeFolder(tmp_path)) == 4
     put(tmp_path / where)
-    with pytest.raises(LoaderError, match=f"{where}: expected all files in a folder for each class"):
+    with pytest.raises(
+        LoaderError, match=f"{where}: expected all files in a folder for each class"
+    ):
         ShapeFolder(tmp_path)
 
 
@@ -174,17 +212,29 @@ def test_transforms_of_pyg_are_taken_as_they_are(tmp_path):
     assert folder[0].edge_index.shape == (2, 6)
     assert ShapeFolder(tmp_path, transform=steps[2])[1].normal.shape == (5, 3)
     plain = ShapeFolder(tmp_path)
-    assert torch.equal(plain[0].pos, ga.load(tmp_path / "a" / "0.ply").pos), "no transform reaches what is kept"
+    assert torch.equal(plain[0].pos, ga.load(tmp_path / "a" / "0.ply").pos), (
+        "no transform reaches what is kept"
+    )
 
 
-BAD = "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty float z\n"
-BAD += "element face 1\nproperty list uchar int vertex_indices\nend_header\n0 0 0\n1 0 %s\n0 1 0\n3 0 1 %s\n"
+BAD = (
+    "ply\nformat ascii 1.0\nelement vertex 3\nproperty float x\nproperty float y\nproperty "
+    "float z\n"
+)
+BAD += (
+    "element face 1\nproperty list uchar int vertex_indices\nend_header\n0 0 0\n1 0 %s\n0 1 "
+    "0\n3 0 1 %s\n"
+)
 WRONG = {
     "empty": ("a/9.xyz", "# nothing\n", "empty"),
     "no points": ("a/9.off", "OFF\n0 0 0\n", "points"),
     "NaN": ("a/9.ply", BAD % ("nan", 2), "line 11, vertex 1: expected finite"),
     "face": ("a/9.ply", BAD % (0, 7), "face 0: vertex 7 of 3"),
-    "other properties": ("a/9.ply", shape(color=torch.rand(7, 3)), "it has color, which a/0.ply has no"),
+    "other properties": (
+        "a/9.ply",
+        shape(color=torch.rand(7, 3)),
+        "it has color, which a/0.ply has no",
+    ),
     "a class of one": ("c/9.ply", shape(), "only this one of 'c'"),
 }
 
@@ -204,7 +254,10 @@ def test_what_is_wrong_names_the_file(what, tmp_path):
     [
         ("0.ply,a\n1.ply,\n", r"labels.csv, line 2: expected a file and its label"),
         ("7.ply,a\n0.ply,b\n1.ply,b\n", r"line 1: expected a file 7.ply, got none"),
-        ("0.ply,a\n../1.ply,b\n1.ply,b\n", r"line 2: expected a file \.\./1.ply, got none of this name in the folder"),
+        (
+            "0.ply,a\n../1.ply,b\n1.ply,b\n",
+            r"line 2: expected a file \.\./1.ply, got none of this name in the folder",
+        ),
         ("0.ply,a\n7.ply,b\n", r"line 2: expected a file 7.ply, got none"),
         ("0.ply,a\n0.ply,b\n1.ply,b\n", r"a second label"),
         ("0.ply,inf\n1.ply,1\n", r"0.ply: expected labels .* finite, got inf"),
@@ -246,7 +299,11 @@ def test_labels_out_of_range(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("y", "said"), [([-1] * 7, "labels from 0, got none but -1"), ([-1], r"0\.npz: expected a class from 0, got -1")]
+    ("y", "said"),
+    [
+        ([-1] * 7, "labels from 0, got none but -1"),
+        ([-1], r"0\.npz: expected a class from 0, got -1"),
+    ],
 )
 def test_no_label_is_no_class(y, said, tmp_path):
     put(tmp_path / "0.npz", shape(y=torch.tensor(y)))
@@ -276,11 +333,15 @@ def test_what_is_no_folder_of_shapes(what, tmp_path):
 
 
 def test_lists_above_folders_of_texts_are_no_shapes(tmp_path):
-    """ModelNet40 as points: a folder of .txt for each class, and lists of the splits in the root."""
+    """ModelNet40 as points: a folder of .txt for each class, and lists of the splits in the
+    root.
+    """
     for kind in ("chair", "desk"):
         (tmp_path / kind).mkdir()
         for number in range(3):
-            np.savetxt(tmp_path / kind / f"{kind}_{number}.txt", torch.rand(5, 6).numpy(), delimiter=",")
+            np.savetxt(
+                tmp_path / kind / f"{kind}_{number}.txt", torch.rand(5, 6).numpy(), delimiter=","
+            )
     (tmp_path / "modelnet40_train.txt").write_text("chair_0\ndesk_0\n")
     assert len(ShapeFolder(tmp_path)) == 6
 

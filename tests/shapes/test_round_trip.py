@@ -68,7 +68,12 @@ def test_every_format_gives_back_what_it_holds(ending, tmp_path):
     back = ga.load(path)
     for name in {*asked.keys()} - {"pos", "face"}:
         assert torch.equal(back[name], asked[name].to(back[name].dtype)) or name == "far", name
-        assert back[name].dtype == asked[name].dtype or name in ("y", "face_y", "ids", "edge_index"), name
+        assert back[name].dtype == asked[name].dtype or name in (
+            "y",
+            "face_y",
+            "ids",
+            "edge_index",
+        ), name
     close = 1e-8 if ending in (".las", ".laz") else 0  # their coordinates are integers of a scale
     at = asked.pos if ending != ".stl" else asked.pos[[0, 1, 2, 3, 4, 5, 6]]
     torch.testing.assert_close(back.pos.float(), at, rtol=0, atol=close)
@@ -100,7 +105,9 @@ def test_every_property_of_a_ply_file_as_plyfile_reads_and_writes_it(order, tmp_
         return rows
 
     color = [(name, "u1") for name in ("red", "green", "blue")]
-    vertex = table(31, *((axis, "f8") for axis in "xyz"), *((f"n{axis}", "f4") for axis in "xyz"), *color)
+    vertex = table(
+        31, *((axis, "f8") for axis in "xyz"), *((f"n{axis}", "f4") for axis in "xyz"), *color
+    )
     face = table(11, *color, ("vertex_indices", "O"), ("texcoord", "O"))
     for row in range(11):
         face["vertex_indices"][row] = draw.integers(0, 31, 3).astype("i4")
@@ -108,8 +115,13 @@ def test_every_property_of_a_ply_file_as_plyfile_reads_and_writes_it(order, tmp_
     other = table(5, ("vertex1", "i4"))
     tables = {"vertex": vertex, "face": face, "edge": other}
     path, copy = tmp_path / "all.ply", tmp_path / "copy.ply"
-    elements = [plyfile.PlyElement.describe(rows, name, val_types={"texcoord": "f4"}) for name, rows in tables.items()]
-    plyfile.PlyData(elements, text=order == "text", byte_order="=" if order == "text" else order).write(path)
+    elements = [
+        plyfile.PlyElement.describe(rows, name, val_types={"texcoord": "f4"})
+        for name, rows in tables.items()
+    ]
+    plyfile.PlyData(
+        elements, text=order == "text", byte_order="=" if order == "text" else order
+    ).write(path)
     shape = ga.load(path)
     ga.save(shape, copy)
     read, given = plyfile.PlyData.read(copy), plyfile.PlyData.read(path)
@@ -127,11 +139,20 @@ def test_every_property_of_a_ply_file_as_plyfile_reads_and_writes_it(order, tmp_
 
 def test_names_of_properties_are_not_taken_for_numbers_of_nodes():
     """PyG adds to what is called "index" or "batch"."""
-    one = ga.shapes.Shape(pos=torch.rand(3, 3), cluster_index=torch.arange(3), columns=("cluster_index",))
+    one = ga.shapes.Shape(
+        pos=torch.rand(3, 3), cluster_index=torch.arange(3), columns=("cluster_index",)
+    )
     batch = Batch.from_data_list([one, one])
     assert batch.cluster_index.tolist() == [0, 1, 2, 0, 1, 2]
     assert batch[1].cluster_index.tolist() == [0, 1, 2]
-    assert Batch.from_data_list([Data(**one.to_dict())] * 2).cluster_index.tolist() == [0, 1, 2, 3, 4, 5]
+    assert Batch.from_data_list([Data(**one.to_dict())] * 2).cluster_index.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
 def test_colors_are_bytes_where_they_were(tmp_path):
@@ -186,7 +207,10 @@ def test_what_a_format_cannot_hold_is_refused(ending, name, value, tmp_path):
 
 @pytest.mark.parametrize("ending", [".ply", ".csv", ".glb"])
 def test_two_tensors_of_one_name_in_the_file(ending, tmp_path):
-    data, path = Data(label=torch.zeros(7), y=torch.arange(7), pos=shape().pos), tmp_path / f"a{ending}"
+    data, path = (
+        Data(label=torch.zeros(7), y=torch.arange(7), pos=shape().pos),
+        tmp_path / f"a{ending}",
+    )
     with pytest.raises(LoaderError, match=r"label[\s\S]*Try:"):
         ga.save(data, path)
     ga.save(data, path, lossy=True)
@@ -201,15 +225,23 @@ def test_positions_of_another_width_come_back_or_are_refused(ending, width, tmp_
         ga.save(data, path)
         assert torch.equal(ga.load(path).pos, data.pos)
     else:
-        with pytest.raises(LoaderError, match=rf"expected pos of shape \(N, 3\), N > 0, got \(7, {width}\)"):
+        with pytest.raises(
+            LoaderError, match=rf"expected pos of shape \(N, 3\), N > 0, got \(7, {width}\)"
+        ):
             ga.save(data, path)
 
 
 @pytest.mark.parametrize("ending", WORDS)
 def test_a_mesh_without_faces_is_its_points(ending, tmp_path):
     if ending != ".stl":
-        ga.save(Data(pos=shape().pos, face=torch.zeros(3, 0).long()), tmp_path / f"a{ending}", lossy=True)
-        torch.testing.assert_close(ga.load(tmp_path / f"a{ending}").pos.float(), shape().pos, rtol=0, atol=1e-8)
+        ga.save(
+            Data(pos=shape().pos, face=torch.zeros(3, 0).long()),
+            tmp_path / f"a{ending}",
+            lossy=True,
+        )
+        torch.testing.assert_close(
+            ga.load(tmp_path / f"a{ending}").pos.float(), shape().pos, rtol=0, atol=1e-8
+        )
 
 
 def test_bfloat16_is_written_in_float32(tmp_path):
@@ -218,7 +250,9 @@ def test_bfloat16_is_written_in_float32(tmp_path):
 
 
 def test_integers_that_a_float_rounds_are_read_digit_by_digit(tmp_path):
-    head = "ply\nformat ascii 1.0\nelement vertex 1\n" + "".join(f"property float {axis}\n" for axis in "xyz")
+    head = "ply\nformat ascii 1.0\nelement vertex 1\n" + "".join(
+        f"property float {axis}\n" for axis in "xyz"
+    )
     text = f"{head}property int64 id\nend_header\n0 0 0 "
     for number in (2**53 - 1, 2**53 + 1, -(2**63), 2**63 - 1):
         (tmp_path / "a.ply").write_text(f"{text}{number}\n")
@@ -257,7 +291,10 @@ def test_a_failed_save_leaves_the_file_that_was_there(tmp_path, monkeypatch):
         (Data(), "expected pos of shape"),
         (Data(pos=torch.zeros(0, 3)), "N > 0"),
         (Data(pos=torch.rand(3, 3), face=torch.tensor([[0, 1, 3]])), r"face of shape \(3, F\)"),
-        (Data(pos=torch.rand(3, 3), face=torch.tensor([[0], [1], [3]])), "faces of vertices 0 to 2"),
+        (
+            Data(pos=torch.rand(3, 3), face=torch.tensor([[0], [1], [3]])),
+            "faces of vertices 0 to 2",
+        ),
         (Batch.from_data_list([Data(pos=torch.rand(3, 3))] * 2), "to_data_list"),
         (torch.rand(3, 3), "expected a torch_geometric.data.Data, got Tensor"),
     ],

@@ -56,7 +56,9 @@ def test_a_name_that_pyg_reads_otherwise_is_refused_by_name(name, tmp_path):
 
 
 def test_one_name_for_two_tensors_is_refused(tmp_path):
-    head = "ply\nformat ascii 1.0\nelement vertex 1\n" + "".join(f"property float {n}\n" for n in "xyz")
+    head = "ply\nformat ascii 1.0\nelement vertex 1\n" + "".join(
+        f"property float {n}\n" for n in "xyz"
+    )
     body = "property float edge_a\nelement edge 1\nproperty float a\nend_header\n0 0 0 5\n6\n"
     (tmp_path / "s.ply").write_text(head + body)
     with pytest.raises(LoaderError, match="got edge_a"):

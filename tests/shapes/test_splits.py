@@ -13,7 +13,9 @@ def scenes(root, classes):
     root.mkdir(parents=True, exist_ok=True)
     for number, own in enumerate(classes):
         label = torch.tensor(own).repeat(4)
-        ga.save(ga.shapes.Shape(pos=torch.rand(len(label), 3), label=label), root / f"{number:02}.ply")
+        ga.save(
+            ga.shapes.Shape(pos=torch.rand(len(label), 3), label=label), root / f"{number:02}.ply"
+        )
     return ShapeFolder(root)
 
 

@@ -12,7 +12,9 @@ from graphattn.study import picture
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     """The report of one such run; its folder is not to be changed."""
-    return tiny_run(tmp_path_factory.mktemp("studies") / "tiny", claims=[study.Claim("window", "full")])
+    return tiny_run(
+        tmp_path_factory.mktemp("studies") / "tiny", claims=[study.Claim("window", "full")]
+    )
 
 
 @pytest.fixture
@@ -25,4 +27,6 @@ def no_pictures(request, monkeypatch):
     """Reports without figures, which take longer than such a study."""
     if "pictures" not in request.fixturenames:
         monkeypatch.setattr(picture, "draw", lambda report, sheet: None)
-        monkeypatch.setattr(sys.modules[study.Report.__module__], "save_picture", lambda *given: None)
+        monkeypatch.setattr(
+            sys.modules[study.Report.__module__], "save_picture", lambda *given: None
+        )

@@ -23,7 +23,14 @@ WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 
 def test_controls_come_by_themselves():
     kinds = compared({"window": WINDOW, "all": ga.graphs.full(N)}).kinds
-    assert list(kinds) == ["window", "all", "self", "permuted window", "rewired window", "shuffled labels, window"]
+    assert list(kinds) == [
+        "window",
+        "all",
+        "self",
+        "permuted window",
+        "rewired window",
+        "shuffled labels, window",
+    ]
 
 
 def test_rewirings_have_the_degrees_and_self_loops_they_claim():
@@ -51,7 +58,9 @@ def test_controls_of_a_causal_study_read_no_later_node():
 
 
 def test_a_function_of_a_sample_reads_as_the_graph_does():
-    """The same graph for all, or given sample by sample: the same logits; padding is read by nobody."""
+    """The same graph for all, or given sample by sample: the same logits; padding is read by
+    nobody.
+    """
     open_size = ga.graphs.sliding_window(..., 3, causal=False)
     about = compared({"window": WINDOW, "each": lambda sample: open_size(sample.num_nodes)})
     torch.manual_seed(0)
@@ -76,7 +85,9 @@ def test_distances_turn_with_nothing():
     arms = {"near": ga.graphs.knn(..., k=3, include_self=True)}
     greys, logits = torch.linspace(-1, 1, SAMPLES * N).sin().view(SAMPLES, N, 1), []
     torch.manual_seed(0)
-    network = Network(study.Model(heads=2), tiny_data(inputs=greys, pos=pos), "mean", "distance").eval()
+    network = Network(
+        study.Model(heads=2), tiny_data(inputs=greys, pos=pos), "mean", "distance"
+    ).eval()
     for table in network.tables:
         torch.nn.init.normal_(table.weight)
     for places in (pos, pos @ turn, pos * torch.tensor([1.0, 1.0, 3.0])):
@@ -88,7 +99,9 @@ def test_distances_turn_with_nothing():
 
 
 def test_probes_are_what_can_be_counted_by_hand():
-    """Nodes alone: no entropy, no distance, one node; all scores alike: the log of the degree, and where it reads."""
+    """Nodes alone: no entropy, no distance, one node; all scores alike: the log of the degree, and
+    where it reads.
+    """
     about = compared({"window": WINDOW}, readout="token", token=0)
     torch.manual_seed(0)
     network = Network(about.model, about.data, "token", "none").eval()
@@ -96,7 +109,9 @@ def test_probes_are_what_can_be_counted_by_hand():
         torch.nn.init.zeros_(layer.attention.q_proj.weight)
         torch.nn.init.zeros_(layer.attention.q_proj.bias)
     held = torch.arange(5)
-    alone, window = (probed(about, about.graphs[n], network, held, along_full=False) for n in ("self", "window"))
+    alone, window = (
+        probed(about, about.graphs[n], network, held, along_full=False) for n in ("self", "window")
+    )
     assert (alone["entropy"], alone["distance"]) == ([0.0, 0.0], [0.0, 0.0])
     assert alone["effective_nodes"] == pytest.approx(1)
     assert 1 < window["effective_nodes"] <= 3
@@ -111,7 +126,8 @@ def test_probes_are_what_can_be_counted_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("positions", "readout"), [("none", "mean"), ("learned", "token"), ("relative", "node"), ("rotary", "mean")]
+    ("positions", "readout"),
+    [("none", "mean"), ("learned", "token"), ("relative", "node"), ("rotary", "mean")],
 )
 def test_relabelling_nodes_and_places_alike_changes_nothing(positions, readout, monkeypatch):
     data = tiny_data(targets=tiny_data().inputs) if readout == "node" else tiny_data()
@@ -126,7 +142,8 @@ def test_relabelling_nodes_and_places_alike_changes_nothing(positions, readout, 
 
 def test_relabelled_graphs_of_samples_are_the_same_bits(monkeypatch):
     about = compared(
-        {"each": lambda sample: ga.graphs.full(sample.num_nodes)}, tiny_data(sizes=torch.full((SAMPLES,), 5))
+        {"each": lambda sample: ga.graphs.full(sample.num_nodes)},
+        tiny_data(sizes=torch.full((SAMPLES,), 5)),
     )
     assert checks.check(about) == {"relabelled full: bit for bit": True}
     monkeypatch.setattr(checks, "permuted", lambda graphs: about.graphs["self"])
@@ -141,11 +158,17 @@ def test_predictions_are_the_graphs_own():
     assert (told["full"]["reached"], told["self"]["reached"]) == (1.0, 1 / N)
     assert [told[name]["bag"] for name in ("window", "full", "self")] == [False] * 3
     assert warnings_of(about, told) == [
-        "c, window: after 2 layers its readout depends on 42.9% of what it may need; of the rest the Jacobian is zero, "
+        "c, window: after 2 layers its readout depends on 42.9% of what it may need; of the rest "
+        "the Jacobian is zero, "
         "whatever is trained"
     ]
     mean = compared({"window": WINDOW, "each": lambda sample: ga.graphs.full(sample.num_nodes)})
-    assert [predicted(mean, name)["bag"] for name in ("window", "each", "full", "self")] == [False, True, True, True]
+    assert [predicted(mean, name)["bag"] for name in ("window", "each", "full", "self")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_all_pairs_are_what_others_are_compared_with():
@@ -155,7 +178,9 @@ def test_all_pairs_are_what_others_are_compared_with():
 
 
 def test_a_law_gives_the_ceiling():
-    """Tokens of 4 steps ago, window 3 and 2 layers: 4 = 2 (3 - 1) is reached; of 5 steps ago nothing is."""
+    """Tokens of 4 steps ago, window 3 and 2 layers: 4 = 2 (3 - 1) is reached; of 5 steps ago
+    nothing is.
+    """
     tokens = tiny_data().inputs
     for back, share in ((4, 1.0), (5, 0.0)):
         targets = tokens.roll(back, 1)
@@ -166,16 +191,26 @@ def test_a_law_gives_the_ceiling():
         told = predicted(about, "window")
         assert told["reached"] == share
         assert told["ceiling"] == pytest.approx(share + (1 - share) * data.chance)
-    two = ga.from_rule(lambda t, s: (t - s == 4) | (t - s == 5) & (t == 6), N)  # and the last answer needs one more
-    data = tiny_data(targets=tokens.roll(4, 1).index_fill(1, torch.arange(4), -100), needs=two, causal=True)
-    told = predicted(compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node"), "window")
+    # and the last answer needs one more
+    two = ga.from_rule(lambda t, s: (t - s == 4) | (t - s == 5) & (t == 6), N)
+    data = tiny_data(
+        targets=tokens.roll(4, 1).index_fill(1, torch.arange(4), -100), needs=two, causal=True
+    )
+    told = predicted(
+        compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node"), "window"
+    )
     assert told["reached"] == pytest.approx(2 / 3)  # of three answers, not of four edges
     unasked = data.targets.index_fill(1, torch.tensor([6]), -100)
-    short = replace(data, targets=unasked, sizes=torch.full((SAMPLES,), 6))  # without the answer that is not reached
-    told = predicted(compared({"window": ga.graphs.sliding_window(..., 3)}, short, readout="node"), "window")
+    # without the answer that is not reached
+    short = replace(data, targets=unasked, sizes=torch.full((SAMPLES,), 6))
+    told = predicted(
+        compared({"window": ga.graphs.sliding_window(..., 3)}, short, readout="node"), "window"
+    )
     assert told["reached"] == 1
     by_place = [targets[:, t][targets[:, t] >= 0].bincount().max() for t in range(5, N)]
-    assert predicted(about, "shuffled labels, window")["ceiling"] == pytest.approx(float(sum(by_place)) / (2 * SAMPLES))
+    assert predicted(about, "shuffled labels, window")["ceiling"] == pytest.approx(
+        float(sum(by_place)) / (2 * SAMPLES)
+    )
 
 
 def test_a_law_of_one_token_gives_the_ceiling():
@@ -183,7 +218,10 @@ def test_a_law_of_one_token_gives_the_ceiling():
     for asked, share in ((2, 1.0), (1, 0.0)):
         needs = ga.from_rule(lambda t, s, asked=asked: (s == asked) & (t == 6), N)
         data = tiny_data(needs=needs, causal=True)
-        told = predicted(compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="token", token=6), "window")
+        told = predicted(
+            compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="token", token=6),
+            "window",
+        )
         assert told["reached"] == share
         assert told["ceiling"] == pytest.approx(share + (1 - share) * data.chance)
 
@@ -194,7 +232,9 @@ def test_the_same_arm_is_the_same_number_whatever_else_is_trained():
     a = train(about, about.graphs_for(one), one)
     torch.rand(5)
     b = train(about, about.graphs_for(one), one)
-    assert {k: v for k, v in a.items() if k != "cpu_s"} == {k: v for k, v in b.items() if k != "cpu_s"}
+    assert {k: v for k, v in a.items() if k != "cpu_s"} == {
+        k: v for k, v in b.items() if k != "cpu_s"
+    }
 
 
 TOO_MANY = {"budgets": study.Budget(SAMPLES - HELD + 1, 2), "controls": ()}
@@ -205,7 +245,11 @@ WRONG = {
     "2 layers: one for each": ({"a": [WINDOW] * 3}, {}, {}),
     "the data has none; give pos": ({"a": ga.graphs.knn(..., k=2)}, {}, {}),
     "arms must be a dict": ([WINDOW], {}, {}),
-    "embed_dim must be a multiple of num_heads": ({"a": WINDOW}, {}, {"model": study.Model(2, 8, 3, 5)}),
+    "embed_dim must be a multiple of num_heads": (
+        {"a": WINDOW},
+        {},
+        {"model": study.Model(2, 8, 3, 5)},
+    ),
     "readout 'node' does not fit": ({"a": WINDOW}, {}, {"readout": "node"}),
     'readout must be "mean", "token" or "node"': ({"a": WINDOW}, {}, {"readout": "max"}),
     "draws must be at least 3": ({"a": WINDOW}, {}, {"draws": 1}),
@@ -228,7 +272,11 @@ WRONG = {
         {"controls": ("rewired",)},
     ),
     "names of arms must be text, got 1": ({1: WINDOW}, {}, {}),
-    "names of arms must be a line of text that can be printed, got 'a\\nb'": ({"a\nb": WINDOW}, {}, {}),
+    "names of arms must be a line of text that can be printed, got 'a\\nb'": (
+        {"a\nb": WINDOW},
+        {},
+        {},
+    ),
     "gives no graph of sample 3: ZeroDivisionError": (
         {"a": lambda sample: WINDOW if sample.index < 3 else 1 / 0},
         {},
@@ -243,7 +291,11 @@ WRONG = {
     "claims must be a list of study.Claim": ({"a": WINDOW}, {}, {"claims": ["a > full"]}),
     "claims must differ": ({"a": WINDOW}, {}, {"claims": [study.Claim("a", "full")] * 2}),
     "seeds must be below 2**16": ({"a": WINDOW}, {}, {"seeds": 10**9}),
-    "examples must be at most": ({"a": WINDOW}, {}, {"budgets": [study.Budget(3, 2), study.Budget(SAMPLES, 2)]}),
+    "examples must be at most": (
+        {"a": WINDOW},
+        {},
+        {"budgets": [study.Budget(3, 2), study.Budget(SAMPLES, 2)]},
+    ),
 }
 
 
@@ -277,9 +329,15 @@ def test_parts_that_no_study_can_use_are_refused(words):
 
 
 def test_numbers_of_numpy_are_numbers():
-    given = {"budgets": [study.Budget(np.int64(11), np.int64(3))], "model": study.Model(2, np.int32(8), 2, 5)}
+    given = {
+        "budgets": [study.Budget(np.int64(11), np.int64(3))],
+        "model": study.Model(2, np.int32(8), 2, 5),
+    }
     plain = {"budgets": [study.Budget(11, 3)], "model": study.Model(2, 8, 2, 5)}
-    keys = [[t.key for t in compared({"a": WINDOW}, token=np.int64(0), **each).trials(1)] for each in (given, plain)]
+    keys = [
+        [t.key for t in compared({"a": WINDOW}, token=np.int64(0), **each).trials(1)]
+        for each in (given, plain)
+    ]
     assert keys[0] == keys[1]
 
 
@@ -296,9 +354,13 @@ def test_layers_may_differ():
 
 
 def test_an_arm_may_choose_its_edges_by_what_its_layers_read(tmp_path):
-    """Trained as other arms are; its law is that of all edges it may choose, and its key that of its choice."""
+    """Trained as other arms are; its law is that of all edges it may choose, and its key that of
+    its choice.
+    """
     some = ga.graphs.top_k(..., 2, within=ga.graphs.causal(...))
-    near = [ga.graphs.routed(..., torch.full((2, 4), x)) & ga.graphs.causal(...) for x in (0.0, 1.0)]
+    near = [
+        ga.graphs.routed(..., torch.full((2, 4), x)) & ga.graphs.causal(...) for x in (0.0, 1.0)
+    ]
     about = compared({"chosen": some, "a": near[0], "b": near[1]}, tiny_data(causal=True))
     assert list(about.kinds) == ["chosen", "a", "b", "self", "full", "shuffled labels, chosen"]
     assert len(set(about.edges.values())) == 5
@@ -312,8 +374,20 @@ def test_an_arm_may_choose_its_edges_by_what_its_layers_read(tmp_path):
         compared({"chosen": some}, tiny_data(sizes=torch.full((SAMPLES,), N - 1)))
     for positions in ("none", "relative", "rotary"):
         network = Network(about.model, about.data, "mean", positions)
-        logits = {arm: Reading(about.data, about.graphs[arm])(network, torch.arange(5)) for arm in ("chosen", "full")}
+        logits = {
+            arm: Reading(about.data, about.graphs[arm])(network, torch.arange(5))
+            for arm in ("chosen", "full")
+        }
         assert not torch.allclose(logits["chosen"], logits["full"], atol=1e-4)
-    tiny_run(tmp_path, {"chosen": some}, tiny_data(causal=True), controls=("full",), budgets=[study.Budget(11, 3)])
+    tiny_run(
+        tmp_path,
+        {"chosen": some},
+        tiny_data(causal=True),
+        controls=("full",),
+        budgets=[study.Budget(11, 3)],
+    )
     trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    assert {(trial["arm"], trial["state"]) for trial in trials} == {("chosen", "done"), ("full", "done")}
+    assert {(trial["arm"], trial["state"]) for trial in trials} == {
+        ("chosen", "done"),
+        ("full", "done"),
+    }

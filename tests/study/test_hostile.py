@@ -1,4 +1,6 @@
-"""Processes that die, hang or lie, full disks, edited plans: no trial is lost, and nothing wrong goes unsaid."""
+"""Processes that die, hang or lie, full disks, edited plans: no trial is lost, and nothing wrong
+goes unsaid.
+"""
 
 import builtins
 import errno
@@ -29,7 +31,9 @@ def children():
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        of.setdefault(int(fields[1]), []).append(int(stat.parent.name)) if fields[0] != "Z" else None
+        of.setdefault(int(fields[1]), []).append(int(stat.parent.name)) if fields[
+            0
+        ] != "Z" else None
     every, look = [], [os.getpid()]
     while look:
         every += (found := of.get(look.pop(), []))
@@ -46,14 +50,23 @@ def test_processes_that_die_hang_or_lie_are_failed_trials_and_the_others_go_on(m
     trials = [hostile_trials.Trial(name) for name in ACTS]
     given = {"c": hostile_trials.Comparison()}
     pool.run_all(given, trials, lambda one, answer: answers.setdefault(one.name, answer), 2)
-    assert {name: words in answers[name]["error"] for name, (_, words) in ACTS.items()} == dict.fromkeys(ACTS, True)
-    assert all(answer["state"] == "failed" and len(answer["error"]) < 3_000 for answer in answers.values())
+    assert {
+        name: words in answers[name]["error"] for name, (_, words) in ACTS.items()
+    } == dict.fromkeys(ACTS, True)
+    assert all(
+        answer["state"] == "failed" and len(answer["error"]) < 3_000 for answer in answers.values()
+    )
     time.sleep(0.2)
     assert children() <= before
 
 
 def test_an_answer_that_is_no_record_is_a_failed_trial(tmp_path, monkeypatch):
-    for answer in ({"state": "weird"}, {"state": "done"}, {"a": 1}, {"state": "failed", "error": 3}):
+    for answer in (
+        {"state": "weird"},
+        {"state": "done"},
+        {"a": 1},
+        {"state": "failed", "error": 3},
+    ):
         monkeypatch.setattr(trial, "train", lambda *given, answer=answer: answer)
         found = tiny_run(tmp_path, **ONE)
         assert found.counts["failed"] == 2
@@ -77,7 +90,9 @@ class FullDisk:
 
     def failing(self, real):
         def call(*given, **options):
-            written = {"r", "rb"}.isdisjoint([*given[1:2], options.get("mode", "w")]) and given[1:2] != (os.O_RDONLY,)
+            written = {"r", "rb"}.isdisjoint([*given[1:2], options.get("mode", "w")]) and given[
+                1:2
+            ] != (os.O_RDONLY,)
             if len(given) + len(options) > (real is builtins.open) and written:
                 self.left -= 1
                 if self.left < 0:
@@ -88,7 +103,9 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_disk_that_is_full_at_any_write_loses_no_trial_that_ended(tiny, tmp_path, monkeypatch, step):
+def test_a_disk_that_is_full_at_any_write_loses_no_trial_that_ended(
+    tiny, tmp_path, monkeypatch, step
+):
     answer = next(iter(tiny.records.of_key.values()))
     ended, words = [], []
     monkeypatch.setattr(trial, "train", lambda *given: ended.append(given[2].key) or answer)
@@ -123,7 +140,20 @@ def paths_of(value, path=()):
             yield from paths_of(value[number], (*path, number))
 
 
-WRONG = ("null", "true", "NaN", "1e999", "1e308", "-1", "10000000", '""', '"\\ud800\\u0000"', "[]", "{}", "[[[[[]]]]]")
+WRONG = (
+    "null",
+    "true",
+    "NaN",
+    "1e999",
+    "1e308",
+    "-1",
+    "10000000",
+    '""',
+    '"\\ud800\\u0000"',
+    "[]",
+    "{}",
+    "[[[[[]]]]]",
+)
 
 
 def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
@@ -137,7 +167,9 @@ def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
         part[path[-1]] = marker
         text = json.dumps(whole)
         part[path[-1]] = value
-        wrong = WRONG[count % len(WRONG)] if WRONG[count % len(WRONG)] != json.dumps(value) else "[[]]"
+        wrong = (
+            WRONG[count % len(WRONG)] if WRONG[count % len(WRONG)] != json.dumps(value) else "[[]]"
+        )
         (tmp_path / records.PLAN).write_text(text.replace(f'"{marker}"', wrong))
         with pytest.raises(LoaderError, match="expected a plan of a study"):
             records.read_plan(tmp_path)
@@ -159,9 +191,13 @@ def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
             records.read_plan(tmp_path)
 
 
-def test_a_plan_that_was_lost_is_made_again_around_the_trials_and_its_claims_are_late(tiny, tmp_path):
+def test_a_plan_that_was_lost_is_made_again_around_the_trials_and_its_claims_are_late(
+    tiny, tmp_path
+):
     folder = shutil.copytree(
-        tiny.folder, tmp_path / "lost", ignore=lambda *given: {"plan.json", "report.json", "report.md"}
+        tiny.folder,
+        tmp_path / "lost",
+        ignore=lambda *given: {"plan.json", "report.json", "report.md"},
     )
     for name in set(os.listdir(folder)) - {records.TRIALS}:
         (folder / name).unlink()

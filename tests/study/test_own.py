@@ -46,10 +46,15 @@ def test_a_module_is_read_out_as_ours_and_given_graphs_either_way(readout):
     about = compared(data=data, readout=readout, token=2)
     torch.manual_seed(0)
     network = network_of(about.model, data, readout, "none", about.token)
-    shared, each = (Reading(data, about.graphs[name])(network, torch.tensor([4, 9])) for name in ("window", "each"))
+    shared, each = (
+        Reading(data, about.graphs[name])(network, torch.tensor([4, 9]))
+        for name in ("window", "each")
+    )
     torch.testing.assert_close(shared, each)
     nodes = network.module(data.inputs[[4, 9]], [WINDOW, WINDOW], torch.arange(N), None)
-    torch.testing.assert_close(shared, {"mean": nodes.mean(1), "token": nodes[:, 2], "node": nodes}[readout])
+    torch.testing.assert_close(
+        shared, {"mean": nodes.mean(1), "token": nodes[:, 2], "node": nodes}[readout]
+    )
     assert checks.check(about)["window, positions the module's, permuted with its nodes"] <= 1e-9
 
 
@@ -66,19 +71,28 @@ def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
     assert draw(first).axes[0].get_title(loc="left") == "positions: the module's"
     assert [row.prediction["depends_on_most"] for row in first.rows] == [5, 7]
     assert not any(row.prediction["bag"] for row in first.rows)  # it was given places
-    assert {one["parameters"] for one in first.records.of_key.values()} == {5 * 6 + 7 * 6 + 6 * 3 + 3}
+    assert {one["parameters"] for one in first.records.of_key.values()} == {
+        5 * 6 + 7 * 6 + 6 * 3 + 3
+    }
     tiny_run(tmp_path, **given)
     assert (tmp_path / "trials.jsonl").read_text() == lines
     with pytest.raises(OptionError, match="another readout, model or training"):
-        tiny_run(tmp_path, **{**given, "model": study.CustomModel(lambda data: Summing(data, 8), 2)})
+        tiny_run(
+            tmp_path, **{**given, "model": study.CustomModel(lambda data: Summing(data, 8), 2)}
+        )
 
 
 def test_a_module_that_looks_past_its_graph_is_refused():
     class Peeks(Summing):
         def forward(self, inputs, graphs, places, pos):
-            return super().forward(inputs, graphs, places, pos) + self.embedding(inputs).mean(-2, keepdim=True)[..., :3]
+            return (
+                super().forward(inputs, graphs, places, pos)
+                + self.embedding(inputs).mean(-2, keepdim=True)[..., :3]
+            )
 
-    with pytest.raises(ControlError, match=r"depends on node 0.* that 2 layers of window do not reach"):
+    with pytest.raises(
+        ControlError, match=r"depends on node 0.* that 2 layers of window do not reach"
+    ):
         checks.check(compared(Peeks))
     with pytest.raises(ControlError, match=r"1 layer of window"):
         checks.check(compared(lambda data: Twice(data), layers=1))
@@ -89,7 +103,9 @@ def test_a_module_that_does_not_read_its_graph_is_refused():
         def forward(self, inputs, graphs, places, pos):
             return super().forward(inputs, [], places, pos)
 
-    with pytest.raises(ControlError, match=r"reads nothing along its graphs.* that 2 layers of window reach"):
+    with pytest.raises(
+        ControlError, match=r"reads nothing along its graphs.* that 2 layers of window reach"
+    ):
         checks.check(compared(Alone))
 
 
@@ -105,7 +121,9 @@ def test_a_module_may_start_behind_a_gate_of_zeros():
 
     class Peeks(Gated):
         def forward(self, inputs, graphs, places, pos):
-            return super().forward(inputs, graphs, places, pos) + self.gate * inputs.sum(-1).view(-1, 1, 1)
+            return super().forward(inputs, graphs, places, pos) + self.gate * inputs.sum(-1).view(
+                -1, 1, 1
+            )
 
     assert checks.check(compared(Gated))["window: nodes in reach are read, and no others"] is True
     with pytest.raises(ControlError, match="reads more than its graphs"):
@@ -162,7 +180,9 @@ def test_a_module_that_others_cannot_import_trains_here_or_is_refused(tmp_path):
         "controls": (),
     }
     assert tiny_run(tmp_path / "here", **local, processes=None).counts["done"] == 1
-    with pytest.raises(OptionError, match=r"processes=2 must import .* put it into a file of its own"):
+    with pytest.raises(
+        OptionError, match=r"processes=2 must import .* put it into a file of its own"
+    ):
         tiny_run(tmp_path / "there", **{**local, "processes": 2})
     source = "from torch import nn\n\ndef make(data):\n    return nn.Linear(3, 2)\n"
     scope = {}
@@ -175,17 +195,25 @@ def test_classes_of_pairs_are_a_table_that_reads_either_way():
     pairs = (torch.arange(N)[:, None] - torch.arange(N)).abs().clamp(max=3).expand(SAMPLES, N, N)
     pairs = (pairs + torch.arange(SAMPLES).view(-1, 1, 1) % 2).clone()
     data = tiny_data(pairs=pairs)
-    arms = {"window": WINDOW, "each": lambda sample: ga.from_mask(sample.pairs <= 2) & WINDOW | WINDOW}
+    arms = {
+        "window": WINDOW,
+        "each": lambda sample: ga.from_mask(sample.pairs <= 2) & WINDOW | WINDOW,
+    }
     about = Comparison("c", arms, data, positions=("pairs",), controls=("full",))
     torch.manual_seed(0)
     network = network_of(about.model, data, "mean", "pairs")
     assert network.parameters_apart()[1] == 2 * 5
     for table in network.tables:
         nn.init.normal_(table.weight)
-    shared, each = (Reading(data, about.graphs[name])(network, torch.tensor([4, 9])) for name in ("window", "each"))
+    shared, each = (
+        Reading(data, about.graphs[name])(network, torch.tensor([4, 9]))
+        for name in ("window", "each")
+    )
     torch.testing.assert_close(shared, each)
     other = tiny_data(pairs=pairs.clamp(max=1))
-    assert not torch.allclose(shared, Reading(other, about.graphs["window"])(network, torch.tensor([4, 9])))
+    assert not torch.allclose(
+        shared, Reading(other, about.graphs["window"])(network, torch.tensor([4, 9]))
+    )
     assert checks.check(about)["window, positions pairs, permuted with its nodes"] <= 1e-9
     with pytest.raises(ShapeError, match="pairs must be classes"):
         tiny_data(pairs=torch.zeros(HELD, N, N, dtype=torch.int64))
@@ -194,6 +222,11 @@ def test_classes_of_pairs_are_a_table_that_reads_either_way():
 def test_a_comparison_takes_one_budget_and_the_positions_of_the_guide():
     model = study.CustomModel(Summing, layers=2)
     one = Comparison(
-        "c", {"a": WINDOW}, tiny_data(), model=model, budgets=study.Budget(steps=2), positions="the module's"
+        "c",
+        {"a": WINDOW},
+        tiny_data(),
+        model=model,
+        budgets=study.Budget(steps=2),
+        positions="the module's",
     )
     assert (one.budgets, one.positions) == ((study.Budget(steps=2),), ("the module's",))

@@ -1,4 +1,6 @@
-"""What goes into a paper: tables, pages and figures of a study; a pilot before it, and a tracker beside it."""
+"""What goes into a paper: tables, pages and figures of a study; a pilot before it, and a tracker
+beside it.
+"""
 
 import csv
 import re
@@ -24,9 +26,17 @@ WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 @pytest.fixture(scope="module")
 def named(tmp_path_factory):
     """A study with names that LaTeX and HTML must not read, of 3 seeds."""
-    arms = {HOSTILE[0]: WINDOW, r"50% & $x_1$ #{\dots}^2~": ga.graphs.circulant(N, (2,)).with_self_loops()}
+    arms = {
+        HOSTILE[0]: WINDOW,
+        r"50% & $x_1$ #{\dots}^2~": ga.graphs.circulant(N, (2,)).with_self_loops(),
+    }
     claims = [study.Claim(*arms, because=HOSTILE[1])]
-    given = {"seeds": 3, "budgets": study.Budget(None, 2), "controls": ("full",), "name": HOSTILE[3]}
+    given = {
+        "seeds": 3,
+        "budgets": study.Budget(None, 2),
+        "controls": ("full",),
+        "name": HOSTILE[3],
+    }
     return tiny_run(tmp_path_factory.mktemp("paper") / "named", arms, claims=claims, **given)
 
 
@@ -42,19 +52,32 @@ def test_comma_separated_values_are_the_numbers_of_the_rows(named):
             assert line["hedges_g"] == line["better_than_all_pairs"] == ""
             assert float(line["mean_resistance"]) == pytest.approx(2 / N)
             continue
-        pairs = [a - b for a, b in zip(row.scores.values(), named.row("full").scores.values(), strict=True)]
+        pairs = [
+            a - b
+            for a, b in zip(row.scores.values(), named.row("full").scores.values(), strict=True)
+        ]
         assert float(line["better_than_all_pairs"]) == pytest.approx(sum(pairs) / 3)
-        assert line["hedges_g"] == ("" if effect_size(pairs) is None else str(effect_size(pairs).mean))
+        assert line["hedges_g"] == (
+            "" if effect_size(pairs) is None else str(effect_size(pairs).mean)
+        )
 
 
 def test_a_table_of_latex_has_as_many_cells_in_every_line_and_names_are_text(named, tmp_path):
     text = (named.folder / "report.tex").read_text()
-    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}\n(.*?)\\end{tabular}", text, re.DOTALL):
+    for columns, body in re.findall(
+        r"\\begin{tabular}{(\w+)}\n(.*?)\\end{tabular}", text, re.DOTALL
+    ):
         lines = [line for line in body.splitlines() if line.endswith(r"\\")]
         assert {len(re.split(r"(?<!\\)&", line)) for line in lines} == {len(columns)}
-    plain = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar)\{\}|\\.", "", text)
+    plain = re.sub(
+        r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar)\{\}|\\.",
+        "",
+        text,
+    )
     assert plain.count("{") == plain.count("}")
-    assert r"50\% \& \$x\_1\$ \#\{\textbackslash{}dots\}\textasciicircum{}2\textasciitilde{}" in text
+    assert (
+        r"50\% \& \$x\_1\$ \#\{\textbackslash{}dots\}\textasciicircum{}2\textasciitilde{}" in text
+    )
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 2
     if shutil.which("pdflatex"):
         (tmp_path / "a.tex").write_text(
@@ -69,7 +92,11 @@ def test_a_page_of_html_needs_nothing_beside_it_and_names_are_text(named):
     text = (named.folder / "report.html").read_text()
     page = Page(text)
     assert not {"script", "a", "link", "javascript:alert(1)"} & page.found
-    links = [value for value in page.found if isinstance(value, str) and value.startswith(("data:", "http", "file"))]
+    links = [
+        value
+        for value in page.found
+        if isinstance(value, str) and value.startswith(("data:", "http", "file"))
+    ]
     assert [link[:26] for link in links] == ["data:image/svg+xml;base64,"]
     assert all(name in page.text for name in HOSTILE[:2])
     assert f"<title>{HOSTILE[3].replace('<', '&lt;')}</title>" in text
@@ -101,7 +128,9 @@ def test_a_tracker_is_given_every_record_and_its_errors_are_warnings(tmp_path):
     with pytest.warns(UserWarning, match="on_trial: ValueError: offline; the study goes on"):
         found = tiny_run(tmp_path, on_trial=track, **given)
     assert seen == list(found.records.of_key.values())
-    assert {(one["arm"], one["seed"]) for one in seen} == {(arm, seed) for arm in ("window", "full") for seed in (0, 1)}
+    assert {(one["arm"], one["seed"]) for one in seen} == {
+        (arm, seed) for arm in ("window", "full") for seed in (0, 1)
+    }
     tiny_run(tmp_path, on_trial=track, **given)  # nothing is left to run
     assert len(seen) == 4
 
@@ -134,40 +163,63 @@ def scored(found, folder, scores, losses):
     shutil.copytree(found.folder, folder)
     kept = records.Records(folder)
     for one in list(kept.of_key.values()):
-        kept.append({**one, "accuracy": scores[one["arm"]][one["seed"] % 2], "loss": losses[one["arm"]]})
+        kept.append(
+            {**one, "accuracy": scores[one["arm"]][one["seed"] % 2], "loss": losses[one["arm"]]}
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they are in its cautions
         return report(folder)
 
 
 def test_a_pilot_warns_of_chance_by_its_reasons_of_perfect_scores_and_counts_seeds(tmp_path):
-    each = {"budgets": study.Budget(None, 2), "readout": "token", "claims": [study.Claim("window", "full")]}
+    each = {
+        "budgets": study.Budget(None, 2),
+        "readout": "token",
+        "claims": [study.Claim("window", "full")],
+    }
     with pytest.warns(UserWarning, match="may need"):
-        found = piloted(tmp_path / "a", arms={"window": WINDOW, "star": ga.graphs.global_tokens(N, (0,))}, **each)
+        found = piloted(
+            tmp_path / "a",
+            arms={"window": WINDOW, "star": ga.graphs.global_tokens(N, (0,))},
+            **each,
+        )
     low, guess = (0.3, 0.3), found.plan["comparisons"]["study"]["guess_nats"]
     shares = tiny_data().targets.bincount() / SAMPLES
     assert guess == pytest.approx(float(-(shares * shares.log()).sum()))
     losses = {"window": 0.1, "star": 0.1, "full": guess}
     said = scored(found, tmp_path / "b", {"window": low, "star": low, "full": low}, losses).cautions
-    by_arm = {arm: next(text for text in said if f", {arm}, positions none: at chance" in text) for arm in losses}
+    by_arm = {
+        arm: next(text for text in said if f", {arm}, positions none: at chance" in text)
+        for arm in losses
+    }
     assert "the budget is too small to leave chance" in by_arm["full"]
     assert "it learns by heart" in by_arm["star"]
     assert "its readout reaches 42.9% of what it may need" in by_arm["window"]
-    best = scored(found, tmp_path / "c", {"window": (0.7, 0.8), "star": (1.0, 0.99), "full": (1.0, 1.0)}, losses)
-    assert any("star, full have 0.99 or more and can hardly differ" in text for text in best.cautions)
+    best = scored(
+        found,
+        tmp_path / "c",
+        {"window": (0.7, 0.8), "star": (1.0, 0.99), "full": (1.0, 1.0)},
+        losses,
+    )
+    assert any(
+        "star, full have 0.99 or more and can hardly differ" in text for text in best.cautions
+    )
     assert not any("at chance after" in text for text in best.cautions)
     deviation = 0.1 / 2**0.5  # of two differences, -.3 and -.2
     page = str(best)
     assert f"| study | 0.05 | {deviation:.3f} | {study.seeds_needed(0.05, deviation)} |" in page
     upper = float(re.search(r"\| study \| 0.05 \| \S+ \| \d+ \| (\S+) \|", page)[1])
-    assert upper == pytest.approx(deviation / 0.2533, rel=0.01)  # the 60 % point of a normal: chi2 of 1 degree
+    # the 60 % point of a normal: chi2 of 1 degree
+    assert upper == pytest.approx(deviation / 0.2533, rel=0.01)
     alike = scored(found, tmp_path / "d", dict.fromkeys(losses, (0.9, 0.9)), losses)
     assert "nothing varies between the two seeds" in str(alike)
 
 
 def test_bits_no_better_than_the_shares_of_classes_are_chance(tmp_path):
     with pytest.warns(UserWarning, match="no arm takes fewer bits than a guess"):
-        found = tiny_run(tmp_path, metric="bits", controls=("full",), budgets=study.Budget(None, 1), seeds=1)
+        found = tiny_run(
+            tmp_path, metric="bits", controls=("full",), budgets=study.Budget(None, 1), seeds=1
+        )
     row = found.row("window")
     assert found.at_chance(row)
     guess = found.plan["comparisons"]["study"]["guess_nats"] / torch.tensor(2.0).log()

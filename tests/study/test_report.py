@@ -29,23 +29,39 @@ ROOT = Path(__file__).parents[2]
 def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
     rewired, window = tiny.row("rewired window", examples=11), tiny.row("window", examples=11)
     draws = [
-        [one["accuracy"] for one in tiny.records.of_key.values() if (one["arm"], one["examples"], one["seed"]) == key]
+        [
+            one["accuracy"]
+            for one in tiny.records.of_key.values()
+            if (one["arm"], one["examples"], one["seed"]) == key
+        ]
         for key in (("rewired window", 11, 0), ("rewired window", 11, 1))
     ]
     assert [len(each) for each in draws] == [3, 3]
     assert rewired.scores == pytest.approx({seed: sum(each) / 3 for seed, each in enumerate(draws)})
-    assert tiny.differences(window, rewired) == pytest.approx([window.scores[s] - rewired.scores[s] for s in (0, 1)])
+    assert tiny.differences(window, rewired) == pytest.approx(
+        [window.scores[s] - rewired.scores[s] for s in (0, 1)]
+    )
 
 
 def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     text = str(tiny)
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    assert headings[:4] == ["Predicted before training", "Data, model and training", "Measured", "Claims"]
-    assert "* 83 samples of 7 nodes at most, 41 of them held out; readout: mean\n* model: layers 2, width 8" in text
+    assert headings[:4] == [
+        "Predicted before training",
+        "Data, model and training",
+        "Measured",
+        "Claims",
+    ]
+    assert (
+        "* 83 samples of 7 nodes at most, 41 of them held out; readout: mean\n* model: layers 2, width 8"
+        in text
+    )
     assert "; 11 examples, 3 batches; all examples, 3 batches\n" in text
     assert "| window > full | - | 2 |" in text
     assert text.count(" sign |\n") == 1
-    assert {"report.md", "report.json", "figure.pdf", "figure.svg"} <= {path.name for path in tiny.folder.iterdir()}
+    assert {"report.md", "report.json", "figure.pdf", "figure.svg"} <= {
+        path.name for path in tiny.folder.iterdir()
+    }
     numbers = json.loads((tiny.folder / "report.json").read_text())
     assert numbers["counts"] == {"planned": 30, "done": 30, "capped": 0, "failed": 0}
     assert len(numbers["rows"]) == 11
@@ -68,9 +84,13 @@ def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
 
 
 def test_shuffled_labels_are_judged_by_the_mean_of_the_seeds(tiny):
-    """What is learned of them is right or wrong of many answers at once; a law holds of every seed."""
+    """What is learned of them is right or wrong of many answers at once; a law holds of every
+    seed.
+    """
     some = tiny.row("shuffled labels, window")
-    shuffled, law = ({**some.prediction, "kind": kind, "ceiling": 0.263} for kind in ("shuffled", "arm"))
+    shuffled, law = (
+        {**some.prediction, "kind": kind, "ceiling": 0.263} for kind in ("shuffled", "arm")
+    )
     seeds = (0.27, 0.214, 0.25, 0.21, 0.234, 0.35, 0.362, 0.236, 0.198, 0.176)  # over_squashing
 
     def holds(prediction, scores):
@@ -84,17 +104,24 @@ def test_shuffled_labels_are_judged_by_the_mean_of_the_seeds(tiny):
 
 
 def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
-    """Tokens of 4 steps ago along rewirings of windows of 3, in 2 layers: each draw reaches other ones."""
+    """Tokens of 4 steps ago along rewirings of windows of 3, in 2 layers: each draw reaches other
+    ones.
+    """
     tokens = tiny_data().inputs
     needs = ga.from_rule(lambda t, s: t - s == 4, N)
     targets = tokens.roll(4, 1).index_fill(1, torch.arange(4), -100)
-    data, arms = tiny_data(targets=targets, needs=needs, causal=True), {"window": ga.graphs.sliding_window(N, 3)}
+    data, arms = (
+        tiny_data(targets=targets, needs=needs, causal=True),
+        {"window": ga.graphs.sliding_window(N, 3)},
+    )
     given = {"readout": "node", "controls": ("rewired",), "budgets": [study.Budget(None, 2)]}
     about, found = tiny_comparison(arms, data, **given), tiny_run(tmp_path, arms, data, **given)
     row, told = found.row("rewired window"), found.row("rewired window").prediction
     asked = torch.arange(4, N)
     for seed, draw in itertools.product(range(2), range(3)):
-        field = ga.analyse.receptive_field([about.rewiring("window", seed, draw).first] * 2, residual=True).graphs[-1]
+        field = ga.analyse.receptive_field(
+            [about.rewiring("window", seed, draw).first] * 2, residual=True
+        ).graphs[-1]
         share = float(field.contains(asked, asked - 4).double().mean())
         assert told["ceilings"][seed][draw] == pytest.approx(share + (1 - share) * data.chance)
     flat = [ceiling for of_seed in told["ceilings"] for ceiling in of_seed]
@@ -127,11 +154,17 @@ def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny,
     with pytest.warns(UserWarning, match="both within the margin of a perfect score"):
         found = report(tmp_path / "both")
     assert "| not decided, both within the margin of a perfect score |" in str(found)
-    assert str(found).split("\n\n")[2].startswith("**Warning:** window = full within 0.02: both within")
+    assert (
+        str(found)
+        .split("\n\n")[2]
+        .startswith("**Warning:** window = full within 0.02: both within")
+    )
     scored_anew(tiny, tmp_path / "one", {"window": 1.0, "full": 0.97})
     assert report(tmp_path / "one").cautions == []
     scored_anew(tiny, tmp_path / "none", {})
-    with pytest.warns(UserWarning, match="study: no arm is more than 4 standard errors above chance, 0.458; their"):
+    with pytest.warns(
+        UserWarning, match="study: no arm is more than 4 standard errors above chance, 0.458; their"
+    ):
         found = report(tmp_path / "none")
     assert found.verdicts[0].remarks == ("both at chance",)
     shown = CliRunner().invoke(app, ["study", "report", str(tmp_path / "none")])
@@ -141,8 +174,13 @@ def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny,
 def test_an_interval_of_accuracies_stays_below_1(tiny, tmp_path):
     row = tiny.row("window", examples=11)
     some = replace(row, scores={0: 0.9, 1: 0.95, 2: 1.0}).interval
-    assert some.high < 1 < replace(row, metric="bits", scores={0: 0.9, 1: 0.95, 2: 1.0}).interval.high
-    much, little = replace(row, scores=dict.fromkeys(range(3), 1.0)), replace(row, scores={0: 0.0, 1: 0.1, 2: 0.0})
+    assert (
+        some.high < 1 < replace(row, metric="bits", scores={0: 0.9, 1: 0.95, 2: 1.0}).interval.high
+    )
+    much, little = (
+        replace(row, scores=dict.fromkeys(range(3), 1.0)),
+        replace(row, scores={0: 0.0, 1: 0.1, 2: 0.0}),
+    )
     assert tiny.difference(much, little).high < 1
 
 
@@ -191,14 +229,27 @@ class Page(HTMLParser):
         self.text += data
 
 
-HOSTILE = ["<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "*b* &lt;script&gt; `c`", "_d_ | ![e](f) ~~g~~"]
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "[x](javascript:alert(1))",
+    "*b* &lt;script&gt; `c`",
+    "_d_ | ![e](f) ~~g~~",
+]
 HOSTILE += ["</title><script>$x$ and $y$"]
 
 
 def test_names_are_text_wherever_they_stand(tmp_path, pictures):
-    markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    arms = {name: ga.graphs.sliding_window(N, 3 + 2 * i, causal=False) for i, name in enumerate(HOSTILE)}
-    claims = [study.Claim(HOSTILE[i - 1], HOSTILE[i], because=HOSTILE[i - 2]) for i in range(len(HOSTILE))]
+    markdown = (
+        pytest.importorskip("markdown_it")
+        .MarkdownIt("commonmark")
+        .enable(["table", "strikethrough"])
+    )
+    arms = {
+        name: ga.graphs.sliding_window(N, 3 + 2 * i, causal=False) for i, name in enumerate(HOSTILE)
+    }
+    claims = [
+        study.Claim(HOSTILE[i - 1], HOSTILE[i], because=HOSTILE[i - 2]) for i in range(len(HOSTILE))
+    ]
     given = {"claims": claims, "seeds": 1, "budgets": study.Budget(None, 1), "controls": ()}
     found = tiny_run(tmp_path, arms, readout="token", name=HOSTILE[0], **given)
     one = next(iter(found.records.of_key.values()))
@@ -217,16 +268,23 @@ def test_names_are_text_wherever_they_stand(tmp_path, pictures):
         assert f"{name} on the same data: 0.500" in page.text
         assert f"run '{name}'" in page.text
         assert f"seed 0: {name}" in page.text
-    elements = {element.tag.rpartition("}")[2] for element in ElementTree.parse(found.folder / "figure.svg").iter()}
+    elements = {
+        element.tag.rpartition("}")[2]
+        for element in ElementTree.parse(found.folder / "figure.svg").iter()
+    }
     assert not {"img", "script", "a"} & elements
 
 
 def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path):
-    """The largest of logits that are no numbers is the first class, and chance would be its score."""
+    """The largest of logits that are no numbers is the first class, and chance would be its
+    score.
+    """
     folder = tmp_path / "nan"
     shutil.copytree(tiny.folder, folder)
     one = json.loads((folder / records.TRIALS).read_text().splitlines()[0])
-    records.Records(folder).append({**one, "bits": float("nan"), "loss": float("nan"), "accuracy": 0.4})
+    records.Records(folder).append(
+        {**one, "bits": float("nan"), "loss": float("nan"), "accuracy": 0.4}
+    )
     found = report(folder)
     assert found.counts["failed"] == 1
     assert one["seed"] not in found.row(one["arm"], examples=one["examples"]).scores
@@ -249,10 +307,16 @@ def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_
 
 def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(tmp_path):
     found = tiny_run(tmp_path, metric="bits", controls=("full", "shuffled"), seeds=1)
-    one, full, shuffled = (found.row(name) for name in ("window", "full", "shuffled labels, window"))
+    one, full, shuffled = (
+        found.row(name) for name in ("window", "full", "shuffled labels, window")
+    )
     assert found.differences(one, full) == [full.scores[0] - one.scores[0]]
     told = next(x for x in found.records.of_key.values() if x["kind"] == "shuffled")
-    assert (shuffled.metric, shuffled.scores, one.metric) == ("accuracy", {0: told["accuracy"]}, "bits")
+    assert (shuffled.metric, shuffled.scores, one.metric) == (
+        "accuracy",
+        {0: told["accuracy"]},
+        "bits",
+    )
     assert found.differences(shuffled, full) == []
 
 
@@ -274,29 +338,43 @@ def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
     assert len(listed) == 10
     assert all(listed.values())
     assert "--out must be a folder" in said("digits/study.py", status=2).output
-    assert "a study must be a Python file that exists" in said("digit", "--out", "x", status=2).output
+    assert (
+        "a study must be a Python file that exists" in said("digit", "--out", "x", status=2).output
+    )
     assert "must define study()" in said(__file__, "--out", "x", status=2).output
     assert "needs the folder" in said("report", status=2).output
 
 
-RECIPE = re.search(r"```python\n# examples/studies/\S+\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)[1]
+RECIPE = re.search(
+    r"```python\n# examples/studies/\S+\n(.*?)```",
+    (ROOT / "CONTRIBUTING.md").read_text(),
+    re.DOTALL,
+)[1]
 
 
 def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = RECIPE.replace("seeds=2", "summary=lambda report: [f'{len(report.rows)} rows.'], seeds=2")
+    code = RECIPE.replace(
+        "seeds=2", "summary=lambda report: [f'{len(report.rows)} rows.'], seeds=2"
+    )
     (tmp_path / "mine.py").write_text(code)
     run = ("mine.py", "--out", ".", "--quick", "--processes", "0")
     first = said(*run, "--seeds", "1")
     page = (tmp_path / "report.md").read_text()
-    assert "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n2 rows." in page
+    assert (
+        "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n2 rows."
+        in page
+    )
     assert "`graphattn study mine.py --quick --seeds 1 --out .`" in page
     assert "warning: neighbours: no arm is more than 4 standard errors" in first.stderr
     assert "report.md and .html, tables and figures are in ." in first.stderr
     assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 2
     said(*run)  # goes on, with as many seeds as the study has
     assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 4
-    assert "--arms requires study(names=...) in mine.py" in said(*run, "--arms", "window", status=2).output
+    assert (
+        "--arms requires study(names=...) in mine.py"
+        in said(*run, "--arms", "window", status=2).output
+    )
     page = (tmp_path / "report.md").read_text()
     assert "2 rows" not in str(report(tmp_path))
     assert (tmp_path / "report.md").read_text() == page  # made with the study's summary, and kept

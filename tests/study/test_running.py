@@ -36,11 +36,17 @@ def test_a_killed_study_goes_on_and_gives_the_same_numbers(tiny, tmp_path):
     assert scores(folder) == scores(tiny.folder)
 
 
-def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(tiny, tmp_path, monkeypatch):
+def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(
+    tiny, tmp_path, monkeypatch
+):
     folder = tmp_path / "more"
     shutil.copytree(tiny.folder, folder)
     seen = []
-    monkeypatch.setattr(trial, "train", lambda *given: seen.append(given[2].seed) or {"state": "failed", "error": "x"})
+    monkeypatch.setattr(
+        trial,
+        "train",
+        lambda *given: seen.append(given[2].seed) or {"state": "failed", "error": "x"},
+    )
     tiny_run(folder, claims=tiny.claims)
     assert seen == []
     found = tiny_run(folder, claims=tiny.claims, seeds=3)
@@ -49,7 +55,11 @@ def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(tiny, t
     assert found.late == []
     assert found.verdicts[0].remarks == ("seeds extended after looking",)
     assert "sign, seeds extended after looking |\n" in str(found)
-    assert tiny_run(folder, claims=tiny.claims).verdicts[0].remarks[0] == "seeds extended after looking"  # for good
+    # for good
+    assert (
+        tiny_run(folder, claims=tiny.claims).verdicts[0].remarks[0]
+        == "seeds extended after looking"
+    )
 
 
 def test_a_readout_out_of_reach_is_warned_of_before_training(tmp_path, monkeypatch, recwarn):
@@ -59,12 +69,19 @@ def test_a_readout_out_of_reach_is_warned_of_before_training(tmp_path, monkeypat
     monkeypatch.setattr(trial, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tiny_run(tmp_path, readout="token", controls=(), seeds=1)
-    assert "its readout depends on 42.9% of what it may need" in str(recwarn.pop(UserWarning).message)
+    assert "its readout depends on 42.9% of what it may need" in str(
+        recwarn.pop(UserWarning).message
+    )
 
 
 @pytest.mark.slow
 def test_a_trial_beyond_the_memory_fails_and_the_others_go_on(tmp_path):
-    given = {"model": ga.study.CustomModel(greedy), "controls": (), "seeds": 2, "budgets": comparison.Budget(None, 1)}
+    given = {
+        "model": ga.study.CustomModel(greedy),
+        "controls": (),
+        "seeds": 2,
+        "budgets": comparison.Budget(None, 1),
+    }
     found = tiny_run(tmp_path, processes=1, **given)
     assert found.counts["failed"] == 1
     assert "memory" in next(found.failures)
@@ -77,7 +94,11 @@ def test_one_trial_in_a_process_of_its_own_gives_the_same_number(tiny, tmp_path)
     (folder / records.TRIALS).write_bytes(b"".join(lines_of(folder)[:-1]))
     tiny_run(folder, claims=tiny.claims, processes=1)
     ours, theirs = (json.loads(lines_of(each)[-1]) for each in (tiny.folder, folder))
-    assert (ours["key"], ours["bits"], ours["initial"]) == (theirs["key"], theirs["bits"], theirs["initial"])
+    assert (ours["key"], ours["bits"], ours["initial"]) == (
+        theirs["key"],
+        theirs["bits"],
+        theirs["initial"],
+    )
 
 
 class Hours:
@@ -89,7 +110,9 @@ class Hours:
 
 @pytest.mark.slow
 def test_a_process_ends_with_the_one_that_asked_it(tmp_path):
-    """Killed, that one can tell it nothing; that the pipe is closed does, in the midst of a trial, too."""
+    """Killed, that one can tell it nothing; that the pipe is closed does, in the midst of a trial,
+    too.
+    """
     (tmp_path / "trial").write_bytes(pickle.dumps(Hours()))
     process = pool.Worker()._start()
     process.stdin.write(json.dumps({"trial": str(tmp_path / "trial")}).encode() + b"\n")
@@ -228,7 +251,10 @@ def test_folders_of_other_things_are_refused(tiny, tmp_path):
     refused("holds the study 'study', not 'other'", name="other")
     refused("of other data", data=tiny_data(test=11))
     refused("of other data", training=ga.study.Training(batch=5))
-    refused("other graphs by the name of window", arms={"window": ga.graphs.sliding_window(N, 5, causal=False)})
+    refused(
+        "other graphs by the name of window",
+        arms={"window": ga.graphs.sliding_window(N, 5, causal=False)},
+    )
     (tmp_path / "notes.txt").write_text("mine")
     refused("holds other things", tmp_path)
     refused("is a file", tmp_path / "notes.txt")
@@ -241,7 +267,9 @@ def test_folders_of_other_things_are_refused(tiny, tmp_path):
 
 
 def test_labels_are_shuffled_where_it_says_so():
-    about = comparison.Comparison("c", {"full": ga.graphs.full(N)}, tiny_data(), budgets=[comparison.Budget(None, 3)])
+    about = comparison.Comparison(
+        "c", {"full": ga.graphs.full(N)}, tiny_data(), budgets=[comparison.Budget(None, 3)]
+    )
     one, shuffled = (t for t in about.trials(1) if t.arm in ("full", "shuffled labels, full"))
     assert one.key != shuffled.key
     results = [trial.train(about, about.graphs_for(t), t) for t in (one, shuffled)]
@@ -252,7 +280,9 @@ def test_labels_are_shuffled_where_it_says_so():
 def test_training_stops_at_its_loss_and_says_when_it_did_not(tmp_path):
     given = {"controls": (), "seeds": 1, "budgets": comparison.Budget(None, 3)}
     easy = tiny_run(tmp_path / "easy", training=ga.study.Training(stop=9.0), **given)
-    hard = tiny_run(tmp_path / "hard", training=ga.study.Training(stop=1e-9, schedule="constant"), **given)
+    hard = tiny_run(
+        tmp_path / "hard", training=ga.study.Training(stop=1e-9, schedule="constant"), **given
+    )
     taken = [next(iter(each.records.of_key.values()))["steps_taken"] for each in (easy, hard)]
     assert taken == [1, 3]
     assert [each.counts["capped"] for each in (easy, hard)] == [0, 1]
@@ -271,7 +301,9 @@ def test_every_question_counts_once(tmp_path):
     asked = data.targets[:17] != -100
     found = trial.scored(network, read, data.targets, held)
     assert found["answers"] == int(asked.sum()) == 17 * 3
-    assert found["accuracy"] == float((logits.argmax(-1) == data.targets[:17])[asked].double().mean())
+    assert found["accuracy"] == float(
+        (logits.argmax(-1) == data.targets[:17])[asked].double().mean()
+    )
 
 
 def test_claims_of_no_trial_are_refused_before_training(tmp_path):
@@ -284,5 +316,8 @@ def test_claims_of_no_trial_are_refused_before_training(tmp_path):
         "budget 2": {"budget": 2},
     }.items():
         with pytest.raises(OptionError, match=f"claims: no {words}"):
-            tiny_run(tmp_path / "out", claims=[ga.study.Claim(**{"better": "window", "worse": "full", **claim})])
+            tiny_run(
+                tmp_path / "out",
+                claims=[ga.study.Claim(**{"better": "window", "worse": "full", **claim})],
+            )
     assert not (tmp_path / "out").exists()

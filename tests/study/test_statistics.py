@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from graphattn.errors import OptionError
-from graphattn.study.claims import NOT_DECIDED, OPPOSITE, SAME, VERDICTS, Claim, check_significance, judged
+from graphattn.study.claims import (
+    NOT_DECIDED,
+    OPPOSITE,
+    SAME,
+    VERDICTS,
+    Claim,
+    check_significance,
+    judged,
+)
 from graphattn.study.statistics import effect_size, holm, interval, least_p, seeds_needed, sign_flip
 
 D = [0.31, -0.02, 0.17, 0.05, 0.11, 0.29, -0.07]
@@ -15,11 +23,15 @@ D = [0.31, -0.02, 0.17, 0.05, 0.11, 0.29, -0.07]
 
 def test_interval_is_scipys():
     found, theirs = interval(D), stats.ttest_1samp(D, 0).confidence_interval(0.95)
-    assert (found.mean, found.low, found.high) == pytest.approx((np.mean(D), theirs.low, theirs.high))
+    assert (found.mean, found.low, found.high) == pytest.approx(
+        (np.mean(D), theirs.low, theirs.high)
+    )
     assert np.isnan(interval(D[:1]).low)
 
 
-@pytest.mark.parametrize(("bounds", "values"), [((0, 1), [0.85, 1.0, 0.97, 1.0, 0.93]), ((-1, 1), [-0.9, -1.0, -0.75])])
+@pytest.mark.parametrize(
+    ("bounds", "values"), [((0, 1), [0.85, 1.0, 0.97, 1.0, 0.93]), ((-1, 1), [-0.9, -1.0, -0.75])]
+)
 def test_intervals_of_shares_and_of_their_differences_stay_within_their_bounds(bounds, values):
     plain, found = interval(values), interval(values, bounds)
     assert not bounds[0] <= plain.low <= plain.high <= bounds[1]
@@ -83,7 +95,9 @@ def test_margins_and_equality_are_judged_by_the_whole_interval():
 
 
 def test_an_equality_of_few_seeds_is_not_decided():
-    """It has no sign, and an interval beyond the margin is not as claimed because its mean is within."""
+    """It has no sign, and an interval beyond the margin is not as claimed because its mean is
+    within.
+    """
     wide = [-0.041, 0.029, -0.03, 0.018, -0.006]
     assert verdict(wide, margin=0.02, equal=True).verdict == "not decided"
     assert verdict([0.0] * 5, margin=0.02, equal=True).verdict == "not decided"
@@ -107,7 +121,9 @@ def test_of_ten_claims_of_nothing_none_is_judged_in_95_families_of_100(seeds):
     some = [*np.flatnonzero(wrong)[:20], *range(3)]
     for family in some:
         found = judged(claims, families[family].tolist())
-        assert {one.verdict for one in found} <= set(VERDICTS if wrong[family] else {NOT_DECIDED, SAME, OPPOSITE})
+        assert {one.verdict for one in found} <= set(
+            VERDICTS if wrong[family] else {NOT_DECIDED, SAME, OPPOSITE}
+        )
         if 10 * 2 / 2**seeds < 0.05:
             assert [one.p for one in found] == pytest.approx(holm(p[family]))
         else:
@@ -125,7 +141,8 @@ def test_tests_are_corrected_for_all_claims_together():
     sure, none = [0.1 + 0.01 * i for i in range(10)], [0.1 * (-1) ** i for i in range(10)]
     alone = judged([Claim("a", "b")], [sure])[0].p
     together = judged([Claim("a", "b"), Claim("a", "c"), Claim("a", "d")], [sure, none, none])
-    assert judged([Claim("a", "b")], [sure], withdrawn=2)[0].p == together[0].p  # dropped after looking
+    # dropped after looking
+    assert judged([Claim("a", "b")], [sure], withdrawn=2)[0].p == together[0].p
     assert together[0].p == pytest.approx(3 * alone) == pytest.approx(3 * 2 / 2**10)
 
 
@@ -139,9 +156,13 @@ def test_claims_made_late_are_shown_and_count_for_no_correction():
 def test_significance_from_few_seeds_is_refused():
     check_significance(6)
     check_significance(9, 10)
-    with pytest.raises(OptionError, match=r"10 claims needs at least 9 seeds, got 8: .* of 8 is 0.00781"):
+    with pytest.raises(
+        OptionError, match=r"10 claims needs at least 9 seeds, got 8: .* of 8 is 0.00781"
+    ):
         check_significance(8, 10)
-    with pytest.raises(OptionError, match=r"1 claim needs at least 6 seeds, got 5: .* of 5 is 0.0625"):
+    with pytest.raises(
+        OptionError, match=r"1 claim needs at least 6 seeds, got 5: .* of 5 is 0.0625"
+    ):
         check_significance(5)
 
 
@@ -152,22 +173,31 @@ def test_an_interval_of_two_seeds_is_not_given():
 
 
 def test_an_effect_size_is_hedges_g_with_the_interval_of_the_noncentral_t():
-    """The factor is that of Hedges' table (J(4) = .7979); at each end of the interval t is as far out as 2.5 %."""
+    """The factor is that of Hedges' table (J(4) = .7979); at each end of the interval t is as far
+    out as 2.5 %.
+    """
     few = [0.1, 0.25, 0.2, 0.05, 0.3]
     found, t = effect_size(few), stats.ttest_1samp(few, 0).statistic
     factor = 0.7979
     assert found.mean == pytest.approx(np.mean(few) / np.std(few, ddof=1) * factor, abs=1e-4)
-    tails = [stats.nct.sf(t, 4, found.low / factor * 5**0.5), stats.nct.cdf(t, 4, found.high / factor * 5**0.5)]
+    tails = [
+        stats.nct.sf(t, 4, found.low / factor * 5**0.5),
+        stats.nct.cdf(t, 4, found.high / factor * 5**0.5),
+    ]
     assert tails == pytest.approx([0.025, 0.025], abs=1e-4)
     turned = effect_size([-x for x in few])
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
     assert effect_size(D[:2]) is effect_size([0.5] * 4) is None
     random = np.random.default_rng(0)  # of a true effect of 1, that d_z overestimates by a quarter
-    assert np.mean([effect_size(x).mean for x in random.normal(1, 1, (600, 5))]) == pytest.approx(1, abs=0.08)
+    assert np.mean([effect_size(x).mean for x in random.normal(1, 1, (600, 5))]) == pytest.approx(
+        1, abs=0.08
+    )
 
 
 def test_as_many_seeds_as_are_needed_find_a_difference_four_times_of_five():
-    """By drawing studies, judged by the sign-flip test; with two fewer it is not enough for the t test."""
+    """By drawing studies, judged by the sign-flip test; with two fewer it is not enough for the t
+    test.
+    """
     n, random = seeds_needed(0.02, 0.02), np.random.default_rng(0)
     assert n == 10  # as G*Power 3.1 has it
     found = sign_flip(random.normal(0.02, 0.02, (4000, n))) < 0.05
@@ -176,7 +206,13 @@ def test_as_many_seeds_as_are_needed_find_a_difference_four_times_of_five():
     assert fewer.mean() < 0.75
     assert seeds_needed(10.0, 0.01) == 6  # what the sign-flip test needs at all
     assert seeds_needed(10.0, 0.01, claims=10) == 9
-    for wrong in ({"difference": 0}, {"deviation": -1}, {"claims": 0}, {"power": 1}, {"power": 0.1}):
+    for wrong in (
+        {"difference": 0},
+        {"deviation": -1},
+        {"claims": 0},
+        {"power": 1},
+        {"power": 0.1},
+    ):
         with pytest.raises(OptionError, match=next(iter(wrong))):
             seeds_needed(**{"difference": 0.1, "deviation": 0.1, **wrong})
 
@@ -184,7 +220,9 @@ def test_as_many_seeds_as_are_needed_find_a_difference_four_times_of_five():
 def test_an_effect_of_differences_all_but_alike_grows_as_they_do():
     """scipy's search for its ends takes minutes, and did not end."""
     near, far = (effect_size([1, 1 + spread, 1 - spread]) for spread in (1e-3, 1e-9))
-    for one, other in zip((near.mean, near.low, near.high), (far.mean, far.low, far.high), strict=True):
+    for one, other in zip(
+        (near.mean, near.low, near.high), (far.mean, far.low, far.high), strict=True
+    ):
         assert other == pytest.approx(one * 1e6, rel=1e-4)
     opposite = effect_size([-1, -1 - 1e-9, -1 + 1e-9])
     assert (opposite.low, opposite.high) == pytest.approx((-far.high, -far.low), rel=1e-4)

@@ -1,4 +1,6 @@
-"""Study files of examples/studies: exact figures of those that train nothing, the plans of those that do."""
+"""Study files of examples/studies: exact figures of those that train nothing, the plans of those
+that do.
+"""
 
 import json
 from functools import cache
@@ -16,7 +18,16 @@ from graphattn.study.files import load, run_file
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 associative, digits, listops, lra_audit, over_squashing, recall, text, theory = (
     load(STUDIES / name / "study.py")
-    for name in ("associative", "digits", "listops", "lra_audit", "over_squashing", "recall", "text", "theory")
+    for name in (
+        "associative",
+        "digits",
+        "listops",
+        "lra_audit",
+        "over_squashing",
+        "recall",
+        "text",
+        "theory",
+    )
 )
 Finding, Findings = lra_audit.Finding, lra_audit.Findings
 MODEL = Model(layers=1, width=4, hidden=4)
@@ -30,14 +41,21 @@ def audited():
 @pytest.mark.slow
 def test_the_audit_of_lra_counts_what_was_read_in_its_code():
     assert audited().failed == []
-    told = {part: [finding.measured for finding in findings] for part, findings in audited().parts.items()}
+    told = {
+        part: [finding.measured for finding in findings]
+        for part, findings in audited().parts.items()
+    }
     assert told == {
         "Local": [49, 49, 48, 50, 50, "60 to 61", "60 to 61", 1009],
         "Longformer": [257, 513, 769, 1025, 1001, 1025, 1025, "1021 to 1024", "511 to 1023"],
         "Sparse": [2001, 1025, 4000, "1 to 259", False, True],
         "BigBird": [2048],
     }
-    drawn = [count for counts, _ in lra_audit.READ.values() for count in (counts["local"], counts["longformer"])]
+    drawn = [
+        count
+        for counts, _ in lra_audit.READ.values()
+        for count in (counts["local"], counts["longformer"])
+    ]
     assert drawn == [49, 1025, 48, 1001, 50, 1025, 50, 1025]  # what the figure shows was counted
 
 
@@ -55,18 +73,29 @@ def test_collapse_has_the_slope_of_the_second_eigenvalue_where_it_applies():
     assert theory.slope(causal) == pytest.approx(-1, abs=0.01)
     chain = ga.graphs.sliding_window(32, 3, causal=False)  # symmetric: lambda is another number
     predicted = torch.tensor(1 - ga.analyse.spectral_gap(chain)).log2()
-    assert theory.slope(theory.distances(chain, seed=7, layers=60)) == pytest.approx(float(predicted), abs=0.05)
+    assert theory.slope(theory.distances(chain, seed=7, layers=60)) == pytest.approx(
+        float(predicted), abs=0.05
+    )
     blocks = theory.distances(ga.graphs.block_local(32, 4), seed=7, layers=40)
     assert blocks[-1] == pytest.approx(blocks[9])
 
 
 @pytest.mark.parametrize(
-    "part", ["position_bias", pytest.param("expanders", marks=pytest.mark.slow), "path_lengths", "convolution"]
+    "part",
+    [
+        "position_bias",
+        pytest.param("expanders", marks=pytest.mark.slow),
+        "path_lengths",
+        "convolution",
+    ],
 )
 def test_theorems_hold_within_the_tolerance_stated(part):
     findings = getattr(theory, part)()
     assert [finding for finding in findings if not finding.holds] == []
-    assert len(findings) == {"position_bias": 5, "expanders": 5, "path_lengths": 5, "convolution": 1}[part]
+    assert (
+        len(findings)
+        == {"position_bias": 5, "expanders": 5, "path_lengths": 5, "convolution": 1}[part]
+    )
 
 
 def findings(**changes):
@@ -89,7 +118,9 @@ def test_a_prediction_that_fails_is_said_aloud_and_folders_are_guarded(tmp_path)
 
 
 def test_recall_predicts_its_law_in_every_cell():
-    """By the receptive field: reached exactly up to L (w - 1), and the ceiling beyond it is chance."""
+    """By the receptive field: reached exactly up to L (w - 1), and the ceiling beyond it is
+    chance.
+    """
     assert len([cell for cell in recall.cells() if cell[0] <= 3]) >= 24
     plan = recall.study(quick=True)
     from graphattn.study.predictions import predicted
@@ -125,10 +156,21 @@ def test_beyond_its_reach_the_jacobian_is_zero():
 @pytest.mark.slow
 def test_digits_are_compared_on_the_grid_and_wrong_use_is_refused(tiny, tmp_path):
     pytest.importorskip("sklearn")
-    about = Comparison("digits", digits.arms(), digits.data(), model=MODEL, positions=("none", "learned"))
-    assert [about.graphs[name].first.num_edges for name in digits.arms()] == [576, 1600, 960, 1024, 576]
+    about = Comparison(
+        "digits", digits.arms(), digits.data(), model=MODEL, positions=("none", "learned")
+    )
+    assert [about.graphs[name].first.num_edges for name in digits.arms()] == [
+        576,
+        1600,
+        960,
+        1024,
+        576,
+    ]
     Study("digits", [about], digits.claims(["3x3"])).check_claims()
-    files = {name: STUDIES / name / "study.py" for name in ("digits", "lra_audit", "over_squashing", "recall")}
+    files = {
+        name: STUDIES / name / "study.py"
+        for name in ("digits", "lra_audit", "over_squashing", "recall")
+    }
     with pytest.raises(OptionError, match="trains nothing"):
         run_file(files["lra_audit"], tmp_path / "a", seeds=3)
     with pytest.raises(OptionError, match="--quick requires study"):
@@ -145,13 +187,19 @@ def test_digits_are_compared_on_the_grid_and_wrong_use_is_refused(tiny, tmp_path
 
 @pytest.mark.slow
 def test_baselines_know_what_a_count_knows():
-    """Of 0 1 0 1 ... one character tells the next; the most frequent of 8 random values is right in about 3 of 8."""
+    """Of 0 1 0 1 ... one character tells the next; the most frequent of 8 random values is right in
+    about 3 of 8.
+    """
     told = torch.arange(2).repeat(40, 8)
     alternating = Data(told[:, :-1], told[:, 1:], test=20)
     bits = text.baselines(alternating)
     assert bits["counts of pairs of characters"] < 0.1 < 0.9 < bits["counts of characters"] < 1.01
-    assert list(associative.baselines(associative.data()).values()) == [pytest.approx(0.34, abs=0.05)]
-    assert over_squashing.baselines(over_squashing.data(2))["the most frequent value"] == pytest.approx(0.52, abs=0.02)
+    assert list(associative.baselines(associative.data()).values()) == [
+        pytest.approx(0.34, abs=0.05)
+    ]
+    assert over_squashing.baselines(over_squashing.data(2))[
+        "the most frequent value"
+    ] == pytest.approx(0.52, abs=0.02)
     lists = listops.baselines(listops.data(150, 50))
     assert 0.1 < lists["forest on counts of tokens"] < 1
 
@@ -176,15 +224,25 @@ def test_over_squashing_asks_the_root_for_the_leaf_of_its_key():
     assert ga.analyse.hops(arms["tree"]).layers == 6
     assert ga.analyse.hops(arms["tree and hub"]).layers == 2
     narrow = over_squashing.study(quick=True).comparisons[0]
-    assert {kind for kind, _ in narrow.kinds.values()} == {"arm", "self", "full", "rewired", "shuffled"}
+    assert {kind for kind, _ in narrow.kinds.values()} == {
+        "arm",
+        "self",
+        "full",
+        "rewired",
+        "shuffled",
+    }
 
 
 @pytest.mark.slow
 def test_ways_to_the_root_foretell_its_gradient():
-    """The tree's narrow ways, those of a hub, of an expander, and all pairs; no number is fitted."""
+    """The tree's narrow ways, those of a hub, of an expander, and all pairs; no number is
+    fitted.
+    """
     (comparison,), graphs = over_squashing.comparisons((4,), 1, None), over_squashing.arms(4)
     graphs["full"] = ga.graphs.full(31)
-    told = [(over_squashing.ways(g, 5), over_squashing.gradient(g, comparison)) for g in graphs.values()]
+    told = [
+        (over_squashing.ways(g, 5), over_squashing.gradient(g, comparison)) for g in graphs.values()
+    ]
     assert [a for a, _ in told] == pytest.approx([0.017, 0.161, 0.396, 0.5], abs=1e-3)
     assert [b for _, b in told] == pytest.approx([a for a, _ in told], abs=0.04)
 

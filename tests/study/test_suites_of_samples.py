@@ -1,4 +1,6 @@
-"""Study files in which every sample has a graph of its own: lists along trees, clouds, small graphs."""
+"""Study files in which every sample has a graph of its own: lists along trees, clouds, small
+graphs.
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from graphattn.study.data import samples
 from graphattn.study.files import load, run_file
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
-atlas, listops, points = (load(STUDIES / name / "study.py") for name in ("atlas", "listops", "points"))
+atlas, listops, points = (
+    load(STUDIES / name / "study.py") for name in ("atlas", "listops", "points")
+)
 SIGNS = {listops.MIN: min, listops.MAX: max, listops.SM: lambda x: sum(x) % 10}
 
 
@@ -27,7 +31,9 @@ def evaluated(tokens):
         while stack[-1][0] == "digit":
             values.append(stack.pop()[1])
         operator = stack.pop()[1]
-        median = int(torch.tensor(values).double().quantile(0.5)) if operator == listops.MED else None
+        median = (
+            int(torch.tensor(values).double().quantile(0.5)) if operator == listops.MED else None
+        )
         stack.append(("digit", SIGNS[operator](values) if median is None else median))
     assert len(stack) == 1
     return stack[0][1]
@@ -41,7 +47,9 @@ def test_a_list_has_the_value_of_its_tokens_and_a_tree_of_as_many_edges():
         assert evaluated(sample.inputs.tolist()) == target
         tree = listops.tree(sample)
         assert tree.num_edges == sample.num_nodes + 2 * (sample.num_nodes - 1)
-        assert int(ga.analyse.receptive_field([tree] * 4, targets=[0]).sizes[-1]) == sample.num_nodes
+        assert (
+            int(ga.analyse.receptive_field([tree] * 4, targets=[0]).sizes[-1]) == sample.num_nodes
+        )
 
 
 def test_a_window_of_7_brings_at_most_12_other_tokens_to_the_first():
@@ -62,14 +70,21 @@ def test_clouds_are_of_radius_1_turned_and_read_by_their_nearest():
 
 def test_atlas_reads_along_edges_and_its_ceilings_are_those_it_states():
     data = atlas.data("diameter")
-    for sample, graph, target in list(zip(samples(data), atlas.atlas(), data.targets.tolist(), strict=True))[::40]:
+    for sample, graph, target in list(
+        zip(samples(data), atlas.atlas(), data.targets.tolist(), strict=True)
+    )[::40]:
         assert {(s, t) for s, t in atlas.one_hop(sample).edge_index.t().tolist() if s < t} == {
             (a, b) for a, b in map(sorted, graph.edges)
         }
         assert target == (nx.diameter(graph) if nx.is_connected(graph) else 7)
-    told = {name: [round(atlas.ceiling(name, rounds), 3) for rounds in (0, 2)] for name in atlas.PROPERTIES}
+    told = {
+        name: [round(atlas.ceiling(name, rounds), 3) for rounds in (0, 2)]
+        for name in atlas.PROPERTIES
+    }
     assert told == {"diameter": [0.851, 0.996], "triangles": [0.821, 0.985]}
-    assert all(f".{round(1000 * share)}" in atlas.__doc__ for shares in told.values() for share in shares)
+    assert all(
+        f".{round(1000 * share)}" in atlas.__doc__ for shares in told.values() for share in shares
+    )
 
 
 @pytest.mark.slow

@@ -37,14 +37,25 @@ def tiny_data(**changes):
 def tiny_options(**changes):
     model, training = study.Model(layers=2, width=8, heads=2, hidden=5), study.Training(batch=3)
     budgets = [study.Budget(11, 3), study.Budget(None, 3)]
-    return {"budgets": budgets, "model": model, "training": training, "processes": 0, "seeds": 2, **changes}
+    return {
+        "budgets": budgets,
+        "model": model,
+        "training": training,
+        "processes": 0,
+        "seeds": 2,
+        **changes,
+    }
 
 
 def tiny_comparison(arms, data=None, **changes):
-    given = {name: value for name, value in tiny_options().items() if name not in ("processes", "seeds")}
+    given = {
+        name: value for name, value in tiny_options().items() if name not in ("processes", "seeds")
+    }
     return Comparison("c", arms, tiny_data() if data is None else data, **{**given, **changes})
 
 
 def tiny_run(out, arms=None, data=None, **changes):
     arms = {"window": ga.graphs.sliding_window(N, 3, causal=False)} if arms is None else arms
-    return study.run(arms, tiny_data() if data is None else data, out=out, **tiny_options(**changes))
+    return study.run(
+        arms, tiny_data() if data is None else data, out=out, **tiny_options(**changes)
+    )

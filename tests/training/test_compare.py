@@ -1,4 +1,6 @@
-"""Runs beside each other, runs that start from others, averages, half precision, and the table of a log."""
+"""Runs beside each other, runs that start from others, averages, half precision, and the table of a
+log.
+"""
 
 import csv
 import json
@@ -18,13 +20,18 @@ from graphattn.training.tasks import Classify
 
 
 def test_runs_are_compared_on_the_shapes_that_both_held_out(classes, parts, tmp_path):
-    results = [ga.training.train(classes, tmp_path / name, lr=lr, **QUICK) for name, lr in (("a", 1e-6), ("b", 0.01))]
+    results = [
+        ga.training.train(classes, tmp_path / name, lr=lr, **QUICK)
+        for name, lr in (("a", 1e-6), ("b", 0.01))
+    ]
     ga.training.train(classes, tmp_path / "c", seed=1, **QUICK)
     rows = ga.training.compare([tmp_path / name for name in "abc"])
     scores = [result.scores["accuracy"] for result in results]
     assert [row["score"] for row in rows[:2]] == scores
     assert rows[1]["difference"] == pytest.approx(scores[1] - scores[0])
-    held_out = [json.loads((tmp_path / name / "result.json").read_text())["each"].keys() for name in "ac"]
+    held_out = [
+        json.loads((tmp_path / name / "result.json").read_text())["each"].keys() for name in "ac"
+    ]
     assert rows[2]["shapes"] == len(held_out[0] & held_out[1]) < 4 == rows[1]["shapes"]
     ga.training.train(parts, tmp_path / "d", epochs=1, control=False)
     with pytest.raises(OptionError, match="of one task and its classes"):
@@ -38,7 +45,12 @@ def test_a_run_starts_from_another_and_says_what_is_new(classes, tmp_path):
     ga.training.train(classes, tmp_path / "a", **QUICK)
     first, words = load_file(tmp_path / "a" / "model.safetensors"), []
     torch.save({**first, "head.last.weight": torch.zeros(5, 8)}, tmp_path / "other.pt")
-    still = {**QUICK, "lr": 1e-30, "weight_decay": 0.0, "tell": lambda progress: words.append(progress.words)}
+    still = {
+        **QUICK,
+        "lr": 1e-30,
+        "weight_decay": 0.0,
+        "tell": lambda progress: words.append(progress.words),
+    }
     for name, start in (("b", tmp_path / "a"), ("c", tmp_path / "other.pt")):
         ga.training.train(classes, tmp_path / name, start=start, **still)
         own = load_file(tmp_path / name / "model.safetensors")
@@ -54,7 +66,9 @@ def test_a_run_starts_from_another_and_says_what_is_new(classes, tmp_path):
 
 def test_epochs_are_called_back_and_are_a_table(parts, tmp_path):
     lines = []
-    ga.training.train(parts, tmp_path / "run", epochs=2, control=("perceptron",), on_epoch=lines.append)
+    ga.training.train(
+        parts, tmp_path / "run", epochs=2, control=("perceptron",), on_epoch=lines.append
+    )
     assert [(line["phase"], line["epoch"]) for line in lines] == [
         (phase, n) for phase in ("training", "control perceptron") for n in (1, 2)
     ]
@@ -63,7 +77,9 @@ def test_epochs_are_called_back_and_are_a_table(parts, tmp_path):
     assert {"IoU of 0", "IoU of 1"} < set(rows[0])  # the IoU of each class
 
 
-def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss(parts, tmp_path, monkeypatch):
+def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss(
+    parts, tmp_path, monkeypatch
+):
     made = iter([(0.5, 1.0), (0.9, 3.0), (0.6, 0.5)])
 
     def told(model, task, data, how, *, loss=False):
@@ -75,7 +91,9 @@ def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss
         monkeypatch.setattr("graphattn.training.loop.answers_of", told)
         lines = []
         with pytest.raises(StopIteration):
-            ga.training.train(parts, tmp_path / "run", epochs=4, control=False, on_epoch=lines.append)
+            ga.training.train(
+                parts, tmp_path / "run", epochs=4, control=False, on_epoch=lines.append
+            )
     assert [line["best"] for line in lines] == [True, True, False]
 
 
@@ -121,7 +139,12 @@ def test_half_precision_learns_nearly_the_same(classes, tmp_path, monkeypatch):
 def test_a_start_says_sizes_settings_and_what_it_has_seen(classes, tmp_path):
     ga.training.train(classes, tmp_path / "a", **QUICK)
     words, still = [], {**QUICK, "lr": 1e-30, "weight_decay": 0.0, "start": tmp_path / "a"}
-    how = {**still, "seed": 1, "features": ("distance",), "tell": lambda progress: words.append(progress.words)}
+    how = {
+        **still,
+        "seed": 1,
+        "features": ("distance",),
+        "tell": lambda progress: words.append(progress.words),
+    }
     result = ga.training.train(classes, tmp_path / "b", **how)
     (line,) = (line for line in words if line.startswith("starts from"))
     assert re.search(r"embedding.first.weight \(\d+, 1\), there \(\d+, 8\)", line)
@@ -132,7 +155,9 @@ def test_a_start_says_sizes_settings_and_what_it_has_seen(classes, tmp_path):
     assert float(other["embedding.first.mean"].abs().sum()) > 0  # measured, as no other run's fit
     assert not ga.training.train(classes, tmp_path / "c", **still).notes
     with pytest.raises(LoaderError, match=r"parameters of perceptron, got .*Try: the model"):
-        ga.training.train(classes, tmp_path / "d", model="perceptron", **{**still, "model_options": {}})
+        ga.training.train(
+            classes, tmp_path / "d", model="perceptron", **{**still, "model_options": {}}
+        )
 
 
 @pytest.mark.parametrize("name", ["state_dict", "model"])
@@ -141,14 +166,19 @@ def test_a_state_dict_within_the_state_of_a_loop_is_read(tmp_path, name):
     assert read_tensors(tmp_path / "loop.pt")["a"].tolist() == [1, 1]
     torch.save({"epoch": 3}, tmp_path / "none.pt")
     (tmp_path / "words.txt").write_text("hello\n")
-    for file, match in (("none.pt", "got: a dict of epoch"), ("words.txt", "got: a file that torch does not read")):
+    for file, match in (
+        ("none.pt", "got: a dict of epoch"),
+        ("words.txt", "got: a file that torch does not read"),
+    ):
         with pytest.raises(LoaderError, match=match):
             read_tensors(tmp_path / file)
 
 
 def test_runs_that_held_out_nothing_are_not_compared(classes, tmp_path):
     for name, test in (("a", 0.2), ("b", 0.0)):
-        ga.training.train(classes, tmp_path / name, model="perceptron", epochs=1, control=False, test=test)
+        ga.training.train(
+            classes, tmp_path / name, model="perceptron", epochs=1, control=False, test=test
+        )
     with pytest.raises(OptionError, match=r"must have held out shapes \(--test\), got .*b"):
         ga.training.compare([tmp_path / "a", tmp_path / "b"])
 
@@ -158,7 +188,10 @@ def test_numbers_are_compared_over_the_variance_of_the_first_run(tmp_path, no_pa
     how = {"model": "perceptron", "epochs": 1, "control": False, "test": 0.5}
     results = [ga.training.train(meshes, tmp_path / str(seed), seed=seed, **how) for seed in (0, 1)]
     squares = [
-        {name: (y - p).square().mean() for name, y, p in zip(one.names, one.labels, one.predictions, strict=True)}
+        {
+            name: (y - p).square().mean()
+            for name, y, p in zip(one.names, one.labels, one.predictions, strict=True)
+        }
         for one in results
     ]
     both = squares[0].keys() & squares[1].keys()
@@ -171,7 +204,9 @@ def test_numbers_are_compared_over_the_variance_of_the_first_run(tmp_path, no_pa
 
 def test_a_curve_of_one_epoch_is_a_dot():
     task = Classify("shape", ("a", "b"))
-    losses, _ = curves([{"epoch": 1, "loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.7, "best": True}], task).axes
+    losses, _ = curves(
+        [{"epoch": 1, "loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.7, "best": True}], task
+    ).axes
     assert [line.get_marker() for line in losses.lines] == ["o", "o"]
 
 
@@ -180,13 +215,19 @@ def test_runs_on_other_labels_are_not_compared(tmp_path, no_page):
     folder.mkdir()
     for number in range(8):
         pos = torch.rand(31, 3, generator=torch.Generator().manual_seed(number))
-        ga.save(ga.shapes.Shape(pos=pos, label=pos[:, 0].clone(), wet=pos[:, 1].clone()), folder / f"{number}.ply")
+        ga.save(
+            ga.shapes.Shape(pos=pos, label=pos[:, 0].clone(), wet=pos[:, 1].clone()),
+            folder / f"{number}.ply",
+        )
     quick = {"model": "perceptron", "epochs": 1, "control": False}
     for name, label in (("usual", None), ("named", "label"), ("wet", "wet")):
         ga.training.train(folder, tmp_path / name, label=label, **quick)
     rows = ga.training.compare([tmp_path / "usual", tmp_path / "named"])
     assert (rows[1]["shapes"], rows[1]["difference"]) == (2, 0.0)
-    with pytest.raises(OptionError, match=r"must be trained on the same labels, got the usual label in .* and wet in"):
+    with pytest.raises(
+        OptionError,
+        match=r"must be trained on the same labels, got the usual label in .* and wet in",
+    ):
         ga.training.compare([tmp_path / "usual", tmp_path / "wet"])
 
 
@@ -194,13 +235,17 @@ def test_runs_that_leave_out_other_values_are_not_compared(parts, tmp_path):
     quick = {"model": "perceptron", "epochs": 1, "control": False, "names": ("a", "b")}
     for name, ignore in (("a", ()), ("b", (7,))):
         ga.training.train(parts, tmp_path / name, ignore=ignore, **quick)
-    assert ga.training.compare([tmp_path / name for name in "ab"])[1]["shapes"] == 2, "no label was left out"
+    assert ga.training.compare([tmp_path / name for name in "ab"])[1]["shapes"] == 2, (
+        "no label was left out"
+    )
     for path in parts.iterdir():
         shape = ga.load(path)
         shape.y[3] = 7
         ga.save(shape, path)
     ga.training.train(parts, tmp_path / "c", ignore=(7,), **quick)
-    with pytest.raises(OptionError, match=r"got the usual label in .* and the usual label without 7 in"):
+    with pytest.raises(
+        OptionError, match=r"got the usual label in .* and the usual label without 7 in"
+    ):
         ga.training.compare([tmp_path / name for name in "ac"])
 
 
@@ -224,4 +269,6 @@ def test_a_class_called_as_a_column_replaces_none(parts, classes, tmp_path, name
     for row, line in zip(rows, told, strict=True):
         assert row["written"] == line["ply"]
         assert row["prediction"] in names
-        assert float(row["probability"]) == max(float(row[f"probability of {name}"]) for name in names)
+        assert float(row["probability"]) == max(
+            float(row[f"probability of {name}"]) for name in names
+        )

@@ -1,4 +1,6 @@
-"""Every model is one program for torch.compile, is exported, and makes its plans from real tensors whoever asks."""
+"""Every model is one program for torch.compile, is exported, and makes its plans from real tensors
+whoever asks.
+"""
 
 import io
 
@@ -16,7 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_compiler")]
 
 
 def counted(module, programs, **options):
-    return torch.compile(module, backend=lambda program, _: programs.append(program) or program, **options)
+    return torch.compile(
+        module, backend=lambda program, _: programs.append(program) or program, **options
+    )
 
 
 def drawn(module, inputs):
@@ -52,11 +56,16 @@ def test_one_program_serves_every_batch():
 
 def test_batches_of_graphs_in_pieces():
     """What is made of new graphs (eigenvectors, by scipy) is not followed."""
-    model = GraphTransformer(5, 8, 2, 1, encoding="laplacian", encoding_dim=3, max_distance=3, readout="sum").eval()
+    model = GraphTransformer(
+        5, 8, 2, 1, encoding="laplacian", encoding_dim=3, max_distance=3, readout="sum"
+    ).eval()
     compiled = torch.compile(model, backend="eager")
     for size in (5, 6):
         edges = disjoint_union([graphs.circulant(n, (1, n - 1)) for n in (size, 7)])
-        batch, x = torch.arange(2).repeat_interleave(torch.tensor([size, 7])), torch.randn(size + 7, 5)
+        batch, x = (
+            torch.arange(2).repeat_interleave(torch.tensor([size, 7])),
+            torch.randn(size + 7, 5),
+        )
         same(compiled(x, edges, batch=batch), model(x, edges, batch=batch))
 
 
@@ -73,11 +82,15 @@ def test_recurrent_models_are_right_in_pieces_and_whole_where_torch_follows_them
 
 def test_gradients_of_a_block_by_aot_autograd():
     torch.manual_seed(0)
-    block = TransformerBlock(8, 2, norm_first=False, dropout=0.3, drop_path=0.3, activation="gated_silu")
+    block = TransformerBlock(
+        8, 2, norm_first=False, dropout=0.3, drop_path=0.3, activation="gated_silu"
+    )
     x, results = torch.randn(5, 7, 8), []
     for module in (torch.compile(block, backend="aot_eager", fullgraph=True), block):
         output = drawn(module, (x, graphs.sliding_window(..., 3)))
-        results.append([output, *torch.autograd.grad(output.square().sum(), list(block.parameters()))])
+        results.append(
+            [output, *torch.autograd.grad(output.square().sum(), list(block.parameters()))]
+        )
     for found, wanted in zip(*results, strict=True):
         same(found, wanted)
 
@@ -125,7 +138,9 @@ def test_a_model_of_shapes_is_exported_for_one_of_them():
     pos = torch.rand(60, 3)
     shape = graphs.hierarchy(pos, ratio=0.25, normals=torch.nn.functional.normalize(pos, dim=1))
     for readout in ("node", "shape"):
-        model = build("unet", {"widths": [8, 8], "num_heads": 2, "depths": [1, 1]}, 3, 2, readout).eval()
+        model = build(
+            "unet", {"widths": [8, 8], "num_heads": 2, "depths": [1, 1]}, 3, 2, readout
+        ).eval()
 
         class OfOne(torch.nn.Module):
             def __init__(self, model):
@@ -137,4 +152,6 @@ def test_a_model_of_shapes_is_exported_for_one_of_them():
 
         program, x = torch.export.export(OfOne(model), (pos,), strict=False), torch.rand(60, 3)
         same(program.module()(x), model(x, shape))
-        assert {node.target for node in program.graph.nodes} >= {torch.ops.graphattn.edge_attention.default}
+        assert {node.target for node in program.graph.nodes} >= {
+            torch.ops.graphattn.edge_attention.default
+        }

@@ -1,4 +1,6 @@
-"""Controls: what they read, that they begin as the model does, and the paired difference from them."""
+"""Controls: what they read, that they begin as the model does, and the paired difference from
+them.
+"""
 
 import json
 
@@ -33,14 +35,17 @@ def test_both_controls_are_runs_beside_the_model(classes, tmp_path):
     assert again.to_dict() == result.to_dict() == told
     right = {name: one["scores"]["right"] for name, one in told["controls"].items()}
     for name, one in told["controls"].items():
-        assert one["difference"]["mean"] == pytest.approx((told["scores"]["right"] - right[name]) / 4)
+        assert one["difference"]["mean"] == pytest.approx(
+            (told["scores"]["right"] - right[name]) / 4
+        )
     assert "degree-matched random graphs, on the same split" in str(result)
 
 
 def test_random_graphs_have_the_degrees_of_the_model_s_and_other_edges():
     plain = Inputs(("distance",), ratio=(0.5,), graph=("knn(..., 4)",) * 2)
     one, other, same = (
-        Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, name).levels for seed, name in ((1, "a"), (1, "b"), (1, "a"))
+        Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, name).levels
+        for seed, name in ((1, "a"), (1, "b"), (1, "a"))
     )
     for drawn, second, again, made in zip(
         *(x.graphs() for x in (one, other, same, plain(CLOUD, "").levels)), strict=True
@@ -53,10 +58,14 @@ def test_random_graphs_have_the_degrees_of_the_model_s_and_other_edges():
 
 def test_a_convolution_reads_drawn_cells_at_its_offsets():
     plain = Inputs(("position",), cell=(0.3, 0.6), patch=8)
-    made, drawn = (Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, "a").levels for seed in (None, 1))
+    made, drawn = (
+        Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, "a").levels for seed in (None, 1)
+    )
     for old, new in zip(made.levels, drawn.levels, strict=True):
         for one, two in zip(old.near, new.near, strict=True):
-            assert torch.equal(two.graph.source == two.graph.target, two.offset == two.num_offsets // 2)
+            assert torch.equal(
+                two.graph.source == two.graph.target, two.offset == two.num_offsets // 2
+            )
             pairs = [torch.stack((near.graph.target, near.offset), 1) for near in (one, two)]
             assert torch.equal(*(torch.unique(each, dim=0) for each in pairs))
             assert len(torch.unique(pairs[1], dim=0)) == len(pairs[1])
@@ -81,7 +90,10 @@ def test_an_interval_of_shares_stays_within_them():
     low, high = difference(values, (-1, 1))[1:3]
     assert 0.3 < low < 0.9 < high < 1
     task, labels = Classify("shape", ("a", "b")), [torch.tensor([int(n == 0)]) for n in range(10)]
-    result, none = (Evaluation(task, "test", {}, [], None, [answer] * 10, labels) for answer in torch.eye(2)[:, None])
+    result, none = (
+        Evaluation(task, "test", {}, [], None, [answer] * 10, labels)
+        for answer in torch.eye(2)[:, None]
+    )
     result.controls["perceptron"] = none
     assert result.over("perceptron")[:3] == pytest.approx((0.8, 0.047, 0.974), abs=1e-3)
     scores = task.scores(torch.cat(result.predictions), torch.cat(result.labels))
@@ -93,11 +105,15 @@ def test_scores_of_shapes_average_to_the_score():
     y = [torch.tensor([0.0, 2, 4]), torch.tensor([1.0, 1, 3])]
     guess = [torch.tensor([0.5, 2, 3]), torch.tensor([1.0, 2, 2])]
     task = Regress("node")
-    assert task.each(guess, y).mean() == pytest.approx(task.scores(torch.cat(guess), torch.cat(y))["r2"])
+    assert task.each(guess, y).mean() == pytest.approx(
+        task.scores(torch.cat(guess), torch.cat(y))["r2"]
+    )
     assert Classify("shape", ("a", "b")).each(
         [torch.tensor([1])] * 2, [torch.tensor([1]), torch.tensor([0])]
     ).tolist() == [1, 0]
-    parts = Segment("node", ("a", "b", "c")).each([torch.tensor([1, 1, 0])], [torch.tensor([1, 0, -1])])
+    parts = Segment("node", ("a", "b", "c")).each(
+        [torch.tensor([1, 1, 0])], [torch.tensor([1, 0, -1])]
+    )
     assert parts.tolist() == [0.25]  # 1 of 2 of b, none of a; c is nowhere
 
 
@@ -107,5 +123,7 @@ def test_controls_that_cannot_be_are_refused(classes, tmp_path):
         ("random", "perceptron", "with edges"),
     ):
         with pytest.raises(OptionError, match=words):
-            ga.training.train(classes, tmp_path / "run", **{**QUICK, "model": model, "control": (control,)})
+            ga.training.train(
+                classes, tmp_path / "run", **{**QUICK, "model": model, "control": (control,)}
+            )
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,6 @@
-"""Two processes with half of a batch each have the gradients of one process with the whole of it."""
+"""Two processes with half of a batch each have the gradients of one process with the whole of
+it.
+"""
 
 import gc
 import os
@@ -25,9 +27,15 @@ def gradients_of(name, rank):
 
 
 def gradients(rank, store):
-    """Of every model. No module outlives the group: the last one to hold it would join Gloo's thread while it has the
-    GIL that this thread waits for (`~ProcessGroupGloo` against `~AsyncWork`), and the process would never end."""
-    group = {"init_method": f"file://{store}", "rank": rank, "world_size": 2, "timeout": timedelta(minutes=10)}
+    """Of every model. No module outlives the group: the last one to hold it would join Gloo's
+    thread while it has the GIL that this thread waits for (`~ProcessGroupGloo` against
+    `~AsyncWork`), and the process would never end."""
+    group = {
+        "init_method": f"file://{store}",
+        "rank": rank,
+        "world_size": 2,
+        "timeout": timedelta(minutes=10),
+    }
     distributed.init_process_group("gloo", **group)
     try:
         return {name: gradients_of(name, rank) for name in MODELS}

@@ -1,4 +1,6 @@
-"""Faces and edges of meshes as tokens: what is read of them, what their labels are, what is written."""
+"""Faces and edges of meshes as tokens: what is read of them, what their labels are, what is
+written.
+"""
 
 import json
 
@@ -14,7 +16,9 @@ from graphattn.training.chosen import check_labels
 from graphattn.training.elements import at_vertices, count_of, elements_of
 from graphattn.training.inputs import Inputs
 
-FACES = torch.tensor([[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4], [2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]])
+FACES = torch.tensor(
+    [[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4], [2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]]
+)
 CORNERS = torch.cat((torch.eye(3), -torch.eye(3)))[[0, 3, 1, 4, 2, 5]]
 SMALL = {
     **QUICK,
@@ -38,7 +42,9 @@ def upper(folder):
 
 @pytest.mark.parametrize(("elements", "width"), [("faces", 4), ("edges", 5)])
 def test_what_is_read_is_of_the_elements_and_does_not_turn(elements, width):
-    inputs = Inputs(("element", "distance"), "faces", graph=(f"mesh_{elements}(...)",), elements=elements)
+    inputs = Inputs(
+        ("element", "distance"), "faces", graph=(f"mesh_{elements}(...)",), elements=elements
+    )
     shape = mesh(2)
     made, shape.pos = inputs(shape, ""), shape.pos @ RandomRotation().matrix().float().T
     assert made.x.shape == (count_of(shape, elements), width + 1)
@@ -81,7 +87,11 @@ def test_elements_are_learned_measured_and_written(elements, tmp_path, no_page):
     assert ga.training.evaluate(tmp_path / "run").to_dict() == result.to_dict()
     (told,) = ga.training.predict(tmp_path / "run", [next(folder.iterdir())], tmp_path / "out")
     made = ga.load(told["ply"])
-    assert len(made[f"{elements[:-1]}_prediction"]) == told[elements] == {"faces": 8, "edges": 12}[elements]
+    assert (
+        len(made[f"{elements[:-1]}_prediction"])
+        == told[elements]
+        == {"faces": 8, "edges": 12}[elements]
+    )
     assert torch.equal(made.face, FACES.T)
 
 
@@ -105,7 +115,9 @@ def test_labels_of_another_kind_are_not_measured(parts, tmp_path, no_page):
     ga.training.train(numbers, tmp_path / "run", **{**SMALL, "model": "mesh", "control": False})
     one.mkdir()
     ga.save(mesh(1, y=torch.rand(1)), one / "0.npz")
-    with pytest.raises(LoaderError, match=r"0.npz: expected a label for each point, got 1 for 6 points"):
+    with pytest.raises(
+        LoaderError, match=r"0.npz: expected a label for each point, got 1 for 6 points"
+    ):
         ga.training.evaluate(tmp_path / "run", one)
     with pytest.raises(LoaderError, match=r"0.ply: expected a mesh with faces"):
         check_labels(ShapeFolder(parts), "node", "faces")

@@ -1,4 +1,6 @@
-"""The forest beside a model: scikit-learn's trees as tensors, on descriptors that a rotation leaves as they are."""
+"""The forest beside a model: scikit-learn's trees as tensors, on descriptors that a rotation leaves
+as they are.
+"""
 
 from types import SimpleNamespace
 
@@ -51,11 +53,14 @@ def test_descriptors_stay_when_a_shape_is_turned_and_see_a_point_that_moves():
         found, wanted = (abs(local_features(*both, "")) for both in ((turned, normals), (pos, own)))
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
         first, second = (shape_features(wanted, *both) for both in ((turned, normals), (pos, own)))
-        torch.testing.assert_close(first, second, atol=2.1, rtol=0.02)  # a distance may fall beside a limit
+        # a distance may fall beside a limit
+        torch.testing.assert_close(first, second, atol=2.1, rtol=0.02)
     assert local_features(pos, None, "z").shape == (90, 36)
     moved = pos.clone()
     moved[0] += 0.3
-    assert not torch.allclose(local_features(moved, None, ""), local_features(pos, None, ""), atol=1e-3)
+    assert not torch.allclose(
+        local_features(moved, None, ""), local_features(pos, None, ""), atol=1e-3
+    )
 
 
 def test_a_forest_is_a_control_that_is_evaluated_again(classes, tmp_path):
@@ -70,14 +75,22 @@ def test_a_forest_is_a_control_that_is_evaluated_again(classes, tmp_path):
 
 
 def test_a_forest_reads_meshes_and_is_a_model_of_its_own(tmp_path, no_page):
-    result = ga.training.train(measured_meshes(tmp_path / "shapes"), tmp_path / "run", model="forest", control=False)
-    (line,) = ga.training.predict(tmp_path / "run", [tmp_path / "shapes" / "0.ply"], tmp_path / "out")
+    result = ga.training.train(
+        measured_meshes(tmp_path / "shapes"), tmp_path / "run", model="forest", control=False
+    )
+    (line,) = ga.training.predict(
+        tmp_path / "run", [tmp_path / "shapes" / "0.ply"], tmp_path / "out"
+    )
     assert line["points"] == 6
     assert torch.isfinite(torch.cat(result.answers)).all()
 
 
 def test_a_model_that_loses_by_more_than_its_interval_says_so():
-    task, labels, right = Classify("shape", ("a", "b")), [torch.tensor([0])] * 30, torch.tensor([[1.0, 0.0]])
+    task, labels, right = (
+        Classify("shape", ("a", "b")),
+        [torch.tensor([0])] * 30,
+        torch.tensor([[1.0, 0.0]]),
+    )
     for many, least in ((29, 1), (1, 0)):  # that the forest has right, and the model none
         answers = [[right.flip(1)] * 30, [right] * many + [right.flip(1)] * (30 - many)]
         model, forest = (Evaluation(task, "test", {}, [], None, one, labels) for one in answers)

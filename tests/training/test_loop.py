@@ -51,7 +51,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(whole, tmp_path, no_page):
     folder, wanted = whole
     killed = tmp_path / "killed"
     code = KILLED.format(folder=str(folder), out=str(killed), how=HOW)
-    assert fresh_python.run(code).returncode in (-signal.SIGKILL, 128 + signal.SIGKILL, signal.SIGKILL)
+    assert fresh_python.run(code).returncode in (
+        -signal.SIGKILL,
+        128 + signal.SIGKILL,
+        signal.SIGKILL,
+    )
     state = load_state(killed / "checkpoint.safetensors")[1]["batches"]
     assert state["epoch"] == 1
     assert state["position"] > 0
@@ -98,13 +102,17 @@ def test_a_state_of_another_version_is_said_to_be_one(tmp_path):
     save_state(tmp_path / "a.safetensors", {"x": torch.zeros(2)}, {})
     content = (tmp_path / "a.safetensors").read_bytes().replace(b"told", b"said")
     (tmp_path / "a.safetensors").write_bytes(content)
-    with pytest.raises(LoaderError, match="expected a state of training, got: one of another version of graphattn"):
+    with pytest.raises(
+        LoaderError, match="expected a state of training, got: one of another version of graphattn"
+    ):
         load_state(tmp_path / "a.safetensors")
 
 
 @pytest.mark.parametrize("length", [640, 1408])
 def test_the_length_of_a_state_is_not_taken_for_a_pickle(length, tmp_path):
-    """Of its header, with which a .safetensors begins: 80 02 or 80 05, as pickles of protocols 2 and 5 do."""
+    """Of its header, with which a .safetensors begins: 80 02 or 80 05, as pickles of protocols 2
+    and 5 do.
+    """
     empty = safetensors.torch.save(
         {"x": torch.zeros(2)}, {"graphattn": json.dumps({"digest": 16 * "0", "told": {"said": ""}})}
     )

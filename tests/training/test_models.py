@@ -1,4 +1,6 @@
-"""Models by name: each learns the generated parts with what it reads by default, and goes on where it was left."""
+"""Models by name: each learns the generated parts with what it reads by default, and goes on where
+it was left.
+"""
 
 import json
 
@@ -71,7 +73,9 @@ def test_a_swin3d_has_the_colours_and_normals_of_files_as_signals(tmp_path):
     turn = RandomRotation().matrix().float()
     torch.testing.assert_close(
         inputs.turned(made, turn).levels.levels[1].signals,
-        torch.cat((made.levels.levels[1].signals[:, :3], made.levels.levels[1].signals[:, 3:] @ turn.T), 1),
+        torch.cat(
+            (made.levels.levels[1].signals[:, :3], made.levels.levels[1].signals[:, 3:] @ turn.T), 1
+        ),
     )
     assert inputs_of("stratified-transformer", task, shapes, None, None, None).signals == ()
 
@@ -90,4 +94,13 @@ def test_what_a_model_does_not_do_is_refused(parts, classes, tmp_path):
         with pytest.raises(OptionError, match=words):
             ga.training.train(folder, tmp_path / "run", **how)
     assert not (tmp_path / "run").exists()
-    assert {*SMALL, "unet", "mesh", "mesh-unet", "pct", "forest", "perceptron", "point-transformer"} == set(MODELS)
+    assert {
+        *SMALL,
+        "unet",
+        "mesh",
+        "mesh-unet",
+        "pct",
+        "forest",
+        "perceptron",
+        "point-transformer",
+    } == set(MODELS)

@@ -1,4 +1,6 @@
-"""Words for what a run's scores hide: files in other units, properties not read, classes never found, a short reach."""
+"""Words for what a run's scores hide: files in other units, properties not read, classes never
+found, a short reach.
+"""
 
 import json
 
@@ -17,7 +19,9 @@ PLAIN = {"model": "perceptron", "epochs": 2, "control": False}
 
 @pytest.fixture
 def measured(tmp_path, no_page):
-    """Points with an intensity from 0 to 1 and a property more, and a run that reads the intensity."""
+    """Points with an intensity from 0 to 1 and a property more, and a run that reads the
+    intensity.
+    """
     folder = labelled_points(tmp_path / "scans")
     for path in folder.iterdir():
         shape = ga.load(path)
@@ -25,22 +29,33 @@ def measured(tmp_path, no_page):
         ga.save(ga.shapes.Shape(pos=shape.pos, label=shape.y, **more), path)
     said = []
     tell = lambda progress: said.append(progress.words)  # noqa: E731
-    ga.training.train(folder, tmp_path / "run", features=("position", "intensity"), tell=tell, **PLAIN)
+    ga.training.train(
+        folder, tmp_path / "run", features=("position", "intensity"), tell=tell, **PLAIN
+    )
     return folder, "\n".join(said)
 
 
 def test_a_property_that_is_not_read_is_named(measured):
-    assert "reads position, intensity; not read: 'pulse' (--features position,intensity,NAME reads one)" in measured[1]
+    assert (
+        "reads position, intensity; not read: 'pulse' (--features position,intensity,NAME reads one)"
+        in measured[1]
+    )
 
 
 def test_a_file_in_other_units_is_warned_of_by_the_name_of_the_feature(measured, tmp_path, recwarn):
     shape = ga.load(measured[0] / "3.ply")
     lines = ga.training.predict(tmp_path / "run", [measured[0] / "3.ply"], tmp_path / "same")
-    assert not [each for each in recwarn if issubclass(each.category, UserWarning) and "unlike" in str(each.message)]
+    assert not [
+        each
+        for each in recwarn
+        if issubclass(each.category, UserWarning) and "unlike" in str(each.message)
+    ]
     assert lines[0]["unlike"] == ""
     shape.intensity = shape.intensity * 65535
     ga.save(shape, tmp_path / "scan.ply")
-    with pytest.warns(UserWarning, match=r"scan.ply is unlike .*: intensity .* \(in training 0.0\S+ to 0.9\S+\)"):
+    with pytest.warns(
+        UserWarning, match=r"scan.ply is unlike .*: intensity .* \(in training 0.0\S+ to 0.9\S+\)"
+    ):
         (line,) = ga.training.predict(tmp_path / "run", [tmp_path / "scan.ply"], tmp_path / "out")
     assert line["unlike"].startswith("intensity ")
     (tmp_path / "other").mkdir()
@@ -100,7 +115,10 @@ def test_unequal_classes_are_weighted_and_that_is_said(tmp_path, no_page):
     result = ga.training.train(folder, tmp_path / "run", tell=tell, **PLAIN)
     rare = float(result.task.weights[2])
     assert rare > 2 > 1 > result.task.weights[0]
-    assert f"classes are weighted, rare ones more (--no-balance for none): 0 0.83, 2 {rare:.2g}" in "\n".join(said)
+    assert (
+        f"classes are weighted, rare ones more (--no-balance for none): 0 0.83, 2 {rare:.2g}"
+        in "\n".join(said)
+    )
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert set(log[-1]["val_iou"]) == {"0", "1", "2"}
     assert "not there" not in str(result), "no file has it"
@@ -117,9 +135,16 @@ def test_units_that_differ_between_files_of_training_and_rare_classes_are_said(t
         shape.intensity = torch.rand(len(shape.pos)) * (65535 if number < 4 else 1)
         shape.y[3] = 3 if number == 4 else shape.y[3]  # 2 is a class without a label
         ga.save(shape, path)
-    how = {**PLAIN, "epochs": 1, "val": 0, "test": 0, "tell": lambda progress: said.append(progress.words)}
+    how = {
+        **PLAIN,
+        "epochs": 1,
+        "val": 0,
+        "test": 0,
+        "tell": lambda progress: said.append(progress.words),
+    }
     with pytest.warns(
-        UserWarning, match=r"intensity of \d.ply \(up to \d\S+\) is in other units than that of [4-9].ply"
+        UserWarning,
+        match=r"intensity of \d.ply \(up to \d\S+\) is in other units than that of [4-9].ply",
     ):
         ga.training.train(folder, tmp_path / "run", **how)
     assert "classes of few labels to train on: 3 (1)" in "\n".join(said)
@@ -128,8 +153,13 @@ def test_units_that_differ_between_files_of_training_and_rare_classes_are_said(t
 def test_labels_of_one_class_and_functions_that_are_none_are_refused(tmp_path, no_page):
     (tmp_path / "one").mkdir()
     for number in range(4):
-        ga.save(ga.shapes.Shape(pos=torch.rand(9, 3), label=torch.ones(9).int()), tmp_path / "one" / f"{number}.ply")
-    with pytest.raises(LoaderError, match=r"labels of two classes or more, got only '1' in the part to train"):
+        ga.save(
+            ga.shapes.Shape(pos=torch.rand(9, 3), label=torch.ones(9).int()),
+            tmp_path / "one" / f"{number}.ply",
+        )
+    with pytest.raises(
+        LoaderError, match=r"labels of two classes or more, got only '1' in the part to train"
+    ):
         ga.training.train(tmp_path / "one", tmp_path / "run")
     for name in ("on_epoch", "tell"):
         with pytest.raises(OptionError, match=f"{name} must be a function"):
@@ -144,7 +174,9 @@ def test_a_share_wrong_is_one_of_the_labels():
     assert len(np.unique(colours.rgb, axis=0)) == 3
 
 
-def test_epochs_are_chosen_by_loss_where_the_validation_part_lacks_classes(tmp_path, no_page, monkeypatch):
+def test_epochs_are_chosen_by_loss_where_the_validation_part_lacks_classes(
+    tmp_path, no_page, monkeypatch
+):
     """A mean IoU over the classes that are there is 1.000 of a tile of one class."""
     labelled_points(tmp_path / "train")
     (tmp_path / "val").mkdir()
@@ -159,8 +191,13 @@ def test_epochs_are_chosen_by_loss_where_the_validation_part_lacks_classes(tmp_p
     monkeypatch.setattr("graphattn.training.loop.answers_of", answers)
     words, lines = [], []
     options = {"epochs": 3, "patience": 9, "tell": lambda progress: words.append(progress.words)}
-    result = ga.training.train(tmp_path, tmp_path / "run", on_epoch=lines.append, **{**PLAIN, **options})
-    note = "the validation part has no label of 0: the epoch is chosen by its loss, not by its mean IoU"
+    result = ga.training.train(
+        tmp_path, tmp_path / "run", on_epoch=lines.append, **{**PLAIN, **options}
+    )
+    note = (
+        "the validation part has no label of 0: the epoch is chosen by its loss, not by its "
+        "mean IoU"
+    )
     assert any(f"note: {note}" in text for text in words[:1])
     assert note in result.notes
     assert [line["val_miou"] for line in lines] == [1.0] * 3
@@ -172,7 +209,9 @@ def test_a_validation_part_with_every_class_is_not_noted(measured):
 
 
 @pytest.mark.parametrize("lacks", [False, True])
-def test_a_run_that_ends_early_says_why_and_its_scores_come_before_the_controls(tmp_path, no_page, lacks):
+def test_a_run_that_ends_early_says_why_and_its_scores_come_before_the_controls(
+    tmp_path, no_page, lacks
+):
     folder = labelled_points(tmp_path / "scans")
     if lacks:
         (folder / "val").mkdir()
@@ -188,9 +227,13 @@ def test_a_run_that_ends_early_says_why_and_its_scores_come_before_the_controls(
     result = ga.training.train(folder, tmp_path / "run", tell=tell, **{**PLAIN, **options})
     measure = "loss" if lacks else "mean IoU"
     why = (
-        f"ends after epoch 3 of 9: epoch 1 has the best {measure} of the validation part, and of the next 2 none has a"
+        f"ends after epoch 3 of 9: epoch 1 has the best {measure} of the validation part, and of "
+        "the next 2 none has a"
     )
-    place = {part: next(n for n, text in enumerate(words) if part in text) for part in (why, "held out", "control: ")}
+    place = {
+        part: next(n for n, text in enumerate(words) if part in text)
+        for part in (why, "held out", "control: ")
+    }
     assert place[why] < place["held out"] < place["control: "]
     assert words[place["held out"]] == result.own
     assert "held out" not in words[-1]
@@ -210,7 +253,8 @@ def test_classes_of_las_that_no_point_has_are_not_listed(tmp_path, no_page):
     options = {"features": ("position",), "val": 0, "tell": tell}
     result = ga.training.train(tmp_path / "tiles", tmp_path / "run", **{**PLAIN, **options})
     assert words[0].startswith(
-        "ShapeFolder(6 shapes to segment, 60 to 60 points; files with labels: ground, building, water)\n"
+        "ShapeFolder(6 shapes to segment, 60 to 60 points; files with labels: ground, building, "
+        "water)\n"
     )
     assert "vegetation" not in result.own
     assert "never classified" not in result.own

@@ -28,14 +28,18 @@ def test_of_shapes_a_class_and_its_probabilities(classes, tmp_path):
         assert shares[row["prediction"]] == max(shares.values()) == row["probability"]
         made, given = ga.load(line["ply"]), ga.load(file)
         assert torch.equal(made.pos, given.pos)
-        assert {("flat", "tall")[number] for number in made.prediction.tolist()} == {row["prediction"]}
+        assert {("flat", "tall")[number] for number in made.prediction.tolist()} == {
+            row["prediction"]
+        }
         assert len(made.color.unique(dim=0)) == 1
 
 
 @pytest.mark.slow
 def test_of_points_a_class_each_in_its_colour(parts, tmp_path):
     options = {"widths": [8, 8, 8], "num_heads": 2}
-    ga.training.train(parts, tmp_path / "run", **{**QUICK, "model_options": options, "epochs": 4, "lr": 0.02})
+    ga.training.train(
+        parts, tmp_path / "run", **{**QUICK, "model_options": options, "epochs": 4, "lr": 0.02}
+    )
     (line,) = ga.training.predict(tmp_path / "run", [parts / "0.ply"], tmp_path / "out")
     made = ga.load(line["ply"])
     with pytest.raises(OptionError, match="must not be called predictions"):
@@ -49,7 +53,9 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
     ga.training.train(classes, tmp_path / "run", **QUICK)
     ga.save(ga.shapes.Shape(pos=torch.ones(5, 3)), tmp_path / "flat.ply")
     with pytest.raises(LoaderError, match=r"flat.ply: .*5 points at one place"):
-        ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply", tmp_path / "flat.ply"], tmp_path / "out")
+        ga.training.predict(
+            tmp_path / "run", [classes / "tall" / "0.ply", tmp_path / "flat.ply"], tmp_path / "out"
+        )
     assert len((tmp_path / "out" / "predictions.csv").read_text().splitlines()) == 2
     with pytest.raises(OptionError, match="got two of '0'"):
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"] * 2, tmp_path)
@@ -71,23 +77,33 @@ def test_a_run_is_measured_where_its_device_is_not(classes, tmp_path):
     ga.training.train(classes, tmp_path / "run", model="perceptron", epochs=1, control=False)
     before = ga.training.evaluate(tmp_path / "run").to_dict()
     told = (tmp_path / "run" / "run.json").read_text()
-    (tmp_path / "run" / "run.json").write_text(told.replace('"device": "cpu"', '"device": "cuda:99"'))
+    (tmp_path / "run" / "run.json").write_text(
+        told.replace('"device": "cpu"', '"device": "cuda:99"')
+    )
     assert ga.training.evaluate(tmp_path / "run").to_dict() == before
     with pytest.raises(OptionError, match="device must be an available device"):
         ga.training.resume(tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text(told.replace('"model": "perceptron"', '"model": "pct"'))
-    with pytest.raises(LoaderError, match=r"model.safetensors: expected a state of this run, got that of another"):
+    (tmp_path / "run" / "run.json").write_text(
+        told.replace('"model": "perceptron"', '"model": "pct"')
+    )
+    with pytest.raises(
+        LoaderError, match=r"model.safetensors: expected a state of this run, got that of another"
+    ):
         ga.training.evaluate(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(told)
     (classes / "flat" / "0.ply").unlink()
-    with pytest.raises(LoaderError, match=r"flat.0.ply: expected the file that training began with, got none"):
+    with pytest.raises(
+        LoaderError, match=r"flat.0.ply: expected the file that training began with, got none"
+    ):
         ga.training.evaluate(tmp_path / "run")
 
 
 def test_a_class_that_the_model_does_not_know_is_named(classes, tmp_path):
     ga.training.train(classes, tmp_path / "run", **QUICK)
     (classes / "flat").rename(classes / "round")
-    with pytest.raises(LoaderError, match=r"round.0.ply: expected a class of flat, tall, got 'round'"):
+    with pytest.raises(
+        LoaderError, match=r"round.0.ply: expected a class of flat, tall, got 'round'"
+    ):
         ga.training.evaluate(tmp_path / "run", classes)
 
 
@@ -113,14 +129,24 @@ def test_a_las_stays_one_with_every_dimension_and_a_prediction(tmp_path, no_page
     for number in range(8):
         pos = torch.rand(30, 3, generator=torch.Generator().manual_seed(number)).double() + 6e6
         kind = 2 + 3 * (pos[:, 2] > 6e6 + 0.5).to(torch.uint8)
-        shape = ga.shapes.Shape(pos=pos, classification=kind, gps_time=pos[:, 0], user=pos[:, 1].float())
+        shape = ga.shapes.Shape(
+            pos=pos, classification=kind, gps_time=pos[:, 0], user=pos[:, 1].float()
+        )
         ga.save(shape, tmp_path / "scans" / f"{number}.laz")
     how = {"ignore": (0, 1), "names": ("ground", "low", "middle", "high")}
     result = ga.training.train(
-        tmp_path / "scans", tmp_path / "run", **how, model="perceptron", epochs=2, control=False, features=("position",)
+        tmp_path / "scans",
+        tmp_path / "run",
+        **how,
+        model="perceptron",
+        epochs=2,
+        control=False,
+        features=("position",),
     )
     assert list(result.scores["iou"]) == ["ground", "low", "middle", "high"]
-    (line,) = ga.training.predict(tmp_path / "run", [tmp_path / "scans" / "1.laz"], tmp_path / "out")
+    (line,) = ga.training.predict(
+        tmp_path / "run", [tmp_path / "scans" / "1.laz"], tmp_path / "out"
+    )
     given, made = (laspy.read(path) for path in (tmp_path / "scans" / "1.laz", line["las"]))
     for name in given.point_format.dimension_names:
         assert (given[name] == made[name]).all(), name
@@ -134,7 +160,10 @@ def test_a_las_stays_one_with_every_dimension_and_a_prediction(tmp_path, no_page
 
 def test_a_ply_keeps_every_property(parts, tmp_path):
     shape = ga.load(parts / "1.ply")
-    more = {"color": torch.eye(3)[torch.arange(len(shape.pos)) % 3], "pulse": torch.arange(len(shape.pos)).int()}
+    more = {
+        "color": torch.eye(3)[torch.arange(len(shape.pos)) % 3],
+        "pulse": torch.arange(len(shape.pos)).int(),
+    }
     ga.training.train(parts, tmp_path / "run", model="perceptron", epochs=1, control=False)
     ga.save(ga.shapes.Shape(pos=shape.pos, label=shape.y, **more), tmp_path / "scan.ply")
     (line,) = ga.training.predict(tmp_path / "run", [tmp_path / "scan.ply"], tmp_path / "out")
@@ -157,7 +186,9 @@ def test_the_table_of_points_is_written_in_pieces(tmp_path, monkeypatch, task):
     for row, answer in zip(rows[1:], answers, strict=True):
         if task.classes:
             assert row[0] == task.classes[int(answer.argmax())]
-            assert list(map(float, row[1:])) == pytest.approx([float(answer.max()), *answer.tolist()], abs=1e-6)
+            assert list(map(float, row[1:])) == pytest.approx(
+                [float(answer.max()), *answer.tolist()], abs=1e-6
+            )
         else:
             assert float(row[0]) == float(answer)
 
@@ -166,10 +197,19 @@ def test_a_scan_is_thinned_and_cut_once_to_be_predicted(tmp_path, no_page, monke
     (tmp_path / "scans").mkdir()
     for number in range(3):
         pos = torch.rand(400, 3, generator=torch.Generator().manual_seed(number))
-        ga.save(ga.shapes.Shape(pos=pos, label=(pos[:, 2] > 0.5).int()), tmp_path / "scans" / f"{number}.ply")
-    ga.training.train(tmp_path / "scans", tmp_path / "run", model="perceptron", grid=0.1, epochs=1, control=False)
+        ga.save(
+            ga.shapes.Shape(pos=pos, label=(pos[:, 2] > 0.5).int()),
+            tmp_path / "scans" / f"{number}.ply",
+        )
+    ga.training.train(
+        tmp_path / "scans", tmp_path / "run", model="perceptron", grid=0.1, epochs=1, control=False
+    )
     made, build = [], Scenes.__init__
-    monkeypatch.setattr(Scenes, "__init__", lambda self, *rest: made.append(rest[-1]) or build(self, *rest))
+    monkeypatch.setattr(
+        Scenes, "__init__", lambda self, *rest: made.append(rest[-1]) or build(self, *rest)
+    )
     for votes in (1, 2):
-        ga.training.predict(tmp_path / "run", [tmp_path / "scans" / "0.ply"], tmp_path / str(votes), votes=votes)
+        ga.training.predict(
+            tmp_path / "run", [tmp_path / "scans" / "0.ply"], tmp_path / str(votes), votes=votes
+        )
     assert made == [0, 0, 1]

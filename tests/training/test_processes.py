@@ -1,4 +1,6 @@
-"""Workers, forks, threads, copies and long runs: what a training does to graphs and layers beside computing."""
+"""Workers, forks, threads, copies and long runs: what a training does to graphs and layers beside
+computing.
+"""
 
 import copy
 import inspect
@@ -16,7 +18,9 @@ import graphattn as ga
 
 GRAPHS = {
     "rule": lambda: ga.graphs.sliding_window(31, 5) | ga.graphs.global_tokens(31, [0]),
-    "listed": lambda: ga.from_mask(torch.rand(31, 31, generator=torch.Generator().manual_seed(0)) < 0.2),
+    "listed": lambda: ga.from_mask(
+        torch.rand(31, 31, generator=torch.Generator().manual_seed(0)) < 0.2
+    ),
     "heads": lambda: ga.PerHead([ga.graphs.causal(31), ga.graphs.sliding_window(31, 3)]),
 }
 
@@ -29,7 +33,11 @@ class Samples(Dataset):
 
     def __getitem__(self, number):
         size = 11 + number
-        graph = ga.graphs.sliding_window(size, 3) if number % 2 else ga.graphs.causal(size).materialise()
+        graph = (
+            ga.graphs.sliding_window(size, 3)
+            if number % 2
+            else ga.graphs.causal(size).materialise()
+        )
         x = torch.randn(size, 2, 8, generator=torch.Generator().manual_seed(number))
         return graph, x, ga.attention(x, x, x, graph, backend="edges")
 
@@ -42,10 +50,13 @@ def collate(samples):
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_loader_with_workers_gives_graphs_that_run(start):
-    ga.attention(*torch.randn(3, 31, 2, 8), GRAPHS["rule"](), backend="edges")  # the parent's kernels are loaded
+    # the parent's kernels are loaded
+    ga.attention(*torch.randn(3, 31, 2, 8), GRAPHS["rule"](), backend="edges")
     context = multiprocessing.get_context(start)
     workers = 2 if start == "fork" else 1  # which imports torch
-    loader = DataLoader(Samples(), 3, num_workers=workers, collate_fn=collate, multiprocessing_context=context)
+    loader = DataLoader(
+        Samples(), 3, num_workers=workers, collate_fn=collate, multiprocessing_context=context
+    )
     nodes = 0
     for graph, x, out in loader:
         assert (ga.attention(x, x, x, graph) - out).abs().max() < 1e-5
@@ -80,7 +91,10 @@ def _same(a, b):
     if isinstance(a, torch.Tensor):
         return torch.equal(a, b)
     if isinstance(a, torch.nn.Module):
-        return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+        return all(
+            torch.equal(x, y)
+            for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+        )
     if hasattr(a, "equals"):
         return a.equals(b)
     return str(a) == str(b)
@@ -88,7 +102,11 @@ def _same(a, b):
 
 @pytest.mark.parametrize("how", ["pickle", "copy", "deepcopy"])
 def test_what_is_public_can_be_pickled_and_copied(how):
-    ways = {"pickle": lambda x: pickle.loads(pickle.dumps(x)), "copy": copy.copy, "deepcopy": copy.deepcopy}
+    ways = {
+        "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+        "copy": copy.copy,
+        "deepcopy": copy.deepcopy,
+    }
     for name, thing in _public_objects().items():
         assert _same(thing, ways[how](thing)), name
 
@@ -129,7 +147,10 @@ def test_threads_may_call_one_graph_and_layer_at_once(name):
         except Exception as error:
             wrong.append(error)
 
-    threads = [threading.Thread(target=call, args=(b,)) for b in ("auto", "dense", "tiles", "edges", "edges", "auto")]
+    threads = [
+        threading.Thread(target=call, args=(b,))
+        for b in ("auto", "dense", "tiles", "edges", "edges", "auto")
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -159,7 +180,9 @@ def _child(queue):
 
 
 def test_a_fork_after_the_kernels_ran_computes_the_same():
-    """Threads of the parent's pool are gone in the child, and a fork while they work must not leave it waiting."""
+    """Threads of the parent's pool are gone in the child, and a fork while they work must not leave
+    it waiting.
+    """
     x = torch.randn(4096, 2, 8, requires_grad=True)
     large = ga.graphs.random_sources(4096, 40)
     ga.attention(x, x, x, large, backend="edges").sum().backward()

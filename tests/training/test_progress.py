@@ -30,7 +30,8 @@ def test_a_terminal_gets_bars_and_nothing_else_does(monkeypatch):
 
 def test_time_left_is_by_the_pace_of_each_piece_since_it_went_on(monkeypatch):
     clock = iter((0.0, 30.0, 30.0, 90.0))
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))  # other threads have theirs
+    # other threads have theirs
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     pace = progress.Pace()
     assert pace.left("training", 0.5) == "0:00 left"  # it was resumed there
     assert pace.left("training", 0.6) == "2:00 left"

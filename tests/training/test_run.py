@@ -1,4 +1,6 @@
-"""What a run's folder holds: read by one schema, whole, of this run, and written by one process at a time."""
+"""What a run's folder holds: read by one schema, whole, of this run, and written by one process at
+a time.
+"""
 
 import html
 import json
@@ -66,7 +68,9 @@ def test_an_edited_run_is_refused_by_the_name_of_the_key_or_read(copy):
         assert re.search("|".join([*names, "Infinity"]), message), (path, message)
 
 
-@pytest.mark.parametrize("change", [lambda told: told.pop("seed", told.pop("said")), lambda told: told.update(more=1)])
+@pytest.mark.parametrize(
+    "change", [lambda told: told.pop("seed", told.pop("said")), lambda told: told.update(more=1)]
+)
 def test_a_key_that_is_missing_or_too_many_is_named(change, copy):
     told = json.loads((copy / "run.json").read_text())
     change(told)
@@ -122,7 +126,9 @@ def test_a_state_of_another_run_is_refused(copy, tmp_path, no_page):
     folder = Run.load(copy).folder
     ga.training.train(folder, tmp_path / "other", **PLAIN, seed=1)
     for name in ("model", "checkpoint"):
-        (copy / f"{name}.safetensors").write_bytes((tmp_path / "other" / f"{name}.safetensors").read_bytes())
+        (copy / f"{name}.safetensors").write_bytes(
+            (tmp_path / "other" / f"{name}.safetensors").read_bytes()
+        )
     with pytest.raises(LoaderError, match=r"model.safetensors: expected a state of this run"):
         ga.training.evaluate(copy)
     with pytest.raises(LoaderError, match=r"checkpoint.safetensors: expected a state of this run"):
@@ -147,7 +153,9 @@ def test_one_process_trains_a_run_and_clears_what_a_killed_one_left(copy, no_pag
 def test_classes_that_were_renamed_are_refused(tmp_path, no_page):
     folder = tmp_path / "shapes"
     two_classes(folder)
-    lines = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.ply"))]
+    lines = [
+        f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.ply"))
+    ]
     (folder / "labels.csv").write_text("\n".join(lines))
     ga.training.train(folder, tmp_path / "run", **PLAIN)
     (folder / "labels.csv").write_text("\n".join(lines).replace(",flat", ",even"))
@@ -158,8 +166,13 @@ def test_classes_that_were_renamed_are_refused(tmp_path, no_page):
 def test_a_large_label_asks_for_no_large_table(tmp_path):
     folder = labelled_points(tmp_path / "parts")
     shape = ga.load(folder / "0.ply")
-    ga.save(ga.shapes.Shape(pos=shape.pos, label=torch.full((len(shape.pos),), 65_535)), folder / "0.ply")
-    with pytest.raises(OptionError, match=r"classes must be at most 1,024, got 65,536; -1 is no label"):
+    ga.save(
+        ga.shapes.Shape(pos=shape.pos, label=torch.full((len(shape.pos),), 65_535)),
+        folder / "0.ply",
+    )
+    with pytest.raises(
+        OptionError, match=r"classes must be at most 1,024, got 65,536; -1 is no label"
+    ):
         ga.training.train(folder, tmp_path / "run", **PLAIN)
 
 
@@ -181,11 +194,15 @@ def test_shapes_without_labels_are_neither_measured_nor_decide(tmp_path, no_page
 def test_numbers_as_large_as_float32_has_are_measured_and_written(tmp_path, no_page):
     folder = two_classes(tmp_path / "shapes")
     files = sorted(folder.rglob("*.ply"))
-    lines = [f"{path.relative_to(folder)},{(-1) ** place * 3.3e38}" for place, path in enumerate(files)]
+    lines = [
+        f"{path.relative_to(folder)},{(-1) ** place * 3.3e38}" for place, path in enumerate(files)
+    ]
     (folder / "labels.csv").write_text("\n".join(lines))
     result = ga.training.train(folder, tmp_path / "run", task="regress", **PLAIN)
     assert 1e38 < result.scores["rmse"] < 1e40
-    told = (tmp_path / "run" / "result.json").read_text() + (tmp_path / "run" / "log.jsonl").read_text()
+    told = (tmp_path / "run" / "result.json").read_text() + (
+        tmp_path / "run" / "log.jsonl"
+    ).read_text()
     assert "Infinity" not in told
     assert "NaN" not in told
 
@@ -207,7 +224,10 @@ def test_a_page_shows_hostile_names_as_they_are(tmp_path):
     for number in range(16):
         shape = ga.shapes.Shape(pos=torch.rand(9, 3))
         ga.save(shape, folder / f"{number}<script>.ply")
-    lines = [f'{number}<script>.ply,"{names[number % 4].replace(chr(34), 2 * chr(34))}"' for number in range(16)]
+    lines = [
+        f'{number}<script>.ply,"{names[number % 4].replace(chr(34), 2 * chr(34))}"'
+        for number in range(16)
+    ]
     (folder / "labels.csv").write_text("\n".join(lines))
     ga.training.train(folder, tmp_path / "run", **PLAIN)
     page = (tmp_path / "run" / "report.html").read_text()

@@ -1,4 +1,6 @@
-"""Scenes: heights above the ground, thinned and cut scans that are stitched, and what a run will take."""
+"""Scenes: heights above the ground, thinned and cut scans that are stitched, and what a run will
+take.
+"""
 
 import json
 import re
@@ -38,7 +40,10 @@ def scans(folder, many=6, size=400, side=20.0):
     folder.mkdir()
     for number in range(many):
         pos, roof = slope(size, side, number)
-        ga.save(Shape(pos=pos.float(), label=roof.int(), intensity=torch.rand(size)), folder / f"{number}.ply")
+        ga.save(
+            Shape(pos=pos.float(), label=roof.int(), intensity=torch.rand(size)),
+            folder / f"{number}.ply",
+        )
     return folder
 
 
@@ -47,13 +52,16 @@ def test_heights_are_above_the_local_ground_whatever_is_up(up):
     pos, roof = slope(20_000, 60.0, lift=6e6)
     pos = pos.roll(-2 + "xyz".index(up), 1)
     height = above_ground(pos, up, 1.0)
-    assert float((height - 5 * roof).abs().max()) < 0.5  # a cell's slope, and the roof of 12 m is no ground
+    # a cell's slope, and the roof of 12 m is no ground
+    assert float((height - 5 * roof).abs().max()) < 0.5
     assert float((height - 5 * roof).abs().median()) < 0.15
 
 
 @pytest.mark.parametrize(("block", "up"), [(0.0, "z"), (8.0, "z"), (8.0, "")])
 def test_every_point_gets_the_answer_of_its_cell_over_all_blocks(block, up):
-    shapes = Listed(Shape(pos=slope(700, 30.0, seed)[0], y=slope(700, 30.0, seed)[1]) for seed in range(2))
+    shapes = Listed(
+        Shape(pos=slope(700, 30.0, seed)[0], y=slope(700, 30.0, seed)[1]) for seed in range(2)
+    )
     cut = Scenes(shapes, [0, 1], Inputs(("constant",), upward=up, grid=2.0, block=block))
     assert (len(cut) > 12) is bool(block)
     assert cut.name(0) == ("scan 0, block 1" if block else "scan 0")
@@ -61,16 +69,24 @@ def test_every_point_gets_the_answer_of_its_cell_over_all_blocks(block, up):
         assert len(cut[index].pos) == len(cut.labels[index]) == cut.sizes[index] >= min(32, 700)
         assert torch.equal(cut[index].y, cut.labels[index])
         assert ("above_ground" in cut[index]) is bool(up)
-    for shape, answer in zip(shapes, cut.stitched([cut[index].pos for index in range(len(cut))]), strict=True):
-        assert torch.equal((answer / 2).floor(), (shape.pos / 2).floor())  # a point of the same cell, at each point
+    for shape, answer in zip(
+        shapes, cut.stitched([cut[index].pos for index in range(len(cut))]), strict=True
+    ):
+        # a point of the same cell, at each point
+        assert torch.equal((answer / 2).floor(), (shape.pos / 2).floor())
     other = Scenes(shapes, [0], Inputs(("constant",), upward=up, grid=2.0, block=block), vote=1)
     assert not torch.equal(other[0].pos[:20], cut[0].pos[:20])
 
 
 @pytest.mark.parametrize("up", ["z", ""])
 def test_a_block_has_all_points_up_to_its_margin(up):
-    pos = torch.rand(5000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.tensor([9, 5, 3])
-    axes, shift = [0, 1] if up else [0, 1, 2], torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64)
+    pos = torch.rand(
+        5000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ) * torch.tensor([9, 5, 3])
+    axes, shift = (
+        [0, 1] if up else [0, 1, 2],
+        torch.tensor([0.755, 0.570, 0.430], dtype=torch.float64),
+    )
     place = (pos[:, axes] - pos[:, axes].amin(0)) / 2.0 + shift[axes]
     cells = place.floor().unique(dim=0)
     for rows, cell in zip(_blocks(pos, up, 2.0, shift), cells, strict=True):
@@ -94,7 +110,8 @@ def test_scenes_turn_about_the_axis_up_alone():
 
 def test_cells_and_blocks_are_chosen_by_the_scans():
     shapes = Listed(
-        Shape(pos=torch.rand(20_000, 3, dtype=torch.float64) * torch.tensor([40.0, 40, 1])) for _ in range(2)
+        Shape(pos=torch.rand(20_000, 3, dtype=torch.float64) * torch.tensor([40.0, 40, 1]))
+        for _ in range(2)
     )
     side = grid_of(shapes, [0, 1])
     assert side in (0.5, 1.0)
@@ -113,16 +130,30 @@ def test_cells_and_blocks_are_chosen_by_the_scans():
 def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     folder, said = scans(tmp_path / "scans"), []
     tell = lambda progress: said.append(progress.words)  # noqa: E731
-    result = ga.training.train(folder, tmp_path / "run", up="z", grid=1.0, block=10.0, tell=tell, **PLAIN)
+    result = ga.training.train(
+        folder, tmp_path / "run", up="z", grid=1.0, block=10.0, tell=tell, **PLAIN
+    )
     assert "reads above_ground, upright, spread, intensity" in "\n".join(said)
-    assert re.search(r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about ", "\n".join(said))
+    assert re.search(
+        r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about ",
+        "\n".join(said),
+    )
     assert result.scores["points"] == 400 * len(result.names)
     run = Run.load(tmp_path / "run")
-    assert (run.inputs.upward, run.inputs.grid, run.inputs.block, run.inputs.scale) == ("z", 1.0, 10.0, 1.0)
+    assert (run.inputs.upward, run.inputs.grid, run.inputs.block, run.inputs.scale) == (
+        "z",
+        1.0,
+        10.0,
+        1.0,
+    )
     assert ga.training.evaluate(tmp_path / "run").scores == result.scores
-    assert ga.training.evaluate(tmp_path / "run", votes=3).scores["points"] == result.scores["points"]
+    assert (
+        ga.training.evaluate(tmp_path / "run", votes=3).scores["points"] == result.scores["points"]
+    )
     one, three = (
-        ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / str(votes), votes=votes)
+        ga.training.predict(
+            tmp_path / "run", [folder / "1.ply"], tmp_path / str(votes), votes=votes
+        )
         for votes in (1, 3)
     )
     assert one[0]["points"] == three[0]["points"] == 400
@@ -133,9 +164,13 @@ def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     shape.pos = shape.pos / 1e4
     ga.save(shape, tmp_path / "small.ply")
     ga.save(Shape(pos=torch.tensor([[0.0, 0, 0], [1, 1, 0], [1e30, 0, 0]])), tmp_path / "far.ply")
-    with pytest.raises(LoaderError, match=r"far.ply: expected at most 1,073,741,824 cells in a row, got 1e.30 long"):
+    with pytest.raises(
+        LoaderError, match=r"far.ply: expected at most 1,073,741,824 cells in a row, got 1e.30 long"
+    ):
         ga.training.predict(tmp_path / "run", [tmp_path / "far.ply"], tmp_path / "none")
-    with pytest.raises(LoaderError, match=r"small.ply: expected a scan larger than a cell, got grid=1.0, and 0.00"):
+    with pytest.raises(
+        LoaderError, match=r"small.ply: expected a scan larger than a cell, got grid=1.0, and 0.00"
+    ):
         ga.training.predict(tmp_path / "run", [tmp_path / "small.ply"], tmp_path / "out")
 
 
@@ -147,7 +182,8 @@ def test_feet_for_metres_are_seen_though_points_are_thinned(tmp_path, no_page):
     shape.pos = shape.pos / 0.3048
     ga.save(shape, tmp_path / "feet.ply")
     with pytest.warns(
-        UserWarning, match=r"^\S+feet.ply is unlike .* perhaps: spacing before thinning \S+ \(in training"
+        UserWarning,
+        match=r"^\S+feet.ply is unlike .* perhaps: spacing before thinning \S+ \(in training",
     ):
         (feet,) = ga.training.predict(tmp_path / "run", [tmp_path / "feet.ply"], tmp_path / "out")
     (same,) = ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / "same")
@@ -172,7 +208,10 @@ def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
     monkeypatch.setattr(
         budget,
         "_step",
-        lambda training, shape, *how, **rest: (sizes.append(len(shape.x)), step(training, shape, *how, **rest))[1],
+        lambda training, shape, *how, **rest: (
+            sizes.append(len(shape.x)),
+            step(training, shape, *how, **rest),
+        )[1],
     )
     for many in (1 << 14, 100):  # of a part of a scan
         monkeypatch.setattr(budget, "_MANY", many)
@@ -187,8 +226,11 @@ def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
 def test_what_a_step_takes_whatever_its_size_counts_once_a_batch():
     step = lambda shapes: 0.05 + 0.001 * shapes  # noqa: E731
     for copies in (2, 8):
-        assert budget.of_epoch(step(1), step(copies), copies, 10, 200) == pytest.approx(10 * 0.05 + 200 * 0.001)
-    assert budget.of_epoch(0.3, 0.3, 1, 10, 10) == pytest.approx(3.0)  # nothing but one shape was timed
+        assert budget.of_epoch(step(1), step(copies), copies, 10, 200) == pytest.approx(
+            10 * 0.05 + 200 * 0.001
+        )
+    # nothing but one shape was timed
+    assert budget.of_epoch(0.3, 0.3, 1, 10, 10) == pytest.approx(3.0)
 
 
 def test_grids_that_cannot_be_are_refused(tmp_path):
@@ -200,24 +242,36 @@ def test_grids_that_cannot_be_are_refused(tmp_path):
     ):
         with pytest.raises(OptionError, match=words):
             ga.training.train(folder, tmp_path / "run", **how, **PLAIN)
-    wide = max(float((shape.pos.amax(0) - shape.pos.amin(0)).max()) for shape in ga.shapes.ShapeFolder(folder))
+    wide = max(
+        float((shape.pos.amax(0) - shape.pos.amin(0)).max())
+        for shape in ga.shapes.ShapeFolder(folder)
+    )
     for grid in (1.01 * wide, 1e4):  # where cells begin does not matter
-        with pytest.raises(LoaderError, match=f"expected a scan larger than a cell, got grid={grid}, and "):
+        with pytest.raises(
+            LoaderError, match=f"expected a scan larger than a cell, got grid={grid}, and "
+        ):
             ga.training.train(folder, tmp_path / "run", grid=grid, **PLAIN)
 
 
 def test_tiles_of_las_are_scenes_whatever_their_size(tmp_path, no_page):
-    """Height above the ground tells the roofs; the same points without a classification are objects."""
+    """Height above the ground tells the roofs; the same points without a classification are
+    objects.
+    """
     words = {}
     for name, label in (("tiles", "classification"), ("objects", "label")):
         (tmp_path / name).mkdir()
         for number in range(6):
             pos, roof = slope(300, 20.0, number)
             kind = {label: (2 + 4 * roof).to(torch.uint8)}
-            ga.save(Shape(pos=pos, **kind), tmp_path / name / f"{number}.{'las' if name == 'tiles' else 'ply'}")
+            ga.save(
+                Shape(pos=pos, **kind),
+                tmp_path / name / f"{number}.{'las' if name == 'tiles' else 'ply'}",
+            )
         texts = []
         tell = lambda progress, texts=texts: texts.append(progress.words)  # noqa: E731
-        ga.training.train(tmp_path / name, tmp_path / f"{name} run", tell=tell, epochs=1, control=False)
+        ga.training.train(
+            tmp_path / name, tmp_path / f"{name} run", tell=tell, epochs=1, control=False
+        )
         words[name] = "\n".join(texts)
     tiles, objects = (Run.load(tmp_path / f"{name} run").inputs for name in ("tiles", "objects"))
     assert "above_ground" in tiles.features

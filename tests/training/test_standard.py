@@ -12,7 +12,12 @@ from graphattn.training.standard import Standard, measure
 def tetrahedra():
     pos = torch.rand(4, 3, generator=torch.Generator().manual_seed(2)) * 0.01
     faces = torch.tensor([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
-    return hierarchy(pos, graph=mesh_vertices(...), faces=faces, normals=torch.nn.functional.normalize(pos, dim=1))
+    return hierarchy(
+        pos,
+        graph=mesh_vertices(...),
+        faces=faces,
+        normals=torch.nn.functional.normalize(pos, dim=1),
+    )
 
 
 def test_what_is_read_has_mean_0_and_deviation_1_and_constants_stay(tetrahedra):
@@ -24,7 +29,9 @@ def test_what_is_read_has_mean_0_and_deviation_1_and_constants_stay(tetrahedra):
     measure(model, x, tetrahedra)
     read = []
     for layer in layers:
-        layer.register_forward_pre_hook(lambda layer, given: read.append((given[0] - layer.mean) / layer.deviation))
+        layer.register_forward_pre_hook(
+            lambda layer, given: read.append((given[0] - layer.mean) / layer.deviation)
+        )
     assert not torch.equal(model(x, tetrahedra), before)
     for values in read:
         torch.testing.assert_close(values.mean(0), torch.zeros(values.shape[1]), atol=1e-4, rtol=0)
@@ -35,6 +42,12 @@ def test_what_is_read_has_mean_0_and_deviation_1_and_constants_stay(tetrahedra):
 def test_what_reads_nothing_keeps_its_units():
     near, one = radius(..., 0.01), knn(..., 1)
     cloud = hierarchy(torch.eye(3), ratio=0.5, graph=near, down=one, up=one, normals=torch.eye(3))
-    model = build("unet", {"widths": [8, 8], "depths": 1, "num_heads": 2, "edges": ["alignment"]}, 2, 1, "node")
+    model = build(
+        "unet",
+        {"widths": [8, 8], "depths": 1, "num_heads": 2, "edges": ["alignment"]},
+        2,
+        1,
+        "node",
+    )
     measure(model, torch.rand(3, 2), cloud)
     assert torch.isfinite(model(torch.rand(3, 2), cloud)).all()

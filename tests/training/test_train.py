@@ -19,7 +19,9 @@ def test_a_run_says_what_it_was_made_of(classes, tmp_path):
     assert told["said"] == "14 train, 2 val, 4 test (drawn by seed 5, each class in these parts)"
     assert sorted(result.names) == sorted(told["split"]["test"])
     assert torch.__version__.startswith(told["versions"]["torch"].partition("+")[0])
-    assert {"loss", "val_loss", "val_accuracy"} < set(json.loads((tmp_path / "run" / "log.jsonl").read_text()))
+    assert {"loss", "val_loss", "val_accuracy"} < set(
+        json.loads((tmp_path / "run" / "log.jsonl").read_text())
+    )
     assert ga.training.evaluate(tmp_path / "run").scores == result.scores
 
 
@@ -37,7 +39,8 @@ def test_a_file_that_has_changed_is_named(classes, tmp_path):
     shape.pos[2, 1] += 1
     ga.save(shape, classes / "flat" / "3.ply")
     with pytest.raises(
-        LoaderError, match=r"flat.3.ply: expected the file that training began with, got one that has c"
+        LoaderError,
+        match=r"flat.3.ply: expected the file that training began with, got one that has c",
     ):
         ga.training.resume(tmp_path / "run")
     shutil.rmtree(classes / "flat")
@@ -62,7 +65,12 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(classes, 
     wrong(classes, tmp_path, 'model must be "unet"', model="transformer")
     wrong(classes, tmp_path, "model='mesh' needs meshes", model="mesh")
     wrong(classes, tmp_path, "model_options: unet", model_options={"wide": 3})
-    wrong(classes, tmp_path, "one recipe, or one for each of 2 levels, got 3", graph="full(...); full(...); full(...)")
+    wrong(
+        classes,
+        tmp_path,
+        "one recipe, or one for each of 2 levels, got 3",
+        graph="full(...); full(...); full(...)",
+    )
     wrong(classes, tmp_path, "open in its positions", graph="causal(5)")
     wrong(classes, tmp_path, 'augment must be "rotation"', augment=("spin",))
     wrong(classes, tmp_path, "no such option", momentum=0.9)
@@ -72,8 +80,20 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(classes, 
     wrong(classes, tmp_path, "device must be an available device", device="cuda:99")
     wrong(classes, tmp_path, "sample must be 0 for all points, or at least 2", sample=1)
     wrong(classes, tmp_path, "features must name at least one", features=())
-    wrong(classes, tmp_path, "expected labels to segment, got none; its properties: none", LoaderError, task="segment")
-    wrong(classes, tmp_path, "expected labels to regress, got none.*--task classify", LoaderError, task="regress")
+    wrong(
+        classes,
+        tmp_path,
+        "expected labels to segment, got none; its properties: none",
+        LoaderError,
+        task="segment",
+    )
+    wrong(
+        classes,
+        tmp_path,
+        "expected labels to regress, got none.*--task classify",
+        LoaderError,
+        task="regress",
+    )
     wrong(classes, tmp_path, "0.ply: .*heat", LoaderError, features=("heat",))
     wrong(classes, tmp_path, "0.ply: k=300 needs", LoaderError, graph="knn(..., 300)")
 
@@ -83,13 +103,24 @@ def test_labels_in_other_numbers_than_points_are_named(tmp_path):
     for number in range(4):
         torch.manual_seed(number)
         many = 6 if number == 2 else 7
-        ga.save(ga.shapes.Shape(pos=torch.rand(7, 3), y=torch.arange(many)), tmp_path / "odd" / f"{number}.npz")
-    wrong(tmp_path / "odd", tmp_path, r"2.npz: expected a label for each point, got 6 for 7", LoaderError)
+        ga.save(
+            ga.shapes.Shape(pos=torch.rand(7, 3), y=torch.arange(many)),
+            tmp_path / "odd" / f"{number}.npz",
+        )
+    wrong(
+        tmp_path / "odd",
+        tmp_path,
+        r"2.npz: expected a label for each point, got 6 for 7",
+        LoaderError,
+    )
 
 
 @pytest.mark.slow
 def test_whole_numbers_are_regressed_where_that_is_asked(classes, tmp_path):
-    lines = [f"{path.relative_to(classes)},{number}" for number, path in enumerate(sorted(classes.glob("*/*.ply")))]
+    lines = [
+        f"{path.relative_to(classes)},{number}"
+        for number, path in enumerate(sorted(classes.glob("*/*.ply")))
+    ]
     (classes / "labels.csv").write_text("\n".join(lines))
     result = ga.training.train(classes, tmp_path / "run", task="regress", **QUICK)
     assert set(result.scores) == {"r2", "rmse", "mae", "values"}

@@ -1,4 +1,6 @@
-"""What a training loop does to every model: half precision, checkpoints of activations and of weights, resuming."""
+"""What a training loop does to every model: half precision, checkpoints of activations and of
+weights, resuming.
+"""
 
 import ast
 import copy
@@ -31,7 +33,10 @@ def equal(found, wanted):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_checkpointed_blocks_have_the_same_bits_and_keep_less(backend):
     torch.manual_seed(0)
-    blocks = [TransformerBlock(C, H, dropout=0.2, drop_path=0.3, norm_first=n, backend=backend) for n in (True, False)]
+    blocks = [
+        TransformerBlock(C, H, dropout=0.2, drop_path=0.3, norm_first=n, backend=backend)
+        for n in (True, False)
+    ]
     graph = graphs.sliding_window(13, 5) | graphs.global_tokens(13, (0,))
     x = torch.randn(3, 13, C, requires_grad=True)
     parameters = [x, *(p for block in blocks for p in block.parameters())]
@@ -40,18 +45,26 @@ def test_checkpointed_blocks_have_the_same_bits_and_keep_less(backend):
     def run(reentrant):
         y = x
         for block in blocks:
-            y = block(y, graph) if reentrant is None else checkpoint(block, y, graph, use_reentrant=reentrant)
+            y = (
+                block(y, graph)
+                if reentrant is None
+                else checkpoint(block, y, graph, use_reentrant=reentrant)
+            )
         return y
 
     for reentrant in (None, False, True):
         torch.manual_seed(1)
         saved = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t, to=saved: to.append(t.numel()) or t, lambda t: t):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, to=saved: to.append(t.numel()) or t, lambda t: t
+        ):
             output = run(reentrant)
         for parameter in parameters:
             parameter.grad = None
         output.square().sum().backward()
-        results.append(bits([output, *(parameter.grad for parameter in parameters), torch.get_rng_state()]))
+        results.append(
+            bits([output, *(parameter.grad for parameter in parameters), torch.get_rng_state()])
+        )
         kept.append(sum(saved))
     assert equal(results[0], results[1])
     assert equal(results[0], results[2])
@@ -60,7 +73,11 @@ def test_checkpointed_blocks_have_the_same_bits_and_keep_less(backend):
 
 def test_every_class_of_models_that_learns_is_in_the_table():
     made = {type(part) for name in MODELS for part in small(name)[0].modules()}
-    classes = {each for each in vars(models).values() if isinstance(each, type) and issubclass(each, nn.Module)}
+    classes = {
+        each
+        for each in vars(models).values()
+        if isinstance(each, type) and issubclass(each, nn.Module)
+    }
     assert classes - made == {models.Hopfield}
 
 
@@ -79,7 +96,8 @@ def test_autocast_and_half_precision(dtype):
             assert parameter.grad.isfinite().all(), name
         narrow = model.to(dtype)(*(x.to(dtype) if x.is_floating_point() else x for x in inputs))
         assert narrow.dtype == dtype, name
-        rough = 4 if name == "pct" else 1  # it norms small differences, which magnifies their rounding
+        # it norms small differences, which magnifies their rounding
+        rough = 4 if name == "pct" else 1
         for each in (found, narrow):
             same(each.float(), wanted, rough * (0.05 if dtype == torch.bfloat16 else 0.01))
 
@@ -89,7 +107,8 @@ def test_dropout_is_of_training_alone():
     for name in MODELS:
         model, inputs = small(name, dropout=0.5)
         draws = [model(*inputs) for _ in range(2)]
-        without = (*RECURRENT, "retrieve", "timesformer")  # whose rate grows from 0 at its first block
+        # whose rate grows from 0 at its first block
+        without = (*RECURRENT, "retrieve", "timesformer")
         assert torch.equal(*draws) is (name in without), name
         model.eval()
         assert torch.equal(model(*inputs), model(*inputs)), name
@@ -97,7 +116,9 @@ def test_dropout_is_of_training_alone():
 
 @pytest.mark.slow
 def test_weights_travel_as_safetensors(tmp_path):
-    """Strictly, and tied weights stay one: ``save_file`` refuses those, ``save_model`` writes them once."""
+    """Strictly, and tied weights stay one: ``save_file`` refuses those, ``save_model`` writes them
+    once.
+    """
     safetensors = pytest.importorskip("safetensors.torch")
     for name in MODELS:
         model, inputs = small(name)
@@ -128,7 +149,8 @@ def test_models_are_made_on_meta_and_filled():
         empty.load_state_dict(model.state_dict())
         other.load_state_dict(model.state_dict(), assign=True)
         if name == "gpt":
-            other.score_bias.to_empty(device="cpu")  # it holds no weight, and so no state that could bring it
+            # it holds no weight, and so no state that could bring it
+            other.score_bias.to_empty(device="cpu")
         for filled in (empty, other):
             assert torch.equal(filled(*inputs), model(*inputs)), name
             if name in TIED:  # torch parts them, both ways
@@ -168,7 +190,12 @@ def test_other_dtypes_modes_hooks_and_parametrizations():
                 same(model(*inputs), output.detach(), 1e-12)
     finally:
         torch.set_default_dtype(torch.float32)
-    layer, x, graph, seen = GraphAttention(C, H), torch.randn(2, 5, C, requires_grad=True), graphs.causal(...), []
+    layer, x, graph, seen = (
+        GraphAttention(C, H),
+        torch.randn(2, 5, C, requires_grad=True),
+        graphs.causal(...),
+        [],
+    )
     wanted = layer(x, graph)
     nn.utils.parametrizations.weight_norm(layer.q_proj)
     layer.register_forward_hook(lambda module, given, output: seen.append(output.shape))
@@ -186,7 +213,11 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "13_a_language_model_on_any_c
 def functions_of_the_example(*names):
     """Its functions alone: the script itself trains."""
     tree = ast.parse(EXAMPLE.read_text())
-    tree.body = [x for x in tree.body if isinstance(x, ast.Import | ast.ImportFrom) or getattr(x, "name", "") in names]
+    tree.body = [
+        x
+        for x in tree.body
+        if isinstance(x, ast.Import | ast.ImportFrom) or getattr(x, "name", "") in names
+    ]
     space = {}
     exec(compile(tree, str(EXAMPLE), "exec"), space)
     return [space[name] for name in names]
@@ -204,7 +235,8 @@ def test_training_that_was_interrupted_goes_on_with_the_same_bits(tmp_path):
     def train(model, optimizer, made, first, last):
         for _ in range(first, last):
             tokens = torch.randint(11, (3, 7), generator=made)
-            torch.manual_seed(int(torch.randint(1 << 30, (), generator=made)))  # dropout draws from what is saved
+            # dropout draws from what is saved
+            torch.manual_seed(int(torch.randint(1 << 30, (), generator=made)))
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
             optimizer.step()
@@ -218,10 +250,14 @@ def test_training_that_was_interrupted_goes_on_with_the_same_bits(tmp_path):
     train(*other, number, 6)
     for one, two in pairwise((whole, other)):
         assert equal(one[0].parameters(), two[0].parameters())
-        states = [[x for kept in each[1].state_dict()["state"].values() for x in kept.values()] for each in (one, two)]
+        states = [
+            [x for kept in each[1].state_dict()["state"].values() for x in kept.values()]
+            for each in (one, two)
+        ]
         assert equal(*states)
     assert not equal(half[0].parameters(), whole[0].parameters())
     again = copy.deepcopy(half)
     again[0].load_state_dict(half[0].state_dict())
-    train(*again[:2], torch.Generator().manual_seed(5), 3, 6)  # the same steps on other random numbers
+    # the same steps on other random numbers
+    train(*again[:2], torch.Generator().manual_seed(5), 3, 6)
     assert not equal(again[0].parameters(), whole[0].parameters())

@@ -41,7 +41,9 @@ class Links(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
-        self.found += [value for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+        self.found += [
+            value for name, value in attrs if name in ("src", "href", "srcset", "action", "data")
+        ]
 
 
 def test_the_demo_writes_a_page_that_stands_alone(tmp_path):
@@ -104,4 +106,6 @@ def test_a_false_claim_or_a_broken_scene_fails_the_demo(tmp_path):
 
 def test_no_such_scene_lists_those_there_are(tmp_path):
     done = fresh_python.run(None, "--only", "zebra", file=DEMO, expect=2)
-    assert "there are: terrain mesh, terrain cloud, digit neighbourhood" in " ".join(done.stderr.split())
+    assert "there are: terrain mesh, terrain cloud, digit neighbourhood" in " ".join(
+        done.stderr.split()
+    )

@@ -1,4 +1,6 @@
-"""The gallery shows every named pattern, with the geometry that its code speaks of, on a page that stands alone."""
+"""The gallery shows every named pattern, with the geometry that its code speaks of, on a page that
+stands alone.
+"""
 
 import base64
 import io
@@ -21,7 +23,8 @@ from graphattn.viz.thumbnail import graph_of, place_in
 PLACES = {
     "causal(7)": Sequence,
     "window_partition((4, 6), (2, 3))": Grid,
-    "window_partition((4, 6), (2, 3)).k_hop(2).materialise()": Grid,  # no rule, but the code says its size
+    # no rule, but the code says its size
+    "window_partition((4, 6), (2, 3)).k_hop(2).materialise()": Grid,
     "window_partition((2, 3, 4), (1, 3, 2))": Points,
     "cross(3, 5)": TwoRows,
     "knn(sphere, 5)": Points,
@@ -48,7 +51,9 @@ def test_the_geometry_is_the_one_in_the_code(code):
 def test_the_points_are_those_of_the_code():
     from graphattn.graphs.catalogue.inputs import sphere
 
-    place = place_in(named := entry("knn(sphere, 5, queries=sphere[::4])", "points"), graph_of(named))
+    place = place_in(
+        named := entry("knn(sphere, 5, queries=sphere[::4])", "points"), graph_of(named)
+    )
     np.testing.assert_array_equal(place.source_at, sphere)
     np.testing.assert_array_equal(place.target_at, sphere[::4])
 
@@ -68,7 +73,10 @@ def test_every_entry_of_the_zoo_has_a_place():
     for named in ga.graphs.zoo().values():
         graph = graph_of(named)
         place = place_in(named, graph)
-        assert (len(place.target_at), len(place.source_at)) == (graph.num_targets, graph.num_sources), named.name
+        assert (len(place.target_at), len(place.source_at)) == (
+            graph.num_targets,
+            graph.num_sources,
+        ), named.name
 
 
 def test_the_page_holds_the_masks_and_needs_nothing_else():
@@ -83,7 +91,9 @@ def test_the_page_holds_the_masks_and_needs_nothing_else():
     assert re.findall(r"<h2>(.*?)</h2>", page) == ["sequence (2)", "grid (1)"]
     assert re.findall(r"<code>(.*?)</code>", page) == [each.code for each in named]
     assert not re.search(r"<script|https?:|@import|url\(", page)
-    pictures = [base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
+    pictures = [
+        base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    ]
     assert len(pictures) == 6
     for each, mask, drawing in zip(named, pictures[::2], pictures[1::2], strict=True):
         dark = np.asarray(Image.open(io.BytesIO(mask)).convert("L")) < 255

@@ -1,4 +1,6 @@
-"""What a notebook shows of a graph and of weights is the mask and the weights, in a picture that any reader decodes."""
+"""What a notebook shows of a graph and of weights is the mask and the weights, in a picture that
+any reader decodes.
+"""
 
 import base64
 import io
@@ -64,7 +66,8 @@ def test_weights_are_darker_the_larger_they_are():
     assert (np.diff(seen[graph.mask()][order].astype(int)) <= 0).all()
     even = picture(ga.EdgeWeights(graph, torch.full((graph.num_edges, 1), 0.1)))
     one = picture(ga.EdgeWeights(graph, torch.full((graph.num_edges, 1), 1.0)))
-    assert even.min() > one.min() + 50  # a head that reads evenly does not look like one that reads one source
+    # a head that reads evenly does not look like one that reads one source
+    assert even.min() > one.min() + 50
     assert "<img" not in ga.EdgeWeights(ga.graphs.full(0), torch.zeros(0, 2))._repr_html_()
     without = ga.graphs.full(5) - ga.graphs.full(5)
     assert "<img" not in ga.EdgeWeights(without, torch.zeros(0, 2))._repr_html_()

@@ -1,4 +1,6 @@
-"""The page in a browser: it draws, turns, picks and switches. Needs Chromium, of Debian's packages for example."""
+"""The page in a browser: it draws, turns, picks and switches. Needs Chromium, of Debian's packages
+for example.
+"""
 
 import json
 import re
@@ -83,10 +85,15 @@ def test_the_page_draws_turns_picks_and_switches(tmp_path):
     red = torch.tensor([[1.0, 0, 0]]).expand(48, 3)
     shape = Data(pos=pos, face=sphere_faces.T, color=red, y=(pos[:, 0] > 0).long())
     levels = ga.graphs.hierarchy(pos, ratio=0.5, graph=ga.graphs.knn(..., k=5))
-    path = ga.viz.to_html(levels, tmp_path / "page.html", shape, prediction=1 - shape.y, names=["left", "right"])
+    path = ga.viz.to_html(
+        levels, tmp_path / "page.html", shape, prediction=1 - shape.y, names=["left", "right"]
+    )
     html = path.read_text(encoding="utf-8").replace("<head>", f"<head><script>{AT_ONCE}</script>")
     path.write_text(html.replace("</body>", f"<script>{SESSION}</script></body>"), encoding="utf-8")
-    options = "--headless --no-sandbox --use-angle=swiftshader --enable-unsafe-swiftshader --window-size=400,500"
+    options = (
+        "--headless --no-sandbox --use-angle=swiftshader --enable-unsafe-swiftshader "
+        "--window-size=400,500"
+    )
     command = [BROWSER, *options.split(), f"--user-data-dir={tmp_path}/profile"]
     done = subprocess.run(
         [*command, "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],

@@ -24,15 +24,21 @@ from graphattn.viz.style import broken
 pytestmark = pytest.mark.slow
 
 
-def listed(pairs: list[tuple[int, int]], num_targets: int, num_sources: int, **keep: str) -> AttentionGraph:
+def listed(
+    pairs: list[tuple[int, int]], num_targets: int, num_sources: int, **keep: str
+) -> AttentionGraph:
     index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
     return AttentionGraph(checked(index, num_targets, num_sources, **keep), "listed")
 
 
-def random_graph(num_targets: int, num_sources: int, density: float, seed: int = 0) -> AttentionGraph:
+def random_graph(
+    num_targets: int, num_sources: int, density: float, seed: int = 0
+) -> AttentionGraph:
     chance = torch.rand(num_targets, num_sources, generator=torch.Generator().manual_seed(seed))
     target, source = torch.nonzero(chance < density, as_tuple=True)
-    return AttentionGraph(checked(torch.stack((source, target)), num_targets, num_sources), "random")
+    return AttentionGraph(
+        checked(torch.stack((source, target)), num_targets, num_sources), "random"
+    )
 
 
 def causal(n: int) -> AttentionGraph:
@@ -89,7 +95,12 @@ def test_every_graph_draws_its_mask(name):
     axes = figure.axes[0]
     assert np.array_equal(np.asarray(axes.images[0].get_array()) > 0, graph.mask().numpy())
     left, right, bottom, top = axes.images[0].get_extent()
-    assert (left, right, bottom, top) == (-0.5, graph.num_sources - 0.5, graph.num_targets - 0.5, -0.5)
+    assert (left, right, bottom, top) == (
+        -0.5,
+        graph.num_sources - 0.5,
+        graph.num_targets - 0.5,
+        -0.5,
+    )
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("source", "target")
 
 
@@ -158,7 +169,9 @@ def test_lines_run_from_the_sources_to_the_target():
 
 
 def test_grid_tints_the_cells_of_the_neighbourhood():
-    graph = AttentionGraph(product((axis_neighbourhood(7, 3), axis_neighbourhood(11, 5))), "neighbourhood")
+    graph = AttentionGraph(
+        product((axis_neighbourhood(7, 3), axis_neighbourhood(11, 5))), "neighbourhood"
+    )
     cells = artist(plot(graph, highlight=9), "sources of 9").get_paths()
     centres = np.stack([path.vertices[:4].mean(0) for path in cells])
     rows, columns = np.nonzero(graph.mask()[9].reshape(7, 11).numpy())
@@ -168,8 +181,12 @@ def test_grid_tints_the_cells_of_the_neighbourhood():
 
 def test_arcs_read_back_above_and_ahead_below():
     graph = listed([(0, 3), (4, 1)], 5, 5)
-    heights = [path.vertices[16, 1] for path in artist(plot(graph, layout="sequence"), "edges").get_paths()]
-    starts = [path.vertices[0, 0] for path in artist(plot(graph, layout="sequence"), "edges").get_paths()]
+    heights = [
+        path.vertices[16, 1] for path in artist(plot(graph, layout="sequence"), "edges").get_paths()
+    ]
+    starts = [
+        path.vertices[0, 0] for path in artist(plot(graph, layout="sequence"), "edges").get_paths()
+    ]
     assert dict(zip(starts, np.sign(heights), strict=True)) == {0.0: 1.0, 4.0: -1.0}
 
 
@@ -205,7 +222,11 @@ def test_the_caption_names_the_marks_that_are_there():
     [
         (causal(5), {}, "Arcs above the line read earlier nodes."),
         (listed([(4, 1)], 5, 5), {"layout": "sequence"}, "Arcs below the line read later nodes."),
-        (listed([(4, 1), (0, 3)], 5, 5), {"layout": "sequence"}, "read earlier nodes and below it later ones."),
+        (
+            listed([(4, 1), (0, 3)], 5, 5),
+            {"layout": "sequence"},
+            "read earlier nodes and below it later ones.",
+        ),
         (swin(7, 11), {"highlight": 3}, "Tinted cells are the sources of the marked target."),
     ],
 )
@@ -235,7 +256,9 @@ def test_a_pair_of_tokens_says_that_there_are_two_sets():
 
 
 def test_the_legend_counts_the_sources():
-    figure = plot(causal(11), tokens=["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"], highlight=6)
+    figure = plot(
+        causal(11), tokens=["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"], highlight=6
+    )
     (text,) = figure.axes[1].get_legend().get_texts()
     assert text.get_text() == "“g” (6) reads 7 sources"
 
@@ -257,11 +280,19 @@ def test_spread_targets_skip_the_isolated():
 @pytest.mark.parametrize(
     ("graph", "arguments", "words"),
     [
-        (causal(5), {"pos": torch.zeros(7, 2)}, r"pos must have shape \(5, 2\) or \(5, 3\), got \(7, 2\)"),
+        (
+            causal(5),
+            {"pos": torch.zeros(7, 2)},
+            r"pos must have shape \(5, 2\) or \(5, 3\), got \(7, 2\)",
+        ),
         (causal(5), {"pos": torch.zeros(5, 7)}, "choose two or three columns"),
         (causal(5), {"pos": torch.full((5, 2), float("nan"))}, "finite"),
         (causal(5), {"pos": torch.zeros(5, 2), "faces": [[0, 1, 5]]}, r"vertices in \[0, 5\)"),
-        (causal(5), {"pos": torch.zeros(5, 2), "faces": torch.zeros(3, 3)}, "faces must be integers"),
+        (
+            causal(5),
+            {"pos": torch.zeros(5, 2), "faces": torch.zeros(3, 3)},
+            "faces must be integers",
+        ),
         (causal(6), {"size": (2, 2)}, "height . width = 6 nodes"),
         (causal(6), {"size": (2, 3), "image": torch.zeros(3, 2)}, r"\(2, 3\), got \(3, 2\)"),
         (causal(5), {"tokens": ["a", "b"]}, "name all 5 targets, got 2"),
@@ -287,10 +318,18 @@ def test_shapes_that_do_not_fit(graph, arguments, words):
             {"pos": torch.zeros(3, 2), "tokens": (["a"] * 3, ["b"] * 3)},
             "pass queries, those of the 3 targets",
         ),
-        (causal(3), {"layout": "sequence", "tokens": (["a"] * 3, ["b"] * 3)}, 'has one set of nodes.*"two rows"'),
+        (
+            causal(3),
+            {"layout": "sequence", "tokens": (["a"] * 3, ["b"] * 3)},
+            'has one set of nodes.*"two rows"',
+        ),
         (causal(1009), {"layout": "network"}, "at most 1000 nodes"),
         (causal(11), {"highlight": range(7)}, "at most 6 targets"),
-        (causal(2**62), {}, "at most 16,777,216; got 4,611,686,018,427,387,904: draw a smaller graph"),
+        (
+            causal(2**62),
+            {},
+            "at most 16,777,216; got 4,611,686,018,427,387,904: draw a smaller graph",
+        ),
         (causal(11), {"highlight": [0.5]}, "integers .int64. of targets"),
         (causal(11), {"figure": "fig"}, "got str"),
     ],
@@ -327,20 +366,25 @@ def test_threads_draw_the_same_picture():
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"needs matplotlib: pip install 'graphattn\[plot\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"needs matplotlib: pip install 'graphattn\[plot\]'"
+    ):
         plot(causal(5))
 
 
 def test_neither_import_nor_plot_touches_pyplot():
     code = (
         "import sys, graphattn.viz; assert 'matplotlib' not in sys.modules\n"
-        "graphattn.viz.plot(graphattn.graphs.full(5)); assert 'matplotlib.pyplot' not in sys.modules"
+        "graphattn.viz.plot(graphattn.graphs.full(5)); assert 'matplotlib.pyplot' not in "
+        "sys.modules"
     )
     fresh_python.run(code, expect=0)
 
 
 def test_a_mask_is_no_graph():
-    with pytest.raises(GraphError, match=r"graph must be an .* got Tensor; .* wrap it with graphattn\.from_mask"):
+    with pytest.raises(
+        GraphError, match=r"graph must be an .* got Tensor; .* wrap it with graphattn\.from_mask"
+    ):
         plot(torch.ones(5, 5).bool())
 
 
@@ -358,7 +402,9 @@ def test_targets_of_their_own_accord_may_share_a_global_source():
 
 
 def test_a_thin_line_of_a_large_mask_is_seen():
-    """One source that all read: an edge in each row of its cells, 1 in 32, is well apart from white."""
+    """One source that all read: an edge in each row of its cells, 1 in 32, is well apart from
+    white.
+    """
     star = listed([(1000, t) for t in range(4096)], 4096, 4096)
     full = listed([(s, t) for t in range(32) for s in range(32)], 4096, 4096)
     axes = plot(full | star).axes[0]
@@ -370,7 +416,10 @@ def test_a_thin_line_of_a_large_mask_is_seen():
 
 
 def test_titles_break_between_phrases():
-    title = "sliding_window(4096, 257, causal=False) | global_tokens(4096, [0, 1]): 4,096 nodes, 9 edges, density 0.1"
+    title = (
+        "sliding_window(4096, 257, causal=False) | global_tokens(4096, [0, 1]): 4,096 nodes, "
+        "9 edges, density 0.1"
+    )
     assert broken(title, 200) == title
     assert broken(title, 45).splitlines() == [
         "sliding_window(4096, 257, causal=False) |",
@@ -387,7 +436,9 @@ def test_a_cloud_fills_its_panel():
 
 
 def test_a_window_of_a_long_sequence_is_shown_close_up():
-    figure = plot(AttentionGraph(band(1_000_000, 1_000_000, lo=0, hi=99), "window"), highlight=500_000)
+    figure = plot(
+        AttentionGraph(band(1_000_000, 1_000_000, lo=0, hi=99), "window"), highlight=500_000
+    )
     close = figure.axes[-1]
     assert close.get_title() == "close-up of target 500,000"
     left, right = close.get_xlim()
@@ -403,7 +454,9 @@ def test_a_lone_target_faces_the_eye():
         place = points_of(pos, None)
         place.face(target)
         place.frame()
-        (drawn,) = artist(plot(random_graph(67, 67, 0.5), pos, highlight=target), f"target {target}").get_offsets()
+        (drawn,) = artist(
+            plot(random_graph(67, 67, 0.5), pos, highlight=target), f"target {target}"
+        ).get_offsets()
         np.testing.assert_allclose(drawn, place.flat(pos[[target]].numpy())[0])
         out = (pos[target] - (pos.min(0).values + pos.max(0).values) / 2).numpy()
         azimuth = np.radians(place.view.azimuth)
@@ -427,20 +480,27 @@ def test_tokens_are_words_not_formulas():
     assert len(drawn) == 6
     (named,) = figure.axes[1].get_legend().get_texts()
     for text, words in zip(
-        (*drawn, named), (*2 * ["$\\foo$", "a$", "$b$"], "“$\\foo$” (0) reads 1 source"), strict=True
+        (*drawn, named),
+        (*2 * ["$\\foo$", "a$", "$b$"], "“$\\foo$” (0) reads 1 source"),
+        strict=True,
     ):
+        # what matplotlib draws, and that it is no formula
         assert text._preprocess_math(text.get_text()) == (
             words,
             False,
-        )  # what matplotlib draws, and that it is no formula
+        )
     names = (["$\\x$", "b"], ["$c$", "d$"])
     for layout, tokens in (("two rows", names), ("network", names[0])):
-        assert png(plot(AttentionGraph(band(2, 2), "$\\full$"), tokens=tokens, layout=layout, highlight=1))
+        assert png(
+            plot(AttentionGraph(band(2, 2), "$\\full$"), tokens=tokens, layout=layout, highlight=1)
+        )
 
 
 def test_long_tokens_are_cut_alike():
     figure = plot(causal(5), tokens=["antidisestablishmentarianism", "a", "b", "c", "d"])
-    masks, arcs = ([label.get_text() for label in axes.get_xticklabels()] for axes in figure.axes[:2])
+    masks, arcs = (
+        [label.get_text() for label in axes.get_xticklabels()] for axes in figure.axes[:2]
+    )
     assert masks == arcs == ["antidisestabl…", "a", "b", "c", "d"]
 
 
@@ -450,11 +510,24 @@ def test_one_column_of_a_paper_is_enough(highlight):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.3, 2.2))
-    plot(AttentionGraph(band(64, 64, lo=0, hi=8), "window"), figure=figure, highlight=highlight, caption=False)
+    plot(
+        AttentionGraph(band(64, 64, lo=0, hi=8), "window"),
+        figure=figure,
+        highlight=highlight,
+        caption=False,
+    )
     figure.draw_without_rendering()
-    words = [figure._suptitle, *(part for axes in figure.axes for part in (axes.xaxis.label, axes.yaxis.label))]
+    words = [
+        figure._suptitle,
+        *(part for axes in figure.axes for part in (axes.xaxis.label, axes.yaxis.label)),
+    ]
     words += [text for legend in figure.legends for text in legend.get_texts()]
-    words += [tick.label1 for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for tick in axis._update_ticks()]
+    words += [
+        tick.label1
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in axis._update_ticks()
+    ]
     boxes = [word.get_window_extent() for word in words if word.get_text() and word.get_visible()]
     assert len(boxes) > 10
     for i, box in enumerate(boxes):

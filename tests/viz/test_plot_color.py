@@ -31,5 +31,7 @@ def test_amounts_have_a_scale_of_their_range():
 def test_colours_need_places_and_one_for_each():
     with pytest.raises(GraphError, match='color is for layout "points"'):
         ga.plot(ga.graphs.causal(5), color=torch.arange(5))
-    with pytest.raises(ShapeError, match=r"color must hold a number for each node or face, \(11,\)"):
+    with pytest.raises(
+        ShapeError, match=r"color must hold a number for each node or face, \(11,\)"
+    ):
         ga.plot(GRAPH, POS, color=torch.arange(7))

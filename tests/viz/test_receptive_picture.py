@@ -45,7 +45,8 @@ def test_rows_hold_every_path_to_the_target(name):
     masks = [graph.mask() for graph in graphs]
     total = 0
     for level in range(len(sizes) - 1):
-        wanted = reached(masks[level:], 3)  # of the nodes below these layers, who reaches the target
+        # of the nodes below these layers, who reaches the target
+        wanted = reached(masks[level:], 3)
         total += len(wanted)
         assert nodes_at(figure, level, sizes[level]) == wanted.tolist()
         above = [3] if level == len(masks) - 1 else reached(masks[level + 1 :], 3)
@@ -63,7 +64,9 @@ def test_the_order_of_the_layers_matters():
 
 
 def test_grid_panels_show_what_is_read_after_each_layer():
-    plain, shifted = (ga.graphs.window_partition((6, 10), (3, 5), shift=s) for s in ((0, 0), (1, 2)))
+    plain, shifted = (
+        ga.graphs.window_partition((6, 10), (3, 5), shift=s) for s in ((0, 0), (1, 2))
+    )
     figure = plot([plain, shifted], target=33)
     masks = [plain.mask(), shifted.mask()]
     shades = []
@@ -76,7 +79,8 @@ def test_grid_panels_show_what_is_read_after_each_layer():
         shades.append(dict(zip(wanted.tolist(), map(tuple, cells.get_facecolor()), strict=True)))
         assert f"after layer {layer}: {len(wanted)} sources" in figure.axes[layer].get_title()
     assert len(shades[1]) > len(shades[0])
-    assert all(shades[1][node] == shade for node, shade in shades[0].items())  # a source keeps its shade
+    # a source keeps its shade
+    assert all(shades[1][node] == shade for node, shade in shades[0].items())
     new = set(shades[1]) - set(shades[0])
     assert {shades[1][node] for node in new}.isdisjoint(shades[0].values())
 
@@ -92,7 +96,9 @@ def test_points_are_marked_where_they_are(d):
     place.frame(place.close_up(5, sources, 0.5))
     wanted = place.flat(pos[sources].numpy())
     assert len(wanted) > 4
-    np.testing.assert_allclose(np.sort(dots.get_offsets(), axis=0), np.sort(wanted, axis=0), atol=1e-9)
+    np.testing.assert_allclose(
+        np.sort(dots.get_offsets(), axis=0), np.sort(wanted, axis=0), atol=1e-9
+    )
 
 
 def test_a_schedule_and_its_residual():
@@ -125,11 +131,29 @@ def test_a_target_that_reads_nothing():
         ([(5, 5)], 5, {}, GraphIndexError, "target: target 5"),
         ([(5, 5), (5, 7)], 0, {}, GraphError, "layer 1 reads 7 sources"),
         ([(5, 7)], 0, {"pos": np.zeros((7, 2))}, GraphError, "drawn as rows"),
-        ([(5, 7)], 0, {"layout": "points", "pos": np.zeros((7, 2))}, GraphError, "not one set with positions"),
+        (
+            [(5, 7)],
+            0,
+            {"layout": "points", "pos": np.zeros((7, 2))},
+            GraphError,
+            "not one set with positions",
+        ),
         ([(5, 5)], None, {}, OptionError, "give target="),
-        ([(5, 5)], 0, {"heads": 0, "highlight": 2}, OptionError, "heads, highlight: only for one graph"),
+        (
+            [(5, 5)],
+            0,
+            {"heads": 0, "highlight": 2},
+            OptionError,
+            "heads, highlight: only for one graph",
+        ),
         ([(5, 5)], 0, {"layout": "sequence"}, GraphError, 'use "layers"'),
-        ([(5, 7)], 0, {"tokens": list("abc")}, ShapeError, "all 7 sources of the first layer, got 3"),
+        (
+            [(5, 7)],
+            0,
+            {"tokens": list("abc")},
+            ShapeError,
+            "all 7 sources of the first layer, got 3",
+        ),
     ],
 )
 def test_refusals(layers, target, options, error, words):

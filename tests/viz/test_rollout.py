@@ -8,10 +8,13 @@ from graphattn.errors import GraphError, GraphIndexError, OptionError, ShapeErro
 from graphattn.viz import plot, rollout
 
 
-def random_layer(num_targets: int, num_sources: int, seed: int, density: float = 0.4, heads: int = 3):
+def random_layer(
+    num_targets: int, num_sources: int, seed: int, density: float = 0.4, heads: int = 3
+):
     generator = torch.Generator().manual_seed(seed)
     graph = ga.from_mask(torch.rand(num_targets, num_sources, generator=generator) < density)
-    shuffle = torch.randperm(graph.num_edges, generator=generator)  # alpha follows the caller's order
+    # alpha follows the caller's order
+    shuffle = torch.randperm(graph.num_edges, generator=generator)
     graph = ga.from_edge_index(graph.edge_index[:, shuffle], num_sources, num_targets)
     query = torch.randn(num_targets, heads, 5, generator=generator)
     key = torch.randn(num_sources, heads, 5, generator=generator)
@@ -19,7 +22,9 @@ def random_layer(num_targets: int, num_sources: int, seed: int, density: float =
 
 
 def as_in_the_paper(layers, residual: float = 0.5) -> torch.Tensor:
-    """Equation 1 and its normalised rows, on dense matrices; a bipartite layer is its weights alone."""
+    """Equation 1 and its normalised rows, on dense matrices; a bipartite layer is its weights
+    alone.
+    """
     product = None
     for layer in layers:
         step = layer.dense().double().mean(0)
@@ -55,17 +60,23 @@ def test_shifted_cells_mix_across_the_border_of_cells():
     plain = ga.graphs.window_partition((6, 10), (3, 5))
     shifted = ga.graphs.window_partition((6, 10), (3, 5), shift=(1, 2))
     x = torch.randn(60, 2, 3, generator=torch.Generator().manual_seed(0))
-    layers = [ga.attention(x, x, x, graph, return_weights=True).weights for graph in (plain, shifted)]
+    layers = [
+        ga.attention(x, x, x, graph, return_weights=True).weights for graph in (plain, shifted)
+    ]
     found = rollout(layers)
     torch.testing.assert_close(found.dense()[0], as_in_the_paper(layers), rtol=1e-6, atol=1e-7)
-    assert found.graph.equals((shifted | ga.graphs.self_loops(60)) @ (plain | ga.graphs.self_loops(60)))
+    assert found.graph.equals(
+        (shifted | ga.graphs.self_loops(60)) @ (plain | ga.graphs.self_loops(60))
+    )
     assert found.graph.num_edges > plain.num_edges
 
 
 def test_without_a_residual_it_is_the_product_of_the_weights():
     layers = [random_layer(9, 9, seed) for seed in range(3)]
     wanted = (
-        layers[2].dense().double().mean(0) @ layers[1].dense().double().mean(0) @ layers[0].dense().double().mean(0)
+        layers[2].dense().double().mean(0)
+        @ layers[1].dense().double().mean(0)
+        @ layers[0].dense().double().mean(0)
     )
     torch.testing.assert_close(rollout(layers, 0).dense()[0], wanted, rtol=1e-6, atol=1e-9)
 
@@ -127,7 +138,12 @@ def test_a_long_sequence_stays_sparse():
         ([(5, 5)], {"residual": "a"}, OptionError, "one for each layer; got .a."),
         ([(5, 5)], {"residual": [[0.5]]}, OptionError, "one for each layer"),
         ([(5, 7)], {"residual": [0.5]}, OptionError, "residual of layer 0 must be 0"),
-        ([(5, 7), (7, 5), (3, 5)], {}, ShapeError, "layer 1 has 7 targets, and layer 2 reads 5 sources"),
+        (
+            [(5, 7), (7, 5), (3, 5)],
+            {},
+            ShapeError,
+            "layer 1 has 7 targets, and layer 2 reads 5 sources",
+        ),
         ([(5, 5)], {"targets": 5}, GraphIndexError, "targets: target 5"),
     ],
 )

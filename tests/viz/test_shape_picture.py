@@ -1,4 +1,6 @@
-"""Shapes as they are seen: what is hidden is hidden, colours are the values', predictions stand beside their truth."""
+"""Shapes as they are seen: what is hidden is hidden, colours are the values', predictions stand
+beside their truth.
+"""
 
 import io
 
@@ -44,7 +46,8 @@ def test_the_nearest_triangle_covers_a_pixel_and_shared_sides_have_no_gap():
     assert set(covered.item.tolist()) == {1, 2}
     at = (np.concatenate((both, roof))[covered.item] * covered.inside[:, :, None]).sum(1)
     np.testing.assert_allclose(at[:, :2], np.stack((covered.column, covered.row), 1) + 0.5)
-    assert len(triangles(both + np.array([3, 2, 0]), (5, 7)).item) == 4 * 3  # what is outside the picture is left out
+    # what is outside the picture is left out
+    assert len(triangles(both + np.array([3, 2, 0]), (5, 7)).item) == 4 * 3
 
 
 def test_a_ball_hides_what_is_behind_it_and_a_small_one_has_a_pixel():
@@ -52,7 +55,9 @@ def test_a_ball_hides_what_is_behind_it_and_a_small_one_has_a_pixel():
     covered = balls(centres, np.array([4.0, 2.0, 0.1]), (11, 11))
     assert covered.item[(covered.row == 5) & (covered.column == 5)] == 1
     assert covered.item[(covered.row == 1) & (covered.column == 9)] == 2
-    assert (covered.item == 0).sum() + (covered.item == 1).sum() == pytest.approx(np.pi * 16, rel=0.1)
+    assert (covered.item == 0).sum() + (covered.item == 1).sum() == pytest.approx(
+        np.pi * 16, rel=0.1
+    )
 
 
 def test_normals_are_smooth_on_a_sphere_and_not_over_the_sides_of_a_cube():
@@ -66,26 +71,38 @@ def test_normals_are_smooth_on_a_sphere_and_not_over_the_sides_of_a_cube():
     unwound = (corner_normals(at, faces) * at[faces]).sum(2)
     assert max(unwound.min(), (-unwound).min()) > 0.9  # all to one side, whatever their winding
     np.testing.assert_allclose(np.abs(corner_normals(CUBE, np.array(SIDES))).max(2), 1)
-    np.testing.assert_allclose(np.abs(corner_normals(CUBE, np.array(SIDES), 180.0)), 1 / np.sqrt(3), atol=1e-9)
+    np.testing.assert_allclose(
+        np.abs(corner_normals(CUBE, np.array(SIDES), 180.0)), 1 / np.sqrt(3), atol=1e-9
+    )
 
 
 def test_a_plane_beside_a_fillet_stays_a_plane_however_thin_its_triangles_are():
-    """A long strip of needles, then an arc of 12 facets to a wall; corners apart, as in an STL file."""
+    """A long strip of needles, then an arc of 12 facets to a wall; corners apart, as in an STL
+    file.
+    """
     turn = np.linspace(0, np.pi / 2, 13)
-    profile = np.concatenate(([[-50.0, 0]], np.stack((np.sin(turn), 1 - np.cos(turn)), 1), [[1, 40]]))
+    profile = np.concatenate(
+        ([[-50.0, 0]], np.stack((np.sin(turn), 1 - np.cos(turn)), 1), [[1, 40]])
+    )
     across = np.array([0.0, 20.0])
-    at = np.stack([np.repeat(profile[:, 0], 2), np.tile(across, len(profile)), np.repeat(profile[:, 1], 2)], 1)
+    at = np.stack(
+        [np.repeat(profile[:, 0], 2), np.tile(across, len(profile)), np.repeat(profile[:, 1], 2)], 1
+    )
     first = 2 * np.arange(len(profile) - 1)
-    faces = np.concatenate((np.stack((first, first + 2, first + 1), 1), np.stack((first + 1, first + 2, first + 3), 1)))
+    faces = np.concatenate(
+        (np.stack((first, first + 2, first + 1), 1), np.stack((first + 1, first + 2, first + 3), 1))
+    )
     normals = corner_normals(at, faces)
     flat = (at[faces][..., 2] == 0).all(1)
     np.testing.assert_allclose(np.abs(normals[flat][..., 2]), 1, atol=1e-5)
     assert 0.1 < np.abs(normals[~flat][..., 2]).min(1).max() < 1  # the arc is round
-    arc = np.abs(normals[:, :, 2]) - np.abs(1 - at[faces][:, :, 2])  # cos of the angle, on a unit circle
+    # cos of the angle, on a unit circle
+    arc = np.abs(normals[:, :, 2]) - np.abs(1 - at[faces][:, :, 2])
     assert np.abs(arc[(at[faces][..., 2] <= 1).all(1)]).max() < 0.01
     soup = corner_normals(at[faces].reshape(-1, 3), np.arange(3 * len(faces)).reshape(-1, 3))
     np.testing.assert_allclose(np.abs(soup), np.abs(normals), atol=1e-9)
-    np.testing.assert_allclose(corner_normals(at, faces, 0.0).std(1), 0, atol=1e-12)  # the control: facets
+    # the control: facets
+    np.testing.assert_allclose(corner_normals(at, faces, 0.0).std(1), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +125,12 @@ def test_values_have_their_colours(values, first, last):
 
 def test_errors_are_where_labels_differ_and_how_much_amounts_do():
     error = error_of(np.array([0, 1, -1, 2]), np.array([0, 2, 2, 2]))
-    assert (error.rgb == rgb_of(dict(error.labels)["wrong"])).all(1).tolist() == [False, True, False, False]
+    assert (error.rgb == rgb_of(dict(error.labels)["wrong"])).all(1).tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]
     assert error.remarks == ("Wrong: 33.3%.",)
     for guess in ([0.5, 2.25], [0.5, 1.5]):  # too much and too little, or too little everywhere
         assert error_of(np.array([1.0, 2]), np.array(guess)).scale[:2] == (-0.5, 0.5)
@@ -124,10 +146,11 @@ def test_truth_prediction_and_error_are_side_by_side():
     assert words == [["leg", "seat", "back"], ["right", "wrong"]]
     assert "Wrong: 12.5%." in figure.get_supxlabel()
     amounts = plot_shape(cube(y=truth.double()), prediction=guess + 0.5)
+    # one scale for both, one for the error
     assert [ax.get_ylim() for ax in amounts.axes[3:]] == [
         (0.0, 2.5),
         (-1.5, 1.5),
-    ]  # one scale for both, one for the error
+    ]
 
 
 def test_a_colour_is_the_files_a_property_or_of_faces():
@@ -177,14 +200,18 @@ def test_a_cloud_fills_its_frame_and_its_dots_are_as_large_as_it_is_sparse():
             assert np.ptp(drawn) > 0.9 * image.shape[1 - axis]
     assert "1 of 3,001 points are outside the picture." in figure.get_supxlabel()
     covered = [
-        (np.asarray(plot_shape(flat[:many]).axes[0].images[0].get_array())[..., 3] > 0).mean() for many in (300, 3000)
+        (np.asarray(plot_shape(flat[:many]).axes[0].images[0].get_array())[..., 3] > 0).mean()
+        for many in (300, 3000)
     ]
     assert 0.15 < min(covered) < max(covered) < 1.6 * min(covered)
 
 
 def test_an_edge_is_a_crease_by_its_angle():
-    smooth, usual, flat = (pixels(plot_shape(cube(), smooth=smooth)) for smooth in (True, 40, False))
-    assert len(np.unique(usual.round(2), axis=0)) == len(np.unique(flat.round(2), axis=0)) == 3  # sides that are seen
+    smooth, usual, flat = (
+        pixels(plot_shape(cube(), smooth=smooth)) for smooth in (True, 40, False)
+    )
+    # sides that are seen
+    assert len(np.unique(usual.round(2), axis=0)) == len(np.unique(flat.round(2), axis=0)) == 3
     assert len(np.unique(smooth.round(2), axis=0)) > 20
     for wrong in (-1, 181, "yes"):
         with pytest.raises(OptionError, match="smooth"):
@@ -195,7 +222,10 @@ def test_the_title_has_the_name_of_the_file(tmp_path):
     import graphattn as ga
 
     ga.save(cube(), tmp_path / "crate.ply")
-    assert plot_shape(ga.load(tmp_path / "crate.ply")).get_suptitle() == "crate.ply: 8 points, 12 faces"
+    assert (
+        plot_shape(ga.load(tmp_path / "crate.ply")).get_suptitle()
+        == "crate.ply: 8 points, 12 faces"
+    )
 
 
 def test_weights_on_a_mesh_are_its_colours():
@@ -237,12 +267,17 @@ def test_masks_of_clouds_are_in_curve_order_and_say_so():
         target, source = mask.nonzero()
         assert len(target) == graph.num_edges
         far = graph.target / graph.num_targets - graph.source / graph.num_sources
-        assert np.abs(target / mask.shape[0] - source / mask.shape[1]).mean() < 0.6 * far.abs().mean()
+        assert (
+            np.abs(target / mask.shape[0] - source / mask.shape[1]).mean() < 0.6 * far.abs().mean()
+        )
         (row,) = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_gid() == "row"]
         order = ga.graphs.curve_order(pos, "hilbert")
         if queries is None:
             assert order[row] == 13
-    assert "Hilbert" not in ga.plot(ga.from_edge_index([[0, 1], [1, 2]], 3, 3), pos[:3]).get_supxlabel()
+    assert (
+        "Hilbert"
+        not in ga.plot(ga.from_edge_index([[0, 1], [1, 2]], 3, 3), pos[:3]).get_supxlabel()
+    )
 
 
 def test_a_stray_vertex_of_no_face_does_not_change_the_frame():

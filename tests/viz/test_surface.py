@@ -1,4 +1,6 @@
-"""What a mesh hides is drawn as hidden: judged by the outward normals of a sphere, which hides its far side."""
+"""What a mesh hides is drawn as hidden: judged by the outward normals of a sphere, which hides its
+far side.
+"""
 
 import numpy as np
 import pytest
@@ -37,11 +39,17 @@ def found(axes, gid: str):
 
 
 def dots(axes, gid: str) -> np.ndarray:
-    return np.concatenate([np.zeros((0, 2)), *(np.asarray(each.get_offsets()) for each in found(axes, gid))])
+    return np.concatenate(
+        [np.zeros((0, 2)), *(np.asarray(each.get_offsets()) for each in found(axes, gid))]
+    )
 
 
 def ends_of(lines) -> np.ndarray:
-    return np.stack([path.vertices for path in lines.get_paths()]) if lines.get_paths() else np.zeros((0, 2, 2))
+    return (
+        np.stack([path.vertices for path in lines.get_paths()])
+        if lines.get_paths()
+        else np.zeros((0, 2, 2))
+    )
 
 
 def caption(figure) -> str:
@@ -56,10 +64,13 @@ def test_sources_on_the_far_side_are_hollow():
         (plot([graph], sphere, target=7, faces=sphere_faces), 0),
     ):
         axes = figure.axes[panel]
-        near, far = (nodes(place, dots(axes, gid)) for gid in ("sources of 7", "hidden sources of 7"))
+        near, far = (
+            nodes(place, dots(axes, gid)) for gid in ("sources of 7", "hidden sources of 7")
+        )
         assert len(near) + len(far) == len(sphere)
         assert len(far) > 0.3 * len(sphere)
-        assert towards_eye(place, near).min() > -0.25  # faces are flat: some just behind the rim are seen
+        # faces are flat: some just behind the rim are seen
+        assert towards_eye(place, near).min() > -0.25
         assert towards_eye(place, far).max() < 0.4  # in perspective less than half is seen
         assert "Hollow dots and pale dashed edges are behind the surface." in caption(figure)
 
@@ -81,7 +92,9 @@ def test_no_grey_edge_has_an_end_on_the_far_side():
 
 @pytest.mark.parametrize("winding", [1, -1])
 def test_a_triangle_hides_what_is_behind_it(winding):
-    """A floor below a roof, seen from above: the floor's middle is hidden, its far corner is not."""
+    """A floor below a roof, seen from above: the floor's middle is hidden, its far corner is
+    not.
+    """
     roof = [[-1.0, -1, 0], [1, -1, 0], [0, 1.5, 0]]
     pos = torch.tensor([*roof, [0, 0, -0.5], [9, 9, -0.5], [-9, -9, -0.5], [0, 0, 0.5]])
     figure = plot(ga.graphs.full(7), pos, faces=np.array([[0, 1, 2]])[:, ::winding], highlight=6)

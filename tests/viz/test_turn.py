@@ -1,4 +1,6 @@
-"""The page to turn a graph in space: its data are the graph's, and its script does what it says (run by node)."""
+"""The page to turn a graph in space: its data are the graph's, and its script does what it says
+(run by node).
+"""
 
 import base64
 import json
@@ -23,11 +25,16 @@ SIDES = [[0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1], [2, 3
          [1, 5, 7], [1, 7, 3]]  # fmt: skip
 SCRIPT = Path(ga.__file__).parent / "viz" / "page" / "turn.js"
 RUNNER = Path(__file__).parent / "turn_page.js"
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script, which needs node")
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None, reason="runs the page's script, which needs node"
+)
 
 
 def cloud(num: int, seed: int = 0, d: int = 3) -> torch.Tensor:
-    return torch.rand(num, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10 - 3
+    return (
+        torch.rand(num, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10
+        - 3
+    )
 
 
 def cube(**properties) -> Data:
@@ -36,7 +43,10 @@ def cube(**properties) -> Data:
 
 def weights_on(graph, heads: int = 3):
     generator = torch.Generator().manual_seed(1)
-    query, key = (torch.randn(n, heads, 5, generator=generator) for n in (graph.num_targets, graph.num_sources))
+    query, key = (
+        torch.randn(n, heads, 5, generator=generator)
+        for n in (graph.num_targets, graph.num_sources)
+    )
     return ga.attention(query, key, key, graph, return_weights=True).weights
 
 
@@ -47,11 +57,15 @@ def shuffled(graph):
 
 
 def data_of(path: Path) -> dict:
-    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)[1])
+    return json.loads(
+        re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)[1]
+    )
 
 
 def array(text: str, dtype: str) -> np.ndarray:
-    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(np.dtype(dtype).itemsize, -1)
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(
+        np.dtype(dtype).itemsize, -1
+    )
     return np.ascontiguousarray(planes.T).view(dtype)[:, 0]
 
 
@@ -86,9 +100,17 @@ def test_the_data_are_the_graph_and_its_weights(page):
         for e in range(ptr[t], ptr[t + 1]):
             dense[:, t, source[e]] = alpha[e]
     np.testing.assert_allclose(dense, weights.dense(), atol=1 / 65535)
-    assert (len(data["sets"]), graph["from"], graph["to"], graph["heads"], data["target"]) == (1, 0, 0, 3, 7)
+    assert (len(data["sets"]), graph["from"], graph["to"], graph["heads"], data["target"]) == (
+        1,
+        0,
+        0,
+        3,
+        7,
+    )
     distances = [torch.pdist(x) for x in (torch.tensor(at).double(), pos)]
-    torch.testing.assert_close(distances[0] / distances[0].max(), distances[1] / distances[1].max(), rtol=0, atol=4e-5)
+    torch.testing.assert_close(
+        distances[0] / distances[0].max(), distances[1] / distances[1].max(), rtol=0, atol=4e-5
+    )
     assert np.linalg.norm(at, axis=1).max() == pytest.approx(1, abs=3e-5)
 
 
@@ -114,7 +136,9 @@ def test_the_script_reads_the_weights(page, head):
     wanted = dense.mean(0) if head == -1 else dense[head]
     for target, read in enumerate(run(path, do="read", head=head)):
         assert [each["weight"] for each in read] == sorted(each["weight"] for each in read)
-        assert {each["source"] for each in read} == set(weights.graph.mask()[target].nonzero().flatten().tolist())
+        assert {each["source"] for each in read} == set(
+            weights.graph.mask()[target].nonzero().flatten().tolist()
+        )
         for each in read:
             assert each["weight"] == pytest.approx(float(wanted[target, each["source"]]), abs=2e-5)
 
@@ -144,7 +168,8 @@ def test_dragging_turns_the_front_with_the_pointer(page):
     ):
         turn = np.reshape(run(page[0], do="turned", view={"turn": flat}, **orders), (3, 3))
         np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
-        np.testing.assert_allclose((turn @ [0, 0, 1])[:2], wanted, atol=1e-12)  # of three: right, up, towards the eye
+        # of three: right, up, towards the eye
+        np.testing.assert_allclose((turn @ [0, 0, 1])[:2], wanted, atol=1e-12)
 
 
 @needs_node
@@ -191,7 +216,9 @@ def test_looking_at_a_target_puts_it_in_the_middle_in_front(page):
     for target in (0, 17, 40):
         found = run(page[0], do="look", target=target)
         assert found["at"][:2] == pytest.approx([400, 300], abs=1e-2)
-        assert found["at"][2] == pytest.approx(float(np.linalg.norm(places(page[0])[target])), abs=1e-5)
+        assert found["at"][2] == pytest.approx(
+            float(np.linalg.norm(places(page[0])[target])), abs=1e-5
+        )
 
 
 @needs_node
@@ -218,7 +245,10 @@ def test_a_session_with_pointer_keys_and_touch(page):
         ["picture", "pointerup", away],
         ["picture", "pointerup", {**away, "pointerId": 2}],  # 14: nor does a pinch
         ["picture", "wheel", {"deltaY": -300, "deltaMode": 0}],
-        *(["picture", "keydown", {"key": key}] for key in ("ArrowLeft", "ArrowUp", "+", "-", "Enter", "0", "x")),
+        *(
+            ["picture", "keydown", {"key": key}]
+            for key in ("ArrowLeft", "ArrowUp", "+", "-", "Enter", "0", "x")
+        ),
         ["look", "click", {}],
         ["reset", "click", {}],
     ]
@@ -241,11 +271,22 @@ def test_dots_are_as_large_as_weights_of_one_are_or_as_the_largest_where_that_is
     path, weights, _ = page
     row = np.sort(weights.dense()[1, 7][weights.graph.mask()[7]].numpy())
     for relative, top in ((False, 1), (True, row.max())):
-        radius = np.array(run(path, do="draw", target=7, head=1, relative=relative)["arc"]).reshape(-1, 3)[:, 2]
+        radius = np.array(run(path, do="draw", target=7, head=1, relative=relative)["arc"]).reshape(
+            -1, 3
+        )[:, 2]
         np.testing.assert_allclose(radius, 2.5 + 3.5 * np.sqrt(row / top), atol=1e-3)
-    events = [["head", "change", {}, "1"], ["relative", "change", {}, True], ["relative", "change", {}, False]]
+    events = [
+        ["head", "change", {}, "1"],
+        ["relative", "change", {}, True],
+        ["relative", "change", {}, False],
+    ]
     first = f"{weights.dense()[:, 7].mean(0).max():.3f}"
-    assert run(path, do="session", events=events)["most"] == [first, f"{row.max():.3f}", f"{row.max():.3f}", "1"]
+    assert run(path, do="session", events=events)["most"] == [
+        first,
+        f"{row.max():.3f}",
+        f"{row.max():.3f}",
+        "1",
+    ]
 
 
 @needs_node
@@ -285,7 +326,9 @@ def test_weights_above_one_are_kept_as_they_are(tmp_path):
     graph = ga.graphs.full(3)
     weights = ga.EdgeWeights(graph, torch.arange(9.0)[:, None] / 2)
     path = to_html(weights, tmp_path / "page.html", cloud(3), target=2)
-    assert [each["weight"] for each in run(path, do="read", head=0)[2]] == pytest.approx([3, 3.5, 4], abs=1e-4)
+    assert [each["weight"] for each in run(path, do="read", head=0)[2]] == pytest.approx(
+        [3, 3.5, 4], abs=1e-4
+    )
     assert run(path, do="session", events=[])["most"] == ["4.000"]
 
 
@@ -305,9 +348,21 @@ def test_without_weights_there_is_no_choice_of_head(tmp_path):
     ("make", "error", "words"),
     [
         (lambda path: to_html(ga.graphs.causal(9), path), GraphError, "needs pos"),
-        (lambda path: to_html(ga.graphs.full(5_000), path, cloud(5_000)), GraphError, "subgraph, or fewer heads"),
-        (lambda path: to_html(ga.graphs.full(9), path, cloud(8)), ShapeError, "pos must have shape"),
-        (lambda path: to_html(ga.graphs.full(9), path, cloud(9), target=9), GraphIndexError, "target: target 9"),
+        (
+            lambda path: to_html(ga.graphs.full(5_000), path, cloud(5_000)),
+            GraphError,
+            "subgraph, or fewer heads",
+        ),
+        (
+            lambda path: to_html(ga.graphs.full(9), path, cloud(8)),
+            ShapeError,
+            "pos must have shape",
+        ),
+        (
+            lambda path: to_html(ga.graphs.full(9), path, cloud(9), target=9),
+            GraphIndexError,
+            "target: target 9",
+        ),
         (
             lambda path: to_html(ga.graphs.full(9), path / "no" / "x.html", cloud(9)),
             OptionError,
@@ -315,7 +370,11 @@ def test_without_weights_there_is_no_choice_of_head(tmp_path):
         ),
         (lambda path: to_html("graph", path, cloud(3)), OptionError, "without weights"),
         (lambda path: to_html(torch.zeros(3, 3), path, cloud(3)), ShapeError, r"\(H, T, S\)"),
-        (lambda path: to_html([ga.graphs.full(3), ga.graphs.full(4)], path, cloud(3)), GraphError, "the same sources"),
+        (
+            lambda path: to_html([ga.graphs.full(3), ga.graphs.full(4)], path, cloud(3)),
+            GraphError,
+            "the same sources",
+        ),
         (lambda path: to_html(cloud(3), path, target=1), OptionError, "there is none"),
         (lambda path: to_html(cloud(3), path, color="y"), ShapeError, "it has positions alone"),
     ],

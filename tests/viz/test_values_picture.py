@@ -23,12 +23,17 @@ def weights_on(graph, heads: int = 3, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(graph.num_edges, generator=generator)  # alpha follows the caller's order
     graph = ga.from_edge_index(graph.edge_index[:, order], graph.num_sources, graph.num_targets)
-    query, key = (torch.randn(n, heads, 5, generator=generator) for n in (graph.num_targets, graph.num_sources))
+    query, key = (
+        torch.randn(n, heads, 5, generator=generator)
+        for n in (graph.num_targets, graph.num_sources)
+    )
     return ga.attention(query, key, key, graph, return_weights=True).weights
 
 
 def random_graph(num_targets: int, num_sources: int):
-    return ga.from_mask(torch.rand(num_targets, num_sources, generator=torch.Generator().manual_seed(3)) < 0.5)
+    return ga.from_mask(
+        torch.rand(num_targets, num_sources, generator=torch.Generator().manual_seed(3)) < 0.5
+    )
 
 
 def drawn(figure, gid: str, panel: int = 0):
@@ -48,7 +53,9 @@ def test_matrices_are_the_weights():
         np.testing.assert_allclose(shown.filled(0), dense[head], rtol=1e-6)
         assert axes.images[0].norm.vmax == 1
     relative = plot(weights, heads=[2, 0], relative=True)
-    assert [axes.images[0].norm.vmax for axes in relative.axes[:2]] == pytest.approx([dense[[2, 0]].max()] * 2)
+    assert [axes.images[0].norm.vmax for axes in relative.axes[:2]] == pytest.approx(
+        [dense[[2, 0]].max()] * 2
+    )
 
 
 def test_a_cell_of_a_large_matrix_is_its_largest_weight():
@@ -66,12 +73,20 @@ def test_lines_run_from_targets_to_sources_and_are_coloured_by_weight():
     for head in range(3):
         lines = drawn(figure, "lines", head)
         ends = np.stack([path.vertices for path in lines.get_paths()])
-        target, source = (np.rint(-ends[:, i, 1] * n - 0.5).astype(int) for i, n in ((0, 5), (1, 7)))
+        target, source = (
+            np.rint(-ends[:, i, 1] * n - 0.5).astype(int) for i, n in ((0, 5), (1, 7))
+        )
         assert (ends[:, 0, 0] < ends[:, 1, 0]).all()
         values = weights.dense()[head].numpy()
-        assert set(zip(target, source, strict=True)) == set(zip(*np.nonzero(weights.graph.mask().numpy()), strict=True))
-        np.testing.assert_allclose(lines.get_colors(), shades(*LINES)(values[target, source]), atol=0.01)
-        np.testing.assert_allclose(lines.get_linewidths(), 0.5 + 2 * values[target, source], rtol=1e-5)
+        assert set(zip(target, source, strict=True)) == set(
+            zip(*np.nonzero(weights.graph.mask().numpy()), strict=True)
+        )
+        np.testing.assert_allclose(
+            lines.get_colors(), shades(*LINES)(values[target, source]), atol=0.01
+        )
+        np.testing.assert_allclose(
+            lines.get_linewidths(), 0.5 + 2 * values[target, source], rtol=1e-5
+        )
     words = [[text.get_text() for text in axes.texts] for axes in figure.axes[:3]]
     assert words == [list("abcde"), [], list("tuvwxyz")]
 
@@ -79,7 +94,9 @@ def test_lines_run_from_targets_to_sources_and_are_coloured_by_weight():
 def test_one_target():
     weights = weights_on(random_graph(7, 7))
     figure = plot(weights, view="lines", target=4, heads=1)
-    assert {round(-path.vertices[0, 1] * 7 - 0.5) for path in drawn(figure, "lines").get_paths()} == {4}
+    assert {
+        round(-path.vertices[0, 1] * 7 - 0.5) for path in drawn(figure, "lines").get_paths()
+    } == {4}
     assert "target 4" in figure.get_suptitle()
     shown = plot(weights, view="matrix", target=4).axes[0].images[0].get_array()
     assert (~np.ma.getmaskarray(shown)).any(1).nonzero()[0].tolist() == [4]
@@ -101,11 +118,15 @@ def test_sources_of_a_target_have_the_colours_of_their_weights(d, heads):
         top = rows.max() if relative else 1.0
         for panel, wanted in enumerate(rows):
             dots = drawn(figure, "sources of 5", panel)
-            nodes = np.square(np.asarray(dots.get_offsets())[:, None] - on_page[None]).sum(2).argmin(1)
+            nodes = (
+                np.square(np.asarray(dots.get_offsets())[:, None] - on_page[None]).sum(2).argmin(1)
+            )
             colours = shades(*WEIGHTS)(wanted[nodes] / top)
             np.testing.assert_allclose(dots.get_facecolor(), colours, atol=0.01)
             assert set(nodes) == set(weights.graph.mask()[5].nonzero().flatten().tolist())
-    titles = {None: ["head 0", "head 1", "head 2"], "mean": ["mean over 3 heads"], 1: ["head 1"]}[heads]
+    titles = {None: ["head 0", "head 1", "head 2"], "mean": ["mean over 3 heads"], 1: ["head 1"]}[
+        heads
+    ]
     assert [axes.get_title() for axes in figure.axes[: len(rows)]] == titles
 
 
@@ -119,13 +140,16 @@ def test_dots_and_lines_grow_with_the_weight(place):
         "sequence": {"tokens": list("abcde")},
     }[place]
     values = torch.zeros(25)
-    values[:5] = torch.tensor([0.1, 0.2, 0.05, 0.6, 0.05])  # target 0 sees every vertex from the tip
+    # target 0 sees every vertex from the tip
+    values[:5] = torch.tensor([0.1, 0.2, 0.05, 0.6, 0.05])
     for sign in (1, -1):
         figure = plot(graph, values=sign * values, target=0, relative=False, **where)
         heavy = np.sort(values[:5].numpy())
         areas = np.unique(np.round(drawn(figure, "sources of 0").get_sizes(), 6))
         assert len(areas) == 4
-        assert areas[-1] / areas[0] == pytest.approx((0.9 + 1.5 * heavy[-1]) / (0.9 + 1.5 * heavy[0]), rel=1e-5)
+        assert areas[-1] / areas[0] == pytest.approx(
+            (0.9 + 1.5 * heavy[-1]) / (0.9 + 1.5 * heavy[0]), rel=1e-5
+        )
         widths = drawn(figure, "edges of 0").get_linewidths()
         np.testing.assert_allclose(np.sort(widths), 0.6 + 2 * heavy, rtol=1e-6)
 
@@ -135,7 +159,9 @@ def test_every_geometry_draws():
     rule = ga.EdgeWeights(grid, torch.ones(grid.num_edges, 1))
     assert len(drawn(plot(rule, target=17), "sources of 17").get_paths()) == 6
     plot(weights_on(ga.graphs.cross(3, 5)), target=1, tokens=(["x", "y", "z"], list("abcde")))
-    network = plot(weights_on(random_graph(9, 9), 1), target=3, layout="network", tokens=list("abcdefghi"))
+    network = plot(
+        weights_on(random_graph(9, 9), 1), target=3, layout="network", tokens=list("abcdefghi")
+    )
     assert "d" in [text.get_text() for text in network.axes[0].texts]
     assert not network.axes[0].get_title()
     isolated = ga.from_edge_index(torch.tensor([[0], [1]]), 3, 3)
@@ -161,13 +187,21 @@ def test_an_image_has_whole_patches_for_its_cells():
 
 def test_what_is_left_out_is_said():
     assert "1 head more" in plot(weights_on(ga.graphs.full(3), heads=13)).get_supxlabel()
-    assert "3,000 heaviest" in plot(weights_on(ga.graphs.full(60), heads=1), view="lines").get_supxlabel()
-    assert "heaviest" not in plot(weights_on(ga.graphs.full(50), heads=1), view="lines").get_supxlabel()
+    assert (
+        "3,000 heaviest"
+        in plot(weights_on(ga.graphs.full(60), heads=1), view="lines").get_supxlabel()
+    )
+    assert (
+        "heaviest"
+        not in plot(weights_on(ga.graphs.full(50), heads=1), view="lines").get_supxlabel()
+    )
     figure = plot(weights_on(ga.graphs.cross(2, 1009)), target=1, heads="mean")
     assert "160 heaviest of 1,009" in figure.get_supxlabel()
     assert "reads 1,009 sources" in figure.get_suptitle()
     assert len(drawn(figure, "sources of 1").get_offsets()) == 160
-    empty = ga.EdgeWeights(ga.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), 5, 3), torch.zeros(0, 2))
+    empty = ga.EdgeWeights(
+        ga.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), 5, 3), torch.zeros(0, 2)
+    )
     for view in ("matrix", "lines"):
         plot(empty, view=view)
 
@@ -184,8 +218,13 @@ def test_a_pale_picture_says_how_large_its_largest_weight_is():
 @pytest.mark.parametrize("view", ["matrix", "lines", "place"])
 def test_values_below_zero_have_colours_of_their_own(view):
     values = torch.tensor([-2.0, 1, 0.5, -1, 0, 0.25])
-    figure = plot(ga.graphs.causal(3), values=values, view=view, target=0 if view == "place" else None)
-    assert (figure.axes[-1].get_ylim() if view == "place" else figure.axes[-1].get_xlim()) == (-2, 2)
+    figure = plot(
+        ga.graphs.causal(3), values=values, view=view, target=0 if view == "place" else None
+    )
+    assert (figure.axes[-1].get_ylim() if view == "place" else figure.axes[-1].get_xlim()) == (
+        -2,
+        2,
+    )
     assert "value" in figure.axes[-1].get_ylabel() + figure.axes[-1].get_xlabel()
     if view == "matrix":
         image = figure.axes[0].images[0]
@@ -226,7 +265,10 @@ def test_refusals(options, error, words):
 
 def test_a_head_is_drawn_on_its_own_edges_alone():
     """Of weights along graphs of heads: the union has edges that a head has not, with weight 0."""
-    graphs = (ga.graphs.sliding_window(7, 3), ga.graphs.global_tokens(7, (0,)) | ga.graphs.self_loops(7))
+    graphs = (
+        ga.graphs.sliding_window(7, 3),
+        ga.graphs.global_tokens(7, (0,)) | ga.graphs.self_loops(7),
+    )
     x = torch.randn(7, 4, 5, generator=torch.Generator().manual_seed(0))
     weights = ga.attention(x, x, x, ga.PerHead(graphs), return_weights=True).weights
     matrices, lines = plot(weights, heads=[1, 2]), plot(weights, view="lines", heads=[1, 2])
@@ -236,10 +278,16 @@ def test_a_head_is_drawn_on_its_own_edges_alone():
         np.testing.assert_array_equal(shown, graph.mask())
         assert len(drawn(lines, "lines", panel).get_paths()) <= graph.num_edges
         dots = drawn(layouts, "sources of 5", panel)
-        assert sorted(np.asarray(dots.get_offsets())[:, 0]) == graph.mask()[5].nonzero().flatten().tolist()
+        assert (
+            sorted(np.asarray(dots.get_offsets())[:, 0])
+            == graph.mask()[5].nonzero().flatten().tolist()
+        )
     assert "White where no edge of the head is drawn" in matrices.get_supxlabel()
     for heads, sources in ((1, 3), (2, 2), ("mean", 4)):
-        assert len(drawn(plot(weights, target=5, heads=heads), "sources of 5").get_offsets()) == sources
+        assert (
+            len(drawn(plot(weights, target=5, heads=heads), "sources of 5").get_offsets())
+            == sources
+        )
 
 
 def test_of_a_batch_an_element_is_drawn_and_keeps_its_heads():
@@ -269,7 +317,11 @@ def ink_of(figure, panel: int) -> float:
     pixels = 255 - np.asarray(canvas.buffer_rgba())[..., :3].astype(float).mean(2)
     box = figure.axes[panel].get_window_extent()
     height = pixels.shape[0]
-    return float(pixels[height - int(box.y1) + 1 : height - int(box.y0) - 1, int(box.x0) + 2 : int(box.x1) - 1].max())
+    return float(
+        pixels[
+            height - int(box.y1) + 1 : height - int(box.y0) - 1, int(box.x0) + 2 : int(box.x1) - 1
+        ].max()
+    )
 
 
 @pytest.mark.parametrize("view", ["matrix", "lines", "place"])
@@ -277,7 +329,9 @@ def test_a_head_that_reads_evenly_does_not_look_like_one_that_reads_one_source(v
     even, single = torch.full((1, 8, 8), 1 / 8), torch.eye(8).roll(1, 0)[None]
     if view == "place":  # outlines are dark in either
         pos = torch.rand(8, 2, generator=torch.Generator().manual_seed(0))
-        colours = [drawn(plot(w, pos, target=3, relative=False), "sources of 3") for w in (even, single)]
+        colours = [
+            drawn(plot(w, pos, target=3, relative=False), "sources of 3") for w in (even, single)
+        ]
         pale, dark = (255 * (1 - dots.get_facecolor()[-1, :3].mean()) for dots in colours)
     else:
         pale, dark = (ink_of(plot(w, view=view, caption=False), 0) for w in (even, single))
@@ -288,7 +342,14 @@ def test_weights_come_with_their_graph_in_what_they_came_in_or_as_a_tensor():
     weights = weights_on(random_graph(7, 11))
     dense, out = weights.dense(), torch.zeros(7, 3, 5)
     tokens = (list("abcdefg"), list("opqrstuvxyz"))
-    for given in (weights, (out, weights), dense, dense[None], dense.numpy(), dense.double().requires_grad_()):
+    for given in (
+        weights,
+        (out, weights),
+        dense,
+        dense[None],
+        dense.numpy(),
+        dense.double().requires_grad_(),
+    ):
         shown = plot(given, tokens=tokens).axes[2].images[0].get_array()
         assert np.array_equal(~np.ma.getmaskarray(shown), weights.graph.mask().numpy())
         np.testing.assert_allclose(shown.filled(0), dense[2], rtol=1e-6)
@@ -296,20 +357,29 @@ def test_weights_come_with_their_graph_in_what_they_came_in_or_as_a_tensor():
         shown = plot(weights.graph, values=values).axes[2].images[0].get_array()
         np.testing.assert_allclose(shown.filled(0), dense[2], rtol=1e-6)
     after = torch.rand(2, 5, 7, generator=torch.Generator().manual_seed(4)).double()
-    torch.testing.assert_close(ga.viz.rollout([dense, after]).dense()[0], after.mean(0) @ dense.double().mean(0))
+    torch.testing.assert_close(
+        ga.viz.rollout([dense, after]).dense()[0], after.mean(0) @ dense.double().mean(0)
+    )
 
 
 def test_a_place_chooses_its_view_and_a_target():
     pos = torch.rand(23, 2, generator=torch.Generator().manual_seed(1))
     weights = weights_on(ga.graphs.knn(pos, k=4))
     figure = plot(weights, pos)
-    (target,) = {int(a.get_gid().split()[1]) for a in figure.axes[0].get_children() if "target" in (a.get_gid() or "")}
+    (target,) = {
+        int(a.get_gid().split()[1])
+        for a in figure.axes[0].get_children()
+        if "target" in (a.get_gid() or "")
+    }
     assert f"target {target} reads" in figure.get_suptitle()
     assert weights.graph.in_degree[target] > 0
     grid = ga.graphs.window_partition((4, 6), (2, 3))
     assert "target" in plot(weights_on(grid), size=(4, 6)).get_suptitle()
     x = torch.randn(24, 1, 5, generator=torch.Generator().manual_seed(0))
-    assert "target" in plot(ga.attention(x, x, x, grid, return_weights=True), layout="grid").get_suptitle()
+    assert (
+        "target"
+        in plot(ga.attention(x, x, x, grid, return_weights=True), layout="grid").get_suptitle()
+    )
     with pytest.raises(OptionError, match="the graph has no targets"):
         plot(ga.EdgeWeights(ga.graphs.cross(0, 3), torch.zeros(0, 2)), view="place")
 
@@ -317,7 +387,11 @@ def test_a_place_chooses_its_view_and_a_target():
 def test_words_of_a_sequence_in_a_narrow_panel_do_not_touch():
     words = ["the", "cat", "sat", "on", "the", "mat", "and", "the", "dog", "lay", "on", "it"]
     figure = plot(weights_on(ga.graphs.causal(12), heads=4), layout="sequence", tokens=words)
-    renderer = figure.canvas.get_renderer() if hasattr(figure.canvas, "get_renderer") else figure._get_renderer()
+    renderer = (
+        figure.canvas.get_renderer()
+        if hasattr(figure.canvas, "get_renderer")
+        else figure._get_renderer()
+    )
     for axes in figure.axes[:4]:
         boxes = [label.get_window_extent(renderer) for label in axes.get_xticklabels()]
         assert len(boxes) == 12

@@ -1,20 +1,23 @@
 """Associative recall: values asked by their keys, beyond a window, past sinks.
 
-*Question.* A value is asked for by its key, at a distance that the sequence decides. Which sparse graphs still find it?
+*Question.* A value is asked for by its key, at a distance that the sequence decides. Which sparse
+graphs still find it?
 
-*Data.* Eight pairs of a key and a value, then the eight keys in another order; each is asked for its value (Arora et
-al. 2023, "Zoology", multi-query associative recall). 24 tokens, 10,000 sequences and 256 held out. Chance is about 1/8.
+*Data.* Eight pairs of a key and a value, then the eight keys in another order; each is asked for
+its value (Arora et al. 2023, "Zoology", multi-query associative recall). 24 tokens, 10,000
+sequences and 256 held out. Chance is about 1/8.
 
-*Arms.* Causal windows of 4 and 12; a window of 4 with the first two tokens as sinks (Xiao et al. 2023); a window of 4
-with two summary tokens of every block of 8. Self, all earlier tokens (full) and rewirings by themselves.
+*Arms.* Causal windows of 4 and 12; a window of 4 with the first two tokens as sinks (Xiao et al.
+2023); a window of 4 with two summary tokens of every block of 8. Self, all earlier tokens (full)
+and rewirings by themselves.
 
-*Model and training.* Two layers of width 32, 4 heads, relative positions that start with deviation 1; Adam 3e-3, tables
-.1, 1,500 batches of 32, until the loss is below .05.
+*Model and training.* Two layers of width 32, 4 heads, relative positions that start with deviation
+1; Adam 3e-3, tables .1, 1,500 batches of 32, until the loss is below .05.
 
-*Predicted before training.* All earlier tokens (full) solve it in two layers: a value reads the key before it, a query
-the value of its key. A window of 4 reaches 6 tokens back, where no pair of another order stands for most queries: it
-stays well below full. Sinks carry no pair but the first: no more than .1 above the window. Baseline: the value that a
-sequence has most often.
+*Predicted before training.* All earlier tokens (full) solve it in two layers: a value reads the key
+before it, a query the value of its key. A window of 4 reaches 6 tokens back, where no pair of
+another order stands for most queries: it stays well below full. Sinks carry no pair but the first:
+no more than .1 above the window. Baseline: the value that a sequence has most often.
 """
 
 from typing import Any
@@ -77,7 +80,11 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     )
     claims = [
         Claim("full", "window 4", margin=0.2, because="pairs stand beyond its reach"),
-        Claim("window 4 and sinks", "window 4", margin=0.1, equal=True, because="sinks hold one pair"),
+        Claim(
+            "window 4 and sinks", "window 4", margin=0.1, equal=True, because="sinks hold one pair"
+        ),
     ]
     lines = {"associative": baselines(comparison.data)}
-    return Study("associative", [comparison], possible(claims, [comparison]), lines, seeds=2 if quick else 5)
+    return Study(
+        "associative", [comparison], possible(claims, [comparison]), lines, seeds=2 if quick else 5
+    )

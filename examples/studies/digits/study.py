@@ -1,20 +1,24 @@
 """Digits: how much of a sparse graph's gain is identity, how much locality.
 
-*Question.* Without positions, attention on a full graph sees a bag of greys. A sparse graph tells nodes apart in two
-ways: by which nodes read which (identity), and by near ones reading near ones (locality). A degree-matched rewiring and
-a permutation of the nodes keep the first and destroy the second.
+*Question.* Without positions, attention on a full graph sees a bag of greys. A sparse graph tells
+nodes apart in two ways: by which nodes read which (identity), and by near ones reading near ones
+(locality). A degree-matched rewiring and a permutation of the nodes keep the first and destroy the
+second.
 
-*Data.* The 1,797 handwritten digits of 8 x 8 pixels that scikit-learn carries (Alpaydin and Kaynak 1998), greys scaled
-to [-1, 1]; 497 are held out, drawn anew by each seed.
+*Data.* The 1,797 handwritten digits of 8 x 8 pixels that scikit-learn carries (Alpaydin and Kaynak
+1998), greys scaled to [-1, 1]; 497 are held out, drawn anew by each seed.
 
-*Arms.* 3x3, 5x5, axial (row and column), cells of 4 x 4, 3x3 dilated by 2; self, full, rewirings and permutations by
-themselves. Ten seeds of the core (3x3 and its controls, self, full) by default: ``--arms 3x3``.
+*Arms.* 3x3, 5x5, axial (row and column), cells of 4 x 4, 3x3 dilated by 2; self, full, rewirings
+and permutations by themselves. Ten seeds of the core (3x3 and its controls, self, full) by default:
+``--arms 3x3``.
 
-*Model and training.* Two pre-norm layers of width 24, one head, mean of the nodes, batch norm; AdamW, one cycle up to
-1e-2, batches of 32, clip 1, 1,200 steps. With 400 the locality is not there yet.
+*Model and training.* Two pre-norm layers of width 24, one head, mean of the nodes, batch norm;
+AdamW, one cycle up to 1e-2, batches of 32, clip 1, 1,200 steps. With 400 the locality is not there
+yet.
 
-*Predicted before training.* Without positions full < rewired < 3x3 at all examples, and self with full (both are bags);
-with learned positions 3x3 = full within .02. Baselines: logistic regression on pixels, a forest on histograms of greys.
+*Predicted before training.* Without positions full < rewired < 3x3 at all examples, and self with
+full (both are bags); with learned positions 3x3 = full within .02. Baselines: logistic regression
+on pixels, a forest on histograms of greys.
 """
 
 from typing import Any
@@ -78,7 +82,13 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         budgets=[Budget(size, steps) for size in sizes],
         positions=("none", "learned"),
     )
-    return Study("digits", [comparison], claims(names), {"digits": baselines(digits)}, seeds=3 if quick else 10)
+    return Study(
+        "digits",
+        [comparison],
+        claims(names),
+        {"digits": baselines(digits)},
+        seeds=3 if quick else 10,
+    )
 
 
 def claims(names: list[str]) -> list[Claim]:
@@ -90,5 +100,12 @@ def claims(names: list[str]) -> list[Claim]:
         Claim("3x3", "rewired 3x3", "none", because="near pixels belong together"),
         Claim("3x3", "permuted 3x3", "none", because="near pixels belong together"),
         Claim("full", "self", "none", margin=0.05, equal=True, because="both see a bag of greys"),
-        Claim("3x3", "full", "learned", margin=0.02, equal=True, because="positions tell nodes apart already"),
+        Claim(
+            "3x3",
+            "full",
+            "learned",
+            margin=0.02,
+            equal=True,
+            because="positions tell nodes apart already",
+        ),
     ]

@@ -1,23 +1,26 @@
 """ListOps: nested lists read along their tree, near by, or all at once.
 
-*Question.* The value of an expression is made along its tree. Does a model that reads along that tree need no
-positions, and how far is one that reads near tokens, or all of them, and has to find the tree by itself?
+*Question.* The value of an expression is made along its tree. Does a model that reads along that
+tree need no positions, and how far is one that reads near tokens, or all of them, and has to find
+the tree by itself?
 
-*Data.* Expressions of the grammar of ListOps (Nangia and Bowman 2018) as Long Range Arena has it: MIN, MAX, MED and SM
-(the sum modulo 10) of 2 to 5 arguments, each a digit or an expression, a quarter of them; 3 deep at most, 6 to 28
-tokens, a closing bracket for each operator. 5,000 expressions, 1,000 held out, drawn anew by each seed. A target is the
-value, 0 to 9; it is read out at the first token, the outermost operator.
+*Data.* Expressions of the grammar of ListOps (Nangia and Bowman 2018) as Long Range Arena has it:
+MIN, MAX, MED and SM (the sum modulo 10) of 2 to 5 arguments, each a digit or an expression, a
+quarter of them; 3 deep at most, 6 to 28 tokens, a closing bracket for each operator. 5,000
+expressions, 1,000 held out, drawn anew by each seed. A target is the value, 0 to 9; it is read out
+at the first token, the outermost operator.
 
-*Arms.* The tree: an operator and its arguments (an argument that is an expression is its operator) read each other, a
-closing bracket and its operator, and each itself. A window of 7 tokens around each. Self, full and rewirings by
-themselves.
+*Arms.* The tree: an operator and its arguments (an argument that is an expression is its operator)
+read each other, a closing bracket and its operator, and each itself. A window of 7 tokens around
+each. Self, full and rewirings by themselves.
 
-*Model and training.* Four layers of width 32, 4 heads; AdamW, one cycle up to 3e-3, 800 batches of 32. Without
-positions, and with relative ones.
+*Model and training.* Four layers of width 32, 4 heads; AdamW, one cycle up to 3e-3, 800 batches of
+32. Without positions, and with relative ones.
 
-*Predicted before training.* Tree > full > window: a window of 7 brings at most 12 tokens to the first one in four
-layers. All arguments of an operator count alike, so the tree without positions is its equal with them within .05.
-Rewired trees are below full. Baseline: a forest on counts of tokens.
+*Predicted before training.* Tree > full > window: a window of 7 brings at most 12 tokens to the
+first one in four layers. All arguments of an operator count alike, so the tree without positions is
+its equal with them within .05. Rewired trees are below full. Baseline: a forest on counts of
+tokens.
 """
 
 import torch
@@ -49,7 +52,9 @@ def draw(depth: int, random: torch.Generator) -> tuple[list[int], int]:
 
 
 def value_of(operator: int, values: list[int]) -> int:
-    """Of an operator and its arguments; the median of an even number is the lower mean, as in the released code."""
+    """Of an operator and its arguments; the median of an even number is the lower mean, as in the
+    released code.
+    """
     if operator == MED:
         middle = sorted(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]
         return sum(middle) // len(middle)
@@ -81,7 +86,9 @@ def tree(sample: Sample) -> AttentionGraph:
         elif token >= MIN:
             around.append(place)
     down = torch.tensor(edges).t()
-    return from_edge_index(torch.cat((down, down.flip(0)), 1), num_nodes=sample.num_nodes).with_self_loops()
+    return from_edge_index(
+        torch.cat((down, down.flip(0)), 1), num_nodes=sample.num_nodes
+    ).with_self_loops()
 
 
 def baselines(lists: Data) -> dict[str, float]:
@@ -91,7 +98,9 @@ def baselines(lists: Data) -> dict[str, float]:
 
 
 def study(quick: bool = False, names: list[str] | None = None) -> Study:
-    """One comparison; quick, to see that it runs: the tree and full without positions, 100 expressions, 20 batches."""
+    """One comparison; quick, to see that it runs: the tree and full without positions, 100
+    expressions, 20 batches.
+    """
     every = {"tree": tree, "window 7": sliding_window(..., 7, causal=False)}
     given = chosen(every, ["tree"] if quick and names is None else names)
     comparison = Comparison(
@@ -110,11 +119,21 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         Claim("full", "window 7", "relative", because="far tokens do not reach the first one"),
         Claim("full", "rewired tree", "relative", because="a random sparse graph is no tree"),
         Claim(
-            "tree", "tree", "none", margin=0.05, equal=True, because="arguments count alike", worse_positions="relative"
+            "tree",
+            "tree",
+            "none",
+            margin=0.05,
+            equal=True,
+            because="arguments count alike",
+            worse_positions="relative",
         ),
     ]
     if quick:
         return Study("listops", [comparison], seeds=1)
     return Study(
-        "listops", [comparison], possible(claims, [comparison]), {"listops": baselines(comparison.data)}, seeds=10
+        "listops",
+        [comparison],
+        possible(claims, [comparison]),
+        {"listops": baselines(comparison.data)},
+        seeds=10,
     )

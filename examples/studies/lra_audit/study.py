@@ -1,16 +1,19 @@
 """Long Range Arena: what reaches each readout, by the released code.
 
-*Question.* The benchmark of Tay et al. 2021 ("Long Range Arena", arXiv 2011.04006) compares sparse attention patterns
-on inputs of 1,000 to 4,000 tokens. What does the readout of each model depend on?
+*Question.* The benchmark of Tay et al. 2021 ("Long Range Arena", arXiv 2011.04006) compares sparse
+attention patterns on inputs of 1,000 to 4,000 tokens. What does the readout of each model depend
+on?
 
-*Method.* The code of google-research/long-range-arena at commit cd31e5c was read, and each graph built as it builds it;
-``graphattn.analyse.receptive_field`` counts through as many layers as the configuration has. Nothing is trained, and no
-accuracy is reproduced: published numbers may come from other code.
+*Method.* The code of google-research/long-range-arena at commit cd31e5c was read, and each graph
+built as it builds it; ``graphattn.analyse.receptive_field`` counts through as many layers as the
+configuration has. Nothing is trained, and no accuracy is reproduced: published numbers may come
+from other code.
 
-*Found, by the lines named beside each number.* Arms differ in more than the graph. "Local" groups tokens by residue, so
-its groups never mix at any depth. "Longformer" has no global token. "Sparse" is lower-triangular in an encoder, and all
-tokens read CLS where there is one. On Image and Pathfinder readout and depth differ between models. The padding mask of
-"local" belongs to other tokens than it is used for.
+*Found, by the lines named beside each number.* Arms differ in more than the graph. "Local" groups
+tokens by residue, so its groups never mix at any depth. "Longformer" has no global token. "Sparse"
+is lower-triangular in an encoder, and all tokens read CLS where there is one. On Image and
+Pathfinder readout and depth differ between models. The padding mask of "local" belongs to other
+tokens than it is used for.
 """
 
 from typing import Any
@@ -26,7 +29,8 @@ from graphattn.graphs import asymmetric_window, documents, fixed, global_tokens,
 from graphattn.study.markdown import from_docstring
 
 REPOSITORY = "google-research/long-range-arena at cd31e5c"
-#: Layers and readout of every task's base configuration; Image and Pathfinder name their own for each model.
+#: Layers and readout of every task's base configuration; Image and Pathfinder name their own for
+#: each model.
 CONFIGS = """| task | layers | width | heads | steps | readout |
 |---|---|---|---|---|---|
 | ListOps | 4 | 512 | 8 | 5,000 | CLS |
@@ -50,19 +54,25 @@ FAULTS = """* `(inputs > 0)` is the padding mask on images too (local.py:150): b
 
 
 def local(tokens: int, block: int = 50) -> AttentionGraph:
-    """Token p reads all of its residue: ``p mod num_blocks``, after padding by ``block - tokens % block``."""
+    """Token p reads all of its residue: ``p mod num_blocks``, after padding by
+    ``block - tokens % block``.
+    """
     padded = tokens + block - tokens % block
     return documents(torch.arange(padded) % (padded // block))
 
 
 def longformer(tokens: int, window: int = 512) -> AttentionGraph:
-    """``window - window // 2 - 1`` to the left, ``window // 2`` to the right, and no global token."""
+    """``window - window // 2 - 1`` to the left, ``window // 2`` to the right, and no global
+    token.
+    """
     right = window // 2
     return asymmetric_window(tokens, window - right - 1, right)
 
 
 def sparse(tokens: int, cls: bool) -> AttentionGraph:
-    """The two fixed patterns of block 50 with 10 summaries, lower-triangular; CLS is joined to all."""
+    """The two fixed patterns of block 50 with 10 summaries, lower-triangular; CLS is joined to
+    all.
+    """
     rest = tokens - cls
     node = torch.arange(rest)
     target, source = node[:, None], node
@@ -73,7 +83,9 @@ def sparse(tokens: int, cls: bool) -> AttentionGraph:
 
 
 def bigbird(tokens: int, block: int = 64) -> AttentionGraph:
-    """Windows of blocks and two global blocks; random blocks left out: the first block reads all without them."""
+    """Windows of blocks and two global blocks; random blocks left out: the first block reads all
+    without them.
+    """
     ends = tuple(range(block)) + tuple(range(tokens - block, tokens))
     return sliding_window(tokens, 2 * block + 1, causal=False) | global_tokens(tokens, ends)
 
@@ -91,7 +103,9 @@ def mixed(graph: AttentionGraph, layers: int, tokens: int) -> str:
 
 
 def window_spread(tokens: int, layers: int, window: int = 512) -> str:
-    """Of Longformer's window by arithmetic: L times its left and its right side, cut off at the ends."""
+    """Of Longformer's window by arithmetic: L times its left and its right side, cut off at the
+    ends.
+    """
     right = window // 2
     left = window - right - 1
     sizes = [min(t, layers * left) + 1 + min(tokens - 1 - t, layers * right) for t in range(tokens)]
@@ -105,7 +119,9 @@ def spread_of(graph: AttentionGraph, layers: int) -> str:
 
 
 def wrong_mask_slots(tokens: int, longest: int = 2000, block: int = 50) -> int:
-    """Slots of "local" whose padding mask is that of another token, for an example of so many tokens."""
+    """Slots of "local" whose padding mask is that of another token, for an example of so many
+    tokens.
+    """
     seq = longest + 1
     padded = seq + block - seq % block
     blocks = padded // block
@@ -134,15 +150,35 @@ def study() -> Findings:
     window = longformer(2001)
     at = "models/longformer/longformer_attention.py:60-66, 231-232"
     longformer_part = [
-        Finding(f"ListOps: CLS after {L} layer{'s' * (L > 1)}, of 2,001", 256 * L + 1, reached(window, L, 2001), 0, at)
+        Finding(
+            f"ListOps: CLS after {L} layer{'s' * (L > 1)}, of 2,001",
+            256 * L + 1,
+            reached(window, L, 2001),
+            0,
+            at,
+        )
         for L in (1, 2, 3, 4)
     ]
     longformer_part += [
-        Finding("Text as configured: CLS after 4 layers, of 1,001", 1001, reached(longformer(1001), 4, 1001), 0, at),
-        Finding("Text at the paper's length: of 4,001", 1025, reached(longformer(4001), 4, 4001), 0, at),
-        Finding("Retrieval: the first token, of 4,000", 1025, reached(longformer(4000), 4, 4000), 0, at),
         Finding(
-            "Image, mean, 4 layers: a pixel depends on", window_spread(1024, 4), spread_of(longformer(1024), 4), 0, at
+            "Text as configured: CLS after 4 layers, of 1,001",
+            1001,
+            reached(longformer(1001), 4, 1001),
+            0,
+            at,
+        ),
+        Finding(
+            "Text at the paper's length: of 4,001", 1025, reached(longformer(4001), 4, 4001), 0, at
+        ),
+        Finding(
+            "Retrieval: the first token, of 4,000", 1025, reached(longformer(4000), 4, 4000), 0, at
+        ),
+        Finding(
+            "Image, mean, 4 layers: a pixel depends on",
+            window_spread(1024, 4),
+            spread_of(longformer(1024), 4),
+            0,
+            at,
         ),
         Finding(
             "Pathfinder, mean, 2 layers: a pixel depends on",
@@ -166,9 +202,20 @@ def study() -> Findings:
     ]  # fmt: skip
     at = "models/bigbird/bigbird_attention.py:171-179"
     bigbird_part = [
-        Finding("ListOps: CLS after 1 layer, of 2,048 with padding", 2048, reached(bigbird(2048), 1, 2048), 0, at),
+        Finding(
+            "ListOps: CLS after 1 layer, of 2,048 with padding",
+            2048,
+            reached(bigbird(2048), 1, 2048),
+            0,
+            at,
+        ),
     ]
-    parts = {"Local": local_part, "Longformer": longformer_part, "Sparse": sparse_part, "BigBird": bigbird_part}
+    parts = {
+        "Local": local_part,
+        "Longformer": longformer_part,
+        "Sparse": sparse_part,
+        "BigBird": bigbird_part,
+    }
     about = "\n\n".join([from_docstring(__doc__), f"Source: {REPOSITORY}.", CONFIGS, FAULTS])
     return Findings("Long Range Arena: what reaches the readout", about, parts, draw)
 
@@ -176,29 +223,46 @@ def study() -> Findings:
 #: Tokens that the readout depends on after the layers of the configuration, and of how many.
 READ = {
     "ListOps": ({"local": 49, "longformer": 1025, "sparse": 2001, "BigBird": 2001}, 2001),
-    "Text, as configured": ({"local": 48, "longformer": 1001, "sparse": 1001, "BigBird": 1001}, 1001),
+    "Text, as configured": (
+        {"local": 48, "longformer": 1001, "sparse": 1001, "BigBird": 1001},
+        1001,
+    ),
     "Text, 4,000": ({"local": 50, "longformer": 1025, "sparse": 4001, "BigBird": 4001}, 4001),
     "Retrieval": ({"local": 50, "longformer": 1025, "sparse": 4000, "BigBird": 4000}, 4000),
 }
 
 
 def draw() -> Any:
-    """The share of the input that reaches CLS or the first token, after the layers of the configuration."""
+    """The share of the input that reaches CLS or the first token, after the layers of the
+    configuration.
+    """
     from graphattn.study.picture import axes
     from graphattn.viz.style import FAINT, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
 
     figure = empty_figure(None, 6.9, 2.6)
-    ax = axes(figure, (1, 1, 1), "share of the input that the readout depends on, as the released code builds it")
+    ax = axes(
+        figure,
+        (1, 1, 1),
+        "share of the input that the readout depends on, as the released code builds it",
+    )
     for y, (counts, tokens) in enumerate(READ.values()):
         for number, (model, count) in enumerate(counts.items()):
             share, at = count / tokens, y + 0.17 * (number - 1.5)
             ax.plot([1e-3, share], [at, at], color=HIGHLIGHTS[number], linewidth=1.2, alpha=0.6)
             label = model if y == 0 else None
-            ax.plot([share], [at], MARKERS[number], color=HIGHLIGHTS[number], markersize=6, label=label)
+            ax.plot(
+                [share], [at], MARKERS[number], color=HIGHLIGHTS[number], markersize=6, label=label
+            )
             if count < tokens:
                 told = {"fontsize": TEXT - 2, "color": INK}
-                told |= {"ha": "right", "va": "bottom"} if share > 0.4 else {"va": "center"}  # clear of those at 1
-                ax.text(share * (1 / 1.06 if share > 0.4 else 1.09), at, f"{count:,} of {tokens:,}", **told)
+                # clear of those at 1
+                told |= {"ha": "right", "va": "bottom"} if share > 0.4 else {"va": "center"}
+                ax.text(
+                    share * (1 / 1.06 if share > 0.4 else 1.09),
+                    at,
+                    f"{count:,} of {tokens:,}",
+                    **told,
+                )
     ax.set_xscale("log")
     ax.set_xlim(8e-3, 1.3)
     ax.set_yticks(range(len(READ)), list(READ))

@@ -1,26 +1,29 @@
 """Over-squashing: a tree's root asks a leaf, through ways that narrow.
 
-*Question.* All leaves of a binary tree reach its root in as many layers as it is deep, but every way leads through two
-nodes. Does a graph with wider ways learn what the tree, which reaches as much, does not?
+*Question.* All leaves of a binary tree reach its root in as many layers as it is deep, but every
+way leads through two nodes. Does a graph with wider ways learn what the tree, which reaches as
+much, does not?
 
-*Data.* Tree-neighbours-match (Alon and Yahav 2021, "On the Bottleneck of Graph Neural Networks"): every leaf has a key,
-a permutation, and a value; the root has a key and is asked for the value of its leaf. Depth 2, 3 and 4: 7, 15 and 31
-nodes, 4, 8 and 16 classes; 4,000 trees and 500 held out. Chance is one over the leaves.
+*Data.* Tree-neighbours-match (Alon and Yahav 2021, "On the Bottleneck of Graph Neural Networks"):
+every leaf has a key, a permutation, and a value; the root has a key and is asked for the value of
+its leaf. Depth 2, 3 and 4: 7, 15 and 31 nodes, 4, 8 and 16 classes; 4,000 trees and 500 held out.
+Chance is one over the leaves.
 
-*Arms.* The tree with its edges both ways and self-loops; the same with a node that all read and that reads all (the
-root's first child, in place of a virtual node); the same with Exphormer's expander, which is complete at depth 2. Self,
-full and rewirings by themselves.
+*Arms.* The tree with its edges both ways and self-loops; the same with a node that all read and
+that reads all (the root's first child, in place of a virtual node); the same with Exphormer's
+expander, which is complete at depth 2. Self, full and rewirings by themselves.
 
-*Model and training.* Depth + 1 layers of width 32, 4 heads, no positions (the features say what a node is), the root is
-read; AdamW, one cycle up to 3e-3, 1,000 batches of 32.
+*Model and training.* Depth + 1 layers of width 32, 4 heads, no positions (the features say what a
+node is), the root is read; AdamW, one cycle up to 3e-3, 1,000 batches of 32.
 
-*Ways.* With a residual, a layer of uniform attention is (I + A) / 2, A the adjacency with rows that sum to 1: its power
-says which share of the ways that end at the root begin at leaves. The report has it beside the share that leaves have
-in the gradient of the root's answer, of five untrained networks; no number is fitted.
+*Ways.* With a residual, a layer of uniform attention is (I + A) / 2, A the adjacency with rows that
+sum to 1: its power says which share of the ways that end at the root begin at leaves. The report
+has it beside the share that leaves have in the gradient of the root's answer, of five untrained
+networks; no number is fitted.
 
-*Predicted before training.* Every arm but self reaches all leaves, so reach does not tell them apart. At depth 2 all
-learn alike; at depth 4 full is above the tree by more than .1. Baseline: the value that most leaves
-have (.52, .31 and .19).
+*Predicted before training.* Every arm but self reaches all leaves, so reach does not tell them
+apart. At depth 2 all learn alike; at depth 4 full is above the tree by more than .1. Baseline: the
+value that most leaves have (.52, .31 and .19).
 """
 
 from collections.abc import Iterator
@@ -48,10 +51,14 @@ def tree(depth: int) -> AttentionGraph:
 
 
 def data(depth: int) -> Data:
-    """Features: a leaf's key and value, or the root's key, as 0 and 1; a target is the value of the root's key."""
+    """Features: a leaf's key and value, or the root's key, as 0 and 1; a target is the value of the
+    root's key.
+    """
     leaves, random = 2**depth, torch.Generator().manual_seed(depth)
     keys = torch.rand(SAMPLES, leaves, generator=random).argsort(-1)
-    values, asked = (torch.randint(leaves, size, generator=random) for size in ((SAMPLES, leaves), (SAMPLES,)))
+    values, asked = (
+        torch.randint(leaves, size, generator=random) for size in ((SAMPLES, leaves), (SAMPLES,))
+    )
     features = torch.zeros(SAMPLES, 2 * leaves - 1, 3 * leaves)
     hot = torch.nn.functional.one_hot
     features[:, leaves - 1 :, :leaves] = hot(keys, leaves).float()
@@ -78,7 +85,9 @@ def baselines(trees: Data) -> dict[str, float]:
     return {"the most frequent value": float((values == trees.targets).double().mean())}
 
 
-def comparisons(depths: tuple[int, ...], steps: int, names: list[str] | None) -> Iterator[Comparison]:
+def comparisons(
+    depths: tuple[int, ...], steps: int, names: list[str] | None
+) -> Iterator[Comparison]:
     """One for each depth."""
     for depth in depths:
         yield Comparison(
@@ -137,9 +146,21 @@ def summary(report: Report) -> list[str]:
             if arm in about["arms"]:
                 of_ways, of_gradient = ways(graph, depth + 1), gradient(graph, comparison)
                 rows.append(
-                    [name, arm, f"{of_ways:.3f}", f"{of_gradient:.3f}", str(report.row(arm, name).interval or "-")]
+                    [
+                        name,
+                        arm,
+                        f"{of_ways:.3f}",
+                        f"{of_gradient:.3f}",
+                        str(report.row(arm, name).interval or "-"),
+                    ]
                 )
-    head = ["comparison", "arm", "leaves' share of ways", "of the gradient, untrained", "accuracy [95 %]"]
+    head = [
+        "comparison",
+        "arm",
+        "leaves' share of ways",
+        "of the gradient, untrained",
+        "accuracy [95 %]",
+    ]
     return ["## Ways to the root", table(head, rows)]
 
 
@@ -147,8 +168,18 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     """Depths 2, 3 and 4; quick: depth 2 with 200 batches."""
     depths, steps = ((2,), 200) if quick else ((2, 3, 4), 1000)
     claims = [
-        Claim("full", "tree", comparison=f"depth {depth}", margin=0.1, equal=depth == 2, because=because)
-        for depth, because in ((2, "four leaves pass two nodes"), (4, "sixteen leaves pass two nodes"))
+        Claim(
+            "full",
+            "tree",
+            comparison=f"depth {depth}",
+            margin=0.1,
+            equal=depth == 2,
+            because=because,
+        )
+        for depth, because in (
+            (2, "four leaves pass two nodes"),
+            (4, "sixteen leaves pass two nodes"),
+        )
     ]
     every = list(comparisons(depths, steps, names))
     return Study(

@@ -1,23 +1,25 @@
 """Points: shapes by their coordinates, by distances, and by who is near.
 
-*Question.* A cloud of points has no order and comes in any rotation. How much does attention over all pairs learn of
-its coordinates, how much is gained when a score knows how far its two points are, and how much by reading near points
-alone?
+*Question.* A cloud of points has no order and comes in any rotation. How much does attention over
+all pairs learn of its coordinates, how much is gained when a score knows how far its two points
+are, and how much by reading near points alone?
 
-*Data.* Clouds of 32 points on the surfaces of seven shapes of trimesh (box, cylinder, cone, capsule, torus, annulus,
-icosphere), each with axes stretched by .7 to 1.3, turned at random, with noise of 2 % of its radius, in coordinates of
-its root mean square radius. 1,600 clouds, 400 held out, drawn anew by each seed. Chance is 1/7.
+*Data.* Clouds of 32 points on the surfaces of seven shapes of trimesh (box, cylinder, cone,
+capsule, torus, annulus, icosphere), each with axes stretched by .7 to 1.3, turned at random, with
+noise of 2 % of its radius, in coordinates of its root mean square radius. 1,600 clouds, 400 held
+out, drawn anew by each seed. Chance is 1/7.
 
-*Arms.* Each point reads itself and its 8 nearest (kNN 9), or its 16 nearest (kNN 17). Self, full and rewirings (as
-many points at random) by themselves.
+*Arms.* Each point reads itself and its 8 nearest (kNN 9), or its 16 nearest (kNN 17). Self, full
+and rewirings (as many points at random) by themselves.
 
-*Model and training.* Two layers of width 32, 4 heads, the mean of the points; AdamW, one cycle up to 5e-3 (tables .05),
-500 batches of 32. The features are the coordinates; positions "none", or "distance": a table over buckets of an eighth
-of the radius for each layer and head, which turning the cloud does not change.
+*Model and training.* Two layers of width 32, 4 heads, the mean of the points; AdamW, one cycle up
+to 5e-3 (tables .05), 500 batches of 32. The features are the coordinates; positions "none", or
+"distance": a table over buckets of an eighth of the radius for each layer and head, which turning
+the cloud does not change.
 
-*Predicted before training.* With distances: kNN 9 > full > full without distances, and kNN 9 > its rewiring, of which
-distances tell who is near as well, and which seldom reads a near one. Baselines: a forest on sorted distances from the
-centre, and one on the histogram of all distances.
+*Predicted before training.* With distances: kNN 9 > full > full without distances, and kNN 9 > its
+rewiring, of which distances tell who is near as well, and which seldom reads a near one. Baselines:
+a forest on sorted distances from the centre, and one on the histogram of all distances.
 """
 
 from typing import Any
@@ -57,7 +59,9 @@ def data(count: int = CLOUDS, held: int = HELD) -> Data:
 
     random, meshes = np.random.default_rng(5), [make() for make in shapes().values()]
     label = random.integers(len(meshes), size=count)
-    clouds = np.stack([np.asarray(sample_surface(meshes[k], POINTS, seed=int(i))[0]) for i, k in enumerate(label)])
+    clouds = np.stack(
+        [np.asarray(sample_surface(meshes[k], POINTS, seed=int(i))[0]) for i, k in enumerate(label)]
+    )
     clouds = clouds * random.uniform(0.7, 1.3, (count, 1, 3))
     clouds = np.einsum("mnd,med->mne", clouds, Rotation.random(count, rng=random).as_matrix())
     clouds += random.normal(0, 0.02, clouds.shape)
@@ -76,12 +80,17 @@ def baselines(clouds: Data) -> dict[str, float]:
     """Plain methods that no rotation changes, on all examples."""
     radii = clouds.inputs.norm(dim=-1).sort(-1).values.numpy()
     apart = torch.stack([torch.pdist(cloud).histc(32, 0.0, 4.0) for cloud in clouds.inputs]).numpy()
-    methods = {"forest on distances from the centre": (radii, forest()), "forest on all distances": (apart, forest())}
+    methods = {
+        "forest on distances from the centre": (radii, forest()),
+        "forest on all distances": (apart, forest()),
+    }
     return scores_of(methods, clouds)
 
 
 def study(quick: bool = False, names: list[str] | None = None) -> Study:
-    """One comparison; quick, to see that it runs: kNN 9 and full with distances, 100 clouds, 20 batches."""
+    """One comparison; quick, to see that it runs: kNN 9 and full with distances, 100 clouds, 20
+    batches.
+    """
     clouds = data(100, 40) if quick else data()
     given = chosen(arms(), ["kNN 9"] if quick and names is None else names)
     comparison = Comparison(
@@ -101,4 +110,10 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     ]
     if quick:
         return Study("points", [comparison], seeds=1)
-    return Study("points", [comparison], possible(claims, [comparison]), {"points": baselines(clouds)}, seeds=5)
+    return Study(
+        "points",
+        [comparison],
+        possible(claims, [comparison]),
+        {"points": baselines(clouds)},
+        seeds=5,
+    )

@@ -1,22 +1,26 @@
 r"""Recall: a window of w in L layers remembers L (w - 1) tokens at most.
 
-*Question.* A causal window of :math:`w` read through :math:`L` layers depends on the last :math:`L (w - 1)` tokens. The
-law is a zero Jacobian: no training, width or luck brings a token from farther back. Is all that is reached learned?
+*Question.* A causal window of :math:`w` read through :math:`L` layers depends on the last
+:math:`L (w - 1)` tokens. The law is a zero Jacobian: no training, width or luck brings a token from
+farther back. Is all that is reached learned?
 
-*Data.* Sequences of 32 tokens, uniform over 8; every token is asked for the one :math:`d` steps before it. 12,800
-sequences, as many as 800 batches of 16 hold, and 256 held out, the same for all seeds. Chance is 1/8.
+*Data.* Sequences of 32 tokens, uniform over 8; every token is asked for the one :math:`d` steps
+before it. 12,800 sequences, as many as 800 batches of 16 hold, and 256 held out, the same for all
+seeds. Chance is 1/8.
 
-*Arms.* Windows, one comparison for each depth and distance: :math:`d` at the boundary :math:`L (w - 1)`, one beyond it,
-and inside. Controls for :math:`L = 2, d = 4`: self, all earlier tokens (full), rewirings that read as many earlier
-tokens, shuffled labels.
+*Arms.* Windows, one comparison for each depth and distance: :math:`d` at the boundary
+:math:`L (w - 1)`, one beyond it, and inside. Controls for :math:`L = 2, d = 4`: self, all earlier
+tokens (full), rewirings that read as many earlier tokens, shuffled labels.
 
-*Model and training.* Width 32, 8 heads, feed-forward 64, a table of relative positions for each layer and head that
-starts with deviation 1 (with .02 training stalls); Adam 3e-3, tables .3, constant after 20 steps (a decaying rate
-fails), clip 1; until the loss is below .05, at most 800 steps.
+*Model and training.* Width 32, 8 heads, feed-forward 64, a table of relative positions for each
+layer and head that starts with deviation 1 (with .02 training stalls); Adam 3e-3, tables .3,
+constant after 20 steps (a decaying rate fails), clip 1; until the loss is below .05, at most 800
+steps.
 
-*Predicted before training.* Beyond the boundary accuracy stays within 4 standard deviations of chance, whatever is
-trained. Inside, for L up to 3 and w up to 5, it is .95 or more. For L = 4 the boundary is reached by a path that starts
-with weight about :math:`w^{-L}`: reachable, and not predicted to be learned.
+*Predicted before training.* Beyond the boundary accuracy stays within 4 standard deviations of
+chance, whatever is trained. Inside, for L up to 3 and w up to 5, it is .95 or more. For L = 4 the
+boundary is reached by a path that starts with weight about :math:`w^{-L}`: reachable, and not
+predicted to be learned.
 """
 
 from collections.abc import Iterator
@@ -37,7 +41,9 @@ WIDTHS, DEPTHS = (2, 3, 4, 5), (1, 2, 3)
 
 
 def cells(quick: bool = False) -> list[tuple[int, int, int]]:
-    """(L, w, d): at the boundary, one beyond it, inside (about half way), and the two of L = 4 at w = 3."""
+    """(L, w, d): at the boundary, one beyond it, inside (about half way), and the two of L = 4 at w
+    = 3.
+    """
     found = []
     for L in DEPTHS[:2] if quick else DEPTHS:
         for w in (2, 4) if quick else WIDTHS:
@@ -81,7 +87,13 @@ def comparisons(quick: bool, names: list[str] | None) -> Iterator[Comparison]:
 def study(quick: bool = False, names: list[str] | None = None) -> Study:
     """All cells; quick: L of 1 and 2, windows of 2 and 4."""
     chosen({f"window {w}": None for w in WIDTHS}, names)
-    return Study("recall", list(comparisons(quick, names)), seeds=2 if quick else 5, summary=summary, figure=figure)
+    return Study(
+        "recall",
+        list(comparisons(quick, names)),
+        seeds=2 if quick else 5,
+        summary=summary,
+        figure=figure,
+    )
 
 
 def state_of(row: Row) -> str:
@@ -103,7 +115,10 @@ def state_of(row: Row) -> str:
 def windows_of(report: Report) -> list[tuple[int, int, int, Row]]:
     """(L, w, d, row) of every cell that is a window."""
     rows = [row for row in report.rows if row.prediction["kind"] == "arm"]
-    return [(*(int(x[2:]) for x in row.comparison.split(", ")), int(row.arm.split()[1]), row) for row in rows]  # type: ignore[misc]
+    return [
+        (*(int(x[2:]) for x in row.comparison.split(", ")), int(row.arm.split()[1]), row)
+        for row in rows
+    ]  # type: ignore[misc]
 
 
 def summary(report: Report) -> list[str]:
@@ -118,16 +133,29 @@ def summary(report: Report) -> list[str]:
         counts["inside"] += row.prediction["reached"] > 0 and L <= 3
         counts["learned"] += state == "reachable, learned" and L <= 3
         rows.append(
-            [f"{L}", f"{w}", f"{d}", f"{L * (w - 1)}", "-" if row.interval is None else str(row.interval), state]
+            [
+                f"{L}",
+                f"{w}",
+                f"{d}",
+                f"{L * (w - 1)}",
+                "-" if row.interval is None else str(row.interval),
+                state,
+            ]
         )
     told = (
-        f"Beyond L (w - 1): {counts['at chance']} of {counts['beyond']} at chance, all seeds within {SIGMAS:g} sd. "
-        f"Up to it, L <= 3: {counts['learned']} of {counts['inside']} cells learned to {LEARNED} or more by all seeds."
+        f"Beyond L (w - 1): {counts['at chance']} of {counts['beyond']} at chance, all seeds "
+        f"within {SIGMAS:g} sd. "
+        f"Up to it, L <= 3: {counts['learned']} of {counts['inside']} cells learned to {LEARNED} "
+        "or more by all seeds."
     )
     least = min((len(row.scores) for *_, row in windows_of(report)), default=0)
     if least < report.plan["seeds"]:
         told += f" Not at its end: every cell has {least} or more of {report.plan['seeds']} seeds."
-    return ["## In short", told, table(["L", "w", "d", "L (w - 1)", "accuracy [95 %]", "state"], rows)]
+    return [
+        "## In short",
+        told,
+        table(["L", "w", "d", "L (w - 1)", "accuracy [95 %]", "state"], rows),
+    ]
 
 
 def figure(report: Report) -> Any:
@@ -144,7 +172,12 @@ def figure(report: Report) -> Any:
     for L, d, w, row in windows_of(report):
         for score in row.scores.values():
             x = d / (L * (w - 1)) + 0.012 * float(torch.randn((), generator=random))
-            style = {"color": HIGHLIGHTS[L - 1], "marker": MARKERS[L - 1], "markersize": 4.5, "alpha": 0.65}
+            style = {
+                "color": HIGHLIGHTS[L - 1],
+                "marker": MARKERS[L - 1],
+                "markersize": 4.5,
+                "alpha": 0.65,
+            }
             label = None if L in seen else f"L = {L}"
             seen.add(L)
             ax.plot([x], [score], linestyle="none", markeredgewidth=0, label=label, **style)
@@ -152,7 +185,14 @@ def figure(report: Report) -> Any:
     ax.set_ylabel("accuracy", fontsize=TEXT)
     ax.set_ylim(0, 1.05)
     ax.set_xlim(0.3, 2.15)
-    ax.text(2.13, 0.55, "no path:\npredicted at chance,\nwhatever is trained", ha="right", fontsize=TEXT - 1, color=INK)
+    ax.text(
+        2.13,
+        0.55,
+        "no path:\npredicted at chance,\nwhatever is trained",
+        ha="right",
+        fontsize=TEXT - 1,
+        color=INK,
+    )
     ax.text(0.32, 1 / TOKENS + 0.02, "chance", fontsize=TEXT - 1, color=INK)
     ax.legend(frameon=False, fontsize=TEXT - 1, loc="center left")
     return drawn

@@ -1,20 +1,24 @@
 """Text: characters of Python's own sources, along causal graphs of as many edges.
 
-*Question.* With as many edges a token, is it better to read the last characters, every so many of them, or ever sparser
-ones? How far is each from all that came before?
+*Question.* With as many edges a token, is it better to read the last characters, every so many of
+them, or ever sparser ones? How far is each from all that came before?
 
-*Data.* Modules of the standard library that runs this, cut to stretches of 64 characters; each character is asked for
-the next one. Printable ones have a token each, the rest share one. Two modules are held out as a whole. The text
-differs between versions of Python, and so does the key of a trial.
+*Data.* Modules of the standard library that runs this, cut to stretches of 64 characters; each
+character is asked for the next one. Printable ones have a token each, the rest share one. Two
+modules are held out as a whole. The text differs between versions of Python, and so does the key of
+a trial.
 
-*Arms.* A window of 7; LogSparse (Li et al. 2019: the powers of 2 back); strided (Child et al. 2019) by 4; a window of
-16. Self, all earlier characters (full) and rewirings by themselves; the edges of each are in the report.
+*Arms.* A window of 7; LogSparse (Li et al. 2019: the powers of 2 back); strided (Child et al. 2019)
+by 4; a window of
+16. Self, all earlier characters (full) and rewirings by themselves; the edges of each are in the
+    report.
 
-*Model and training.* Two layers of width 32, 4 heads, relative positions; AdamW, one cycle up to 3e-3, 800 batches of
-16.
+*Model and training.* Two layers of width 32, 4 heads, relative positions; AdamW, one cycle up to
+3e-3, 800 batches of 16.
 
-*Predicted before training, in bits per character.* full < window 16 < window 7 < LogSparse < rewired window 7: near
-characters matter most, and far ones a little. Baselines: counts of characters, and of pairs of them.
+*Predicted before training, in bits per character.* full < window 16 < window 7 < LogSparse <
+rewired window 7: near characters matter most, and far ones a little. Baselines: counts of
+characters, and of pairs of them.
 """
 
 import os
@@ -28,7 +32,18 @@ from graphattn.graphs import logsparse, sliding_window, strided
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
 
 LENGTH = 64
-MODULES = ("argparse", "ast", "calendar", "configparser", "copy", "csv", "difflib", "enum", "fractions", "heapq")
+MODULES = (
+    "argparse",
+    "ast",
+    "calendar",
+    "configparser",
+    "copy",
+    "csv",
+    "difflib",
+    "enum",
+    "fractions",
+    "heapq",
+)
 HELD = ("random", "textwrap")
 
 
@@ -58,14 +73,19 @@ def arms() -> dict[str, Any]:
 
 
 def baselines(text: Data) -> dict[str, float]:
-    """Bits per character of counts, each one more than it was: of the character, and of those after the one before."""
+    """Bits per character of counts, each one more than it was: of the character, and of those after
+    the one before.
+    """
     (before, after), (train, test) = (text.inputs, text.targets), text.split(0, None)
     counts = torch.ones(int(before.max()) + 1, text.classes)
     seen = torch.ones(before[train].numel())
     counts.index_put_((before[train].flatten(), after[train].flatten()), seen, accumulate=True)
     single, pair = counts.sum(0, keepdim=True).expand_as(counts), counts
     scores = {"counts of characters": single, "counts of pairs of characters": pair}
-    bits = {name: -(x / x.sum(1, keepdim=True)).log2()[before[test], after[test]].mean() for name, x in scores.items()}
+    bits = {
+        name: -(x / x.sum(1, keepdim=True)).log2()[before[test], after[test]].mean()
+        for name, x in scores.items()
+    }
     return {name: float(x) for name, x in bits.items()}
 
 
@@ -92,4 +112,6 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     ]
     because = "near characters matter most"
     claims = possible([Claim(a, b, because=because) for a, b in order], [comparison])
-    return Study("text", [comparison], claims, {"text": baselines(comparison.data)}, seeds=2 if quick else 10)
+    return Study(
+        "text", [comparison], claims, {"text": baselines(comparison.data)}, seeds=2 if quick else 10
+    )

@@ -1,12 +1,13 @@
 r"""Theorems about connectivity, each beside a measurement.
 
-*Collapse.* Without residuals, layers of attention make all tokens alike; how fast is the graph's. Values are passed on
-as they are, queries and keys are random, in float64 (float32 floors at 2e-6); :math:`N = 32, d = 16`, five seeds.
-Predicted: the logarithm of the distance of the tokens to their mean falls, late, by :math:`\log_2 |\lambda_2|` a layer,
-the second eigenvalue of uniform attention on the graph, with no fitted number: three graphs have 1/2, three others
-theirs. It is measured over the last 12 of 200 layers that are above 1e-12. It does not apply where the floor is reached
-in fewer layers (full: at once; a prefix of 8: about 20), and eight blocks are the negative control: each collapses to
-its own mean, and their distance stays.
+*Collapse.* Without residuals, layers of attention make all tokens alike; how fast is the graph's.
+Values are passed on as they are, queries and keys are random, in float64 (float32 floors at 2e-6);
+:math:`N = 32, d = 16`, five seeds. Predicted: the logarithm of the distance of the tokens to their
+mean falls, late, by :math:`\log_2 |\lambda_2|` a layer, the second eigenvalue of uniform attention
+on the graph, with no fitted number: three graphs have 1/2, three others theirs. It is measured over
+the last 12 of 200 layers that are above 1e-12. It does not apply where the floor is reached in
+fewer layers (full: at once; a prefix of 8: about 20), and eight blocks are the negative control:
+each collapses to its own mean, and their distance stays.
 
 *Position bias.* Under a causal mask the first token is what all read in the end.
 
@@ -49,7 +50,9 @@ def distances(graph: AttentionGraph, seed: int, layers: int = LAYERS) -> Tensor:
     x = torch.randn(N, D, dtype=torch.float64, generator=random)
     found = []
     for _ in range(layers):
-        query, key = (x @ torch.randn(D, D, dtype=torch.float64, generator=random) / 4 for _ in range(2))
+        query, key = (
+            x @ torch.randn(D, D, dtype=torch.float64, generator=random) / 4 for _ in range(2)
+        )
         x = _attended(query[:, None], key[:, None], x[:, None], graph)[:, 0]
         found.append((x - x.mean(0)).norm())
     return torch.stack(found)
@@ -71,11 +74,21 @@ def collapse() -> list[Finding]:
         worst = max(slopes, key=lambda s: abs(s - predicted))
         found.append(
             Finding(
-                f"{name}: late slope of log2 distance per layer, the worst of 5 seeds", predicted, worst, 0.01, COLLAPSE
+                f"{name}: late slope of log2 distance per layer, the worst of 5 seeds",
+                predicted,
+                worst,
+                0.01,
+                COLLAPSE,
             )
         )
         found.append(
-            Finding(f"{name}: one token that all depend on", True, connectivity(graph).quasi_strong, 0, COLLAPSE)
+            Finding(
+                f"{name}: one token that all depend on",
+                True,
+                connectivity(graph).quasi_strong,
+                0,
+                COLLAPSE,
+            )
         )
     blocks = [distances(g.block_local(N, 4), seed, 48) for seed in range(SEEDS)]
     kept = min(float(distance[-1] / distance[7]) for distance in blocks)
@@ -89,7 +102,13 @@ def collapse() -> list[Finding]:
         )
     )
     found.append(
-        Finding("eight blocks: distance after 48 layers over that after 8", 1.0, kept, 0.01, "negative control")
+        Finding(
+            "eight blocks: distance after 48 layers over that after 8",
+            1.0,
+            kept,
+            0.01,
+            "negative control",
+        )
     )
     full = max(float(distances(g.full(N), seed, 8)[-1]) for seed in range(SEEDS))
     found.append(Finding("full: distance after 8 layers", 0.0, full, 1e-12, COLLAPSE))
@@ -98,11 +117,16 @@ def collapse() -> list[Finding]:
 
 def uniform(graph: AttentionGraph) -> Tensor:
     """Weights (N, N) of attention whose scores are all 0, as attention computes them."""
-    zero, value = torch.zeros(graph.num_targets, 1, 1, dtype=torch.float64), torch.eye(graph.num_sources).double()
+    zero, value = (
+        torch.zeros(graph.num_targets, 1, 1, dtype=torch.float64),
+        torch.eye(graph.num_sources).double(),
+    )
     return _attended(zero, zero, value[:, None], graph)[:, 0]
 
 
-def _attended(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph, **given: Any) -> Tensor:
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph, **given: Any
+) -> Tensor:
     output = attention(query, key, value, graph, **given)
     assert isinstance(output, Tensor)
     return output
@@ -118,11 +142,29 @@ def position_bias() -> list[Finding]:
     less = bool(window[-1, 0] < torch.linalg.matrix_power(weights, 20)[-1, 0])
     two = weights @ weights
     return [
-        Finding("share of the first token in the last, 1 layer: 1/N", 1 / N, float(weights[-1, 0]), 1e-12, source),
+        Finding(
+            "share of the first token in the last, 1 layer: 1/N",
+            1 / N,
+            float(weights[-1, 0]),
+            1e-12,
+            source,
+        ),
         Finding("2 layers: H_N / N", harmonic / N, float(two[-1, 0]), 1e-12, source),
         Finding("100 layers: all of it", 1.0, float(power[-1, 0]), 1e-9, source),
-        Finding("2 layers: earlier tokens have the larger shares", True, bool((two[-1].diff() < 0).all()), 0, source),
-        Finding("window of 4, 20 layers: the first token has less than under all of the mask", True, less, 0, source),
+        Finding(
+            "2 layers: earlier tokens have the larger shares",
+            True,
+            bool((two[-1].diff() < 0).all()),
+            0,
+            source,
+        ),
+        Finding(
+            "window of 4, 20 layers: the first token has less than under all of the mask",
+            True,
+            less,
+            0,
+            source,
+        ),
     ]
 
 
@@ -134,21 +176,39 @@ def expanders() -> list[Finding]:
         graph = g.random_regular(n, d)
         second = 1 - spectral_gap(graph)
         bound = 2 * (d - 1) ** 0.5 / d
-        found.append(Finding(f"N = {n}, degree {d}: second eigenvalue, 2 sqrt(d - 1) / d", bound, second, 0.05, source))
+        found.append(
+            Finding(
+                f"N = {n}, degree {d}: second eigenvalue, 2 sqrt(d - 1) / d",
+                bound,
+                second,
+                0.05,
+                source,
+            )
+        )
     walk = torch.linalg.matrix_power(uniform(graph), 12)
     most = float((walk - 1 / n).abs().sum(1).max() / 2)
     held = most <= n**0.5 * second**12 / 2 + 1e-12
-    mixing = f"N = {n}, degree {d}: after 12 layers rows are within sqrt(N) |lambda_2|^12 / 2 of uniform"
+    mixing = (
+        f"N = {n}, degree {d}: after 12 layers rows are within sqrt(N) |lambda_2|^12 / 2 of uniform"
+    )
     found.append(Finding(mixing, True, held, 0, "Exphormer, section 4.2 (random walks mix)"))
     cycle = 1 - spectral_gap(g.sliding_window(257, 3, causal=False))
     found.append(
-        Finding("a chain of 257 is no expander: its second eigenvalue is above .999", True, cycle > 0.999, 0, "control")
+        Finding(
+            "a chain of 257 is no expander: its second eigenvalue is above .999",
+            True,
+            cycle > 0.999,
+            0,
+            "control",
+        )
     )
     return found
 
 
 def path_lengths() -> list[Finding]:
-    """Longest ways between two positions: table 1 of "Attention is all you need", with its constants."""
+    """Longest ways between two positions: table 1 of "Attention is all you need", with its
+    constants.
+    """
     source = "Vaswani et al. 2017, table 1"
     n, k, r = 257, 5, 33
     dilated = [g.sliding_window(n, k, dilation=k**i) for i in range(4)]
@@ -217,7 +277,9 @@ def study() -> Findings:
         "A convolution as attention": convolution(),
         "Linear attention's kernel": kernels(),
     }
-    return Findings("Theory: connectivity by theorem and by measurement", from_docstring(__doc__), parts, draw)
+    return Findings(
+        "Theory: connectivity by theorem and by measurement", from_docstring(__doc__), parts, draw
+    )
 
 
 def draw() -> Any:
@@ -245,7 +307,14 @@ def draw() -> Any:
                 linestyle=(0, (4, 2)),
                 linewidth=1,
             )
-    ax.plot([], [], color=EDGE, linestyle=(0, (4, 2)), linewidth=1, label=r"slope predicted: $|\lambda_2|$ a layer")
+    ax.plot(
+        [],
+        [],
+        color=EDGE,
+        linestyle=(0, (4, 2)),
+        linewidth=1,
+        label=r"slope predicted: $|\lambda_2|$ a layer",
+    )
     ax.set_yscale("log")
     ax.set_ylim(1e-13, 60)
     ax.set_xlim(1, 70)

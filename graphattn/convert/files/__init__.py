@@ -1,8 +1,9 @@
 """Files of edges and masks as arrays, with a clear error for every other file.
 
-Every loader reads one regular file of at most ``MAX_BYTES`` (1 GiB; ``max_bytes=`` raises it), executes no content,
-opens no other file, and raises only :class:`~graphattn.errors.LoaderError`. Reading text takes about ten times the
-size of the file in memory, at most 35 times if every number has one digit.
+Every loader reads one regular file of at most ``MAX_BYTES`` (1 GiB; ``max_bytes=`` raises it),
+executes no content, opens no other file, and raises only :class:`~graphattn.errors.LoaderError`.
+Reading text takes about ten times the size of the file in memory, at most 35 times if every number
+has one digit.
 """
 
 from ._guard import MAX_BYTES as MAX_BYTES

@@ -9,11 +9,16 @@ _BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def comma_separated(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as lines; a text that a spreadsheet would take for a formula is written behind an apostrophe."""
+    """Rows as lines; a text that a spreadsheet would take for a formula is written behind an
+    apostrophe.
+    """
     lines: list[str] = []
     sink = SimpleNamespace(write=lines.append)
-    csv.writer(sink, lineterminator="\r\n").writerows([_inert(cell) for cell in row] for row in rows)
-    return "".join(f"{line[:-2]}\n" for line in lines)  # the writer quotes what is in its own ends of lines alone
+    csv.writer(sink, lineterminator="\r\n").writerows(
+        [_inert(cell) for cell in row] for row in rows
+    )
+    # the writer quotes what is in its own ends of lines alone
+    return "".join(f"{line[:-2]}\n" for line in lines)
 
 
 def _inert(cell: Any) -> Any:

@@ -1,7 +1,8 @@
-"""One regular file, opened without blocking, read once, within a budget; and the form of all errors of loaders.
+"""One regular file, opened without blocking, read once, within a budget; and the form of all errors
+of loaders.
 
-No name is trusted: a FIFO, a device, a directory or a loop of links is refused before it is opened, and no reader
-opens a second file (an OBJ's ``mtllib`` is ignored).
+No name is trusted: a FIFO, a device, a directory or a loop of links is refused before it is opened,
+and no reader opens a second file (an OBJ's ``mtllib`` is ignored).
 """
 
 import os
@@ -26,10 +27,16 @@ _MAGIC = {
     b"Rar!": "a rar archive",
     **{b"\x80" + bytes([version]): "a pickle" for version in range(2, 6)},
 }
-_UNPACK = "unpack it first: a compressed file is never expanded here, because it can expand without bound"
-_PICKLE = "re-save it as .npz or text: a pickle runs code when it is read, so none is ever read here"
+_UNPACK = (
+    "unpack it first: a compressed file is never expanded here, because it can expand without bound"
+)
+_PICKLE = (
+    "re-save it as .npz or text: a pickle runs code when it is read, so none is ever read here"
+)
 _REFUSED = {
-    **dict.fromkeys((".gz", ".tgz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".rar", ".tar", ".z"), _UNPACK),
+    **dict.fromkeys(
+        (".gz", ".tgz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".rar", ".tar", ".z"), _UNPACK
+    ),
     **dict.fromkeys((".pkl", ".pickle", ".gpickle", ".pt", ".pth"), _PICKLE),
     ".graphml": "write networkx.write_edgelist(G, path, data=False): XML can expand without bound",
 }
@@ -43,16 +50,25 @@ class Blob:
     data: bytes
     size: int  # bytes on disk; more than len(data) when only the head was read
 
-    def fault(self, expected: str, got: str, fix: str, *, offset: int | None = None, at: str = "") -> LoaderError:
-        """The error to raise; ``offset`` (bytes) becomes a line number, ``at`` names a vertex, face or edge."""
-        line = None if offset is None else f"line {self.data.count(10, 0, int(offset)) + 1}"
+    def fault(
+        self, expected: str, got: str, fix: str, *, offset: int | None = None, at: str = ""
+    ) -> LoaderError:
+        """The error to raise; ``offset`` (bytes) becomes a line number, ``at`` names a vertex, face
+        or edge.
+        """
+        if offset is None:
+            line = None
+        else:
+            line = f"line {self.data.count(10, 0, int(offset)) + 1}"
         where = ", ".join(part for part in (self.path, line, _short(at)) if part)
         return LoaderError(f"{where}: expected {_short(expected)}, got {_short(got)}. Try: {fix}.")
 
 
 def _short(text: str) -> str:
     """Text from a file, which may be a megabyte, cut to a readable length."""
-    return text if len(text) <= 300 else f"{text[:300]}..."
+    if len(text) <= 300:
+        return text
+    return f"{text[:300]}..."
 
 
 def show(text: bytes) -> str:
@@ -61,30 +77,42 @@ def show(text: bytes) -> str:
 
 
 def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
-    """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError with advice."""
+    """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError with
+    advice.
+    """
     name = file_name(path)
     ending = os.path.splitext(name)[1].lower()
     if ending in known:
         return ending
     if os.path.isdir(name):
-        raise LoaderError(f"{name}: expected a file, got a directory. Try: the path of a file in it.")
+        raise LoaderError(
+            f"{name}: expected a file, got a directory. Try: the path of a file in it."
+        )
     fix = _REFUSED.get(
         ending,
-        "give the path one of these endings" if verb.startswith("save") else f"convert it; {verb} reads these only",
+        "give the path one of these endings"
+        if verb.startswith("save")
+        else f"convert it; {verb} reads these only",
     )
-    raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {ending or 'no extension'!r}. Try: {fix}.")
+    raise LoaderError(
+        f"{name}: expected one of {', '.join(known)}, got {ending or 'no extension'!r}. Try: {fix}."
+    )
 
 
 def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
-    """Open a regular file of at most ``max_bytes`` bytes, or raise a LoaderError; it cannot block."""
+    """Open a regular file of at most ``max_bytes`` bytes, or raise a LoaderError; it cannot
+    block.
+    """
     name = file_name(path)
     try:
-        if stat.S_ISREG(os.stat(name).st_mode):  # before opening: opening a FIFO blocks, and a device may act
+        # before opening: opening a FIFO blocks, and a device may act
+        if stat.S_ISREG(os.stat(name).st_mode):
             flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
             file = os.fdopen(os.open(name, flags), "rb")
         else:
             raise LoaderError(
-                f"{name}: expected a regular file, got a directory, pipe or device. Try: a path to a file."
+                f"{name}: expected a regular file, got a directory, pipe or device. Try: a path "
+                "to a file."
             )
     except (OSError, ValueError) as error:
         if isinstance(error, LoaderError):
@@ -100,7 +128,8 @@ def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
     if not info.st_size:
         raise LoaderError(f"{name}: expected data, got an empty file. Try: write or copy it again.")
     raise LoaderError(
-        f"{name}: expected at most {max_bytes} bytes, got {info.st_size}. Try: max_bytes=... if that is meant."
+        f"{name}: expected at most {max_bytes} bytes, got {info.st_size}. Try: max_bytes=... if "
+        "that is meant."
     )
 
 
@@ -108,17 +137,26 @@ def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) ->
     """All bytes of ``path`` (or the first ``head``), refused if they are compressed or a pickle."""
     with open_regular(path, max_bytes) as file:
         size = os.fstat(file.fileno()).st_size
-        want = size if head is None else min(size, head)
+        if head is None:
+            want = size
+        else:
+            want = min(size, head)
         try:
             blob = Blob(file_name(path), file.read(want), size)
         except OSError as error:
             raise LoaderError(
-                f"{file_name(path)}: expected {want} bytes, got: {error.strerror}. Try: copy the file."
+                f"{file_name(path)}: expected {want} bytes, got: {error.strerror}. Try: copy the "
+                "file."
             ) from None
     if len(blob.data) != want:
-        raise blob.fault(f"{want} bytes", f"{len(blob.data)}: the file changed while it was read", "read it again")
+        raise blob.fault(
+            f"{want} bytes",
+            f"{len(blob.data)}: the file changed while it was read",
+            "read it again",
+        )
     for magic, what in _MAGIC.items():
-        if blob.data.startswith(magic) and blob.data[4:9] != b"\0\0\0\0{":  # a .safetensors begins with a length
+        # a .safetensors begins with a length
+        if blob.data.startswith(magic) and blob.data[4:9] != b"\0\0\0\0{":
             raise blob.fault("plain data", what, _PICKLE if "pickle" in what else _UNPACK)
     return blob
 
@@ -128,4 +166,6 @@ def file_name(path: PathLike) -> str:
     try:
         return os.fsdecode(path)
     except TypeError:
-        raise LoaderError(f"path: expected a str or a Path, got {type(path).__name__}. Try: str(path).") from None
+        raise LoaderError(
+            f"path: expected a str or a Path, got {type(path).__name__}. Try: str(path)."
+        ) from None

@@ -11,7 +11,9 @@ _handles: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """A process that is forked holds no lock: it may outlive its parent, as workers of a DataLoader do for seconds."""
+    """A process that is forked holds no lock: it may outlive its parent, as workers of a DataLoader
+    do for seconds.
+    """
     for handle in _handles:
         os.close(handle)
     _handles.clear()
@@ -23,7 +25,8 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def locked(path: Path, refusal: str) -> Iterator[bool]:
-    """Hold a folder or a file against other processes; where a file system has no locks, nothing is held.
+    """Hold a folder or a file against other processes; where a file system has no locks, nothing is
+    held.
 
     Args:
         path: What is locked.

@@ -1,4 +1,6 @@
-"""Arrays of .npy and .npz files: headers must match the bytes that follow, and pickles are refused."""
+"""Arrays of .npy and .npz files: headers must match the bytes that follow, and pickles are
+refused.
+"""
 
 import io
 import math
@@ -31,17 +33,26 @@ def read_header(blob: Blob, at: str = "") -> Header:
     stream = io.BytesIO(blob.data[:HEAD_BYTES])
     try:
         version = np.lib.format.read_magic(stream)
-        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        reader = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a header of Python 2
             shape, fortran, dtype = reader(stream)
     except Exception as error:  # numpy evaluates the header: random bytes may raise any error
         got = f"{type(error).__name__}: {str(error)[:60]!r}"
-        raise blob.fault("a .npy header of version 1 or 2", got, "save it again with numpy.save", at=at) from None
+        raise blob.fault(
+            "a .npy header of version 1 or 2", got, "save it again with numpy.save", at=at
+        ) from None
     if dtype.kind not in "biufcSU" or not dtype.itemsize:
-        fix = "save plain numbers (objects are pickles, which run code when they are read, so none is ever read here)"
+        fix = (
+            "save plain numbers (objects are pickles, which run code when they are read, so "
+            "none is ever read here)"
+        )
         raise blob.fault("an array of numbers", f"dtype {str(dtype)[:60]}", fix, at=at)
-    need, left = math.prod(shape) * dtype.itemsize, blob.size - stream.tell()
+    need = math.prod(shape) * dtype.itemsize
+    left = blob.size - stream.tell()
     if need != left or min(shape, default=0) < 0:
         expected = f"{need} bytes of numbers for shape {shape} of {dtype}"
         raise blob.fault(expected[:200], f"{left}", "get the whole file", at=at)
@@ -51,25 +62,34 @@ def read_header(blob: Blob, at: str = "") -> Header:
 def read_array(blob: Blob, at: str = "") -> np.ndarray:
     """The array, read-only, sharing the bytes of ``blob``."""
     head = read_header(blob, at)
-    flat = np.frombuffer(blob.data, head.dtype, math.prod(head.shape), head.body) if math.prod(head.shape) else None
+    if math.prod(head.shape):
+        flat = np.frombuffer(blob.data, head.dtype, math.prod(head.shape), head.body)
+    else:
+        flat = None
     try:
         if flat is None:  # frombuffer refuses empty buffers
             return np.zeros(head.shape, head.dtype)
         return flat.reshape(head.shape, order="F" if head.fortran else "C")
     except ValueError:  # too many dimensions, or (0, 2**62, 2**62)
         got = str(head.shape)[:60]
-        raise blob.fault("a shape that numpy can hold", got, "save it again with numpy.save", at=at) from None
+        raise blob.fault(
+            "a shape that numpy can hold", got, "save it again with numpy.save", at=at
+        ) from None
 
 
 def map_array(path: PathLike) -> np.ndarray:
     """The array of a .npy file, mapped and not read."""
     blob = read(path, 1 << 40, HEAD_BYTES)
     head = read_header(blob)
-    return np.memmap(blob.path, head.dtype, "r", head.body, head.shape, "F" if head.fortran else "C")
+    return np.memmap(
+        blob.path, head.dtype, "r", head.body, head.shape, "F" if head.fortran else "C"
+    )
 
 
 def doubles(array: np.ndarray) -> np.ndarray:
-    """The same numbers as float64, by rows; numpy would warn of a signalling NaN, and of a number beyond float64."""
+    """The same numbers as float64, by rows; numpy would warn of a signalling NaN, and of a number
+    beyond float64.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         return array.astype(np.float64, order="C")
 
@@ -79,7 +99,10 @@ def integers(blob: Blob, array: np.ndarray, at: str = "") -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise blob.fault("integers", f"dtype {array.dtype}", "array.astype(numpy.int64)", at=at)
     if array.size and (array.min() < 0 or int(array.max()) >= 2**63):
-        bad = array.min() if array.min() < 0 else array.max()
+        if array.min() < 0:
+            bad = array.min()
+        else:
+            bad = array.max()
         raise blob.fault("ids from 0 to 2**63 - 1", str(bad), "renumber from 0", at=at)
     return array.astype(np.int64)
 
@@ -93,25 +116,34 @@ def open_archive(path: str, file: BinaryIO, max_bytes: int) -> tuple[zipfile.Zip
     except Exception as error:  # zipfile reads its directory with struct: many kinds of error
         _broken(blob, error)
     size = os.fstat(file.fileno()).st_size
-    budget, total = min(max_bytes, max(_FREE, _RATIO * size)), sum(entry.file_size for entry in entries)
+    budget = min(max_bytes, max(_FREE, _RATIO * size))
+    total = sum(entry.file_size for entry in entries)
     if len(entries) > _ENTRIES or total > budget:
         got = f"{len(entries)} arrays of {total} bytes in a file of {size}"
-        fix = "save edge_index alone, with numpy.savez" if total <= max_bytes else "max_bytes=..., if it is meant"
+        if total <= max_bytes:
+            fix = "save edge_index alone, with numpy.savez"
+        else:
+            fix = "max_bytes=..., if it is meant"
         raise blob.fault(f"at most {_ENTRIES} arrays of {budget} bytes", got, fix)
     names = [entry.filename.removesuffix(".npy") for entry in entries]
     if len(set(names)) < len(names):
-        raise blob.fault("arrays with different names", str(sorted(names))[:80], "save it again with numpy.savez")
+        raise blob.fault(
+            "arrays with different names", str(sorted(names))[:80], "save it again with numpy.savez"
+        )
     return archive, names
 
 
-def read_entries(path: str, archive: zipfile.ZipFile, wanted: Collection[str]) -> dict[str, np.ndarray]:
+def read_entries(
+    path: str, archive: zipfile.ZipFile, wanted: Collection[str]
+) -> dict[str, np.ndarray]:
     """The named arrays; each is unpacked up to the size in its entry."""
     out = {}
     for name in wanted:
         try:
             entry = archive.getinfo(f"{name}.npy")
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise NotImplementedError(f"compression method {entry.compress_type}")  # not bounded when unpacked
+                # not bounded when unpacked
+                raise NotImplementedError(f"compression method {entry.compress_type}")
             with archive.open(entry) as stream:
                 data = stream.read(entry.file_size + 1)
             if len(data) != entry.file_size:

@@ -11,25 +11,34 @@ from typing import Any, BinaryIO
 from ...errors import GraphAttnError, LoaderError, OptionError
 from ._guard import PathLike, file_name
 
-_ONE_AT_A_TIME = threading.Lock()  # matplotlib reads fonts of a PDF and names in an SVG from globals
+# matplotlib reads fonts of a PDF and names in an SVG from globals
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def replace_file(
     path: PathLike, write: Callable[[BinaryIO], object], error: type[GraphAttnError] = LoaderError
 ) -> None:
-    """Write a file beside ``path``, sync it to disk, then rename it, with the permissions of the old file.
+    """Write a file beside ``path``, sync it to disk, then rename it, with the permissions of the
+    old file.
 
     A link stays, and its target is replaced.
 
     Raises:
-        LoaderError: If ``path`` is not a regular file, or cannot be written; or the given ``error``.
+        LoaderError: If ``path`` is not a regular file, or cannot be written; or the given
+            ``error``.
     """
     try:
         name = os.path.realpath(file_name(path))
         beside = os.path.join(os.path.dirname(name), f".{secrets.token_hex(8)}.tmp")
-        mode = os.stat(name).st_mode if os.path.lexists(name) else None
+        if os.path.lexists(name):
+            mode = os.stat(name).st_mode
+        else:
+            mode = None
         if mode is not None and not stat.S_ISREG(mode):
-            raise error(f"{name}: expected a regular file, got a directory, pipe or device. Try: another path.")
+            raise error(
+                f"{name}: expected a regular file, got a directory, pipe or device. Try: another "
+                "path."
+            )
         try:
             with open(beside, "xb") as file:
                 write(file)
@@ -47,7 +56,8 @@ def replace_file(
             raise
         reason = getattr(failure, "strerror", None) or failure
         raise error(
-            f"{file_name(path)}: expected a file that can be written, got: {reason}. Try: check folder and rights."
+            f"{file_name(path)}: expected a file that can be written, got: {reason}. Try: check "
+            "folder and rights."
         ) from None
 
 
@@ -60,12 +70,14 @@ def remove_unfinished(folder: Path) -> None:
 
 def save_page(path: PathLike, text: str) -> None:
     """Write text as UTF-8, with backslashes for names of files that are not UTF-8."""
-    replace_file(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), OptionError)
+    replace_file(
+        path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), OptionError
+    )
 
 
 def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
-    """Write a matplotlib ``Figure`` in the format of the ending of ``path``; the fonts of a PDF are TrueType, and files
-    hold no time of writing, so that equal figures have equal bytes."""
+    """Write a matplotlib ``Figure`` in the format of the ending of ``path``; the fonts of a PDF are
+    TrueType, and files hold no time of writing, so that equal figures have equal bytes."""
     from matplotlib import rc_context
 
     kind = Path(path).suffix.removeprefix(".").lower()

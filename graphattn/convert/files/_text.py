@@ -1,7 +1,7 @@
 """Lines of numbers, read at once by numpy, and token by token only to name a wrong line.
 
-Every step keeps the length of the text (a comment becomes spaces, CRLF becomes space and newline), so that a byte
-offset in any later array is also the offset in the user's file.
+Every step keeps the length of the text (a comment becomes spaces, CRLF becomes space and newline),
+so that a byte offset in any later array is also the offset in the user's file.
 """
 
 import re
@@ -25,7 +25,8 @@ KIND[list(b" \t\n\v\f\r")] = SPACE
 
 _INTEGER = re.compile(rb"[+-]?\d+")
 _SIGN = re.compile(rb"[+-](?![0-9])|[0-9][+-]")
-_FLOAT = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # unambiguous, to avoid backtracking
+# unambiguous, to avoid backtracking
+_FLOAT = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _NONFINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -47,13 +48,17 @@ class Rows(NamedTuple):
 
 
 def clean(blob: Blob, comments: str = "") -> Blob:
-    """The same text, of the same length, with ``\\n`` line ends and blank comments; refused if lines are too long."""
+    """The same text, of the same length, with ``\\n`` line ends and blank comments; refused if
+    lines are too long.
+    """
     data = blob.data
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise blob.fault("ASCII or UTF-8 text", "UTF-16", "save it as UTF-8")
     nul = data.find(b"\0")
     if nul >= 0:
-        raise blob.fault("text", "a NUL byte", "check that this is the text form of the format", offset=nul)
+        raise blob.fault(
+            "text", "a NUL byte", "check that this is the text form of the format", offset=nul
+        )
     if data.startswith(b"\xef\xbb\xbf"):
         data = b"   " + data[3:]
     data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
@@ -62,19 +67,24 @@ def clean(blob: Blob, comments: str = "") -> Blob:
     if comments:
         data = re.sub(f"[{comments}][^\n]*".encode(), lambda found: b" " * len(found[0]), data)
     if not data.strip():
-        raise blob.fault("data", "an empty file (only blanks and comments)", "check how it was written")
+        raise blob.fault(
+            "data", "an empty file (only blanks and comments)", "check how it was written"
+        )
     return replace(blob, data=data)
 
 
 def _check_lines(blob: Blob) -> None:
     """Raise if a line is longer than LINE_BYTES; jumps from line to line, at most that far."""
-    data, begin = blob.data, 0
+    data = blob.data
+    begin = 0
     while len(data) - begin > LINE_BYTES:
         end = data.rfind(b"\n", begin, begin + LINE_BYTES + 1)
         if end < 0:
             end = data.find(b"\n", begin) % (len(data) + 1)  # -1 is the end of the text
             got = f"a line of {end - begin} bytes"
-            raise blob.fault(f"lines of at most {LINE_BYTES} bytes", got, "break the line", offset=begin)
+            raise blob.fault(
+                f"lines of at most {LINE_BYTES} bytes", got, "break the line", offset=begin
+            )
         begin = end + 1
 
 
@@ -86,7 +96,8 @@ def tokens(byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     start = np.flatnonzero(first)
     end = byte == 10
     end[1:] &= byte[:-1] != 10  # not for empty lines
-    ptr = np.concatenate(([0], np.searchsorted(start, np.flatnonzero(end)), [len(start)]))  # words above each line end
+    # words above each line end
+    ptr = np.concatenate(([0], np.searchsorted(start, np.flatnonzero(end)), [len(start)]))
     return start, ptr[np.append(True, ptr[1:] > ptr[:-1])]
 
 
@@ -114,11 +125,15 @@ def keep(byte: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
 def word(text: bytes, offset: int) -> bytes:
     """The word at ``offset``, at most 400 bytes of it."""
     match = re.match(rb"\S+", text[offset : offset + 400])
-    return match[0] if match else b""
+    if match:
+        return match[0]
+    return b""
 
 
 def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = False) -> Rows:
-    """All numbers of ``text``, which has the length of ``blob.data``; the error names the first other word."""
+    """All numbers of ``text``, which has the length of ``blob.data``; the error names the first
+    other word.
+    """
     byte = np.frombuffer(text, np.uint8)
     start, ptr = tokens(byte)
     integer = dtype == np.int64
@@ -132,7 +147,10 @@ def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = 
             if not -(2**63) <= _int(word(text, offset)) < 2**63:
                 got = show(word(text, offset))
                 raise blob.fault("an integer below 2**63", got, "renumber from 0", offset=offset)
-    value = _parse(text, dtype) if len(start) else np.zeros(0, dtype)
+    if len(start):
+        value = _parse(text, dtype)
+    else:
+        value = np.zeros(0, dtype)
     if value is None or len(value) != len(start):
         raise _wrong(blob, text, integer, nonfinite)
     return Rows(value, ptr, start)
@@ -144,7 +162,9 @@ def _length(byte: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 def _int(text: bytes) -> int:
-    return int(text) if len(text) < 400 and _INTEGER.fullmatch(text) else 2**64
+    if len(text) < 400 and _INTEGER.fullmatch(text):
+        return int(text)
+    return 2**64
 
 
 def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
@@ -158,14 +178,23 @@ def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
 
 def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderError:
     """The error for the first word of ``text`` that is not a number of the wanted kind."""
-    pattern = _INTEGER if integer else _FLOAT
+    if integer:
+        pattern = _INTEGER
+    else:
+        pattern = _FLOAT
     for match in re.finditer(rb"\S+", text):
         if pattern.fullmatch(match[0]) or (nonfinite and _NONFINITE.fullmatch(match[0])):
             continue
         if _NONFINITE.fullmatch(match[0]) and not integer:
             return not_finite(blob, show(match[0]), offset=match.start())
-        expected = "an integer" if integer else "a number"
-        fix = "number the names 0, 1, 2, ... first; or " if integer and match[0][:1].isalpha() else ""
+        if integer:
+            expected = "an integer"
+        else:
+            expected = "a number"
+        if integer and match[0][:1].isalpha():
+            fix = "number the names 0, 1, 2, ... first; or "
+        else:
+            fix = ""
         fix += "correct the line, or write it as a comment"
         return blob.fault(expected, show(match[0]), fix, offset=match.start())
     return blob.fault("numbers", "a word that is not a number", "write plain decimal numbers")
@@ -173,22 +202,33 @@ def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderErr
 
 def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "") -> LoaderError:
     """The error for a NaN or infinite coordinate."""
-    return blob.fault("finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at)
+    return blob.fault(
+        "finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at
+    )
 
 
 def unseparated(blob: Blob) -> bytes:
-    """The text with blanks for commas, or for semicolons, between which commas are decimal; empty cells are refused."""
+    """The text with blanks for commas, or for semicolons, between which commas are decimal; empty
+    cells are refused.
+    """
     data, mark = blob.data, b";" if b";" in blob.data else b","
     if mark not in data:
         return data
     gap = re.search(rb"(?:^|[\n%s])[ \t]*%s|%s[ \t]*(?=\n|$)" % (mark, mark, mark), data)
     if gap:
-        word = "comma" if mark == b"," else "semicolon"
-        raise blob.fault(f"a number on both sides of a {word}", "an empty cell", "fill it", offset=gap.end() - 1)
+        if mark == b",":
+            word = "comma"
+        else:
+            word = "semicolon"
+        raise blob.fault(
+            f"a number on both sides of a {word}", "an empty cell", "fill it", offset=gap.end() - 1
+        )
     if mark == b";":
         return re.sub(rb"(?<=\d),(?=\d)", b".", data).replace(mark, b" ")
     mixed = re.search(rb"\d,\d+[ \t]+[+-]?\d+,\d", data)
     if mixed:
         fix = "write decimal points, or one of the two between all numbers"
-        raise blob.fault("commas or blanks between numbers", show(mixed[0]), fix, offset=mixed.start())
+        raise blob.fault(
+            "commas or blanks between numbers", show(mixed[0]), fix, offset=mixed.start()
+        )
     return data.replace(mark, b" ")

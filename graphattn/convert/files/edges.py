@@ -46,19 +46,21 @@ def load_edges(
     Args:
         path: One of
 
-            * .csv, .txt, .tsv, .edges: ``source target`` on each line, separated by blanks, tabs or a comma; comments
-              after ``#`` or ``%``.
+            * .csv, .txt, .tsv, .edges: ``source target`` on each line, separated by blanks, tabs or
+              a comma; comments after ``#`` or ``%``.
             * .npy: integers (2, E), row 0 sources, row 1 targets.
-            * .npz: ``edge_index`` (2, E), with ``num_sources``, ``num_targets`` or ``num_nodes`` if present. Other
-              arrays are ignored.
+            * .npz: ``edge_index`` (2, E), with ``num_sources``, ``num_targets`` or ``num_nodes`` if
+              present. Other arrays are ignored.
         num_sources: Number of sources; ids must be below it.
         num_targets: Number of targets; ids must be below it.
-        header: True if the first line of a text file is a row of names; otherwise such a row is an error.
-        weights: A third column or an array of weights is an error, or is left out with ``"ignore"``.
-        relabel: Renumber the ids 0 .. N - 1 in ascending order (sources and targets are one set, nodes without an edge
-            get no number); ``ids`` has the old ones. An error if the sizes are known. Without it, ids far beyond the
-            number of edges (``max >= 16 E + 65536``) are an error unless the sizes are given, since almost all nodes
-            would be isolated.
+        header: True if the first line of a text file is a row of names; otherwise such a row is an
+            error.
+        weights: A third column or an array of weights is an error, or is left out with
+            ``"ignore"``.
+        relabel: Renumber the ids 0 .. N - 1 in ascending order (sources and targets are one set,
+            nodes without an edge get no number); ``ids`` has the old ones. An error if the sizes
+            are known. Without it, ids far beyond the number of edges (``max >= 16 E + 65536``) are
+            an error unless the sizes are given, since almost all nodes would be isolated.
         max_bytes: Refuse larger files.
 
     Returns:
@@ -77,7 +79,9 @@ def load_edges(
     """
     kind = suffix(path, ENDINGS, "load_edges")
     if weights not in ("refuse", "ignore"):
-        raise LoaderError(f"weights: expected 'refuse' or 'ignore', got {weights!r}. Try: weights='ignore'.")
+        raise LoaderError(
+            f"weights: expected 'refuse' or 'ignore', got {weights!r}. Try: weights='ignore'."
+        )
     if header and kind not in TEXT:
         raise LoaderError(f"header: expected a text file, got {kind}. Try: header=False.")
     blob, source, target, lines, sizes = _read(path, kind, header, weights == "ignore", max_bytes)
@@ -111,39 +115,65 @@ def _read(
 def _array(blob: Blob) -> tuple[np.ndarray, np.ndarray]:
     array = read_array(blob)
     if array.ndim != 2 or len(array) != 2:
-        fix = "array.T" if array.ndim == 2 and array.shape[1] == 2 else "one row of sources, one of targets"
+        if array.ndim == 2 and array.shape[1] == 2:
+            fix = "array.T"
+        else:
+            fix = "one row of sources, one of targets"
         raise blob.fault("integers of shape (2, E)", f"shape {array.shape} of {array.dtype}", fix)
     source, target = integers(blob, array)
     return source, target
 
 
-def _check_range(blob: Blob, name: str, index: np.ndarray, size: int | None, lines: np.ndarray | None) -> None:
-    """Raise for the first id beyond ``size``, or far beyond the number of edges if the size is not known."""
-    limit = 16 * len(index) + 65536 if size is None else size
+def _check_range(
+    blob: Blob, name: str, index: np.ndarray, size: int | None, lines: np.ndarray | None
+) -> None:
+    """Raise for the first id beyond ``size``, or far beyond the number of edges if the size is not
+    known.
+    """
+    if size is None:
+        limit = 16 * len(index) + 65536
+    else:
+        limit = size
     bad = np.flatnonzero(index >= limit)
     if not len(bad):
         return
     edge = int(bad[0])
     if size is None:
-        expected, fix = f"ids in [0, {limit}) for {len(index)} edges", f"relabel=True, or num_{name}s=..."
+        expected = f"ids in [0, {limit}) for {len(index)} edges"
+        fix = f"relabel=True, or num_{name}s=..."
     else:
-        expected, fix = f"ids in [0, {size}) ({size} {name}s)", "check which column is the source"
-    offset = None if lines is None else int(lines[edge])
-    raise blob.fault(expected, str(index[edge]), fix, offset=offset, at=f"edge {edge}: {name} {index[edge]}")
+        expected = f"ids in [0, {size}) ({size} {name}s)"
+        fix = "check which column is the source"
+    if lines is None:
+        offset = None
+    else:
+        offset = int(lines[edge])
+    raise blob.fault(
+        expected, str(index[edge]), fix, offset=offset, at=f"edge {edge}: {name} {index[edge]}"
+    )
 
 
 def _sizes(blob: Blob, file: Sizes, caller: Sizes) -> Sizes:
     """The sizes from the file or the caller, which must agree."""
     out = []
-    for name, from_file, from_caller in zip(("num_sources", "num_targets"), file, caller, strict=True):
-        if from_caller is not None and (from_caller < 0 or (from_file is not None and from_file != from_caller)):
-            expected = f"{name} from 0" if from_file is None else f"{name}={from_file}, as in the file"
+    for name, from_file, from_caller in zip(
+        ("num_sources", "num_targets"), file, caller, strict=True
+    ):
+        if from_caller is not None and (
+            from_caller < 0 or (from_file is not None and from_file != from_caller)
+        ):
+            if from_file is None:
+                expected = f"{name} from 0"
+            else:
+                expected = f"{name}={from_file}, as in the file"
             raise blob.fault(expected, f"{name}={from_caller}", f"leave {name} out")
         out.append(from_file if from_caller is None else from_caller)
     return out[0], out[1]
 
 
-def read_text(blob: Blob, header: bool, ignore_weights: bool) -> tuple[Blob, np.ndarray, np.ndarray, np.ndarray]:
+def read_text(
+    blob: Blob, header: bool, ignore_weights: bool
+) -> tuple[Blob, np.ndarray, np.ndarray, np.ndarray]:
     """Sources (E,), targets (E,) and the byte offset (E,) of each line."""
     blob = clean(blob, "#%")
     text = unseparated(blob)
@@ -152,8 +182,12 @@ def read_text(blob: Blob, header: bool, ignore_weights: bool) -> tuple[Blob, np.
     first = [word(text, offset) for offset in start[: ptr[1]][:2].tolist()]
     named = not any(_NUMBER.fullmatch(item) for item in first)
     if named != header:
-        expected = "a row of names (header=True)" if header else "two integers"
-        fix = "header=False" if header else "header=True, if this line is a row of names"
+        if header:
+            expected = "a row of names (header=True)"
+            fix = "header=False"
+        else:
+            expected = "two integers"
+            fix = "header=True, if this line is a row of names"
         raise blob.fault(expected, show(b" ".join(first)), fix, offset=int(start[0]))
     if header:
         names = [item.strip(b"\"'").lower() for item in first]
@@ -161,33 +195,48 @@ def read_text(blob: Blob, header: bool, ignore_weights: bool) -> tuple[Blob, np.
             fix = "swap the columns, or write the row of names as a comment if it is wrong"
             raise blob.fault("the source first", show(b" ".join(first)), fix, offset=int(start[0]))
         ptr = ptr[1:]
-    begin, width = start[ptr[:-1]], np.diff(ptr)
+    begin = start[ptr[:-1]]
+    width = np.diff(ptr)
     if not len(begin):
         raise blob.fault("edges", "an empty list: only a row of names", "check how it was written")
     bad = np.flatnonzero((width < 2) | ((width > 2) & (not ignore_weights)))
     if len(bad):
         row = int(bad[0])
-        expected = "2 columns or more" if ignore_weights else "2 columns, source and target"
-        fix = "weights='ignore' leaves the others out" if width[row] > 2 else "complete the line"
+        if ignore_weights:
+            expected = "2 columns or more"
+        else:
+            expected = "2 columns, source and target"
+        if width[row] > 2:
+            fix = "weights='ignore' leaves the others out"
+        else:
+            fix = "complete the line"
         raise blob.fault(expected, f"{width[row]}", fix, offset=int(begin[row]))
-    end = np.append(start, len(byte))[ptr[:-1] + 2]  # the start of the third column or of the next line
+    # the start of the third column or of the next line
+    end = np.append(start, len(byte))[ptr[:-1] + 2]
     table = rows(blob, keep(byte, begin, end)[:-1].tobytes(), np.int64)
     pair = table.value.reshape(-1, 2)
     bad = np.flatnonzero((pair < 0).any(1))
     if len(bad):
         row = int(bad[0])
-        raise blob.fault("ids from 0", str(pair[row].min()), "renumber", offset=int(begin[row]), at=f"edge {row}")
+        raise blob.fault(
+            "ids from 0", str(pair[row].min()), "renumber", offset=int(begin[row]), at=f"edge {row}"
+        )
     return blob, pair[:, 0].copy(), pair[:, 1].copy(), begin
 
 
 def check_names(blob: Blob, names: list[str]) -> None:
     """Refuse arrays without edges among them."""
     if "edge_index" not in names:
-        fix = "numpy.savez(path, edge_index=...); of a matrix graphattn.from_scipy(scipy.sparse.load_npz(path))"
+        fix = (
+            "numpy.savez(path, edge_index=...); of a matrix "
+            "graphattn.from_scipy(scipy.sparse.load_npz(path))"
+        )
         raise blob.fault("edge_index", f"the arrays {names[:8]}"[:120], fix)
 
 
-def read_npz(path: PathLike, ignore_weights: bool, max_bytes: int) -> tuple[Blob, np.ndarray, np.ndarray, Sizes]:
+def read_npz(
+    path: PathLike, ignore_weights: bool, max_bytes: int
+) -> tuple[Blob, np.ndarray, np.ndarray, Sizes]:
     """Sources (E,), targets (E,) and (num_sources, num_targets), if the file has them."""
     with open_regular(path, max_bytes) as file:
         blob = Blob(file_name(path), b"", 0)
@@ -200,7 +249,9 @@ def read_npz(path: PathLike, ignore_weights: bool, max_bytes: int) -> tuple[Blob
         arrays = read_entries(blob.path, archive, wanted)
     pair = integers(blob, arrays["edge_index"], "edge_index")
     if pair.ndim != 2 or len(pair) != 2:
-        raise blob.fault("edge_index of shape (2, E)", f"{pair.shape}", "edge_index.T if it is (E, 2)")
+        raise blob.fault(
+            "edge_index of shape (2, E)", f"{pair.shape}", "edge_index.T if it is (E, 2)"
+        )
     size = {name: _scalar(blob, arrays[name], name) for name in _SIZES if name in arrays}
     both = size.get("num_nodes")
     return blob, pair[0], pair[1], (size.get("num_sources", both), size.get("num_targets", both))

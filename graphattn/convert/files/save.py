@@ -18,10 +18,11 @@ def save_edges(path: PathLike, graph: AttentionGraph) -> None:
     Args:
         path: One of
 
-            * .npz: ``edge_index`` (2, E) int64, ``num_sources`` and ``num_targets``: :func:`load_edges` returns the
-              same graph.
-            * .csv: a row of names, then ``source,target`` on each line, for other programs. It holds no sizes:
-              ``load_edges(path, header=True, num_sources=..., num_targets=...)``. A graph without edges is refused.
+            * .npz: ``edge_index`` (2, E) int64, ``num_sources`` and ``num_targets``:
+              :func:`load_edges` returns the same graph.
+            * .csv: a row of names, then ``source,target`` on each line, for other programs. It
+              holds no sizes: ``load_edges(path, header=True, num_sources=..., num_targets=...)``. A
+              graph without edges is refused.
         graph: The graph; a rule's edges are listed first.
 
     Raises:
@@ -42,13 +43,17 @@ def save_edges(path: PathLike, graph: AttentionGraph) -> None:
     name = file_name(path)
     kind = suffix(path, KINDS, "save_edges")
     if kind == ".csv" and not graph.num_edges:
-        raise LoaderError(f"{name}: expected a graph with edges, got {graph!r}. Try: .npz, which keeps its sizes.")
+        raise LoaderError(
+            f"{name}: expected a graph with edges, got {graph!r}. Try: .npz, which keeps its sizes."
+        )
     edges = graph.edge_index.cpu().numpy()
     replace_file(path, lambda file: _write(file, kind, edges, graph))
 
 
 def _write(file: BinaryIO, kind: str, edges: np.ndarray, graph: AttentionGraph) -> None:
     if kind == ".npz":
-        np.savez(file, edge_index=edges, num_sources=graph.num_sources, num_targets=graph.num_targets)
+        np.savez(
+            file, edge_index=edges, num_sources=graph.num_sources, num_targets=graph.num_targets
+        )
     else:
         np.savetxt(file, edges.T, "%d", ",", header="source,target", comments="")

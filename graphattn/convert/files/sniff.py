@@ -10,8 +10,8 @@ from .edges import ENDINGS, check_names
 def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["points", "edges", "mask"]:
     """The loader for this file, from its name and header.
 
-    A .npy file is a mask if it is bool (T, S), edges if it is integer (2, E), points if it is float (N, d); a .npz file
-    is edges, and so is text.
+    A .npy file is a mask if it is bool (T, S), edges if it is integer (2, E), points if it is float
+    (N, d); a .npz file is edges, and so is text.
 
     Raises:
         LoaderError: If no loader reads it.
@@ -27,7 +27,9 @@ def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["points", "e
     kind = suffix(path, ENDINGS, "sniff")
     if kind == ".npz":
         with open_regular(path, max_bytes) as file:
-            check_names(Blob(file_name(path), b"", 0), open_archive(file_name(path), file, max_bytes)[1])
+            check_names(
+                Blob(file_name(path), b"", 0), open_archive(file_name(path), file, max_bytes)[1]
+            )
         return "edges"
     blob = read(path, max_bytes, head=HEAD_BYTES)
     if kind != ".npy":
@@ -41,6 +43,14 @@ def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["points", "e
         case "f", (_, _):
             return "points"
     expected = "bool (T, S), integers (2, E) or floats (N, d)"
-    mask = "array.astype(bool) if it is a mask" if dtype.kind != "b" else "one mask, with a row for each target"
-    fix = "array.T if it is (E, 2)" if shape[1:] == (2,) else mask
-    raise blob.fault(expected, f"shape {shape} of {dtype}"[:120], f"{fix}; else save it as one of these")
+    if dtype.kind != "b":
+        mask = "array.astype(bool) if it is a mask"
+    else:
+        mask = "one mask, with a row for each target"
+    if shape[1:] == (2,):
+        fix = "array.T if it is (E, 2)"
+    else:
+        fix = mask
+    raise blob.fault(
+        expected, f"shape {shape} of {dtype}"[:120], f"{fix}; else save it as one of these"
+    )

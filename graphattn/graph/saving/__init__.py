@@ -1,7 +1,7 @@
 """Graphs as plain data, and back: the content of files, configurations and checkpoints.
 
-Edges are tensors, listed or as runs of sources; the calls that made them are text, and reading executes none of it: a
-pattern is built when it is given a size.
+Edges are tensors, listed or as runs of sources; the calls that made them are text, and reading
+executes none of it: a pattern is built when it is given a size.
 """
 
 from .read import from_plain as from_plain

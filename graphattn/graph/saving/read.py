@@ -22,7 +22,9 @@ from .tensors import fault, tensor_from_plain
 from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
 
 _MOST_GRAPHS = 1 << 16
-_KINDS: tuple[tuple[set[str], set[str]], ...] = (  # kinds of graphs: required keys, and allowed keys
+_KINDS: tuple[
+    tuple[set[str], set[str]], ...
+] = (  # kinds of graphs: required keys, and allowed keys
     ({"edges", "sizes", "name"}, set()),
     ({"runs", "sizes", "name"}, {"written", "device"}),
     ({"expression", "held"}, set()),
@@ -41,16 +43,26 @@ def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data"
         LoaderError: If the data is not a saved graph, or of another version.
     """
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise fault(where, f'a saved graph, {{"format": "{FORMAT}", "version": ..., "graphs": [...]}}', data)
+        raise fault(
+            where, f'a saved graph, {{"format": "{FORMAT}", "version": ..., "graphs": [...]}}', data
+        )
     version = data.get("version")
     if type(version) is not int or version != VERSION:
         later = type(version) is int and version > VERSION
-        raise fault(where, f"version {VERSION}", version, "upgrade graphattn" if later else "save the graph again")
+        raise fault(
+            where,
+            f"version {VERSION}",
+            version,
+            "upgrade graphattn" if later else "save the graph again",
+        )
     if data.keys() != {"format", "version", "graphs", "value"}:
         raise fault(where, "format, version, graphs and value alone", f"{sorted(map(str, data))}")
     graphs = data["graphs"]
     if not isinstance(graphs, list) or not 1 <= len(graphs) <= _MOST_GRAPHS:
-        got = f"{len(graphs)} graphs" if isinstance(graphs, list) else graphs
+        if isinstance(graphs, list):
+            got = f"{len(graphs)} graphs"
+        else:
+            got = graphs
         raise fault(where, f"a list of 1 to {_MOST_GRAPHS} graphs", got)
     reader = _Reader(tensors, where)
     for plain in graphs:
@@ -63,7 +75,9 @@ class _Reader:
     """The graphs so far."""
 
     def __init__(self, tensors: Sequence[Tensor], base: str) -> None:
-        self.tensors, self.base, self.where = tensors, base, base
+        self.tensors = tensors
+        self.base = base
+        self.where = base
         self.made: list[AttentionGraph | Pattern] = []
 
     def fault(self, expected: str, got: Any) -> LoaderError:
@@ -74,14 +88,17 @@ class _Reader:
         self.where = f"{self.base}, graph {len(self.made)}"
         keys = plain.keys() if isinstance(plain, dict) else set()
         if not any(must <= keys <= must | may for must, may in _KINDS):
-            raise self.fault("a graph: its sizes, its name and its edges or runs, or an expression", plain)
+            raise self.fault(
+                "a graph: its sizes, its name and its edges or runs, or an expression", plain
+            )
         made = self._pattern(plain) if "sizes" not in plain else self._graph(plain)
         self.made.append(made)
 
     # --- one graph
 
     def _graph(self, plain: dict[str, Any]) -> AttentionGraph:
-        sizes, name = plain["sizes"], plain["name"]
+        sizes = plain["sizes"]
+        name = plain["name"]
         if not isinstance(sizes, list) or len(sizes) != 2:
             raise self.fault("sizes to be a list of two, targets and sources", sizes)
         if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
@@ -92,25 +109,45 @@ class _Reader:
             edges = self._made("edges", lambda: checked(index, T, S, "keep"))
             return AttentionGraph(edges, name, index.device)
         runs = self._runs(plain["runs"], T, S)
-        expression = self._expression(plain["written"]) if "written" in plain else None
+        if "written" in plain:
+            expression = self._expression(plain["written"])
+        else:
+            expression = None
         if expression is not None and self._made("expression", lambda: expression.is_open):
             raise self.fault("the expression of a graph to have no open size", plain["written"])
-        device = self._tensor(plain["device"]).device if "device" in plain else torch.device("cpu")
+        if "device" in plain:
+            device = self._tensor(plain["device"]).device
+        else:
+            device = torch.device("cpu")
         graph = AttentionGraph(of_runs(runs, T, S), name, expression=expression)
-        return graph if device.type in ("cpu", "meta") else self._made("device", lambda: graph.to(device))
+        if device.type in ("cpu", "meta"):
+            return graph
+        return self._made("device", lambda: graph.to(device))
 
     def _runs(self, plain: Any, T: int, S: int) -> Runs:
         self._made("sizes", lambda: check_pairs(T, S))
         if not isinstance(plain, list) or len(plain) != 3:
             raise self.fault("three tensors of runs: how many of each target, their ends", plain)
         count, lo, hi = (self._tensor(part) for part in plain)
-        if any(x.ndim != 1 or x.dtype not in INTEGERS or x.device.type != "cpu" for x in (count, lo, hi)):
-            raise self.fault("runs as integers (T,), (R,), (R,)", [(x.dtype, list(x.shape)) for x in (count, lo, hi)])
-        count, lo, hi = count.long(), lo.long(), hi.long()
+        if any(
+            x.ndim != 1 or x.dtype not in INTEGERS or x.device.type != "cpu"
+            for x in (count, lo, hi)
+        ):
+            raise self.fault(
+                "runs as integers (T,), (R,), (R,)",
+                [(x.dtype, list(x.shape)) for x in (count, lo, hi)],
+            )
+        count = count.long()
+        lo = lo.long()
+        hi = hi.long()
         if count.numel() != T or bool((count < 0).any()) or bool((count > lo.numel()).any()):
-            raise self.fault(f"the number of runs of each of {T:,} targets", f"{count.numel():,} numbers")
+            raise self.fault(
+                f"the number of runs of each of {T:,} targets", f"{count.numel():,} numbers"
+            )
         if not int(count.sum()) == lo.numel() == hi.numel():
-            raise self.fault(f"{int(count.sum()):,} runs", f"{lo.numel():,} and {hi.numel():,} ends")
+            raise self.fault(
+                f"{int(count.sum()):,} runs", f"{lo.numel():,} and {hi.numel():,} ends"
+            )
         row = torch.repeat_interleave(count)
         disjoint = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])
         if not bool(((lo >= 0) & (lo < hi) & (hi <= S)).all() and disjoint.all()):
@@ -124,7 +161,8 @@ class _Reader:
     def _expression(self, plain: Any) -> Expression:
         if not isinstance(plain, dict) or plain.keys() != {"expression", "held"}:
             raise self.fault("an expression and its values", plain)
-        text, held = plain["expression"], plain["held"]
+        text = plain["expression"]
+        held = plain["held"]
         if not isinstance(text, str) or len(text) > LONGEST_TEXT:
             raise self.fault(f"an expression of up to {LONGEST_TEXT:,} characters", text)
         if not isinstance(held, list):
@@ -136,13 +174,18 @@ class _Reader:
         return expression
 
     def _held(self, plain: Any) -> Any:
-        ((kind, inside),) = plain.items() if isinstance(plain, dict) and len(plain) == 1 else (("", None),)
+        if isinstance(plain, dict) and len(plain) == 1:
+            ((kind, inside),) = plain.items()
+        else:
+            ((kind, inside),) = (("", None),)
         if kind == "graph":
             return self._earlier(inside, AttentionGraph)
         if kind not in ("tensor", "array"):
             raise self.fault("one of graph, tensor or array", plain)
         x = self._tensor(inside)
-        return x if kind == "tensor" else self._made("array", x.numpy)
+        if kind == "tensor":
+            return x
+        return self._made("array", x.numpy)
 
     # --- values of several graphs
 
@@ -150,7 +193,10 @@ class _Reader:
         """A graph by its number, or a value of several graphs."""
         if not isinstance(plain, dict):
             return self._earlier(plain, AttentionGraph | Pattern)
-        ((kind, parts),) = plain.items() if len(plain) == 1 else (("", None),)
+        if len(plain) == 1:
+            ((kind, parts),) = plain.items()
+        else:
+            ((kind, parts),) = (("", None),)
         if kind == "per_head" and isinstance(parts, list):
             graphs = tuple(self._earlier(number, AttentionGraph) for number in parts)
             return self._made("per_head", lambda: PerHead(graphs))
@@ -161,7 +207,9 @@ class _Reader:
         raise self.fault("the number of a graph, or one of per_head, relations, layers", plain)
 
     def _relations(self, pairs: list[Any]) -> Relations:
-        if not all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        if not all(
+            isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
+        ):
             raise self.fault("relations as pairs of a name and a graph", pairs)
         parts = {name: self._earlier(number, AttentionGraph) for name, number in pairs}
         if len(parts) < len(pairs):
@@ -188,7 +236,11 @@ class _Reader:
             return make()
         except LoaderError:
             raise
-        except (GraphAttnError, RuntimeError, TypeError) as error:  # torch's own, for a device that is missing
+        except (
+            GraphAttnError,
+            RuntimeError,
+            TypeError,
+        ) as error:  # torch's own, for a device that is missing
             raise LoaderError(f"{self.where}, {what}: {str(error)[:500]}") from error
 
 
@@ -197,16 +249,25 @@ class _Known(Reader):
 
     num_calls = 0
 
-    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST) -> Expression:
+    def call(
+        self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+    ) -> Expression:
         self.num_calls += 1
         if self.num_calls > MOST_CALLS:
             raise OptionError(f"an expression has at most {MOST_CALLS} calls, got more")
-        operands = args if function in SIGNS else args[:1] if function in METHODS else ()
+        if function in SIGNS:
+            operands = args
+        elif function in METHODS:
+            operands = args[:1]
+        else:
+            operands = ()
         if not all(isinstance(operand, Expression | AttentionGraph) for operand in operands):
             raise OptionError(f"{self.source(node)}: {function} takes graphs")
         try:
             function_of(function)
         except KeyError:
             name = short(function)
-            raise OptionError(f"{self.source(node)}: no builder is called {name}. Try: upgrade graphattn.") from None
+            raise OptionError(
+                f"{self.source(node)}: no builder is called {name}. Try: upgrade graphattn."
+            ) from None
         return Expression(function, args, options)

@@ -1,4 +1,6 @@
-"""Tensors as plain data: few numbers as a readable list, many as base64 of their little-endian bytes."""
+"""Tensors as plain data: few numbers as a readable list, many as base64 of their little-endian
+bytes.
+"""
 
 import base64
 import binascii
@@ -23,10 +25,15 @@ _DTYPES = {
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def fault(where: str, expected: str, got: Any, fix: str = "load what graphattn saved, unchanged") -> LoaderError:
+def fault(
+    where: str, expected: str, got: Any, fix: str = "load what graphattn saved, unchanged"
+) -> LoaderError:
     """The error for data that is not a saved graph."""
     try:
-        shown = got[:200] if isinstance(got, str) else reprlib.repr(got)
+        if isinstance(got, str):
+            shown = got[:200]
+        else:
+            shown = reprlib.repr(got)
     except ValueError:  # an integer of more digits than Python prints
         shown = f"a {type(got).__name__}"
     return LoaderError(f"{where}: expected {expected}, got {shown}. Try: {fix}.")
@@ -40,7 +47,9 @@ def tensor_to_plain(x: Tensor) -> dict[str, Any]:
     """
     kind = str(x.dtype).removeprefix("torch.")
     if kind not in _DTYPES:
-        raise GraphError(f"a tensor of {kind} cannot be saved; convert it to one of {', '.join(_DTYPES)}")
+        raise GraphError(
+            f"a tensor of {kind} cannot be saved; convert it to one of {', '.join(_DTYPES)}"
+        )
     x = x.detach().cpu().contiguous()
     plain = {"dtype": kind, "shape": list(x.shape)}
     if x.numel() <= _FEW and bool(torch.isfinite(x).all()):
@@ -57,10 +66,16 @@ def tensor_from_plain(plain: Any, where: str) -> Tensor:
     """
     if not isinstance(plain, dict) or plain.keys() != {"dtype", "shape", "data"}:
         raise fault(where, "a tensor: dtype, shape and data", plain)
-    kind, shape, data = plain["dtype"], plain["shape"], plain["data"]
+    kind = plain["dtype"]
+    shape = plain["shape"]
+    data = plain["data"]
     if not isinstance(kind, str) or kind not in _DTYPES:
         raise fault(where, f"dtype to be one of {', '.join(_DTYPES)}", kind)
-    if not isinstance(shape, list) or len(shape) > 8 or not all(type(side) is int and side >= 0 for side in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > 8
+        or not all(type(side) is int and side >= 0 for side in shape)
+    ):
         raise fault(where, "shape to be a list of sizes", shape)
     if isinstance(data, str):
         return _from_bytes(data, _DTYPES[kind], shape, where)
@@ -87,7 +102,9 @@ def _from_bytes(text: str, dtype: torch.dtype, shape: list[int], where: str) -> 
         raise fault(where, f"numbers of {size} bytes", f"{len(data)} bytes")
     _check_count(len(data) // size, shape, where)
     bits = torch.from_numpy(np.frombuffer(data, f"<i{size}").astype(f"i{size}")).reshape(shape)
-    return bits != 0 if dtype == torch.bool else bits.view(dtype)
+    if dtype == torch.bool:
+        return bits != 0
+    return bits.view(dtype)
 
 
 def _check_count(count: int, shape: list[int], where: str) -> None:

@@ -22,12 +22,15 @@ LONGEST_TEXT, LONGEST_NAME = 1 << 16, 1 << 12  # characters of an expression, of
 Savable = AttentionGraph | Pattern | PerHead | Relations | list[Layer] | tuple[Layer, ...]
 
 
-def to_plain(graph: Savable, tensors: list[Tensor] | None = None, keep_device: bool = False) -> dict[str, Any]:
+def to_plain(
+    graph: Savable, tensors: list[Tensor] | None = None, keep_device: bool = False
+) -> dict[str, Any]:
     """A graph as JSON data.
 
     Args:
         graph: A graph, a pattern, graphs per head, relations, or a list of layers.
-        tensors: A list that takes the tensors; the data then holds their indices. Within the data by default.
+        tensors: A list that takes the tensors; the data then holds their indices. Within the data
+            by default.
         keep_device: True to record the devices of rules, each by an empty tensor on it.
 
     Raises:
@@ -43,7 +46,8 @@ class _Writer:
 
     def __init__(self, tensors: list[Tensor] | None, keep_device: bool) -> None:
         self.graphs: list[dict[str, Any]] = []
-        self.tensors, self.keep_device = tensors, keep_device
+        self.tensors = tensors
+        self.keep_device = keep_device
         self.numbers: dict[int, int] = {}
         self.kept: list[Any] = []  # keeps the objects alive, since an id may be reused
 
@@ -55,19 +59,31 @@ class _Writer:
             return {"per_head": [self.number(graph) for graph in value.graphs]}
         if isinstance(value, Relations):
             return {"relations": [[name, self.number(part)] for name, part in value.parts.items()]}
-        if isinstance(value, list | tuple) and value and all(isinstance(layer, Layer) for layer in value):
+        if (
+            isinstance(value, list | tuple)
+            and value
+            and all(isinstance(layer, Layer) for layer in value)
+        ):
             return {"layers": [self.form(layer) for layer in value]}
         if isinstance(value, Chosen):
-            raise GraphError(f"{value!r} is of one size; save its pattern, or .union(), every edge that may be chosen")
+            raise GraphError(
+                f"{value!r} is of one size; save its pattern, or .union(), every edge that may be "
+                "chosen"
+            )
         expected = "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers"
         if isinstance(value, list | tuple):
-            raise GraphError(f"{expected}, got {'an empty list' if not value else 'a list of something else'}")
+            raise GraphError(
+                f"{expected}, got {'an empty list' if not value else 'a list of something else'}"
+            )
         raise no_graph(value, expected)
 
     def number(self, graph: AttentionGraph | Pattern) -> int:
         """The index of a graph among those written."""
         if id(graph) not in self.numbers:
-            plain = self._pattern(graph) if isinstance(graph, Pattern) else self._graph(graph)
+            if isinstance(graph, Pattern):
+                plain = self._pattern(graph)
+            else:
+                plain = self._graph(graph)
             self.graphs.append(plain)
             self.kept.append(graph)
             self.numbers[id(graph)] = len(self.graphs) - 1
@@ -75,19 +91,29 @@ class _Writer:
 
     def _graph(self, graph: AttentionGraph) -> dict[str, Any]:
         T, S = sizes = [graph.num_targets, graph.num_sources]
-        dtype = next(d for d in (torch.int16, torch.int32, torch.int64) if max(T, S) <= torch.iinfo(d).max)
+        dtype = next(
+            d for d in (torch.int16, torch.int32, torch.int64) if max(T, S) <= torch.iinfo(d).max
+        )
         name = "".join(c if c.isprintable() else " " for c in graph.name[:LONGEST_NAME])
         if not graph.is_rule:
-            return {"edges": self._tensor(graph._listed().edge_index.to(dtype)), "sizes": sizes, "name": name}
+            return {
+                "edges": self._tensor(graph._listed().edge_index.to(dtype)),
+                "sizes": sizes,
+                "name": name,
+            }
         stored = graph.edges.stored()
         if stored is None:
             raise GraphError(
-                f"{graph.name} has about {graph.edges.num_runs:,} intervals of sources, too many to be saved; save "
+                f"{graph.name} has about {graph.edges.num_runs:,} intervals of sources, too many "
+                "to be saved; save "
                 "graph.materialise(), or a pattern such as causal(...)"
             )
         runs = [self._tensor(part.to(dtype)) for part in (stored.ptr.diff(), stored.lo, stored.hi)]
         plain: dict[str, Any] = {"runs": runs, "sizes": sizes, "name": name}
-        if graph.expression is not None and (written := self._expression(graph.expression)) is not None:
+        if (
+            graph.expression is not None
+            and (written := self._expression(graph.expression)) is not None
+        ):
             plain["written"] = written
         if self.keep_device and graph.device.type != "cpu":
             plain["device"] = self._tensor(torch.empty(0, device=graph.device))
@@ -95,11 +121,14 @@ class _Writer:
 
     def _pattern(self, pattern: Pattern) -> dict[str, Any]:
         if pattern.expression.has_functions:
-            raise GraphError(f"{pattern!r} has a function, which cannot be saved; save the code that makes it")
+            raise GraphError(
+                f"{pattern!r} has a function, which cannot be saved; save the code that makes it"
+            )
         plain = self._expression(pattern.expression)
         if plain is None:
             raise GraphError(
-                f"a pattern of more than {MOST_CALLS} calls or {LONGEST_TEXT:,} characters cannot be saved; pass its "
+                f"a pattern of more than {MOST_CALLS} calls or {LONGEST_TEXT:,} characters cannot "
+                "be saved; pass its "
                 "long arguments as tensors"
             )
         return plain

@@ -44,7 +44,8 @@ class Zoo(Mapping[str, Named]):
 def zoo() -> Zoo:
     """Every named pattern, with a description, its paper, and the code that builds a small graph.
 
-    Code may name small inputs of :mod:`graphattn.graphs.catalogue.inputs`, such as ``sphere`` or ``karate``.
+    Code may name small inputs of :mod:`graphattn.graphs.catalogue.inputs`, such as ``sphere`` or
+    ``karate``.
 
     Example:
         >>> [name for name, each in zoo().items() if each.family == "mesh"][:2]

@@ -19,8 +19,18 @@ NAMED: tuple[Named, ...] = (
         "window_partition((6, 7), 4, 2, read_padding=True)",
         "Liu 2021",
     ),
-    _named("Swin V2", "the cells of Swin; scores alone differ", "window_partition((8, 8), 4)", "Liu 2022"),
-    _named("Video Swin", "cells of a video, shifted on all axes", "window_partition((4, 4, 4), 2, 1)", "Liu 2022"),
+    _named(
+        "Swin V2",
+        "the cells of Swin; scores alone differ",
+        "window_partition((8, 8), 4)",
+        "Liu 2022",
+    ),
+    _named(
+        "Video Swin",
+        "cells of a video, shifted on all axes",
+        "window_partition((4, 4, 4), 2, 1)",
+        "Liu 2022",
+    ),
     _named(
         "neighborhood attention (NATTEN)",
         "the nearest nodes on every axis; the window stops at the border",
@@ -82,8 +92,15 @@ NAMED: tuple[Named, ...] = (
         "grid_neighbourhood((8, 8), 4, dilation=2)",
         "Tu 2022",
     ),
-    _named("axial, rows", "the nodes of the same row", "window_partition((6, 8), (1, 8))", "Ho 2019"),
-    _named("axial, columns", "the nodes of the same column", "window_partition((6, 8), (6, 1))", "Ho 2019"),
+    _named(
+        "axial, rows", "the nodes of the same row", "window_partition((6, 8), (1, 8))", "Ho 2019"
+    ),
+    _named(
+        "axial, columns",
+        "the nodes of the same column",
+        "window_partition((6, 8), (6, 1))",
+        "Ho 2019",
+    ),
     _named(
         "criss-cross (CCNet)",
         "the same row or column, the node itself once",
@@ -96,20 +113,30 @@ NAMED: tuple[Named, ...] = (
         "window_partition((8, 8), (2, 8))",
         "Dong 2021",
     ),
-    _named("CSWin, vertical", "stripes of columns, for the others", "window_partition((8, 8), (8, 2))", "Dong 2021"),
+    _named(
+        "CSWin, vertical",
+        "stripes of columns, for the others",
+        "window_partition((8, 8), (8, 2))",
+        "Dong 2021",
+    ),
     _named("Twins, local", "square cells of an image", "window_partition((8, 8), 4)", "Chu 2021"),
     _named("Twins, global", "every node reads one node for each cell", "cross(64, 4)", "Chu 2021"),
     _named("PVT, SegFormer", "every node reads a pooled image", "cross(64, 16)", "Wang 2021"),
     _named("pooling", "a cell becomes a node of a coarser image", "cell_pooling((8, 8), 2)"),
-    _named("unpooling", "a node reads the node that its cell became", "cell_pooling((8, 8), 2).reverse()"),
+    _named(
+        "unpooling",
+        "a node reads the node that its cell became",
+        "cell_pooling((8, 8), 2).reverse()",
+    ),
     _named(
         "TimeSformer, time",
         "the same patch in all frames; the class token takes no part",
         "window_partition((4, 3, 3), (4, 1, 1))",
         "Bertasius 2021",
     ),
-    # One class token for all frames, window_partition((4, 3, 3), (1, 3, 3)).with_global_tokens(1), gives every patch
-    # the same output; its own row is then one softmax over all frames, where TimeSformer has the mean of one for each.
+    # One class token for all frames, window_partition((4, 3, 3), (1, 3, 3)).with_global_tokens(1),
+    # gives every patch the same output; its own row is then one softmax over all frames, where
+    # TimeSformer has the mean of one for each.
     _named(
         "TimeSformer, space",
         "frames, each with its own copy of the class token; the layer averages the copies",
@@ -128,16 +155,30 @@ NAMED: tuple[Named, ...] = (
         "window_partition((7, 7), 4, read_padding=True)",
         "Kirillov 2023",
     ),
-    _named("Segment Anything, global", "every node reads every node, in a few layers", "full(49)", "Kirillov 2023"),
+    _named(
+        "Segment Anything, global",
+        "every node reads every node, in a few layers",
+        "full(49)",
+        "Kirillov 2023",
+    ),
     _named(
         "Hiera mask units",
         "tokens of a unit, which stand n units apart",
         "documents(torch.arange(48) % 4)",
         "Ryali 2023",
     ),
-    _named("local, L1", "at most r steps along the axes", "grid_ball((8, 8), 2, p=1)", "Lefaudeux 2022"),
-    _named("local, L2", "at most r steps as the crow flies", "grid_ball((8, 8), 2.3)", "Lefaudeux 2022"),
-    _named("local, Linf", "at most r steps on every axis", "grid_ball((8, 8), 2, p=torch.inf)", "Lefaudeux 2022"),
+    _named(
+        "local, L1", "at most r steps along the axes", "grid_ball((8, 8), 2, p=1)", "Lefaudeux 2022"
+    ),
+    _named(
+        "local, L2", "at most r steps as the crow flies", "grid_ball((8, 8), 2.3)", "Lefaudeux 2022"
+    ),
+    _named(
+        "local, Linf",
+        "at most r steps on every axis",
+        "grid_ball((8, 8), 2, p=torch.inf)",
+        "Lefaudeux 2022",
+    ),
     _named(
         "class token",
         "a token in front that reads all and is read by all, before any graph",

@@ -17,7 +17,8 @@ __all__ = [
 
 def _fibonacci_sphere(num_points: int) -> torch.Tensor:
     step = torch.arange(num_points, dtype=torch.float64) + 0.5
-    height, angle = 1 - 2 * step / num_points, step * math.pi * (3 - math.sqrt(5))
+    height = 1 - 2 * step / num_points
+    angle = step * math.pi * (3 - math.sqrt(5))
     ring = (1 - height**2).sqrt()
     return torch.stack((ring * angle.cos(), ring * angle.sin(), height), 1)
 
@@ -26,11 +27,13 @@ def _fibonacci_sphere(num_points: int) -> torch.Tensor:
 sphere = _fibonacci_sphere(48)
 
 _powers = torch.tensor([0.7548776662, 0.5698402910], dtype=torch.float64)
-#: 48 points spread over the unit square, in an order unrelated to their positions; float64 (48, 2). (Roberts'
-#: sequence: fractional parts of multiples of the powers of 1 / 1.3247..., where 1.3247... solves x**3 = x + 1.)
+#: 48 points spread over the unit square, in an order unrelated to their positions; float64 (48, 2).
+#: (Roberts' sequence: fractional parts of multiples of the powers of 1 / 1.3247..., where 1.3247...
+#: solves x**3 = x + 1.)
 square = torch.arange(1, 49)[:, None] * _powers % 1
 
-#: The cloud of every point if ``square`` or ``sphere`` is split in two, of 20 and 28 points; int64 (48,).
+#: The cloud of every point if ``square`` or ``sphere`` is split in two, of 20 and 28 points; int64
+#: (48,).
 two_clouds = (torch.arange(48) >= 20).long()
 
 #: The cells of a grid of 8 x 8, row by row; int64 (64, 2).
@@ -73,7 +76,11 @@ def _node_types() -> torch.Tensor:
 sphere_faces: torch.Tensor
 karate: AttentionGraph
 node_types: torch.Tensor
-_MADE: dict[str, Callable[[], Any]] = {"sphere_faces": _sphere_faces, "karate": _karate, "node_types": _node_types}
+_MADE: dict[str, Callable[[], Any]] = {
+    "sphere_faces": _sphere_faces,
+    "karate": _karate,
+    "node_types": _node_types,
+}
 
 
 def __getattr__(name: str) -> Any:

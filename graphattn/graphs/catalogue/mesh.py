@@ -7,11 +7,23 @@ from .pattern import Named
 _named = partial(Named, "mesh")
 NAMED: tuple[Named, ...] = (
     _named("one-ring", "the ends of a vertex's edges", "mesh_vertices(sphere_faces)"),
-    _named("one-ring and self", "the same with self-loops", "mesh_vertices(sphere_faces, self_loops=True)"),
-    _named("k-ring", "the vertices up to k mesh edges away", "mesh_vertices(sphere_faces, hops=2)"),
-    _named("face adjacency", "the faces across a face's edges", "mesh_faces(octahedron_faces)", "Hu 2022"),
     _named(
-        "face adjacency, k-ring", "the faces up to k steps across edges away", "mesh_faces(sphere_faces, 3)", "Hu 2022"
+        "one-ring and self",
+        "the same with self-loops",
+        "mesh_vertices(sphere_faces, self_loops=True)",
+    ),
+    _named("k-ring", "the vertices up to k mesh edges away", "mesh_vertices(sphere_faces, hops=2)"),
+    _named(
+        "face adjacency",
+        "the faces across a face's edges",
+        "mesh_faces(octahedron_faces)",
+        "Hu 2022",
+    ),
+    _named(
+        "face adjacency, k-ring",
+        "the faces up to k steps across edges away",
+        "mesh_faces(sphere_faces, 3)",
+        "Hu 2022",
     ),
     _named(
         "face adjacency by vertices",
@@ -19,7 +31,10 @@ NAMED: tuple[Named, ...] = (
         'mesh_faces(sphere_faces, share="vertex", self_loops=True)',
     ),
     _named(
-        "MeshCNN", "an edge reads the four other edges of its two faces", "mesh_edges(octahedron_faces)", "Hanocka 2019"
+        "MeshCNN",
+        "an edge reads the four other edges of its two faces",
+        "mesh_edges(octahedron_faces)",
+        "Hanocka 2019",
     ),
     _named(
         "geodesic ball",
@@ -27,7 +42,12 @@ NAMED: tuple[Named, ...] = (
         "geodesic_ball(sphere, sphere_faces, 0.7)",
     ),
     _named("icosphere", "the neighbours on a refined icosahedron", "icosphere(2, multimesh=False)"),
-    _named("multi-mesh", "the neighbours on an icosahedron and on each of its refinements", "icosphere(2)", "Lam 2023"),
+    _named(
+        "multi-mesh",
+        "the neighbours on an icosahedron and on each of its refinements",
+        "icosphere(2)",
+        "Lam 2023",
+    ),
     _named(
         "mesh and virtual node",
         "mesh edges, and a hub that reads all and is read by all",

@@ -9,7 +9,9 @@ NAMED: tuple[Named, ...] = (
     _named("tree", "a node reads its parent and its children", "tree(parents)"),
     _named("Tree-LSTM", "a node reads its children", 'tree(parents, read="children")', "Tai 2015"),
     _named("ancestors", "a node reads itself and everything above it", "ancestors(parents)"),
-    _named("descendants", "a node reads itself and everything below it", "ancestors(parents).reverse()"),
+    _named(
+        "descendants", "a node reads itself and everything below it", "ancestors(parents).reverse()"
+    ),
     _named("siblings", "a node reads the nodes of the same parent", "siblings(parents)"),
     _named(
         "DAGformer",
@@ -29,19 +31,48 @@ NAMED: tuple[Named, ...] = (
         "an edge reads the edges that share an end with it",
         "line_graph(tree(parents), directed=False)",
     ),
-    _named("GAT", "a node reads its neighbours and itself", "karate.with_self_loops()", "Velickovic 2018"),
-    _named("Graphormer", "every node reads every node; a bias for each distance", "full(34)", "Ying 2021"),
+    _named(
+        "GAT",
+        "a node reads its neighbours and itself",
+        "karate.with_self_loops()",
+        "Velickovic 2018",
+    ),
+    _named(
+        "Graphormer",
+        "every node reads every node; a bias for each distance",
+        "full(34)",
+        "Ying 2021",
+    ),
     _named(
         "Graphormer, [VNode]",
         "the same with a virtual node, whose edges have a bias of their own",
         "full(34).with_global_tokens(1)",
         "Ying 2021",
     ),
-    _named("SAN, real edges", "the edges of the input, with projections of their own", "karate", "Kreuzer 2021"),
-    _named("SAN, fake edges", "all other pairs, with other projections", "~karate.with_self_loops()", "Kreuzer 2021"),
-    _named("GraphGPS, local", "the edges of the input, in message passing", "karate", "Rampasek 2022"),
-    _named("GraphGPS, global", "all pairs, in attention; both are added", "full(34)", "Rampasek 2022"),
-    _named("expander", "a few permutations and their inverses: near to all", "expander(34, 2)", "Shirzad 2023"),
+    _named(
+        "SAN, real edges",
+        "the edges of the input, with projections of their own",
+        "karate",
+        "Kreuzer 2021",
+    ),
+    _named(
+        "SAN, fake edges",
+        "all other pairs, with other projections",
+        "~karate.with_self_loops()",
+        "Kreuzer 2021",
+    ),
+    _named(
+        "GraphGPS, local", "the edges of the input, in message passing", "karate", "Rampasek 2022"
+    ),
+    _named(
+        "GraphGPS, global", "all pairs, in attention; both are added", "full(34)", "Rampasek 2022"
+    ),
+    _named(
+        "expander",
+        "a few permutations and their inverses: near to all",
+        "expander(34, 2)",
+        "Shirzad 2023",
+    ),
     _named(
         "Exphormer",
         "the edges of the input, an expander, and virtual nodes",
@@ -49,12 +80,16 @@ NAMED: tuple[Named, ...] = (
         "Shirzad 2023",
     ),
     _named(
-        "virtual node", "a hub that reads all nodes and is read by all", "karate.with_global_tokens(1)", "Gilmer 2017"
+        "virtual node",
+        "a hub that reads all nodes and is read by all",
+        "karate.with_global_tokens(1)",
+        "Gilmer 2017",
     ),
     _named(
         "Star-Transformer",
         "a ring and a hub; a node of the ring also reads its own embedding",
-        "composite([[circulant(16, (-1, 0, 1)), cross(16, 1), self_loops(16)], [cross(1, 16), full(1), None]])",
+        "composite([[circulant(16, (-1, 0, 1)), cross(16, 1), self_loops(16)], [cross(1, 16), "
+        "full(1), None]])",
         "Guo 2019",
     ),
     _named(
@@ -75,7 +110,11 @@ NAMED: tuple[Named, ...] = (
         "butterfly(64, 4)",
         "Dao 2022",
     ),
-    _named("hypercube", "nodes whose numbers differ in one binary digit", "butterfly(32).without_self_loops()"),
+    _named(
+        "hypercube",
+        "nodes whose numbers differ in one binary digit",
+        "butterfly(32).without_self_loops()",
+    ),
     _named(
         "chord",
         "the nodes 1, 2, 4, 8, ... steps on along a circle",
@@ -101,8 +140,15 @@ NAMED: tuple[Named, ...] = (
         "karate & between_types(node_types, 0, 1)",
         "Hu 2020",
     ),
-    _named("small world", "a ring, some of whose edges are thrown across", "small_world(48, 6, 0.15)", "Watts 1998"),
-    _named("random regular", "every node has as many neighbours, at random", "random_regular(48, 4)"),
+    _named(
+        "small world",
+        "a ring, some of whose edges are thrown across",
+        "small_world(48, 6, 0.15)",
+        "Watts 1998",
+    ),
+    _named(
+        "random regular", "every node has as many neighbours, at random", "random_regular(48, 4)"
+    ),
     _named(
         "degree-matched random",
         "a control: the in-degrees of a graph, and otherwise chance",

@@ -20,8 +20,9 @@ class Named:
         family: ``"sequence"``, ``"grid"``, ``"points"``, ``"mesh"`` or ``"network"``.
         name: As the literature writes it.
         line: A description in one line without a full stop.
-        code: An expression of builders for a small graph; besides the names of :mod:`graphattn.graphs` it may use
-            ``torch`` and the inputs of :mod:`graphattn.graphs.catalogue.inputs`.
+        code: An expression of builders for a small graph; besides the names of
+            :mod:`graphattn.graphs` it may use ``torch`` and the inputs of
+            :mod:`graphattn.graphs.catalogue.inputs`.
         paper: Author and year, or ``""``.
     """
 
@@ -40,8 +41,13 @@ class Named:
         from . import inputs
 
         names = {name: getattr(graphs, name) for name in graphs.__all__}
-        names |= {name: getattr(inputs, name) for name in inputs.__all__ if re.search(rf"\b{name}\b", self.code)}
-        return eval(self.code, {"torch": torch, "disjoint_union": disjoint_union, **names})  # our own constant text
+        names |= {
+            name: getattr(inputs, name)
+            for name in inputs.__all__
+            if re.search(rf"\b{name}\b", self.code)
+        }
+        # our own constant text
+        return eval(self.code, {"torch": torch, "disjoint_union": disjoint_union, **names})
 
 
 #: Patterns declared in the files of their builders.
@@ -49,7 +55,9 @@ BESIDE_BUILDERS: list[Named] = []
 
 
 def pattern(name: str, line: str, code: str, paper: str = "") -> Callable[[F], F]:
-    """A decorator of builders: adds a pattern to the zoo, in the family of the builder's package."""
+    """A decorator of builders: adds a pattern to the zoo, in the family of the builder's
+    package.
+    """
 
     def register(builder: F) -> F:
         BESIDE_BUILDERS.append(Named(builder.__module__.split(".")[-2], name, line, code, paper))
@@ -63,18 +71,27 @@ def _plain(name: str) -> str:
 
 
 def names(patterns: Sequence[Named], name: str) -> list[Named]:
-    """The patterns called ``name``, in full or in the brackets of their names; none, one, or several."""
+    """The patterns called ``name``, in full or in the brackets of their names; none, one, or
+    several.
+    """
     whole = [pattern for pattern in patterns if _plain(pattern.name) == _plain(name)]
     return whole or [
-        pattern for pattern in patterns if _plain(name) in map(_plain, re.findall(r"\((.*?)\)", pattern.name))
+        pattern
+        for pattern in patterns
+        if _plain(name) in map(_plain, re.findall(r"\((.*?)\)", pattern.name))
     ]
 
 
 def close_to(patterns: Sequence[Named], name: str) -> list[str]:
     """Up to three names that contain ``name`` or are close to it."""
     by_name = {_plain(pattern.name): pattern.name for pattern in patterns}
-    inside = [full for plain, full in by_name.items() if _plain(name) in plain] if name.strip() else []
-    return (inside + [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)])[:3]
+    if name.strip():
+        inside = [full for plain, full in by_name.items() if _plain(name) in plain]
+    else:
+        inside = []
+    return (
+        inside + [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)]
+    )[:3]
 
 
 def find(patterns: Sequence[Named], name: str) -> Named:
@@ -87,7 +104,10 @@ def find(patterns: Sequence[Named], name: str) -> Named:
     if len(matches) == 1:
         return matches[0]
     close = [pattern.name for pattern in matches] or close_to(patterns, str(name))
-    hint = f"did you mean {' or '.join(close)}?" if close else "print(graphattn.graphs.zoo()) lists them"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    else:
+        hint = "print(graphattn.graphs.zoo()) lists them"
     raise GraphNameError(f"no pattern is called {name!r}; {hint}")
 
 
@@ -100,6 +120,9 @@ def table(patterns: Sequence[Named]) -> str:
         if pattern.family != family:
             family = pattern.family
             lines += [*([""] if lines else []), family]
-        paper = f" ({pattern.paper})" if pattern.paper else ""
+        if pattern.paper:
+            paper = f" ({pattern.paper})"
+        else:
+            paper = ""
         lines.append(f"  {pattern.name:<{wide}}  {pattern.line}{paper}")
     return "\n".join(lines)

@@ -7,15 +7,25 @@ from .pattern import Named
 _named = partial(Named, "points")
 NAMED: tuple[Named, ...] = (
     _named("kNN", "the k nearest points", "knn(sphere, 6)"),
-    _named("mutual kNN", "both are among the nearest of the other", "knn(sphere, 6) & knn(sphere, 6).reverse()"),
-    _named("symmetric kNN", "one is among the nearest of the other", "knn(sphere, 6) | knn(sphere, 6).reverse()"),
+    _named(
+        "mutual kNN",
+        "both are among the nearest of the other",
+        "knn(sphere, 6) & knn(sphere, 6).reverse()",
+    ),
+    _named(
+        "symmetric kNN",
+        "one is among the nearest of the other",
+        "knn(sphere, 6) | knn(sphere, 6).reverse()",
+    ),
     _named(
         "dilated kNN",
         "every d-th of the k * d nearest points, itself included",
         "knn(sphere, 6, dilation=2, include_self=True)",
         "Li 2019",
     ),
-    _named("kNN in a batch", "the nearest points of the same cloud", "knn(square, 4, batch=two_clouds)"),
+    _named(
+        "kNN in a batch", "the nearest points of the same cloud", "knn(square, 4, batch=two_clouds)"
+    ),
     _named("radius", "all points within a distance", "radius(sphere, 0.7, include_self=True)"),
     _named(
         "ball query",
@@ -36,7 +46,10 @@ NAMED: tuple[Named, ...] = (
         "Qi 2017",
     ),
     _named(
-        "Point Transformer", "the 16 nearest points, itself included", "knn(sphere, 16, include_self=True)", "Zhao 2021"
+        "Point Transformer",
+        "the 16 nearest points, itself included",
+        "knn(sphere, 16, include_self=True)",
+        "Zhao 2021",
     ),
     _named(
         "Point Transformer, down",
@@ -44,7 +57,12 @@ NAMED: tuple[Named, ...] = (
         "knn(sphere, 16, queries=sphere[farthest_points(sphere, 12)])",
         "Zhao 2021",
     ),
-    _named("Point Transformer V2, pooling", "a voxel reads its points", "clusters(voxel_ids(square, 0.25))", "Wu 2022"),
+    _named(
+        "Point Transformer V2, pooling",
+        "a voxel reads its points",
+        "clusters(voxel_ids(square, 0.25))",
+        "Wu 2022",
+    ),
     _named(
         "Point Transformer V2, unpooling",
         "a point reads its voxel",
@@ -75,30 +93,53 @@ NAMED: tuple[Named, ...] = (
         'curve_patches(cells, 12, "hilbert-trans", bits=3)',
         "Wu 2024",
     ),
-    _named("OctFormer", "windows of equally many points along Morton's curve", "octree_windows(cells, 8)", "Wang 2023"),
-    _named("OctFormer, dilated", "the same, d ranks apart", "octree_windows(cells, 8, dilation=4)", "Wang 2023"),
+    _named(
+        "OctFormer",
+        "windows of equally many points along Morton's curve",
+        "octree_windows(cells, 8)",
+        "Wang 2023",
+    ),
+    _named(
+        "OctFormer, dilated",
+        "the same, d ranks apart",
+        "octree_windows(cells, 8, dilation=4)",
+        "Wang 2023",
+    ),
     _named(
         "Stratified Transformer",
         "a cube of space densely, a wider one at sampled points",
         "stratified_windows(square, 0.25, farthest_points(square, 12))",
         "Lai 2022",
     ),
-    _named("Swin3D", "the points in the same cube of space", "voxel_windows(square, 0.25)", "Yang 2023"),
     _named(
-        "Swin3D, shifted", "the cubes half a side further on", "voxel_windows(square, 0.25, shift=0.125)", "Yang 2023"
+        "Swin3D", "the points in the same cube of space", "voxel_windows(square, 0.25)", "Yang 2023"
+    ),
+    _named(
+        "Swin3D, shifted",
+        "the cubes half a side further on",
+        "voxel_windows(square, 0.25, shift=0.125)",
+        "Yang 2023",
     ),
     _named("PCT", "every point reads every point", "full(48)", "Guo 2021"),
-    _named("ISAB, first layer", "a few inducing points read all points", "cross(8, 48)", "Lee 2019"),
+    _named(
+        "ISAB, first layer", "a few inducing points read all points", "cross(8, 48)", "Lee 2019"
+    ),
     _named("ISAB, second layer", "points read the inducing points", "cross(48, 8)", "Lee 2019"),
     _named("PMA", "seed vectors read all points: pooling", "cross(4, 48)", "Lee 2019"),
     _named("Perceiver, encoding", "latents read all inputs", "cross(16, 48)", "Jaegle 2021"),
     _named("Perceiver, processing", "latents read latents", "full(16)", "Jaegle 2021"),
     _named("Perceiver, decoding", "outputs read all latents", "cross(24, 16)", "Jaegle 2021"),
-    _named("superpoints", "the points of the same cluster", "documents(voxel_ids(square, 0.3))", "Robert 2023"),
+    _named(
+        "superpoints",
+        "the points of the same cluster",
+        "documents(voxel_ids(square, 0.3))",
+        "Robert 2023",
+    ),
     _named(
         "superpoint graph",
         "a cluster reads the clusters whose members its own members read",
-        "clusters(voxel_ids(square, 0.2)) @ knn(square, 4) @ clusters(voxel_ids(square, 0.2)).reverse()",
+        "clusters(voxel_ids(square, 0.2)) @ knn(square, 4) @ clusters(voxel_ids(square, "
+        "0.2)).reverse()",
         "Robert 2023",
     ),
 )

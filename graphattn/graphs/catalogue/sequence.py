@@ -1,8 +1,9 @@
 """Named patterns: sequence.
 
-Not included, since they have no edges between nodes: Sinkhorn Transformer and Clusterformer (soft sorts of blocks),
-deformable attention (it interpolates between nodes), Linformer, Performer, Nystromformer, FNet and state space models
-(low rank, or no attention). After its projection Linformer is ``cross`` to the projected keys.
+Not included, since they have no edges between nodes: Sinkhorn Transformer and Clusterformer (soft
+sorts of blocks), deformable attention (it interpolates between nodes), Linformer, Performer,
+Nystromformer, FNet and state space models (low rank, or no attention). After its projection
+Linformer is ``cross`` to the projected keys.
 """
 
 from functools import partial
@@ -15,7 +16,9 @@ _PLAIN = (
     _named("self only", "a token reads itself: a layer without attention", "self_loops(48)"),
     _named("causal", "a token reads itself and the past: a decoder", "causal(48)", "Vaswani 2017"),
     _named("anti-causal", "a token reads itself and the future", "causal(48).reverse()"),
-    _named("key/value cache", "the newest tokens read all tokens up to themselves", "causal(12, 48)"),
+    _named(
+        "key/value cache", "the newest tokens read all tokens up to themselves", "causal(12, 48)"
+    ),
     _named(
         "SDPA is_causal",
         "causal from the upper left corner, where targets and sources differ in number",
@@ -25,7 +28,8 @@ _PLAIN = (
     _named(
         "Gemma 3",
         "causal text; the tokens of an image read their whole image",
-        "bidirectional_segments(torch.tensor([-1] * 8 + [0] * 12 + [-1] * 8 + [1] * 12 + [-1] * 8))",
+        "bidirectional_segments(torch.tensor([-1] * 8 + [0] * 12 + [-1] * 8 + [1] * 12 + [-1] * "
+        "8))",
         "Gemma Team 2025",
     ),
     _named("cross-attention", "a decoder reads all of an encoder", "cross(24, 48)", "Vaswani 2017"),
@@ -48,13 +52,24 @@ _PLAIN = (
         "GPT-OSS 2025",
     ),
     _named(
-        "add_zero_attn, bias_kv", "one more source that all read, of key and value zero or learned", "cross(48, 49)"
+        "add_zero_attn, bias_kv",
+        "one more source that all read, of key and value zero or learned",
+        "cross(48, 49)",
     ),
 )
 _WINDOWS = (
     _named("Mistral", "a window that ends with the token", "sliding_window(48, 9)", "Jiang 2023"),
-    _named("FlashAttention window", "left and right of different lengths", "asymmetric_window(48, 9, 3)"),
-    _named("ModernBERT local", "a window on both sides", "sliding_window(48, 9, causal=False)", "Warner 2024"),
+    _named(
+        "FlashAttention window",
+        "left and right of different lengths",
+        "asymmetric_window(48, 9, 3)",
+    ),
+    _named(
+        "ModernBERT local",
+        "a window on both sides",
+        "sliding_window(48, 9, causal=False)",
+        "Warner 2024",
+    ),
     _named(
         "dilated window",
         "a window with gaps",
@@ -86,7 +101,12 @@ _WINDOWS = (
         "sliding_window(48, 9, causal=False) | global_tokens(48, (0, 1, 2, 3, 4, 5))",
         "Ainslie 2020",
     ),
-    _named("LongT5 local", "a radius on both sides", "sliding_window(48, 2 * 4 + 1, causal=False)", "Guo 2021"),
+    _named(
+        "LongT5 local",
+        "a radius on both sides",
+        "sliding_window(48, 2 * 4 + 1, causal=False)",
+        "Guo 2021",
+    ),
     _named(
         "LongT5 TGlobal",
         "a radius on both sides, and the summary of every block: sources of their own",
@@ -95,7 +115,12 @@ _WINDOWS = (
     ),
 )
 _BLOCKS = (
-    _named("Sparse Transformer strided", "the last l tokens, and every l-th", "strided(48, 7)", "Child 2019"),
+    _named(
+        "Sparse Transformer strided",
+        "the last l tokens, and every l-th",
+        "strided(48, 7)",
+        "Child 2019",
+    ),
     _named(
         "Sparse Transformer strided, far head",
         "every l-th token alone",
@@ -129,8 +154,12 @@ _BLOCKS = (
         "block_local(48, 8, look_back=1, wrap=True)",
         "Kitaev 2020",
     ),
-    _named("Llama 4 chunked", "causal within chunks", "block_local(48, 12, causal=True)", "Meta 2025"),
-    _named("block-causal", "all of the frame and of the frames before: video", "block_causal(48, 8)"),
+    _named(
+        "Llama 4 chunked", "causal within chunks", "block_local(48, 12, causal=True)", "Meta 2025"
+    ),
+    _named(
+        "block-causal", "all of the frame and of the frames before: video", "block_causal(48, 8)"
+    ),
     _named(
         "block diffusion",
         "noisy blocks read themselves and the clean blocks before; clean text is block-causal",
@@ -145,7 +174,11 @@ _LABELS = (
         "documents(lengths=(9, 14, 7, 18), causal=True)",
         "Krell 2021",
     ),
-    _named("batched graphs", "several sets side by side, full in each", "documents(lengths=(9, 14, 7, 18))"),
+    _named(
+        "batched graphs",
+        "several sets side by side, full in each",
+        "documents(lengths=(9, 14, 7, 18))",
+    ),
     _named(
         "shared prefix",
         "several continuations of one prompt, blind to each other",
@@ -154,7 +187,8 @@ _LABELS = (
     _named(
         "speculative tree",
         "drafts in a tree read the text so far, their ancestors and themselves",
-        "composite([[cross(15, 24), ancestors(torch.tensor([-1] + [(i - 1) // 2 for i in range(1, 15)]))]])",
+        "composite([[cross(15, 24), ancestors(torch.tensor([-1] + [(i - 1) // 2 for i in range(1, "
+        "15)]))]])",
         "Miao 2023",
     ),
     _named(
@@ -172,11 +206,16 @@ _LABELS = (
     _named(
         "Flamingo",
         "text reads the last image before it",
-        "cross_documents((torch.arange(40) % 14 == 4).cumsum(0), torch.arange(1, 4).repeat_interleave(8))",
+        "cross_documents((torch.arange(40) % 14 == 4).cumsum(0), torch.arange(1, "
+        "4).repeat_interleave(8))",
         "Alayrac 2022",
     ),
-    _named("Erdos-Renyi", "every pair by chance, independently", "erdos_renyi(48, 0.1)", "Gilbert 1959"),
-    _named("random keys", "k sources by chance for each token", "random_sources(48, 5)", "Zaheer 2020"),
+    _named(
+        "Erdos-Renyi", "every pair by chance, independently", "erdos_renyi(48, 0.1)", "Gilbert 1959"
+    ),
+    _named(
+        "random keys", "k sources by chance for each token", "random_sources(48, 5)", "Zaheer 2020"
+    ),
     _named(
         "per-head graphs",
         "heads with graphs of their own, as copies of the nodes; in a layer they are a PerHead",
@@ -194,7 +233,8 @@ _DATA = (
     _named(
         "Reformer LSH, Hugging Face",
         "sorted by hash: all of the own chunk and the one before, in a circle",
-        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8, same_bucket=False, wrap=True)",
+        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8, same_bucket=False, "
+        "wrap=True)",
         "Kitaev 2020",
     ),
     _named(
@@ -206,13 +246,15 @@ _DATA = (
     _named(
         "Routing Transformer, balanced",
         "every centroid takes its w best tokens; tokens that share a centroid, causal",
-        "(taken := top_k(torch.cos(torch.arange(5)[:, None] * torch.arange(48)), 10)).reverse() @ taken & causal(48)",
+        "(taken := top_k(torch.cos(torch.arange(5)[:, None] * torch.arange(48)), 10)).reverse() @ "
+        "taken & causal(48)",
         "Roy 2020",
     ),
     _named(
         "Routing Transformer, by centroids",
         "the tokens of the same centroid so far",
-        "routed(torch.cos(torch.arange(1, 49)[:, None] * torch.arange(1, 4)), torch.eye(3)) & causal(48)",
+        "routed(torch.cos(torch.arange(1, 49)[:, None] * torch.arange(1, 4)), torch.eye(3)) & "
+        "causal(48)",
         "Roy 2020",
     ),
     _named(

@@ -9,12 +9,19 @@ from ...graph.forms import one_run
 
 
 def cell_window(
-    num_targets: int, num_sources: int, cell: int, step: int, width: int, start: int = 0, shift: int = 0
+    num_targets: int,
+    num_sources: int,
+    cell: int,
+    step: int,
+    width: int,
+    start: int = 0,
+    shift: int = 0,
 ) -> Edges:
-    """One axis whose targets are cut into cells that read one window of sources each: halos, padding, pooling.
+    """One axis whose targets are cut into cells that read one window of sources each: halos,
+    padding, pooling.
 
-    With ``c = (t - shift) // cell`` target ``t`` reads the sources ``start + c * step <= s < start + c * step + width``
-    that exist.
+    With ``c = (t - shift) // cell`` target ``t`` reads the sources
+    ``start + c * step <= s < start + c * step + width`` that exist.
     """
 
     def ends(target: Tensor) -> tuple[Tensor, Tensor]:
@@ -25,7 +32,9 @@ def cell_window(
 
 
 def cells(length: int, side: int, shift: int = 0) -> Edges:
-    """One axis cut into cells that read themselves: ``(t - shift) // side == (s - shift) // side``."""
+    """One axis cut into cells that read themselves:
+    ``(t - shift) // side == (s - shift) // side``.
+    """
     return cell_window(length, length, side, side, side, shift, shift)
 
 
@@ -34,6 +43,7 @@ def divided(size: tuple[int, ...], cells: tuple[int, ...], pad: bool) -> None:
     for axis, (length, side) in enumerate(zip(size, cells, strict=True)):
         if length % side and not pad:
             raise GraphError(
-                f"size must be a multiple of cell on every axis, got size={length} and cell={side} on axis {axis}; "
+                f"size must be a multiple of cell on every axis, got size={length} and "
+                f"cell={side} on axis {axis}; "
                 "pass pad=True to cut the last cell at the border, or a cell that divides the axis"
             )

@@ -22,7 +22,9 @@ _LINE_BYTES = 128  # per line of the grid, during the search for its widest row 
 
 @sizable
 @builder
-def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool = False) -> AttentionGraph:
+def grid_ball(
+    size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool = False
+) -> AttentionGraph:
     r"""A grid where a node reads the nodes at a distance of at most ``r`` steps.
 
     .. math::
@@ -32,13 +34,16 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
     Args:
         size: Length of every axis, (height, width) for an image; any number of axes.
         r: Radius in steps of the grid, at least 0.
-        p: The norm, at least 1: 1 counts steps along the axes, 2 is Euclid's, ``inf`` takes the longest axis.
+        p: The norm, at least 1: 1 counts steps along the axes, 2 is Euclid's, ``inf`` takes the
+            longest axis.
         strict: Leave out the nodes at a distance of exactly ``r``.
     Returns:
-        A rule, cut at the borders. Distances are float64; whole ``r`` and roots of whole numbers are exact for p = 1, 2
-        and inf. ``r=1`` is 4 neighbours of an image and the node itself, ``r=1, p=inf`` is 8.
+        A rule, cut at the borders. Distances are float64; whole ``r`` and roots of whole numbers
+        are exact for p = 1, 2 and inf. ``r=1`` is 4 neighbours of an image and the node itself,
+        ``r=1, p=inf`` is 8.
     Raises:
-        GraphError: If ``r`` is negative or not a number, ``p`` is below 1, or the ball has too many lines to hold.
+        GraphError: If ``r`` is negative or not a number, ``p`` is below 1, or the ball has too many
+            lines to hold.
     Source:
         ``local_nd_pattern`` of xformers (Lefaudeux et al. 2022), which is ``strict=True``.
     Example:
@@ -50,7 +55,8 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
                 [0, 1, 1, 1, 0],
                 [0, 0, 0, 0, 0]])
     """
-    size, strict = axes(size), flag(strict, "strict")
+    size = axes(size)
+    strict = flag(strict, "strict")
     reach = number(r, "r", "a number >= 0", lambda r: r >= 0)
     norm = number(p, "p", "a number >= 1", lambda p: p >= 1)
     if not math.isfinite(reach):
@@ -60,23 +66,39 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
         edges = product([band(length, length, -far, far) for length in size])
     else:
         lines = math.prod(2 * int(min(reach, max(0, length - 1))) + 1 for length in size[:-1])
-        refuse_over(_LINE_BYTES * lines, f"grid_ball of r={r!r}, which reaches {lines:,} lines,", "use a smaller r")
+        refuse_over(
+            _LINE_BYTES * lines,
+            f"grid_ball of r={r!r}, which reaches {lines:,} lines,",
+            "use a smaller r",
+        )
         edges = _ball(size, reach, norm, strict)
     return AttentionGraph(edges, call("grid_ball", size, r, p=norm, strict=strict))
 
 
 def _ball(grid: tuple[int, ...], r: float, p: float, strict: bool) -> Edges:
-    """Nodes at a distance of at most ``r`` (below ``r`` if ``strict``), in L_p; float64, rounded as numpy rounds."""
-    reach = [max(0, min(length - 1, int(min(r, length)))) for length in grid]  # largest number of steps on each axis
-    steps = np.array(list(itertools.product(*(range(-far, far + 1) for far in reach[:-1]))), dtype=np.int64)
-    few, most = np.full(len(steps), -1), np.full(len(steps), reach[-1])
+    """Nodes at a distance of at most ``r`` (below ``r`` if ``strict``), in L_p; float64, rounded as
+    numpy rounds.
+    """
+    # largest number of steps on each axis
+    reach = [max(0, min(length - 1, int(min(r, length)))) for length in grid]
+    steps = np.array(
+        list(itertools.product(*(range(-far, far + 1) for far in reach[:-1]))), dtype=np.int64
+    )
+    few = np.full(len(steps), -1)
+    most = np.full(len(steps), reach[-1])
     while (few < most).any():  # bisection for the widest row inside the ball
         middle = few + (most - few + 1) // 2
         distance = _norm(np.concatenate((steps, middle[:, None]), 1), p)
-        inside = distance < r if strict else distance <= r
-        few, most = np.where(inside, middle, few), np.where(inside, most, middle - 1)
+        if strict:
+            inside = distance < r
+        else:
+            inside = distance <= r
+        few = np.where(inside, middle, few)
+        most = np.where(inside, most, middle - 1)
     near = few >= 0
-    offset, half = torch.from_numpy(steps[near]), torch.from_numpy(few[near])  # (K, axes - 1), row-major; (K,)
+    # (K, axes - 1), row-major; (K,)
+    offset = torch.from_numpy(steps[near])
+    half = torch.from_numpy(few[near])
 
     def rows(target: Tensor) -> Runs:
         here: list[Tensor] = []
@@ -91,8 +113,14 @@ def _ball(grid: tuple[int, ...], r: float, p: float, strict: bool) -> Edges:
             exists &= (there >= 0) & (there < length)
             line = line * length + there
         row, which = torch.nonzero(exists, as_tuple=True)
-        middle, wide, base = here[-1][row], half[which], line[row, which] * grid[-1]
-        return Runs(row, base + (middle - wide).clamp(min=0), base + (middle + wide).clamp(max=grid[-1] - 1) + 1)
+        middle = here[-1][row]
+        wide = half[which]
+        base = line[row, which] * grid[-1]
+        return Runs(
+            row,
+            base + (middle - wide).clamp(min=0),
+            base + (middle + wide).clamp(max=grid[-1] - 1) + 1,
+        )
 
     size = math.prod(grid)
     return Edges(size, size, rows, runs_per_row=len(half), grid=grid)

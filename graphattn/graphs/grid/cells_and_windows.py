@@ -25,7 +25,8 @@ def window_partition(
     pad: bool = False,
     read_padding: bool = False,
 ) -> AttentionGraph:
-    r"""A grid cut into cells: a node reads the nodes of its own cell, as in Swin and its shifted windows.
+    r"""A grid cut into cells: a node reads the nodes of its own cell, as in Swin and its shifted
+    windows.
 
     .. math::
         \mathcal{N}(t) = \{ s : \lfloor (y_s - \delta_y) / M_y \rfloor = \lfloor (y_t - \delta_y) / M_y \rfloor
@@ -34,27 +35,31 @@ def window_partition(
     Args:
         size: Length of every axis, (height, width) for an image; any number of axes.
         cell: M, length of a cell on every axis, or one number for all.
-        shift: Start of the first whole cell, ``0 <= shift < cell``, on every axis or one number for all; 0 by default.
-            Swin's shifted windows have ``shift = cell // 2``. It becomes 0 on axes that one cell covers, as in Swin;
-            the graph's name shows the shift in use.
-        pad: Allow axes that are not a multiple of ``cell``: their last cell is cut at the border. This equals a padded
-            grid whose padding is masked out.
-        read_padding: Pad without a mask: targets are the grid, sources the grid padded at its ends to whole cells, row
-            by row as ``torch.nn.functional.pad`` returns them.
+        shift: Start of the first whole cell, ``0 <= shift < cell``, on every axis or one number for
+            all; 0 by default. Swin's shifted windows have ``shift = cell // 2``. It becomes 0 on
+            axes that one cell covers, as in Swin; the graph's name shows the shift in use.
+        pad: Allow axes that are not a multiple of ``cell``: their last cell is cut at the border.
+            This equals a padded grid whose padding is masked out.
+        read_padding: Pad without a mask: targets are the grid, sources the grid padded at its ends
+            to whole cells, row by row as ``torch.nn.functional.pad`` returns them.
     Returns:
-        A rule: disjoint cliques, self-loops included. ``cell=(1, width)`` reads rows, ``cell=(height, 1)`` columns.
-        With ``read_padding`` every target reads a whole cell of sources (less the part that a shift cuts off).
+        A rule: disjoint cliques, self-loops included. ``cell=(1, width)`` reads rows,
+            ``cell=(height, 1)`` columns.
+        With ``read_padding`` every target reads a whole cell of sources (less the part that a shift
+        cuts off).
     Raises:
-        GraphError: If an axis is not a multiple of ``cell`` without padding, or a shift is not below its cell.
+        GraphError: If an axis is not a multiple of ``cell`` without padding, or a shift is not
+            below its cell.
     Source:
-        Liu et al. 2021 (Swin Transformer), section 3.2. Their cyclic roll and mask of -100 give the same cells as this
-        floor, which is -1 before the first whole cell. *What differs:* torchvision pads with nodes that *are* read
-        (zeros, so their key is the bias of its Linear), as do the windows of Segment Anything (Kirillov et al. 2023):
-        ``read_padding``. torchvision's Video Swin first shortens a cell to its axis.
+        Liu et al. 2021 (Swin Transformer), section 3.2. Their cyclic roll and mask of -100 give the
+        same cells as this floor, which is -1 before the first whole cell. *What differs:*
+        torchvision pads with nodes that *are* read (zeros, so their key is the bias of its Linear),
+        as do the windows of Segment Anything (Kirillov et al. 2023): ``read_padding``.
+        torchvision's Video Swin first shortens a cell to its axis.
     Example:
         >>> print(window_partition((1, 6), (1, 3), shift=(0, 2)))
-        AttentionGraph(window_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density 0.389, rule)
-        █ █ · · · ·
+        AttentionGraph(window_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density
+        0.389, rule) █ █ · · · ·
         █ █ · · · ·
         · · █ █ █ ·
         · · █ █ █ ·
@@ -64,21 +69,38 @@ def window_partition(
     size = axes(size)
     cells = per_axis(cell, len(size), "cell", 1)
     wanted = per_axis(0 if shift is None else shift, len(size), "shift")
-    pad, read_padding = flag(pad, "pad"), flag(read_padding, "read_padding")
+    pad = flag(pad, "pad")
+    read_padding = flag(read_padding, "read_padding")
     for axis, (side, moved) in enumerate(zip(cells, wanted, strict=True)):
         if moved >= side:
             raise GraphError(
-                f"shift must be below cell on every axis, got shift={moved} and cell={side} on axis {axis}; "
+                f"shift must be below cell on every axis, got shift={moved} and cell={side} on "
+                f"axis {axis}; "
                 f"shift={moved % side} gives the same cells"
             )
     divided(size, cells, pad or read_padding)
-    used = tuple(0 if side >= length else moved for length, side, moved in zip(size, cells, wanted, strict=True))
+    used = tuple(
+        0 if side >= length else moved
+        for length, side, moved in zip(size, cells, wanted, strict=True)
+    )
     parts = [axis_cells(*axis) for axis in zip(size, cells, used, strict=True)]
     if read_padding:
-        padded = axes(tuple(-(-length // side) * side for length, side in zip(size, cells, strict=True)))
+        padded = axes(
+            tuple(-(-length // side) * side for length, side in zip(size, cells, strict=True))
+        )
         sides = zip(size, padded, cells, used, strict=True)
-        parts = [cell_window(length, whole, side, side, side, moved, moved) for length, whole, side, moved in sides]
-    name = call("window_partition", size, cells, shift=used if any(used) else None, pad=pad, read_padding=read_padding)
+        parts = [
+            cell_window(length, whole, side, side, side, moved, moved)
+            for length, whole, side, moved in sides
+        ]
+    name = call(
+        "window_partition",
+        size,
+        cells,
+        shift=used if any(used) else None,
+        pad=pad,
+        read_padding=read_padding,
+    )
     return AttentionGraph(product(parts), name)
 
 
@@ -93,39 +115,44 @@ def grid_neighbourhood(
     causal: tuple[bool, ...] | bool = False,
     clamp: bool = True,
 ) -> AttentionGraph:
-    r"""A grid where a node reads the ``kernel`` nodes around it on every axis: NATTEN's rule, or a zero-padded window.
+    r"""A grid where a node reads the ``kernel`` nodes around it on every axis: NATTEN's rule, or a
+    zero-padded window.
 
     .. math::
         \mathcal{N}(t) = \{ s : s \equiv t \bmod d, \;
         -\lfloor k / 2 \rfloor \le \lfloor s / d \rfloor - c(\lfloor t / d \rfloor) \le \lfloor (k - 1) / 2 \rfloor
         \text{ on every axis} \}
 
-    where ``c(p)`` is ``p`` moved inwards until the window fits (``clamp``), or ``p`` itself. With a stride ``p`` is
-    replaced by its leader, the middle one of the ``stride`` nodes that share a window.
+    where ``c(p)`` is ``p`` moved inwards until the window fits (``clamp``), or ``p`` itself. With a
+    stride ``p`` is replaced by its leader, the middle one of the ``stride`` nodes that share a
+    window.
 
     Args:
         size: Length of every axis, (height, width) for an image; any number of axes.
-        kernel: k, nodes read on every axis, counting the target, or one number for all. An even kernel reads one more
-            node before the target than after it.
+        kernel: k, nodes read on every axis, counting the target, or one number for all. An even
+            kernel reads one more node before the target than after it.
         dilation: d, steps between two sources of a target, on every axis or one number for all.
-        stride: Number of neighbouring nodes (of equal residue mod ``dilation``) that share a leader and its window;
-            on every axis or one number for all, at most ``kernel``.
-        causal: True on axes where only the ``k`` nodes up to the target are read; or one bool for all. A causal window
-            is cut at the start of the axis, never moved. With a stride the window ends at the last of the nodes that
-            share it, and each reads the part that is not ahead.
-        clamp: Move the window inwards at the borders, so that every node reads ``k`` nodes on an axis (NATTEN). With
-            ``False`` the window is cut at the borders, as by zero padding that is masked out.
+        stride: Number of neighbouring nodes (of equal residue mod ``dilation``) that share a leader
+            and its window; on every axis or one number for all, at most ``kernel``.
+        causal: True on axes where only the ``k`` nodes up to the target are read; or one bool for
+            all. A causal window is cut at the start of the axis, never moved. With a stride the
+            window ends at the last of the nodes that share it, and each reads the part that is not
+            ahead.
+        clamp: Move the window inwards at the borders, so that every node reads ``k`` nodes on an
+            axis (NATTEN). With ``False`` the window is cut at the borders, as by zero padding that
+            is masked out.
     Returns:
         A rule, the product of one rule per axis.
     Raises:
-        GraphError: If a clamped window does not fit its axis (``kernel * dilation > size``), or a stride is wider than
-            its kernel.
+        GraphError: If a clamped window does not fit its axis (``kernel * dilation > size``), or a
+            stride is wider than its kernel.
     Source:
-        Hassani et al. 2023 (Neighborhood Attention Transformer), Hassani and Shi 2022 (DiNAT) for the dilation,
-        Hassani et al. 2025 (Generalized Neighborhood Attention) for the stride; equal to ``natten.na1d / na2d /
-        na3d``. Ramachandran et al. 2019 (SASA) for ``clamp=False``. *What differs:* kernel 1 is allowed.
-        Sliding tile attention (Zhang et al. 2025) is ``stride=tile, kernel=n * tile`` with odd ``n``; MaxViT's grid
-        attention (Tu et al. 2022) is ``kernel=g, dilation=size // g``.
+        Hassani et al. 2023 (Neighborhood Attention Transformer), Hassani and Shi 2022 (DiNAT) for
+        the dilation, Hassani et al. 2025 (Generalized Neighborhood Attention) for the stride; equal
+        to ``natten.na1d / na2d / na3d``. Ramachandran et al. 2019 (SASA) for ``clamp=False``. *What
+        differs:* kernel 1 is allowed. Sliding tile attention (Zhang et al. 2025) is
+        ``stride=tile, kernel=n * tile`` with odd ``n``; MaxViT's grid attention (Tu et al. 2022) is
+        ``kernel=g, dilation=size // g``.
     Example:
         >>> print(grid_neighbourhood((6,), (3,)))
         AttentionGraph(grid_neighbourhood((6,), (3,)): 6 nodes, 18 edges, density 0.5, rule)
@@ -136,8 +163,8 @@ def grid_neighbourhood(
         · · · █ █ █
         · · · █ █ █
         >>> print(grid_neighbourhood((6,), (3,), clamp=False))
-        AttentionGraph(grid_neighbourhood((6,), (3,), clamp=False): 6 nodes, 16 edges, density 0.444, rule)
-        █ █ · · · ·
+        AttentionGraph(grid_neighbourhood((6,), (3,), clamp=False): 6 nodes, 16 edges, density
+        0.444, rule) █ █ · · · ·
         █ █ █ · · ·
         · █ █ █ · ·
         · · █ █ █ ·
@@ -145,50 +172,90 @@ def grid_neighbourhood(
         · · · · █ █
     """
     size = axes(size)
-    kernels, steps = per_axis(kernel, len(size), "kernel", 1), per_axis(dilation, len(size), "dilation", 1)
+    kernels = per_axis(kernel, len(size), "kernel", 1)
+    steps = per_axis(dilation, len(size), "dilation", 1)
     strides = per_axis(stride, len(size), "stride", 1)
     clamp = flag(clamp, "clamp")
-    backwards = tuple(causal) if isinstance(causal, (tuple, list)) else (causal,) * len(size)
-    if len(backwards) != len(size) or not all(isinstance(axis_flag, bool) for axis_flag in backwards):
-        raise GraphError(f"causal must be True or False, or {len(size)} of them, one per axis of size, got {causal!r}")
-    edges = product([_window(*axis, clamp) for axis in zip(size, kernels, steps, strides, backwards, strict=True)])
-    name = call("grid_neighbourhood", size, kernels, dilation=steps, stride=strides, causal=backwards, clamp=clamp)
+    if isinstance(causal, (tuple, list)):
+        backwards = tuple(causal)
+    else:
+        backwards = (causal,) * len(size)
+    if len(backwards) != len(size) or not all(
+        isinstance(axis_flag, bool) for axis_flag in backwards
+    ):
+        raise GraphError(
+            f"causal must be True or False, or {len(size)} of them, one per axis of size, got "
+            f"{causal!r}"
+        )
+    edges = product(
+        [
+            _window(*axis, clamp)
+            for axis in zip(size, kernels, steps, strides, backwards, strict=True)
+        ]
+    )
+    name = call(
+        "grid_neighbourhood",
+        size,
+        kernels,
+        dilation=steps,
+        stride=strides,
+        causal=backwards,
+        clamp=clamp,
+    )
     return AttentionGraph(edges, name)
 
 
 def _window(length: int, kernel: int, step: int, stride: int, causal: bool, clamp: bool) -> Edges:
     """The rule on one axis."""
     if stride > kernel:
-        raise GraphError(f"stride must be at most kernel on every axis, got stride={stride} and kernel={kernel}")
+        raise GraphError(
+            f"stride must be at most kernel on every axis, got stride={stride} and kernel={kernel}"
+        )
     if clamp and not causal:
         if kernel * step > length > 0:
             raise GraphError(
-                f"kernel * dilation must fit the axis, got {kernel} * {step} on an axis of {length}; use a smaller "
+                f"kernel * dilation must fit the axis, got {kernel} * {step} on an axis of "
+                f"{length}; use a smaller "
                 "kernel or dilation, or clamp=False to cut the window at the borders"
             )
         return axis_neighbourhood(length, kernel, step, stride=stride)
     if stride > 1:
         return axis_neighbourhood(length, kernel, step, causal, stride=stride, clamp=clamp)
-    before, after = (kernel - 1, 0) if causal else (kernel // 2, (kernel - 1) // 2)
+    if causal:
+        before = kernel - 1
+        after = 0
+    else:
+        before = kernel // 2
+        after = (kernel - 1) // 2
     return band(length, length, -after * step, before * step, step)
 
 
 def axis_neighbourhood(
-    length: int, kernel: int, dilation: int = 1, causal: bool = False, *, stride: int = 1, clamp: bool = True
+    length: int,
+    kernel: int,
+    dilation: int = 1,
+    causal: bool = False,
+    *,
+    stride: int = 1,
+    clamp: bool = True,
 ) -> Edges:
-    """NATTEN's neighbourhood on one axis: ``kernel`` sources ``dilation`` apart, moved inwards at the borders.
+    """NATTEN's neighbourhood on one axis: ``kernel`` sources ``dilation`` apart, moved inwards at
+    the borders.
 
-    Within the group of positions of equal residue mod ``dilation``, ``stride`` neighbours share a leader, the middle
-    one, and target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]`` where ``c`` is its leader clamped so that
-    the window fits; without ``clamp`` the window is cut at the borders. With ``causal`` the leader is the last of the
-    neighbours, the window of ``kernel`` ends at it, and the target reads the part that is not ahead; at the start it
-    shrinks instead of moving.
+    Within the group of positions of equal residue mod ``dilation``, ``stride`` neighbours share a
+    leader, the middle one, and target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]``
+    where ``c`` is its leader clamped so that the window fits; without ``clamp`` the window is cut
+    at the borders. With ``causal`` the leader is the last of the neighbours, the window of
+    ``kernel`` ends at it, and the target reads the part that is not ahead; at the start it shrinks
+    instead of moving.
     """
-    left, right = kernel // 2, (kernel - 1) // 2
+    left = kernel // 2
+    right = (kernel - 1) // 2
 
     def window(target: Tensor) -> tuple[Tensor, Tensor]:
         """First and last position, within the residue's group."""
-        place, last = target // dilation, (length - 1 - target % dilation) // dilation
+        place = target // dilation
+        last = (length - 1 - target % dilation) // dilation
         if causal:
             leader = torch.minimum(place // stride * stride + stride - 1, last)
             return (leader - kernel + 1).clamp(min=0), place
@@ -207,4 +274,6 @@ def axis_neighbourhood(
         source = (lo[row] + within) * dilation + target[row] % dilation
         return Runs(row, source, source + 1)
 
-    return one_run(length, length, ends) if dilation == 1 else Edges(length, length, rows, runs_per_row=kernel)
+    if dilation == 1:
+        return one_run(length, length, ends)
+    return Edges(length, length, rows, runs_per_row=kernel)

@@ -15,8 +15,9 @@ from ...graph.sort import by_row, rows_of
 class Faces(NamedTuple):
     """Polygons by their corners; int64 on the CPU.
 
-    ``face`` (C,) and ``vertex`` (C,) name every corner of the sound faces, in order around each face; ``follower`` (C,)
-    is the vertex that comes after it. ``sound`` (F,) is True for faces that are polygons.
+    ``face`` (C,) and ``vertex`` (C,) name every corner of the sound faces, in order around each
+    face; ``follower`` (C,) is the vertex that comes after it. ``sound`` (F,) is True for faces that
+    are polygons.
     """
 
     face: Tensor
@@ -26,10 +27,14 @@ class Faces(NamedTuple):
     num_vertices: int
 
     def edges(self) -> tuple[Tensor, Tensor]:
-        """The number of the undirected edge after each corner (C,), and the edges as vertex pairs (E, 2)."""
-        low, high = torch.minimum(self.vertex, self.follower), torch.maximum(self.vertex, self.follower)
+        """The number of the undirected edge after each corner (C,), and the edges as vertex pairs
+        (E, 2).
+        """
+        low = torch.minimum(self.vertex, self.follower)
+        high = torch.maximum(self.vertex, self.follower)
         ptr, high, place = by_row(low, high, self.num_vertices, self.num_vertices)
-        low, new = rows_of(ptr), torch.ones_like(high, dtype=torch.bool)
+        low = rows_of(ptr)
+        new = torch.ones_like(high, dtype=torch.bool)
         new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
         edge = torch.empty_like(low)
         edge[place.long()] = torch.cumsum(new, 0) - 1
@@ -39,62 +44,98 @@ class Faces(NamedTuple):
 def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch.device]:
     """The faces from a Tensor (F, n) or a list of tuples, and their device.
 
-    A corner equal to the next one is dropped, so a triangle may be padded to a quad by repeating a vertex. A face that
-    then has fewer than three corners, or a vertex twice, is degenerate.
+    A corner equal to the next one is dropped, so a triangle may be padded to a quad by repeating a
+    vertex. A face that then has fewer than three corners, or a vertex twice, is degenerate.
     """
     vertex, sizes, device = _corners(faces)
     num_vertices = _check_range(vertex, sizes, num_vertices)
-    refuse_over(64 * num_vertices, f"a mesh of {num_vertices:,} vertices", "number the vertices without gaps")
-    face, sound = torch.repeat_interleave(sizes), torch.ones_like(sizes, dtype=torch.bool)
-    table = vertex.view(len(sizes), -1) if len(sizes) and bool((sizes == sizes[0]).all()) else None
+    refuse_over(
+        64 * num_vertices,
+        f"a mesh of {num_vertices:,} vertices",
+        "number the vertices without gaps",
+    )
+    face = torch.repeat_interleave(sizes)
+    sound = torch.ones_like(sizes, dtype=torch.bool)
+    if len(sizes) and bool((sizes == sizes[0]).all()):
+        table = vertex.view(len(sizes), -1)
+    else:
+        table = None
     if table is not None and not any(
         bool((table == table.roll(by, 1)).any()) for by in range(1, table.shape[1] // 2 + 1)
     ):
         return Faces(face, vertex, table.roll(-1, 1).flatten(), sound, num_vertices), device
     keep = vertex != vertex[_next(face)]
-    face, vertex = face[keep], vertex[keep]
+    face = face[keep]
+    vertex = vertex[keep]
     sound &= torch.bincount(face, minlength=len(sizes)) >= 3
     order = torch.argsort(face * max(1, num_vertices) + vertex)
     twice = (face[order][1:] == face[order][:-1]) & (vertex[order][1:] == vertex[order][:-1])
     sound[face[order][1:][twice]] = False
-    if table is not None and len(sizes) == 3 and not (sound.all() if table.shape[1] > 4 else sound.any()):
+    if (
+        table is not None
+        and len(sizes) == 3
+        and not (sound.all() if table.shape[1] > 4 else sound.any())
+    ):
         raise GraphError(
-            f"faces must have a row for each face, (F, 3), got {tuple(table.shape)} whose rows name vertices twice; "
+            f"faces must have a row for each face, (F, 3), got {tuple(table.shape)} whose rows "
+            "name vertices twice; "
             "pass faces.t() of PyG's data.face (3, F), or a list of tuples if these are polygons"
         )
     keep = sound[face]
-    face, vertex = face[keep], vertex[keep]
+    face = face[keep]
+    vertex = vertex[keep]
     return Faces(face, vertex, vertex[_next(face)], sound, num_vertices), device
 
 
 def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
-    """All corners in a row (C,), the number of corners of each face (F,), and the device they came from."""
+    """All corners in a row (C,), the number of corners of each face (F,), and the device they came
+    from.
+    """
     if isinstance(faces, Sequence):
         try:
             flat = torch.as_tensor([corner for face in faces for corner in face])
             sizes = torch.tensor([len(face) for face in faces], dtype=torch.int64)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise GraphError(f"faces must be a Tensor (F, n) or a list of tuples of vertex numbers: {error}") from error
+            raise GraphError(
+                f"faces must be a Tensor (F, n) or a list of tuples of vertex numbers: {error}"
+            ) from error
         device = flat.device
     else:
         corners = table(faces, "faces", "a Tensor (F, n)", GraphError)
         if corners.dim() != 2:
-            raise GraphError(f"faces must have shape (F, 3), (F, 4) or (F, n), got {tuple(corners.shape)}")
-        flat, device = corners.flatten(), corners.device
+            raise GraphError(
+                f"faces must have shape (F, 3), (F, 4) or (F, n), got {tuple(corners.shape)}"
+            )
+        flat = corners.flatten()
+        device = corners.device
         sizes = torch.full((corners.shape[0],), corners.shape[1], dtype=torch.int64)
     if sizes.numel() and int(sizes.min()) < 3:
-        hint = "; pass faces.t()" if isinstance(faces, Tensor) and faces.shape[0] == 3 else ""
-        raise GraphError(f"a face has at least 3 vertices, got {int(sizes.min())} in face {int(sizes.argmin())}{hint}")
+        if isinstance(faces, Tensor) and faces.shape[0] == 3:
+            hint = "; pass faces.t()"
+        else:
+            hint = ""
+        raise GraphError(
+            f"a face has at least 3 vertices, got {int(sizes.min())} in face "
+            f"{int(sizes.argmin())}{hint}"
+        )
     return integers(flat, "faces", "of vertices", GraphError).cpu(), sizes, device
 
 
 def _check_range(vertex: Tensor, sizes: Tensor, num_vertices: int | None) -> int:
-    lowest, highest = (int(end) for end in vertex.aminmax()) if vertex.numel() else (0, -1)
-    size = highest + 1 if num_vertices is None else whole(num_vertices, "num_vertices", 0, GraphError)
+    if vertex.numel():
+        lowest, highest = (int(end) for end in vertex.aminmax())
+    else:
+        lowest = 0
+        highest = -1
+    if num_vertices is None:
+        size = highest + 1
+    else:
+        size = whole(num_vertices, "num_vertices", 0, GraphError)
     if lowest < 0 or highest >= size:
         corner = int(torch.nonzero((vertex < 0) | (vertex >= size))[0])
         raise GraphIndexError(
-            f"face {int(torch.repeat_interleave(sizes)[corner])} names vertex {int(vertex[corner])}, outside "
+            f"face {int(torch.repeat_interleave(sizes)[corner])} names vertex "
+            f"{int(vertex[corner])}, outside "
             f"[0, {max(0, size)}) ({max(0, size)} vertices); vertices count from 0"
         )
     return size

@@ -23,27 +23,34 @@ _CELLS = 1 << 22
 
 @sizable
 @builder
-def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True) -> AttentionGraph:
-    r"""Every vertex reads the vertices within a distance along the surface, and none that is near only across a gap.
+def geodesic_ball(
+    pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True
+) -> AttentionGraph:
+    r"""Every vertex reads the vertices within a distance along the surface, and none that is near
+    only across a gap.
 
     .. math:: \mathcal{N}(t) = \{ s : d(s, t) \le r \}
 
     with d the length of the shortest path over mesh edges.
 
     Args:
-        pos: (N, d) floating point coordinates of the vertices, a tensor or a numpy array; any d. Measured in float64.
-        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
+        pos: (N, d) floating point coordinates of the vertices, a tensor or a numpy array; any d.
+            Measured in float64.
+        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
+            around each face.
         r: The distance, in the units of ``pos``; its border belongs to the ball.
         self_loops: True lets a vertex read itself, at distance 0.
     Returns:
-        Listed edges on the device of ``faces``, by target and then by source; symmetric but for rounding at the border.
+        Listed edges on the device of ``faces``, by target and then by source; symmetric but for
+        rounding at the border.
     Raises:
         GraphIndexError: If a face names a vertex outside ``[0, N)``.
-        GraphError: If a coordinate is not finite, ``r`` is negative, or the edges would take more than 4 GiB.
+        GraphError: If a coordinate is not finite, ``r`` is negative, or the edges would take more
+            than 4 GiB.
     Source:
-        Dijkstra 1959, by ``scipy.sparse.csgraph.dijkstra``. Paths over edges are never shorter than those across faces,
-        which the heat method (Crane et al. 2013) approximates: a ball is at most that of the true surface.
-        Degenerate faces add no edge (:func:`mesh_vertices`).
+        Dijkstra 1959, by ``scipy.sparse.csgraph.dijkstra``. Paths over edges are never shorter than
+        those across faces, which the heat method (Crane et al. 2013) approximates: a ball is at
+        most that of the true surface. Degenerate faces add no edge (:func:`mesh_vertices`).
     Example:
         >>> pos = torch.tensor([[0.0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
         >>> faces = torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
@@ -55,40 +62,55 @@ def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loo
         · █ █ █ █
         · █ · █ █
     """
-    reach, self_loops = distance(r), flag(self_loops, "self_loops")
+    reach = distance(r)
+    self_loops = flag(self_loops, "self_loops")
     points = coordinates(pos, "pos").cpu()
     mesh, device = checked_faces(faces, points.shape[0])
-    parts, taken = [], 0
+    parts = []
+    taken = 0
     for target, source in _balls(points.numpy(), mesh.edges()[1].numpy(), reach):
-        keep = slice(None) if self_loops else target != source
+        if self_loops:
+            keep = slice(None)
+        else:
+            keep = target != source
         parts.append(target[keep] * len(points) + source[keep])
         taken += 16 * len(parts[-1])
         refuse_over(taken, f"the first {taken // 16:,} edges of geodesic_ball", "use a smaller r")
-    key = torch.from_numpy(np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))).to(device)
+    key = torch.from_numpy(np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))).to(
+        device
+    )
     N = len(points)
     edges = listed(key // max(1, N), key % max(1, N), N, N, has_repeats=False)
     name = call("geodesic_ball", r=reach, self_loops=self_loops)
     return AttentionGraph(edges, name, device)
 
 
-def _balls(pos: np.ndarray, ends: np.ndarray, reach: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _balls(
+    pos: np.ndarray, ends: np.ndarray, reach: float
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pairs (target, source) of the balls, for groups of neighbouring vertices.
 
-    A path of length ``reach`` goes no farther than that in space: only vertices as near are searched.
+    A path of length ``reach`` goes no farther than that in space: only vertices as near are
+    searched.
     """
     from scipy.sparse.csgraph import dijkstra  # slow to import
     from scipy.spatial import cKDTree
 
     if not len(pos):
         return
-    step, tree = _lengths(pos, ends), cKDTree(pos, leafsize=_LEAF)
+    step = _lengths(pos, ends)
+    tree = cKDTree(pos, leafsize=_LEAF)
     for start in range(0, len(pos), _LEAF):
         chunk = np.sort(tree.indices[start : start + _LEAF])  # vertices that lie together
-        low, high = pos[chunk].min(0), pos[chunk].max(0)
+        low = pos[chunk].min(0)
+        high = pos[chunk].max(0)
         farthest = float(np.linalg.norm(high - low)) / 2 + reach
         slack = 1e-9 * (farthest + float(np.abs(pos[chunk]).max()))
-        inside = np.sort(np.asarray(tree.query_ball_point((low + high) / 2, farthest + slack), dtype=np.int64))
-        matrix, own = step[inside][:, inside], np.searchsorted(inside, chunk)
+        inside = np.sort(
+            np.asarray(tree.query_ball_point((low + high) / 2, farthest + slack), dtype=np.int64)
+        )
+        matrix = step[inside][:, inside]
+        own = np.searchsorted(inside, chunk)
         rows = max(1, _CELLS // len(inside))
         for first in range(0, len(own), rows):
             distances = dijkstra(matrix, indices=own[first : first + rows], limit=reach)
@@ -97,7 +119,9 @@ def _balls(pos: np.ndarray, ends: np.ndarray, reach: float) -> Iterator[tuple[np
 
 
 def _lengths(pos: np.ndarray, ends: np.ndarray) -> Any:
-    """The lengths of mesh edges as a symmetric matrix (N, N); those of length 0 are stored explicitly."""
+    """The lengths of mesh edges as a symmetric matrix (N, N); those of length 0 are stored
+    explicitly.
+    """
     from scipy.sparse import csr_array
 
     length = np.sqrt(((pos[ends[:, 0]] - pos[ends[:, 1]]) ** 2).sum(1))

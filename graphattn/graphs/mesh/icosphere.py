@@ -1,4 +1,6 @@
-"""Icospheres: the sphere in triangles, and the multi-mesh of its refinements, on which weather models compute."""
+"""Icospheres: the sphere in triangles, and the multi-mesh of its refinements, on which weather
+models compute.
+"""
 
 import math
 from typing import NamedTuple
@@ -17,7 +19,8 @@ _FACE_BYTES = 256  # of a face of the finest mesh, while its edges are found
 
 @builder
 def icosphere(levels: int, *, multimesh: bool = True, self_loops: bool = False) -> AttentionGraph:
-    r"""Every vertex of a refined icosahedron reads the vertices that it shares an edge with, at any refinement.
+    r"""Every vertex of a refined icosahedron reads the vertices that it shares an edge with, at any
+    refinement.
 
     .. math:: \mathcal{N}(t) = \{ s : \{s, t\} \in E_0 \cup \ldots \cup E_l \}
 
@@ -28,14 +31,16 @@ def icosphere(levels: int, *, multimesh: bool = True, self_loops: bool = False) 
         multimesh: False leaves the edges of the finest mesh alone, :math:`E_l`.
         self_loops: True lets a vertex read itself, too, for layers without a residual connection.
     Returns:
-        Listed edges by target and then by source; symmetric. Vertices of a coarser mesh come first, so that
-        ``icosphere(l)`` begins with the vertices of ``icosphere(l - 1)``; :func:`icosphere_mesh` has their positions.
+        Listed edges by target and then by source; symmetric. Vertices of a coarser mesh come first,
+        so that ``icosphere(l)`` begins with the vertices of ``icosphere(l - 1)``;
+        :func:`icosphere_mesh` has their positions.
     Raises:
         GraphError: If ``levels < 0``, or the edges would take more than 4 GiB.
     Source:
-        Lam et al. 2023 (GraphCast), the multi-mesh: six refinements have 40,962 vertices and 327,660 edges.
-        *What differs:* vertices of one refinement are ordered by the edges on which they lie; ``graph.relabel`` orders
-        them along a curve (:func:`curve_order`), so that neighbours are near in memory.
+        Lam et al. 2023 (GraphCast), the multi-mesh: six refinements have 40,962 vertices and
+        327,660 edges. *What differs:* vertices of one refinement are ordered by the edges on which
+        they lie; ``graph.relabel`` orders them along a curve (:func:`curve_order`), so that
+        neighbours are near in memory.
     Example:
         >>> icosphere(6)
         AttentionGraph(icosphere(6): 40962 nodes, 327660 edges, density 0.000195, listed)
@@ -71,7 +76,9 @@ def icosphere(levels: int, *, multimesh: bool = True, self_loops: bool = False) 
 
 
 class Icosphere(NamedTuple):
-    """The vertices ``pos`` float64 (N, 3) on the unit sphere, and the ``faces`` int64 (F, 3), seen counterclockwise."""
+    """The vertices ``pos`` float64 (N, 3) on the unit sphere, and the ``faces`` int64 (F, 3), seen
+    counterclockwise.
+    """
 
     pos: Tensor
     faces: Tensor
@@ -126,7 +133,9 @@ def _refined(levels: int) -> _Refined:
 
 
 def _edges(faces: Tensor) -> tuple[Tensor, Tensor]:
-    """The edges (E, 2) of triangles, and the number of that of each side (F, 3): a to b, b to c, c to a."""
+    """The edges (E, 2) of triangles, and the number of that of each side (F, 3): a to b, b to c, c
+    to a.
+    """
     sides = torch.stack((faces, faces.roll(-1, 1)), -1).sort(-1).values
     size = int(faces.max()) + 1
     key, number = torch.unique(sides[..., 0] * size + sides[..., 1], return_inverse=True)
@@ -134,17 +143,26 @@ def _edges(faces: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _icosahedron() -> tuple[Tensor, Tensor]:
-    """12 vertices: a pole, a ring of five, a ring of five half a step further, and the other pole."""
+    """12 vertices: a pole, a ring of five, a ring of five half a step further, and the other
+    pole.
+    """
     angle = torch.arange(5, dtype=torch.float64) * (2 * math.pi / 5)
     rings = [_ring(angle, 1 / math.sqrt(5)), _ring(angle + math.pi / 5, -1 / math.sqrt(5))]
     pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
     faces = []
     for i in range(5):
         j = (i + 1) % 5
-        faces += [(0, 1 + i, 1 + j), (1 + i, 6 + i, 1 + j), (6 + i, 6 + j, 1 + j), (11, 6 + j, 6 + i)]
+        faces += [
+            (0, 1 + i, 1 + j),
+            (1 + i, 6 + i, 1 + j),
+            (6 + i, 6 + j, 1 + j),
+            (11, 6 + j, 6 + i),
+        ]
     return torch.cat((pole, *rings, -pole)), torch.tensor(faces)
 
 
 def _ring(angle: Tensor, height: float) -> Tensor:
     radius = math.sqrt(1 - height**2)
-    return torch.stack((radius * angle.cos(), radius * angle.sin(), torch.full_like(angle, height)), 1)
+    return torch.stack(
+        (radius * angle.cos(), radius * angle.sin(), torch.full_like(angle, height)), 1
+    )

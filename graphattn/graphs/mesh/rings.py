@@ -20,25 +20,30 @@ from .faces import Faces, checked_faces
 def mesh_vertices(
     faces: Tensor, num_vertices: int | None = None, hops: int = 1, *, self_loops: bool = False
 ) -> AttentionGraph:
-    r"""Every vertex reads the vertices that it shares a mesh edge with, or those up to ``hops`` edges away.
+    r"""Every vertex reads the vertices that it shares a mesh edge with, or those up to ``hops``
+    edges away.
 
-    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a path of at most } h \text{ mesh edges joins } s \text{ and } t \}
+    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a path of at most } h \text{ mesh edges joins } s
+    \text{ and } t \}
 
     Args:
-        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
+        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
+            around each face.
         num_vertices: Number of vertices; one more than the largest number in ``faces`` by default.
         hops: h, the longest path.
         self_loops: True lets a vertex read itself, too, for layers without a residual connection.
     Returns:
-        Listed edges on the device of ``faces``, by target and then by source; symmetric. A mesh edge is an edge once in
-        each direction, however many faces share it.
+        Listed edges on the device of ``faces``, by target and then by source; symmetric. A mesh
+        edge is an edge once in each direction, however many faces share it.
     Raises:
         GraphIndexError: If a face names a vertex outside ``[0, num_vertices)``; the face is named.
-        GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3 columns.
+        GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3
+            columns.
     Source:
-        *What differs* from PyG's ``FaceToEdge`` and trimesh's ``edges_unique``: degenerate faces add no edge, not even
-        a self-loop. A face is degenerate if it has fewer than three distinct vertices or comes back to one; a vertex
-        repeated at once is padding and is dropped. :func:`mesh_report` counts them.
+        *What differs* from PyG's ``FaceToEdge`` and trimesh's ``edges_unique``: degenerate faces
+        add no edge, not even a self-loop. A face is degenerate if it has fewer than three distinct
+        vertices or comes back to one; a vertex repeated at once is padding and is dropped.
+        :func:`mesh_report` counts them.
     Example:
         >>> print(mesh_vertices(torch.tensor([[0, 1, 2], [2, 1, 3]])))
         AttentionGraph(mesh_vertices(): 4 nodes, 10 edges, density 0.625, listed)
@@ -47,7 +52,8 @@ def mesh_vertices(
         █ █ · █
         · █ █ ·
     """
-    hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
+    hops = whole(hops, "hops", 1)
+    self_loops = flag(self_loops, "self_loops")
     mesh, device = checked_faces(faces, num_vertices)
     step = torch.cat((mesh.vertex, mesh.follower)), torch.cat((mesh.follower, mesh.vertex))
     name = call("mesh_vertices", hops=hops, self_loops=self_loops)
@@ -57,28 +63,36 @@ def mesh_vertices(
 @sizable
 @builder
 def mesh_faces(
-    faces: Tensor, hops: int = 1, *, share: Literal["edge", "vertex"] = "edge", self_loops: bool = False
+    faces: Tensor,
+    hops: int = 1,
+    *,
+    share: Literal["edge", "vertex"] = "edge",
+    self_loops: bool = False,
 ) -> AttentionGraph:
-    r"""Every face reads the faces that it shares an edge (or a vertex) with, or those up to ``hops`` faces away.
+    r"""Every face reads the faces that it shares an edge (or a vertex) with, or those up to
+    ``hops`` faces away.
 
-    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{faces } t \text{ and } s \text{ share an edge} \} \quad (h = 1)
+    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{faces } t \text{ and } s \text{ share an edge} \}
+    \quad (h = 1)
 
     Args:
-        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
+        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
+            around each face.
         hops: h, the longest path over neighbouring faces.
         share: Neighbouring faces share an ``"edge"`` or a ``"vertex"``.
         self_loops: True lets a face read itself too.
     Returns:
-        Listed edges over all F faces on the device of ``faces``, by target and then by source; symmetric. All faces at
-        a mesh edge are neighbours of each other, however many there are.
+        Listed edges over all F faces on the device of ``faces``, by target and then by source;
+        symmetric. All faces at a mesh edge are neighbours of each other, however many there are.
     Raises:
         GraphIndexError: If a face names a negative vertex; the face is named.
-        GraphError: If ``hops < 1``, ``share`` is neither word, or ``faces`` is not a table of integers with at least 3
-            columns.
+        GraphError: If ``hops < 1``, ``share`` is neither word, or ``faces`` is not a table of
+            integers with at least 3 columns.
     Source:
-        Hu et al. 2022 (SubdivNet) for faces that share an edge. *What differs* from trimesh's ``face_adjacency``: faces
-        at an edge of three or more faces are neighbours too (trimesh leaves such edges out), and degenerate faces (see
-        :func:`mesh_vertices`) keep their number but have no neighbours.
+        Hu et al. 2022 (SubdivNet) for faces that share an edge. *What differs* from trimesh's
+        ``face_adjacency``: faces at an edge of three or more faces are neighbours too (trimesh
+        leaves such edges out), and degenerate faces (see :func:`mesh_vertices`) keep their number
+        but have no neighbours.
     Example:
         >>> print(mesh_faces(torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]]), self_loops=True))
         AttentionGraph(mesh_faces(self_loops=True): 3 nodes, 7 edges, density 0.778, listed)
@@ -86,11 +100,17 @@ def mesh_faces(
         █ █ █
         · █ █
     """
-    hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
+    hops = whole(hops, "hops", 1)
+    self_loops = flag(self_loops, "self_loops")
     one_of(share, "share", ("edge", "vertex"))
     mesh, device = checked_faces(faces, None)
-    shared = mesh.edges()[0] if share == "edge" else mesh.vertex
-    incidence = _matrix(mesh.face, shared, len(mesh.sound), int(shared.max()) + 1 if shared.numel() else 0)
+    if share == "edge":
+        shared = mesh.edges()[0]
+    else:
+        shared = mesh.vertex
+    incidence = _matrix(
+        mesh.face, shared, len(mesh.sound), int(shared.max()) + 1 if shared.numel() else 0
+    )
     step = _pairs(incidence @ incidence.T)
     name = call("mesh_faces", hops=hops, share=share, self_loops=self_loops)
     return _ring(step, len(mesh.sound), hops, self_loops, name, device)
@@ -101,21 +121,26 @@ def mesh_faces(
 def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> AttentionGraph:
     r"""Every edge of a mesh reads the other edges of its faces: four between two triangles.
 
-    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a face has both edges } t \text{ and } s \} \quad (h = 1)
+    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a face has both edges } t \text{ and } s \} \quad
+    (h = 1)
 
     Args:
-        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
+        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
+            around each face.
         hops: h, the longest path over neighbouring edges.
         self_loops: True lets an edge read itself too.
     Returns:
-        Listed edges of the graph on the device of ``faces``, by target and then by source; symmetric. Its nodes are the
+        Listed edges of the graph on the device of ``faces``, by target and then by source;
+        symmetric. Its nodes are the
         edges of the mesh, each once: node i joins the vertices ``mesh_edge_ends(faces)[i]``.
     Raises:
         GraphIndexError: If a face names a negative vertex; the face is named.
-        GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3 columns.
+        GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3
+            columns.
     Source:
-        Hanocka et al. 2019 (MeshCNN): the 1-ring of an edge. *What differs:* an edge at the boundary reads
-        two, one of three faces six, and MeshCNN's order of the four (up to a flip) belongs to a layer.
+        Hanocka et al. 2019 (MeshCNN): the 1-ring of an edge. *What differs:* an edge at the
+        boundary reads two, one of three faces six, and MeshCNN's order of the four (up to a flip)
+        belongs to a layer.
     Example:
         >>> print(mesh_edges(torch.tensor([[0, 1, 2], [2, 1, 3]])))
         AttentionGraph(mesh_edges(): 5 nodes, 12 edges, density 0.48, listed)
@@ -125,7 +150,8 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
         · · █ · █
         · · █ █ ·
     """
-    hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
+    hops = whole(hops, "hops", 1)
+    self_loops = flag(self_loops, "self_loops")
     mesh, device = checked_faces(faces, None)
     edge, ends = mesh.edges()
     incidence = _matrix(mesh.face, edge, len(mesh.sound), len(ends))
@@ -140,7 +166,8 @@ def mesh_edge_ends(faces: Tensor) -> Tensor:
     Args:
         faces: As for :func:`mesh_edges`.
     Returns:
-        int64 (E, 2) on the device of ``faces``: the lower vertex first, ascending by it and then by the other.
+        int64 (E, 2) on the device of ``faces``: the lower vertex first, ascending by it and then by
+            the other.
     Example:
         >>> mesh_edge_ends(torch.tensor([[0, 1, 2], [2, 1, 3]])).tolist()
         [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]
@@ -169,9 +196,10 @@ def mesh_report(faces: Tensor, num_vertices: int | None = None) -> MeshReport:
         faces: As for :func:`mesh_vertices`.
         num_vertices: The same.
     Returns:
-        Counts. Edges are undirected and counted once. Degenerate faces (see :func:`mesh_vertices`) count as faces and
-        are left out of all else. A duplicate has the vertices of an earlier face, in any order. Boundary edges have one
-        face, non-manifold ones more than two; a duplicate counts as a face here.
+        Counts. Edges are undirected and counted once. Degenerate faces (see :func:`mesh_vertices`)
+        count as faces and are left out of all else. A duplicate has the vertices of an earlier
+        face, in any order. Boundary edges have one face, non-manifold ones more than two; a
+        duplicate counts as a face here.
     Example:
         >>> report = mesh_report(torch.tensor([[0, 1, 2], [2, 0, 1], [1, 2, 3], [3, 3, 1]]), 5)
         >>> report.degenerate_faces, report.duplicate_faces, report.non_manifold_edges, report.unused_vertices
@@ -195,8 +223,10 @@ def mesh_report(faces: Tensor, num_vertices: int | None = None) -> MeshReport:
 def _duplicates(mesh: Faces) -> int:
     """True for faces with the same set of vertices as an earlier face."""
     order = torch.argsort(mesh.face * max(1, mesh.num_vertices) + mesh.vertex)
-    vertex, sizes = mesh.vertex[order], torch.bincount(mesh.face, minlength=mesh.sound.numel())
-    first, count = torch.cumsum(sizes, 0) - sizes, 0
+    vertex = mesh.vertex[order]
+    sizes = torch.bincount(mesh.face, minlength=mesh.sound.numel())
+    first = torch.cumsum(sizes, 0) - sizes
+    count = 0
     for size in torch.unique(sizes[sizes > 0]).tolist():
         sets = vertex[first[sizes == size][:, None] + torch.arange(size)]
         count += sets.shape[0] - torch.unique(sets, dim=0).shape[0]
@@ -208,7 +238,9 @@ def _matrix(row: Tensor, column: Tensor, rows: int, columns: int) -> Any:
     from scipy.sparse import csr_matrix  # slow to import
 
     ptr = offsets(torch.bincount(row, minlength=rows))
-    return csr_matrix((np.ones(row.numel(), dtype=bool), column.numpy(), ptr.numpy()), (rows, columns))
+    return csr_matrix(
+        (np.ones(row.numel(), dtype=bool), column.numpy(), ptr.numpy()), (rows, columns)
+    )
 
 
 def _pairs(matrix: Any) -> tuple[Tensor, Tensor]:
@@ -218,9 +250,16 @@ def _pairs(matrix: Any) -> tuple[Tensor, Tensor]:
 
 
 def _ring(
-    step: tuple[Tensor, Tensor], size: int, hops: int, self_loops: bool, name: str, device: torch.device
+    step: tuple[Tensor, Tensor],
+    size: int,
+    hops: int,
+    self_loops: bool,
+    name: str,
+    device: torch.device,
 ) -> AttentionGraph:
-    """All pairs joined by at most ``hops`` steps, self-loops as given; steps are symmetric and may repeat."""
+    """All pairs joined by at most ``hops`` steps, self-loops as given; steps are symmetric and may
+    repeat.
+    """
     key = torch.add(step[1], step[0], alpha=size)
     if self_loops or hops > 1:
         key = torch.cat((key, torch.arange(size) * (size + 1)))
@@ -237,5 +276,8 @@ def _ring(
         target, source = _pairs(reach.tocsc())  # the same matrix, its rows in order
     if not self_loops:
         keep = target != source
-        target, source = target[keep], source[keep]
-    return AttentionGraph(listed(target.to(device), source.to(device), size, size, has_repeats=False), name, device)
+        target = target[keep]
+        source = source[keep]
+    return AttentionGraph(
+        listed(target.to(device), source.to(device), size, size, has_repeats=False), name, device
+    )

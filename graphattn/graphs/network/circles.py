@@ -22,13 +22,13 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
 
     Args:
         num_nodes: N.
-        offsets: O; -1 is the node before, 0 the node itself. ``(-1, 0, 1)`` is a ring, ``(0, 1, 2, 4, 8, ...)`` a chord
-            network. Offsets that are equal modulo N are one.
+        offsets: O; -1 is the node before, 0 the node itself. ``(-1, 0, 1)`` is a ring,
+            ``(0, 1, 2, 4, 8, ...)`` a chord network. Offsets that are equal modulo N are one.
     Returns:
         A rule.
     Source:
-        Guo et al. 2019 (Star-Transformer) for the ring; Khalitov et al. 2023 (ChordMixer) for powers of two.
-        ``networkx.circulant_graph`` is the same with offsets in both directions.
+        Guo et al. 2019 (Star-Transformer) for the ring; Khalitov et al. 2023 (ChordMixer) for
+        powers of two. ``networkx.circulant_graph`` is the same with offsets in both directions.
     Example:
         >>> print(circulant(5, (-1, 0, 2)))
         AttentionGraph(circulant(5, (-1, 0, 2)): 5 nodes, 15 edges, density 0.6, rule)
@@ -47,29 +47,37 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
         row = torch.arange(target.numel())[:, None].expand_as(source)
         return from_pairs(row.flatten(), source.flatten())
 
-    return AttentionGraph(Edges(N, N, rows, runs_per_row=len(apart)), call("circulant", N, tuple(steps)))
+    return AttentionGraph(
+        Edges(N, N, rows, runs_per_row=len(apart)), call("circulant", N, tuple(steps))
+    )
 
 
 @sizable
 @builder
-def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None = None) -> AttentionGraph:
-    r"""Blocks of nodes that read themselves and the blocks whose number differs in one binary digit.
+def butterfly(
+    num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None = None
+) -> AttentionGraph:
+    r"""Blocks of nodes that read themselves and the blocks whose number differs in one binary
+    digit.
 
     .. math::
         \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \{ I, I \oplus 2^k \} \},
         \quad I = \lfloor t / b \rfloor
 
     Args:
-        num_nodes: N. If it is not a power of two times ``block``, partners beyond the end are missing.
+        num_nodes: N. If it is not a power of two times ``block``, partners beyond the end are
+            missing.
         block: b; ``block=1`` is the hypercube with self-loops.
-        strides: The :math:`2^k` in use; all below the number of blocks by default. A single one is a factor of a
-            butterfly matrix.
+        strides: The :math:`2^k` in use; all below the number of blocks by default. A single one is
+            a factor of a butterfly matrix.
     Returns:
-        A rule, symmetric; after as many layers as there are strides, every node depends on every node.
+        A rule, symmetric; after as many layers as there are strides, every node depends on every
+        node.
     Raises:
         GraphError: If ``block < 1``, or a stride is not a power of two.
     Source:
-        Dao et al. 2022 (Pixelated Butterfly), flat block butterfly: the sum of the factors in place of their product.
+        Dao et al. 2022 (Pixelated Butterfly), flat block butterfly: the sum of the factors in place
+        of their product.
     Example:
         >>> print(butterfly(8))
         AttentionGraph(butterfly(8): 8 nodes, 32 edges, density 0.5, rule)
@@ -82,12 +90,15 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
         · · █ · █ · █ █
         · · · █ · █ █ █
     """
-    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    N = whole(num_nodes, "num_nodes")
+    block = whole(block, "block", 1)
     blocks = -(-N // block)
     if strides is None:
         powers = [1 << k for k in range(max(0, blocks - 1).bit_length())]
     else:
-        powers = sorted(set(integers((strides,) if isinstance(strides, int) else strides, "strides").tolist()))
+        powers = sorted(
+            set(integers((strides,) if isinstance(strides, int) else strides, "strides").tolist())
+        )
         bad = next((power for power in powers if power < 1 or power & (power - 1)), None)
         if bad is not None:
             raise GraphError(f"strides must be powers of two such as 1, 2, 4, got {bad}")
@@ -100,17 +111,21 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
         row = torch.arange(target.numel())[:, None].expand_as(source)[source < blocks]
         return Runs(row, source[source < blocks], source[source < blocks] + 1)
 
-    return AttentionGraph(in_blocks(Edges(blocks, blocks, rows, runs_per_row=len(apart)), block, N), name)
+    return AttentionGraph(
+        in_blocks(Edges(blocks, blocks, rows, runs_per_row=len(apart)), block, N), name
+    )
 
 
 @sizable
 @builder
 def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> AttentionGraph:
-    r"""A token reads the blocks around it token by token, and farther ones as means, coarser with distance.
+    r"""A token reads the blocks around it token by token, and farther ones as means, coarser with
+    distance.
 
     The sources are the nodes of a binary tree, level after level: first the N tokens, then
-    :math:`\lceil N / 2 \rceil` means of two, then means of four, and so on. Node j of level l stands for the tokens
-    :math:`j 2^l, \ldots, (j + 1) 2^l - 1`; every token is read once by every target, itself or in one of the means.
+    :math:`\lceil N / 2 \rceil` means of two, then means of four, and so on. Node j of level l
+    stands for the tokens :math:`j 2^l, \ldots, (j + 1) 2^l - 1`; every token is read once by every
+    target, itself or in one of the means.
 
     .. math::
         \mathcal{N}(t) = \{ (l, j) : |I_l(t) - \lfloor j / b \rfloor| \le 1 \text{ and not }
@@ -121,13 +136,14 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
         block: b, nodes in a block on every level, even.
         causal: Read no token after the target; means then come from the left only.
     Returns:
-        A rule with N targets and about 2 N sources. To let a mean of n tokens weigh as much as n of them, add
-        ``score_bias = log(n)``.
+        A rule with N targets and about 2 N sources. To let a mean of n tokens weigh as much as n of
+        them, add ``score_bias = log(n)``.
     Raises:
         GraphError: If ``block`` is odd or below 2.
     Source:
-        Zhu and Soricut 2021 (H-Transformer-1D): blocks beside the diagonal on every level. *What differs:*
-        there queries are means, too, so that the tokens of a mean share the weights of its level.
+        Zhu and Soricut 2021 (H-Transformer-1D): blocks beside the diagonal on every level. *What
+        differs:* there queries are means, too, so that the tokens of a mean share the weights of
+        its level.
     Example:
         >>> print(hierarchical(8, 2))
         AttentionGraph(hierarchical(8, 2): 12 sources -> 8 targets, 52 edges, density 0.542, rule)
@@ -140,23 +156,38 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
         · · · · █ █ █ █ █ █ · ·
         · · · · █ █ █ █ █ █ · ·
     """
-    N, block, causal = whole(num_nodes, "num_nodes"), whole(block, "block", 2), flag(causal, "causal")
+    N = whole(num_nodes, "num_nodes")
+    block = whole(block, "block", 2)
+    causal = flag(causal, "causal")
     if block % 2:
-        raise GraphError(f"block must be even, since two blocks of a level form one of the next, got {block}")
+        raise GraphError(
+            f"block must be even, since two blocks of a level form one of the next, got {block}"
+        )
     sizes = [N]
     while -(-sizes[-1] // block) > 2:
         sizes.append(-(-sizes[-1] // 2))
 
     def rows(target: Tensor) -> Runs:
-        lo, hi, first = [], [], 0
+        lo = []
+        hi = []
+        first = 0
         for level, size in enumerate(sizes):
-            own, below = target // (block * 2**level), target * 2 // (block * 2**level) - 1
-            start, end = (own - 1) * block, (own + 2) * block
-            nearer = below * (block // 2), below * (block // 2) + block // 2 * 3  # read on the level below
+            own = target // (block * 2**level)
+            below = target * 2 // (block * 2**level) - 1
+            start = (own - 1) * block
+            end = (own + 2) * block
+            # read on the level below
+            nearer = (
+                below * (block // 2),
+                below * (block // 2) + block // 2 * 3,
+            )
             if level == 0:
                 pairs = [(start, torch.minimum(end, target + 1) if causal else end)]
             else:
-                pairs = [(start, nearer[0])] if causal else [(start, nearer[0]), (nearer[1], end)]
+                if causal:
+                    pairs = [(start, nearer[0])]
+                else:
+                    pairs = [(start, nearer[0]), (nearer[1], end)]
             for left, right in pairs:
                 left = left.clamp(0, size)
                 lo.append(first + left)

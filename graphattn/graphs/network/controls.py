@@ -21,23 +21,26 @@ _CELLS = 1 << 22
 def degree_matched_random(
     graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both"] = "in"
 ) -> AttentionGraph:
-    r"""A random graph with the degrees of another: the control that separates the edges from their number.
+    r"""A random graph with the degrees of another: the control that separates the edges from their
+    number.
 
-    Every target reads as many sources as before, drawn uniformly without repeats. Self-loops of the graph are kept, and
-    none is drawn.
+    Every target reads as many sources as before, drawn uniformly without repeats. Self-loops of the
+    graph are kept, and none is drawn.
 
     Args:
         graph: Any graph that repeats no edge.
         seed: The same seed gives the same graph.
-        keep: ``"in"`` keeps the in-degree of every target. ``"both"`` keeps the out-degree of every source, too: pairs
-            of edges ``a -> b, c -> d`` become ``a -> d, c -> b``, 10 times over, wherever both are new.
+        keep: ``"in"`` keeps the in-degree of every target. ``"both"`` keeps the out-degree of every
+            source, too: pairs of edges ``a -> b, c -> d`` become ``a -> d, c -> b``, 10 times over,
+            wherever both are new.
     Returns:
         Listed edges by target, then by source. Symmetry and causality are lost.
     Raises:
         GraphError: If ``graph`` repeats an edge.
     Source:
-        Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks", for the swaps. Where the
-        shape must stay and only the nodes be mixed: ``graph.relabel(torch.randperm(graph.num_nodes))``.
+        Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks", for
+        the swaps. Where the shape must stay and only the nodes be mixed:
+        ``graph.relabel(torch.randperm(graph.num_nodes))``.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> graph = sliding_window(100, 9, causal=False)
@@ -50,11 +53,22 @@ def degree_matched_random(
     seed = whole(seed, "seed")
     one_of(keep, "keep", ("in", "both"))
     if graph.has_repeated_edges:
-        raise GraphError(f"graph must not repeat edges, got {graph!r}; drop copies with graph | graph")
-    refuse_over(64 * graph.num_edges, f"degree_matched_random of {graph.num_edges:,} edges", "take a subgraph")
+        raise GraphError(
+            f"graph must not repeat edges, got {graph!r}; drop copies with graph | graph"
+        )
+    refuse_over(
+        64 * graph.num_edges,
+        f"degree_matched_random of {graph.num_edges:,} edges",
+        "take a subgraph",
+    )
     random = np.random.default_rng(seed)
-    target, source = _redrawn(graph, random) if keep == "in" else _swapped(graph, random)
-    key = torch.sort(torch.from_numpy(target) * graph.num_sources + torch.from_numpy(source)).values.to(graph.device)
+    if keep == "in":
+        target, source = _redrawn(graph, random)
+    else:
+        target, source = _swapped(graph, random)
+    key = torch.sort(
+        torch.from_numpy(target) * graph.num_sources + torch.from_numpy(source)
+    ).values.to(graph.device)
     S = max(1, graph.num_sources)
     edges = listed(key // S, key % S, graph.num_targets, graph.num_sources)
     name = call("degree_matched_random", graph, seed=seed, keep=keep)
@@ -79,9 +93,12 @@ def _redrawn(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.nda
     return np.concatenate((target, alone)), np.concatenate((source, alone))
 
 
-def _subsets(sizes: np.ndarray, choices: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _subsets(
+    sizes: np.ndarray, choices: int, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """For every row a uniform subset of ``range(choices)`` of its size, as (row, member)."""
-    rows, many = [], sizes > choices // 8
+    rows = []
+    many = sizes > choices // 8
     members = []
     dense = np.flatnonzero(many & (sizes > 0))
     step = max(1, _CELLS // max(1, choices))
@@ -93,10 +110,13 @@ def _subsets(sizes: np.ndarray, choices: int, random: np.random.Generator) -> tu
         members.append(order[taken])
     # Numbers are drawn until enough are distinct: the first distinct ones of a series of draws.
     few = np.where(many, 0, sizes)
-    chosen, missing = np.empty(0, dtype=np.int64), few
+    chosen = np.empty(0, dtype=np.int64)
+    missing = few
     while missing.any():
         row = np.repeat(np.arange(len(sizes)), missing)
-        chosen = np.sort(np.concatenate((chosen, row * choices + random.integers(0, choices, len(row)))))
+        chosen = np.sort(
+            np.concatenate((chosen, row * choices + random.integers(0, choices, len(row))))
+        )
         chosen = chosen[np.diff(chosen, prepend=-1) > 0]
         missing = few - np.bincount(chosen // choices, minlength=len(sizes))
     rows.append(chosen // max(1, choices))
@@ -107,17 +127,21 @@ def _subsets(sizes: np.ndarray, choices: int, random: np.random.Generator) -> tu
 def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
     loop = (target == source) & graph.is_square
-    alone, source, target = target[loop], source[~loop], target[~loop]
+    alone = target[loop]
+    source = source[~loop]
+    target = target[~loop]
     S = max(1, graph.num_sources)
     for _ in range(_ROUNDS):
         order = random.permutation(len(target))
         half = len(order) // 2
-        a, b = order[:half], order[half : 2 * half]
+        a = order[:half]
+        b = order[half : 2 * half]
         new = np.stack((target[b] * S + source[a], target[a] * S + source[b]))
         fresh = _absent(new.ravel(), target * S + source).reshape(new.shape)
         if graph.is_square:
             fresh &= np.stack((target[b] != source[a], target[a] != source[b]))
-        a, b = a[fresh.all(0)], b[fresh.all(0)]
+        a = a[fresh.all(0)]
+        b = b[fresh.all(0)]
         source[a], source[b] = source[b], source[a]
     return np.concatenate((target, alone)), np.concatenate((source, alone))
 
@@ -125,7 +149,8 @@ def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.nda
 def _absent(new: np.ndarray, old: np.ndarray) -> np.ndarray:
     """True for new numbers that are neither old nor repeated."""
     order = np.argsort(new)
-    ascending, old = new[order], np.append(np.sort(old), -1)
+    ascending = new[order]
+    old = np.append(np.sort(old), -1)
     again = np.append(ascending[1:] == ascending[:-1], [False])[: len(new)]
     again[1:] |= again[:-1].copy()
     fresh = np.empty(len(new), dtype=bool)

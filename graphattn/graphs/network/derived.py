@@ -18,7 +18,9 @@ from ..arguments import call, flag, integers, whole
 
 
 @builder
-def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking: bool = False) -> AttentionGraph:
+def line_graph(
+    graph: AttentionGraph, *, directed: bool = True, non_backtracking: bool = False
+) -> AttentionGraph:
     r"""The edges of a graph as nodes: an edge reads the edges that lead into it.
 
     .. math::
@@ -27,15 +29,16 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
 
     Args:
         graph: A square graph. Node i is its i-th edge, in the order of ``graph.edge_index``.
-        directed: ``False`` takes a symmetric graph as undirected: node i is the i-th edge with source <= target, and
-            reads the edges that share an end with it, but not itself.
+        directed: ``False`` takes a symmetric graph as undirected: node i is the i-th edge with
+            source <= target, and reads the edges that share an end with it, but not itself.
         non_backtracking: ``u -> v`` does not read ``v -> u``.
     Returns:
-        Listed edges by target, then by source; the sum over the nodes of in-degree times out-degree.
+        Listed edges by target, then by source; the sum over the nodes of in-degree times
+        out-degree.
     Raises:
-        GraphError: If ``graph`` is not square, or not symmetric with ``directed=False``, if ``non_backtracking`` is set
-            with ``directed=False``, or the edges would take more than 4 GiB at 32 bytes each, 134 million edges (a
-            hub joins all pairs of its edges).
+        GraphError: If ``graph`` is not square, or not symmetric with ``directed=False``, if
+            ``non_backtracking`` is set with ``directed=False``, or the edges would take more than 4
+            GiB at 32 bytes each, 134 million edges (a hub joins all pairs of its edges).
     Source:
         ``networkx.line_graph``; Chen et al. 2019 (LGNN) for the non-backtracking one, the graph of
         directed message passing on molecules.
@@ -50,19 +53,30 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")
     graph._need_square("line_graph")
-    directed, non_backtracking = flag(directed, "directed"), flag(non_backtracking, "non_backtracking")
-    into, out = graph.in_degree, graph.out_degree
+    directed = flag(directed, "directed")
+    non_backtracking = flag(non_backtracking, "non_backtracking")
+    into = graph.in_degree
+    out = graph.out_degree
     if not directed:
         into = out = into + out
-    refuse_over(32 * int((into * out).sum()), f"line_graph of {graph!r}", "take a subgraph, or drop its hubs")
+    refuse_over(
+        32 * int((into * out).sum()),
+        f"line_graph of {graph!r}",
+        "take a subgraph, or drop its hubs",
+    )
     source, target = graph.edge_index.cpu().numpy()
     if directed:
         joined = _incidence(source, graph.num_nodes) @ _incidence(target, graph.num_nodes).T
     else:
         if non_backtracking:
-            raise GraphError("non_backtracking needs directed=True: an undirected edge has no reverse")
+            raise GraphError(
+                "non_backtracking needs directed=True: an undirected edge has no reverse"
+            )
         if not graph.equals(graph.reverse()):
-            raise GraphError(f"directed=False needs a symmetric graph, got {graph!r}; join it with graph.reverse()")
+            raise GraphError(
+                f"directed=False needs a symmetric graph, got {graph!r}; join it with "
+                "graph.reverse()"
+            )
         source, target = source[source <= target], target[source <= target]
         ends = _incidence(source, graph.num_nodes) + _incidence(target, graph.num_nodes)
         joined = ends @ ends.T
@@ -73,8 +87,11 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
         keep = source[read] != target[reader]
     else:
         keep = np.ones(len(reader), dtype=bool)
-    key = torch.sort(torch.from_numpy(reader[keep].astype(np.int64) * len(source) + read[keep])).values
-    key, E = key.to(graph.device), max(1, len(source))
+    key = torch.sort(
+        torch.from_numpy(reader[keep].astype(np.int64) * len(source) + read[keep])
+    ).values
+    key = key.to(graph.device)
+    E = max(1, len(source))
     name = call("line_graph", graph, directed=directed, non_backtracking=non_backtracking)
     edges = listed(key // E, key % E, len(source), len(source))
     return AttentionGraph(edges, name, graph.device)
@@ -84,7 +101,10 @@ def _incidence(node: np.ndarray, num_nodes: int) -> Any:
     """The sparse matrix (edges, nodes) with a one at the node of each edge."""
     from scipy.sparse import csr_array
 
-    return csr_array((np.ones(len(node), dtype=np.int64), (np.arange(len(node)), node)), shape=(len(node), num_nodes))
+    return csr_array(
+        (np.ones(len(node), dtype=np.int64), (np.arange(len(node)), node)),
+        shape=(len(node), num_nodes),
+    )
 
 
 @builder
@@ -97,12 +117,13 @@ def hypergraph(
 
     Args:
         node: (M,) integers, the node of each membership.
-        hyperedge: (M,) integers, its hyperedge. PyG's ``hyperedge_index`` is both: ``hypergraph(*hyperedge_index)``.
+        hyperedge: (M,) integers, its hyperedge. PyG's ``hyperedge_index`` is both:
+            ``hypergraph(*hyperedge_index)``.
         num_nodes: S, one more than the largest node by default.
         num_hyperedges: T, one more than the largest hyperedge by default.
     Returns:
-        Listed edges in the order given, bipartite, on the device of ``node``. ``h.reverse() @ h`` joins the nodes that
-        share a hyperedge.
+        Listed edges in the order given, bipartite, on the device of ``node``. ``h.reverse() @ h``
+        joins the nodes that share a hyperedge.
     Raises:
         GraphIndexError: If a number is outside its range.
         GraphError: If the two differ in length, or a membership is repeated.
@@ -111,20 +132,33 @@ def hypergraph(
     Example:
         >>> h = hypergraph(torch.tensor([0, 1, 2, 2, 3]), torch.tensor([0, 0, 0, 1, 1]))
         >>> print(h)
-        AttentionGraph(hypergraph([0, 1, 2, 2, ...], [0, 0, 0, 1, ...]): 4 sources -> 2 targets, 5 edges, density 0.625, listed)
+        AttentionGraph(hypergraph([0, 1, 2, 2, ...], [0, 0, 0, 1, ...]): 4 sources -> 2 targets, 5
+            edges, density 0.625, listed)
         █ █ █ ·
         · · █ █
-    """  # noqa: E501
-    nodes, hyperedges = integers(node, "node"), integers(hyperedge, "hyperedge")
+    """
+    nodes = integers(node, "node")
+    hyperedges = integers(hyperedge, "hyperedge")
     if nodes.numel() != hyperedges.numel():
-        raise GraphError(f"node and hyperedge must be equally long, got {nodes.numel()} and {hyperedges.numel()}")
-    S = _largest(nodes) if num_nodes is None else whole(num_nodes, "num_nodes")
-    T = _largest(hyperedges) if num_hyperedges is None else whole(num_hyperedges, "num_hyperedges")
+        raise GraphError(
+            f"node and hyperedge must be equally long, got {nodes.numel()} and {hyperedges.numel()}"
+        )
+    if num_nodes is None:
+        S = _largest(nodes)
+    else:
+        S = whole(num_nodes, "num_nodes")
+    if num_hyperedges is None:
+        T = _largest(hyperedges)
+    else:
+        T = whole(num_hyperedges, "num_hyperedges")
     edges = checked(torch.stack((nodes, hyperedges.to(nodes.device))), T, S, "keep")
     if edges.has_repeats:
-        pair = edges.edge_index[:, int(edges.order[1:][edges.key[1:] == edges.key[:-1]].min())].tolist()
+        pair = edges.edge_index[
+            :, int(edges.order[1:][edges.key[1:] == edges.key[:-1]].min())
+        ].tolist()
         raise GraphError(
-            f"node {pair[0]} is in hyperedge {pair[1]} more than once: repeated edges; drop the copies: "
+            f"node {pair[0]} is in hyperedge {pair[1]} more than once: repeated edges; drop the "
+            "copies: "
             "torch.unique(torch.stack((node, hyperedge)), dim=1)"
         )
     name = call("hypergraph", nodes, hyperedges, num_nodes=num_nodes, num_hyperedges=num_hyperedges)
@@ -132,7 +166,9 @@ def hypergraph(
 
 
 def _largest(index: Tensor) -> int:
-    return int(index.max()) + 1 if index.numel() else 0
+    if index.numel():
+        return int(index.max()) + 1
+    return 0
 
 
 @builder
@@ -146,12 +182,13 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
         source: a, the type of the sources.
         target: b, the type of the targets.
     Returns:
-        A rule on the device of ``types``. ``g & between_types(...)`` are the edges of g of that relation;
-        :class:`graphattn.graphs.Relations` keeps several apart.
+        A rule on the device of ``types``. ``g & between_types(...)`` are the edges of g of that
+        relation; :class:`graphattn.graphs.Relations` keeps several apart.
     Raises:
         GraphError: If ``types`` is not integer (N,).
     Source:
-        Hu et al. 2020 (Heterogeneous Graph Transformer): edges typed by the types of their ends and their own.
+        Hu et al. 2020 (Heterogeneous Graph Transformer): edges typed by the types of their ends and
+        their own.
     Example:
         >>> print(between_types(torch.tensor([0, 0, 1, 1, 1]), source=0, target=1))
         AttentionGraph(between_types([0, 0, 1, 1, ...], 0, 1): 5 nodes, 6 edges, density 0.24, rule)
@@ -162,7 +199,10 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
         █ █ · · ·
     """
     kinds = integers(types, "types")
-    a, b = arguments.whole(source, "source", error=GraphError), arguments.whole(target, "target", error=GraphError)
+    a = arguments.whole(source, "source", error=GraphError)
+    b = arguments.whole(target, "target", error=GraphError)
     read, reading = (stretches(torch.nonzero(kinds.cpu() == kind).flatten()) for kind in (a, b))
     N = kinds.numel()
-    return AttentionGraph(rectangle(N, N, reading, read), call("between_types", kinds, a, b), kinds.device)
+    return AttentionGraph(
+        rectangle(N, N, reading, read), call("between_types", kinds, a, b), kinds.device
+    )

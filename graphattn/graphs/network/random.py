@@ -20,13 +20,16 @@ _TOLERANCE = 1e-3
 
 @sizable
 @builder
-def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int = 100) -> AttentionGraph:
-    r"""A sparse random graph in which every node is a few steps from every other: Exphormer's expander.
+def expander(
+    num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int = 100
+) -> AttentionGraph:
+    r"""A sparse random graph in which every node is a few steps from every other: Exphormer's
+    expander.
 
     .. math:: \mathcal{N}(t) = \{ \pi_d(t), \pi_d^{-1}(t) : 1 \le d \le D \} \setminus \{ t \}
 
-    with random permutations :math:`\pi_d`, drawn again until :math:`\lambda_2`, the second smallest eigenvalue of the
-    graph's Laplacian, is at least :math:`2D - 2\sqrt{2D - 1} - 0.1`.
+    with random permutations :math:`\pi_d`, drawn again until :math:`\lambda_2`, the second smallest
+    eigenvalue of the graph's Laplacian, is at least :math:`2D - 2\sqrt{2D - 1} - 0.1`.
 
     Args:
         num_nodes: N. Up to 10 nodes the graph is complete.
@@ -38,25 +41,35 @@ def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int
     Raises:
         GraphError: If ``permutations`` or ``tries`` is below 1.
     Source:
-        Shirzad et al. 2023 (Exphormer), after Friedman 2003 on random regular graphs: the graph that is joined with the
-        edges of the input and with virtual nodes. *What differs:* this is a simple graph, with its own eigenvalue.
-        Their code keeps fixed points as self-loops and repeated pairs as repeated edges, all of which count in the
-        softmax, and measures that multigraph. Their option ``degree`` is D, and the paper's d is 2 D.
+        Shirzad et al. 2023 (Exphormer), after Friedman 2003 on random regular graphs: the graph
+        that is joined with the edges of the input and with virtual nodes. *What differs:* this is a
+        simple graph, with its own eigenvalue. Their code keeps fixed points as self-loops and
+        repeated pairs as repeated edges, all of which count in the softmax, and measures that
+        multigraph. Their option ``degree`` is D, and the paper's d is 2 D.
     Example:
         >>> graph = expander(100, 3)
         >>> graph.k_hop(5).num_edges == 100 * 99
         True
     """
-    N, D = whole(num_nodes, "num_nodes"), whole(permutations, "permutations", 1)
-    seed, tries = whole(seed, "seed"), whole(tries, "tries", 1)
+    N = whole(num_nodes, "num_nodes")
+    D = whole(permutations, "permutations", 1)
+    seed = whole(seed, "seed")
+    tries = whole(tries, "tries", 1)
     refuse_over(64 * N * D, f"expander of {N:,} x {2 * D} edges", "ask for fewer permutations")
-    random, bound = np.random.default_rng(seed), 2 * D - 2 * (2 * D - 1) ** 0.5 - 0.1
-    best, widest = _complete(N), -1.0
+    random = np.random.default_rng(seed)
+    bound = 2 * D - 2 * (2 * D - 1) ** 0.5 - 0.1
+    best = _complete(N)
+    widest = -1.0
     for _ in range(tries if N > 10 else 0):
         drawn = _union(N, [random.permutation(N) for _ in range(D)])
-        gap = laplacian_gap(drawn) if bound > 0 else 0.0  # every draw suffices
+        # every draw suffices
+        if bound > 0:
+            gap = laplacian_gap(drawn)
+        else:
+            gap = 0.0
         if gap > widest:
-            best, widest = drawn, gap
+            best = drawn
+            widest = gap
         if gap >= bound:
             break
     sizes = (N, D) if seed == 0 else (N, D, seed)
@@ -77,21 +90,33 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
     Raises:
         GraphError: If ``degree`` is not below ``num_nodes``, or ``num_nodes * degree`` is odd.
     Source:
-        Kim and Vu 2003, "Generating random regular graphs", as in ``networkx.random_regular_graph``.
+        Kim and Vu 2003, "Generating random regular graphs", as in
+        ``networkx.random_regular_graph``.
     Example:
         >>> random_regular(20, 3).in_degree.unique().tolist()
         [3]
     """
-    N, degree, seed = whole(num_nodes, "num_nodes"), whole(degree, "degree"), whole(seed, "seed")
+    N = whole(num_nodes, "num_nodes")
+    degree = whole(degree, "degree")
+    seed = whole(seed, "seed")
     if degree >= N and (N or degree):
         raise GraphError(f"degree must be below num_nodes, got degree={degree} of {N} nodes")
     if N * degree % 2:
-        raise GraphError(f"num_nodes * degree must be even, got {N} * {degree}: each edge has two ends")
-    refuse_over(1000 * N * degree, f"random_regular of {N:,} x {degree} edges", "use expander or random_sources")
+        raise GraphError(
+            f"num_nodes * degree must be even, got {N} * {degree}: each edge has two ends"
+        )
+    refuse_over(
+        1000 * N * degree,
+        f"random_regular of {N:,} x {degree} edges",
+        "use expander or random_sources",
+    )
     import networkx
 
     sizes = (N, degree) if seed == 0 else (N, degree, seed)
-    pairs = networkx.random_regular_graph(degree, N, seed).edges if N else ()
+    if N:
+        pairs = networkx.random_regular_graph(degree, N, seed).edges
+    else:
+        pairs = ()
     return _graph(_symmetric(N, pairs), call("random_regular", *sizes))
 
 
@@ -103,12 +128,14 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
     Args:
         num_nodes: N.
         k: Neighbours on the ring, half of them on each side; even.
-        probability: Probability of moving the far end of an edge to a random node; 0 leaves the ring.
+        probability: Probability of moving the far end of an edge to a random node; 0 leaves the
+            ring.
         seed: The same seed gives the same graph.
     Returns:
         Listed edges by target, then by source; symmetric, without self-loops, N * k in all.
     Raises:
-        GraphError: If ``k`` is odd or not below ``num_nodes``, or ``probability`` is outside [0, 1].
+        GraphError: If ``k`` is odd or not below ``num_nodes``, or ``probability`` is outside [0,
+            1].
     Source:
         Watts and Strogatz 1998; equal to ``networkx.watts_strogatz_graph`` for the same seed.
     Example:
@@ -117,28 +144,39 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
         >>> small_world(20, 4, 0.2).num_edges
         80
     """
-    N, k, seed = whole(num_nodes, "num_nodes"), whole(k, "k"), whole(seed, "seed")
+    N = whole(num_nodes, "num_nodes")
+    k = whole(k, "k")
+    seed = whole(seed, "seed")
     if k % 2:
         raise GraphError(f"k must be even, half of it on each side, got {k}")
     if k >= N and (N or k):
         raise GraphError(f"k must be below num_nodes, got k={k} of {N} nodes")
     probability = checked_probability(probability, "probability")
-    refuse_over(1000 * N * k, f"small_world of {N:,} x {k} edges", "join a window with random_sources")
+    refuse_over(
+        1000 * N * k, f"small_world of {N:,} x {k} edges", "join a window with random_sources"
+    )
     import networkx
 
     sizes = (N, k, probability) if seed == 0 else (N, k, probability, seed)
-    pairs = networkx.watts_strogatz_graph(N, k, probability, seed).edges if N else ()
+    if N:
+        pairs = networkx.watts_strogatz_graph(N, k, probability, seed).edges
+    else:
+        pairs = ()
     return _graph(_symmetric(N, pairs), call("small_world", *sizes))
 
 
 def laplacian_gap(adjacency: Any) -> float:
-    """The second smallest eigenvalue of the Laplacian of a symmetric scipy sparse matrix of at least two nodes."""
+    """The second smallest eigenvalue of the Laplacian of a symmetric scipy sparse matrix of at
+    least two nodes.
+    """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    size, degree = adjacency.shape[0], adjacency.sum(0)
+    size = adjacency.shape[0]
+    degree = adjacency.sum(0)
     if size <= _DENSE:
         return float(np.linalg.eigvalsh(np.diag(degree) - adjacency.toarray())[1])
-    top = 2.0 * degree.max()  # a bound of all eigenvalues; the constant vector, of eigenvalue 0, is projected out
+    # a bound of all eigenvalues; the constant vector, of eigenvalue 0, is projected out
+    top = 2.0 * degree.max()
 
     def times(x: np.ndarray) -> np.ndarray:
         x = x.ravel()
@@ -165,7 +203,9 @@ def _symmetric(size: int, pairs: Any) -> Any:
     """The adjacency (N, N) of undirected pairs, each once, without self-loops; float64 ones."""
     from scipy.sparse import csr_array
 
-    ends = np.asarray(list(pairs) if not isinstance(pairs, np.ndarray) else pairs, dtype=np.int64).reshape(-1, 2)
+    ends = np.asarray(
+        list(pairs) if not isinstance(pairs, np.ndarray) else pairs, dtype=np.int64
+    ).reshape(-1, 2)
     ends = ends[ends[:, 0] != ends[:, 1]]
     row, column = np.concatenate((ends, ends[:, ::-1])).T
     matrix = csr_array((np.ones(len(row)), (row, column)), shape=(size, size))

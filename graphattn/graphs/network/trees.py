@@ -19,7 +19,10 @@ from ..arguments import call, flag, integers, one_of
 
 @builder
 def tree(
-    parent: Tensor, *, read: Literal["both", "parent", "children"] = "both", self_loops: bool = False
+    parent: Tensor,
+    *,
+    read: Literal["both", "parent", "children"] = "both",
+    self_loops: bool = False,
 ) -> AttentionGraph:
     r"""A node of a tree reads its parent, its children, or both.
 
@@ -49,7 +52,8 @@ def tree(
     self_loops = flag(self_loops, "self_loops")
     N = up.numel()
     node = torch.arange(N)
-    below, above = node[up >= 0], up[up >= 0]
+    below = node[up >= 0]
+    above = up[up >= 0]
     keys = [below * N + above] * (read != "children") + [above * N + below] * (read != "parent")
     key = torch.sort(torch.cat([*keys, *([node * N + node] * self_loops)])).values.to(device)
     name = call("tree", up, read=read, self_loops=self_loops)
@@ -58,21 +62,24 @@ def tree(
 
 @builder
 def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
-    r"""A node of a tree reads its ancestors and itself: every path from a root is a causal sequence.
+    r"""A node of a tree reads its ancestors and itself: every path from a root is a causal
+    sequence.
 
     .. math:: \mathcal{N}(t) = \{ t, p(t), p(p(t)), \ldots \}
 
     Args:
-        parent: (N,) integers, the parent of each node, in any order; -1 is a root, of which there may be several.
+        parent: (N,) integers, the parent of each node, in any order; -1 is a root, of which there
+            may be several.
         self_loops: True lets a node read itself.
     Returns:
-        A rule on the device of ``parent``, for any depth; ``reverse()`` reads the descendants. The parents
-        ``-1, 0, 1, 2, ...`` give :func:`causal`.
+        A rule on the device of ``parent``, for any depth; ``reverse()`` reads the descendants. The
+        parents ``-1, 0, 1, 2, ...`` give :func:`causal`.
     Raises:
         GraphIndexError: If a parent is neither -1 nor a node.
         GraphError: If ``parent`` has a cycle.
     Source:
-        Miao et al. 2023 (SpecInfer), "tree attention" over a token tree. Medusa's tree attention is the same mask.
+        Miao et al. 2023 (SpecInfer), "tree attention" over a token tree. Medusa's tree attention is
+        the same mask.
     Example:
         >>> print(ancestors(torch.tensor([-1, 0, 1, 1, 0])))
         AttentionGraph(ancestors([-1, 0, 1, 1, ...]): 5 nodes, 11 edges, density 0.44, rule)
@@ -85,23 +92,32 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     up, depth, device = _forest(parent)
     self_loops = flag(self_loops, "self_loops")
     name = call("ancestors", up, self_loops=self_loops)
-    N, node = up.numel(), torch.arange(up.numel())
+    N = up.numel()
+    node = torch.arange(up.numel())
     chained = (up == node - 1) & (up >= 0)  # chains of consecutive numbers
-    top = torch.cummax(torch.where(chained, -1, node), 0).values if N else node
+    if N:
+        top = torch.cummax(torch.where(chained, -1, node), 0).values
+    else:
+        top = node
 
     def rows(target: Tensor) -> Runs:
-        row, node = torch.arange(target.numel()), target
+        row = torch.arange(target.numel())
+        node = target
         parts = [_runs.empty()]
         while node.numel():
             parts.append(Runs(row, top[node], node + 1))
             node = up[top[node]]
-            row, node = row[node >= 0], node[node >= 0]
+            row = row[node >= 0]
+            node = node[node >= 0]
         row, lo, hi = map(torch.cat, zip(*parts, strict=True))
         order = torch.argsort(row * max(1, N) + lo)
         return Runs(row[order], lo[order], hi[order])
 
     chains = torch.bincount(top, minlength=1).count_nonzero()
-    per_row = int(min(chains, depth.max() + 1)) if N else 1
+    if N:
+        per_row = int(min(chains, depth.max() + 1))
+    else:
+        per_row = 1
     edges = _with_loops(Edges(N, N, rows, runs_per_row=per_row), self_loops)
     return AttentionGraph(edges, name, device)
 
@@ -121,7 +137,8 @@ def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
         GraphIndexError: If a parent is neither -1 nor a node.
         GraphError: If ``parent`` has a cycle.
     Source:
-        Zuegner et al. 2021 (Code Transformer) counts steps between siblings among its distances in syntax trees.
+        Zuegner et al. 2021 (Code Transformer) counts steps between siblings among its distances in
+        syntax trees.
     Example:
         >>> print(siblings(torch.tensor([-1, 0, 0, 1])))
         AttentionGraph(siblings([-1, 0, 0, 1]): 4 nodes, 6 edges, density 0.375, rule)
@@ -139,26 +156,33 @@ def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
 
 def _with_loops(edges: Edges, self_loops: bool) -> Edges:
     N = edges.num_targets
-    return edges if self_loops else difference(edges, band(N, N, 0, 0))
+    if self_loops:
+        return edges
+    return difference(edges, band(N, N, 0, 0))
 
 
 def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
     """Parents and depths, int64 (N,) on the CPU, and the device of ``parent``."""
     given = integers(parent, "parent")
-    up, N = given.cpu(), given.numel()
+    up = given.cpu()
+    N = given.numel()
     bad = torch.nonzero((up < -1) | (up >= N)).flatten()
     if bad.numel():
         raise GraphIndexError(
-            f"parent of node {int(bad[0])} is {int(up[bad[0]])}, outside [-1, {N}) ({N} nodes); -1 is a root"
+            f"parent of node {int(bad[0])} is {int(up[bad[0]])}, outside [-1, {N}) ({N} nodes); "
+            "-1 is a root"
         )
-    above = torch.cat((torch.where(up < 0, N, up), torch.tensor([N])))  # node N is the parent of all roots
+    # node N is the parent of all roots
+    above = torch.cat((torch.where(up < 0, N, up), torch.tensor([N])))
     steps = (above < N).long()
     for _ in range(N.bit_length()):  # all paths at once, each time twice as far
-        steps, above = steps + steps[above], above[above]
+        steps = steps + steps[above]
+        above = above[above]
     lost = torch.nonzero(above < N).flatten()
     if lost.numel():
         raise GraphError(
-            f"parent must be a forest, got a cycle above node {int(lost[0])}; every path must end at a root, whose "
+            f"parent must be a forest, got a cycle above node {int(lost[0])}; every path must end "
+            "at a root, whose "
             "parent is -1"
         )
     return up, steps[:N], given.device

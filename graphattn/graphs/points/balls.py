@@ -1,7 +1,7 @@
 """All pairs of points within a distance, exactly, on any device.
 
-All searches for neighbours compare by one formula, :func:`squared_distance`, so that they find the same edges on the
-CPU and on the GPU, bit for bit.
+All searches for neighbours compare by one formula, :func:`squared_distance`, so that they find the
+same edges on the CPU and on the GPU, bit for bit.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,9 @@ _TOGETHER = 1 << 16  # pairs of small clouds searched together
 
 
 class Pairs(NamedTuple):
-    """The points (P,) of queries ``first .. last - 1``, by query, then squared distance (or not), then point."""
+    """The points (P,) of queries ``first .. last - 1``, by query, then squared distance (or not),
+    then point.
+    """
 
     first: int
     last: int
@@ -30,10 +32,15 @@ class Pairs(NamedTuple):
         return Pairs(self.first, self.last, self.query[mask], self.point[mask])
 
 
-def squared_distance(points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int) -> Tensor:
-    """The squared distance of ``points[point]`` and ``queries[query]``, summed by axis so that all devices agree."""
+def squared_distance(
+    points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int
+) -> Tensor:
+    """The squared distance of ``points[point]`` and ``queries[query]``, summed by axis so that all
+    devices agree.
+    """
     total = torch.zeros((), dtype=points.dtype, device=points.device)
-    axes = (x.t().contiguous() for x in (points, queries))  # gathers from short rows miss fewer caches
+    # gathers from short rows miss fewer caches
+    axes = (x.t().contiguous() for x in (points, queries))
     for p, q in zip(*axes, strict=True):
         difference = p[point] - q[query]
         total = total + difference * difference
@@ -59,9 +66,16 @@ def within(
         by_index: Order the points of a query by index alone.
         clouds: Clouds that are searched separately, in order; one cloud by default.
     """
-    clouds = [Cloud(0, 0, points.shape[0], 0, queries.shape[0])] if clouds is None else clouds
-    candidates = from_tree if how == "tree" or (how is None and points.device.type == "cpu") else from_cells
-    reach = float(limit.amax().sqrt()) if limit.numel() else 0.0
+    if clouds is None:
+        clouds = [Cloud(0, 0, points.shape[0], 0, queries.shape[0])]
+    if how == "tree" or (how is None and points.device.type == "cpu"):
+        candidates = from_tree
+    else:
+        candidates = from_cells
+    if limit.numel():
+        reach = float(limit.amax().sqrt())
+    else:
+        reach = 0.0
     for first, last, query, point in _together(points, queries, reach, candidates, clouds):
         squared = squared_distance(points, point, queries, query)
         near = squared <= limit[query]
@@ -93,31 +107,43 @@ def _together(
             pairs += query.numel()
             if pairs > _TOGETHER:
                 yield joined()
-                waiting, pairs = [], 0
+                waiting = []
+                pairs = 0
     if waiting:
         yield joined()
 
 
-def _ordered(pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, queries: Tensor) -> Pairs:
+def _ordered(
+    pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, queries: Tensor
+) -> Pairs:
     """The pairs in order, by one sort of integers that combine query, distance and point.
 
-    The distance gets the remaining bits; pairs of a query that are equal in these are compared once more.
+    The distance gets the remaining bits; pairs of a query that are equal in these are compared once
+    more.
     """
-    row_bits, point_bits = (pairs.last - pairs.first).bit_length(), size.bit_length()
-    bits = 0 if squared is None else min(52, 63 - row_bits - point_bits)
+    row_bits = (pairs.last - pairs.first).bit_length()
+    point_bits = size.bit_length()
+    if squared is None:
+        bits = 0
+    else:
+        bits = min(52, 63 - row_bits - point_bits)
     key = (pairs.query - pairs.first) << bits
     if squared is not None and squared.numel():
         key |= (squared / (float(squared.amax()) or 1.0) * (2**bits - 1)).to(torch.int64)
     key = (key << point_bits) | pairs.point
     key = sorted_keys(key)
-    point, key = key & ((1 << point_bits) - 1), key >> point_bits
+    point = key & ((1 << point_bits) - 1)
+    key = key >> point_bits
     query = (key >> bits) + pairs.first
     if squared is None:
         return Pairs(pairs.first, pairs.last, query, point)
     same = key[1:] == key[:-1]
     if bool(same.any()):
-        place = torch.nonzero(torch.nn.functional.pad(same, (0, 1)) | torch.nn.functional.pad(same, (1, 0))).flatten()
-        alike, exact = key[place], squared_distance(points, point[place], queries, query[place])
+        place = torch.nonzero(
+            torch.nn.functional.pad(same, (0, 1)) | torch.nn.functional.pad(same, (1, 0))
+        ).flatten()
+        alike = key[place]
+        exact = squared_distance(points, point[place], queries, query[place])
         if bool(((alike[1:] == alike[:-1]) & (exact[1:] < exact[:-1])).any()):
             order = torch.argsort(exact, stable=True)
             order = order[torch.argsort(alike[order], stable=True)]
@@ -126,7 +152,9 @@ def _ordered(pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, qu
 
 
 def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:
-    """True for queries with at least ``count`` points, bool (q,), and their first ones, int64 (True, count)."""
+    """True for queries with at least ``count`` points, bool (q,), and their first ones, int64
+    (True, count).
+    """
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     start = torch.cumsum(counts, 0) - counts
     enough = counts >= count

@@ -1,7 +1,8 @@
-"""Pairs of points that may be within reach: candidates that are checked later, so their rounding does not matter.
+"""Pairs of points that may be within reach: candidates that are checked later, so their rounding
+does not matter.
 
-Each function yields ``(first, last, query, point)``: for the queries ``first .. last - 1`` all points within ``reach``,
-and some others, as two int64 tensors (P,).
+Each function yields ``(first, last, query, point)``: for the queries ``first .. last - 1`` all
+points within ``reach``, and some others, as two int64 tensors (P,).
 """
 
 import itertools
@@ -17,7 +18,8 @@ from ...graph.runs import spread
 Candidates = Iterator[tuple[int, int, Tensor, Tensor]]
 
 _MOST_CELLS = 1 << 20  # on one axis, so that three axes fit an int64 key
-_CELL_SLACK = 1 + 1e-6  # cells are a little wider than the reach: rounding never moves a neighbour two cells away
+# cells are a little wider than the reach: rounding never moves a neighbour two cells away
+_CELL_SLACK = 1 + 1e-6
 _TREE_SLACK = 1 + 1e-9
 _TREE_ROWS, _TREE_PAIRS, _ALL_PAIRS = 1 << 16, 1 << 23, 1 << 27
 _CELL_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 25}
@@ -27,17 +29,21 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     """Pairs from a k-d tree of the points and one of the queries, on the CPU."""
     from scipy.spatial import cKDTree  # slow to import
 
-    tree, reach, size = cKDTree(points.numpy()), reach * _TREE_SLACK, len(queries)
+    tree = cKDTree(points.numpy())
+    reach = reach * _TREE_SLACK
+    size = len(queries)
     if queries is points and _surely_few(tree, queries, reach, _ALL_PAIRS):
         (low, high), same = tree.query_pairs(reach, output_type="ndarray").T, np.arange(size)
-        query, point = np.concatenate((same, low, high)), np.concatenate((same, high, low))
+        query = np.concatenate((same, low, high))
+        point = np.concatenate((same, high, low))
         yield 0, size, torch.from_numpy(query), torch.from_numpy(point)
         return
     todo = [(first, min(first + _TREE_ROWS, size)) for first in range(0, size, _TREE_ROWS)][::-1]
     while todo:
         first, last = todo.pop()
         own = queries[first:last]
-        query_tree, few = cKDTree(own.numpy()), last - first == 1 or _surely_few(tree, own, reach, _TREE_PAIRS)
+        query_tree = cKDTree(own.numpy())
+        few = last - first == 1 or _surely_few(tree, own, reach, _TREE_PAIRS)
         if not few and query_tree.count_neighbors(tree, reach) > _TREE_PAIRS:
             middle = (first + last) // 2
             todo += [(middle, last), (first, middle)]
@@ -52,7 +58,9 @@ def _surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
     if 4 * size * tree.n <= most:
         return True
     some = queries[:: max(1, size // 64)].numpy()
-    return 4 * int(tree.query_ball_point(some, reach, return_length=True).sum()) * size <= most * len(some)
+    return 4 * int(
+        tree.query_ball_point(some, reach, return_length=True).sum()
+    ) * size <= most * len(some)
 
 
 def from_cells(points: Tensor, queries: Tensor, reach: float) -> Candidates:
@@ -65,7 +73,10 @@ def from_cells(points: Tensor, queries: Tensor, reach: float) -> Candidates:
         total = torch.cumsum((hi - lo).sum(1), 0)
         start = 0
         while start < total.numel():
-            done = int(total[start - 1]) if start else 0
+            if start:
+                done = int(total[start - 1])
+            else:
+                done = 0
             stop = max(start + 1, int(torch.searchsorted(total, done + most, right=True)))
             block, within = spread((hi - lo)[start:stop].flatten())
             point = grid.order[lo[start:stop].flatten()[block] + within]
@@ -86,7 +97,8 @@ class _Grid:
         self.last = cell.amax(0)
         self.stride = [1]
         for last in reversed(self.last.tolist()[1:]):
-            self.stride.insert(0, self.stride[0] * (last + 5))  # two empty cells of margin on both sides
+            # two empty cells of margin on both sides
+            self.stride.insert(0, self.stride[0] * (last + 5))
         self.key, self.order = torch.sort(self._key(cell), stable=True)
 
     def _key(self, cell: Tensor) -> Tensor:
@@ -96,7 +108,9 @@ class _Grid:
         return key
 
     def ranges(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """``lo, hi`` (m, 3 ** (axes - 1)): the ranges in ``order`` of the cell of each query and of those around it."""
+        """``lo, hi`` (m, 3 ** (axes - 1)): the ranges in ``order`` of the cell of each query and of
+        those around it.
+        """
         cell = ((queries[:, : self.axes] - self.origin) / self.edge).floor()
         beyond = (self.last + 2).to(cell.dtype)
         key = self._key(torch.minimum(cell.clamp(min=-2), beyond).to(torch.int64))
@@ -104,4 +118,6 @@ class _Grid:
         step = [sum(a * b for a, b in zip(offset, self.stride, strict=False)) for offset in around]
         middle = key[:, None] + torch.tensor(step, device=key.device)
         # Along the last axis three cells are neighbours in memory, so they are one range.
-        return torch.searchsorted(self.key, middle - 1), torch.searchsorted(self.key, middle + 1, right=True)
+        return torch.searchsorted(self.key, middle - 1), torch.searchsorted(
+            self.key, middle + 1, right=True
+        )

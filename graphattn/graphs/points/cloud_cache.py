@@ -15,15 +15,18 @@ from .hierarchy import Hierarchy, HierarchyRecipe
 
 
 class CloudCache:
-    """A recipe that caches the graph of every cloud by its positions, for training on clouds that do not change.
+    """A recipe that caches the graph of every cloud by its positions, for training on clouds that
+    do not change.
 
-    A batch's graph is the :func:`graphattn.disjoint_union` of those of its clouds, as edges in the same order. Builders
-    that depend on the whole batch (``curve_patches`` cuts patches as small as the smallest cloud, ``octree_windows``
-    continues ranks from cloud to cloud) see each cloud separately here.
+    A batch's graph is the :func:`graphattn.disjoint_union` of those of its clouds, as edges in the
+    same order. Builders that depend on the whole batch (``curve_patches`` cuts patches as small as
+    the smallest cloud, ``octree_windows`` continues ranks from cloud to cloud) see each cloud
+    separately here.
 
     Args:
         recipe: A pattern, ``knn(..., k=16)``, or the recipe of a hierarchy.
-        max_bytes: Limit of the cached edges and positions; the least recently used cloud is evicted first.
+        max_bytes: Limit of the cached edges and positions; the least recently used cloud is evicted
+            first.
 
     Attributes:
         hits, misses: Numbers of clouds found in the cache, and not found.
@@ -40,25 +43,37 @@ class CloudCache:
 
     def __init__(self, recipe: "Pattern | HierarchyRecipe", max_bytes: int = 1 << 30) -> None:
         if not isinstance(recipe, Pattern | HierarchyRecipe):
-            raise GraphError(f"recipe must be a Pattern, such as knn(..., k=16), or a hierarchy(...), got {recipe!r}")
-        self.recipe, self.max_bytes = recipe, whole(max_bytes, "max_bytes")
-        self.hits, self.misses, self.num_bytes = 0, 0, 0
+            raise GraphError(
+                "recipe must be a Pattern, such as knn(..., k=16), or a hierarchy(...), got "
+                f"{recipe!r}"
+            )
+        self.recipe = recipe
+        self.max_bytes = whole(max_bytes, "max_bytes")
+        self.hits = 0
+        self.misses = 0
+        self.num_bytes = 0
         self._kept: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
 
     def __call__(self, pos: Tensor, batch: Tensor | None = None) -> Any:
         """The graph of positions (N, d) in the clouds ``batch`` int64 (N,)."""
         if stored(pos, "pos").dim() != 2:
             raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
-        sizes = {0: len(pos)} if batch is None else counts(batch, len(pos))
+        if batch is None:
+            sizes = {0: len(pos)}
+        else:
+            sizes = counts(batch, len(pos))
         if isinstance(self.recipe, HierarchyRecipe) and list(sizes) != list(range(len(sizes))):
             raise GraphError(
-                f"batch must number the clouds of hierarchies 0, 1, ... without gaps, got {list(sizes)[:8]}"
+                "batch must number the clouds of hierarchies 0, 1, ... without gaps, got "
+                f"{list(sizes)[:8]}"
             )
         clouds = pos.split(list(sizes.values()))
         made = [self._of(cloud) for cloud in clouds]
         if isinstance(self.recipe, HierarchyRecipe):
             return Hierarchy.join(made)
-        return made[0] if len(made) == 1 else disjoint_union(made)
+        if len(made) == 1:
+            return made[0]
+        return disjoint_union(made)
 
     def _of(self, cloud: Tensor) -> Any:
         numbers = cloud.detach().cpu().contiguous()
@@ -83,7 +98,11 @@ class CloudCache:
 
 
 def _bytes(made: "AttentionGraph | Hierarchy") -> int:
-    graphs, held = [made] if isinstance(made, AttentionGraph) else list(made.graphs()), 0
+    if isinstance(made, AttentionGraph):
+        graphs = [made]
+    else:
+        graphs = list(made.graphs())
+    held = 0
     if isinstance(made, Hierarchy):
         for level in made.levels:
             tensors = [x for x in vars(level).values() if isinstance(x, Tensor)]

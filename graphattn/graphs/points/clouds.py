@@ -26,9 +26,11 @@ class Cloud(NamedTuple):
 
 
 def coordinates(pos: object, argument: str) -> Tensor:
-    """(N, d) coordinates in float64, detached, on the CPU or a CUDA device; NaN and infinity are refused by row.
+    """(N, d) coordinates in float64, detached, on the CPU or a CUDA device; NaN and infinity are
+    refused by row.
 
-    Coordinates that are all tiny are refused too, unless all are 0: distances are compared by their squares.
+    Coordinates that are all tiny are refused too, unless all are 0: distances are compared by their
+    squares.
 
     A tensor, a numpy array or nested numbers.
     """
@@ -43,12 +45,18 @@ def coordinates(pos: object, argument: str) -> Tensor:
                 f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"
             ) from error
     if stored(pos, argument).dim() != 2 or pos.shape[1] == 0:
-        hint = "; one coordinate per point is pos[:, None]" if pos.dim() == 1 else ""
-        raise GraphError(f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}{hint}")
+        if pos.dim() == 1:
+            hint = "; one coordinate per point is pos[:, None]"
+        else:
+            hint = ""
+        raise GraphError(
+            f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}{hint}"
+        )
     if not pos.is_floating_point():
         kind = str(pos.dtype).removeprefix("torch.")
         raise GraphError(
-            f"{argument} must be floating point, got {kind}; pass {argument}.double() for a grid of integers"
+            f"{argument} must be floating point, got {kind}; pass {argument}.double() for a grid "
+            "of integers"
         )
     place = (pos if pos.device.type in ("cpu", "cuda") else pos.cpu()).detach().to(torch.float64)
     refuse_extreme([place], argument)
@@ -56,30 +64,41 @@ def coordinates(pos: object, argument: str) -> Tensor:
 
 
 def refuse_extreme(slices: Iterable[Tensor], argument: str) -> None:
-    """Refuse coordinates whose squared distances float64 cannot hold; float64 (n, d) slices of all rows, in order."""
-    rows, refused, extent, first = 0, 0, 0.0, ""
+    """Refuse coordinates whose squared distances float64 cannot hold; float64 (n, d) slices of all
+    rows, in order.
+    """
+    rows = 0
+    refused = 0
+    extent = 0.0
+    first = ""
     for place in slices:
         size = place.abs()
         bad = torch.nonzero(~(size <= _LARGEST).all(1)).flatten()
         if bad.numel() and not refused:
             first = f"{tuple(place[bad[0]].tolist())} in row {rows + int(bad[0])}"
-        rows, refused = rows + place.shape[0], refused + bad.numel()
-        extent = max(extent, float(size.amax())) if size.numel() else extent
+        rows = rows + place.shape[0]
+        refused = refused + bad.numel()
+        if size.numel():
+            extent = max(extent, float(size.amax()))
     if refused:
         raise GraphError(
-            f"{argument} must be finite (and at most {_LARGEST:g} in size), got {first}; {refused} of {rows} rows are "
+            f"{argument} must be finite (and at most {_LARGEST:g} in size), got {first}; "
+            f"{refused} of {rows} rows are "
             "not: drop them first"
         )
     if 0 < extent < _SMALLEST:
         raise GraphError(
-            f"{argument} must reach {_SMALLEST:g} in size, got {extent:g} at most: squares of such distances are 0 in "
+            f"{argument} must reach {_SMALLEST:g} in size, got {extent:g} at most: squares of "
+            "such distances are 0 in "
             "float64; use smaller units of length"
         )
 
 
 def device_of(pos: object) -> torch.device:
     """The device of a tensor; the CPU for arrays and lists."""
-    return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
+    if isinstance(pos, Tensor):
+        return pos.device
+    return torch.device("cpu")
 
 
 def _of_array(array: np.ndarray) -> Tensor:
@@ -94,21 +113,27 @@ def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple
         return {0: (0, rows)}
     numbers = integers(batch, argument).cpu()
     if numbers.numel() != rows:
-        raise GraphError(f"{argument} must name the cloud of each row of {of}, got {numbers.numel()} for {rows} rows")
+        raise GraphError(
+            f"{argument} must name the cloud of each row of {of}, got {numbers.numel()} for "
+            f"{rows} rows"
+        )
     if numbers.numel() == 0:
         return {}
     step = torch.nonzero(numbers[1:] < numbers[:-1]).flatten()
     if step.numel():
         row = int(step[0]) + 1
         raise GraphError(
-            f"{argument} must be sorted, got {int(numbers[row])} after {int(numbers[row - 1])} in row {row}; sort the "
+            f"{argument} must be sorted, got {int(numbers[row])} after {int(numbers[row - 1])} in "
+            f"row {row}; sort the "
             f"points first: order = torch.argsort({argument}, stable=True)"
         )
     if int(numbers[0]) < 0:
         raise GraphError(f"{argument} must be >= 0, got {int(numbers[0])} in row 0")
     cloud, count = torch.unique_consecutive(numbers, return_counts=True)
     last = torch.cumsum(count, 0)
-    return dict(zip(cloud.tolist(), zip((last - count).tolist(), last.tolist(), strict=True), strict=True))
+    return dict(
+        zip(cloud.tolist(), zip((last - count).tolist(), last.tolist(), strict=True), strict=True)
+    )
 
 
 def clouds(
@@ -116,18 +141,29 @@ def clouds(
 ) -> Iterator[Cloud]:
     """The clouds that have queries, in order; a missing number is an empty cloud."""
     if queries is None and queries_batch is not None:
-        raise GraphError("queries_batch needs queries, got none; the clouds of the points are batch")
+        raise GraphError(
+            "queries_batch needs queries, got none; the clouds of the points are batch"
+        )
     if queries is not None:
         if (batch is None) != (queries_batch is None):
-            raise GraphError("with queries, give both batch and queries_batch, or neither: a query reads its own cloud")
+            raise GraphError(
+                "with queries, give both batch and queries_batch, or neither: a query reads its "
+                "own cloud"
+            )
         if queries.shape[1] != points.shape[1]:
             raise GraphError(
-                f"queries must have as many coordinates as pos, got {queries.shape[1]} and {points.shape[1]}"
+                f"queries must have as many coordinates as pos, got {queries.shape[1]} and "
+                f"{points.shape[1]}"
             )
         if queries.device != points.device:
-            raise GraphError(f"pos is on {points.device} and queries on {queries.device}; move one of them")
+            raise GraphError(
+                f"pos is on {points.device} and queries on {queries.device}; move one of them"
+            )
     own = _bounds(batch, len(points), "batch", "pos")
-    queries_of = own if queries is None else _bounds(queries_batch, len(queries), "queries_batch", "queries")
+    if queries is None:
+        queries_of = own
+    else:
+        queries_of = _bounds(queries_batch, len(queries), "queries_batch", "queries")
     return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in queries_of.items())
 
 
@@ -138,11 +174,19 @@ def parts(points: Tensor, queries: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor
 
 
 def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
-    """Number of points of each cloud that is not empty, in order: int64 (C,), on the device of the points."""
-    counts = [last - first for first, last in _bounds(batch, len(points), "batch", "pos").values() if last > first]
+    """Number of points of each cloud that is not empty, in order: int64 (C,), on the device of the
+    points.
+    """
+    counts = [
+        last - first
+        for first, last in _bounds(batch, len(points), "batch", "pos").values()
+        if last > first
+    ]
     return torch.tensor(counts, dtype=torch.int64, device=points.device)
 
 
 def length(value: object, argument: str) -> float:
     """``value`` as a length above 0 in the units of ``pos``, else an error."""
-    return number(value, argument, "one length > 0 in the units of pos", lambda side: 0 < side < _LARGEST)
+    return number(
+        value, argument, "one length > 0 in the units of pos", lambda side: 0 < side < _LARGEST
+    )

@@ -13,7 +13,8 @@ KEY_BITS = 63  # of an int64
 def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
     """The rank on the curve of each cell: int64 (N,) for cells int64 (N, d) below ``2 ** bits``.
 
-    The first axis has the highest bit of each level: ``... x_k y_k z_k ... x_0 y_0 z_0`` for ``"z"``.
+    The first axis has the highest bit of each level: ``... x_k y_k z_k ... x_0 y_0 z_0`` for
+    ``"z"``.
 
     Example:
         >>> curve_key(torch.tensor([[1, 0], [0, 1], [2, 1]]), "z", 2).tolist()
@@ -33,13 +34,16 @@ def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
 
 
 def _untwisted(axes: list[Tensor], bits: int) -> list[Tensor]:
-    """Skilling's inverse of the rotations of each level: the cell as the Gray code of its rank on the curve."""
+    """Skilling's inverse of the rotations of each level: the cell as the Gray code of its rank on
+    the curve.
+    """
     for level in range(bits - 1, 0, -1):
         low = (1 << level) - 1
         for i, _ in enumerate(axes):
             high = (axes[i] >> level & 1).bool()
             swap = torch.where(high, 0, (axes[0] ^ axes[i]) & low)
-            axes[i] = axes[i] ^ swap if i else axes[i]
+            if i:
+                axes[i] = axes[i] ^ swap
             axes[0] = axes[0] ^ torch.where(high, low, swap if i else 0)
     return axes
 

@@ -21,27 +21,35 @@ def curve_order(
     bits: int | None = None,
     batch: Tensor | None = None,
 ) -> Tensor:
-    r"""The points along a space-filling curve: ``pos[curve_order(pos)]`` has near points near each other.
+    r"""The points along a space-filling curve: ``pos[curve_order(pos)]`` has near points near each
+    other.
 
-    Attention over the edges of a graph of points is faster in this order, since neighbours are near in memory: sort
-    points and features before building the graph. An existing graph is reordered by
-    ``graph.relabel(torch.argsort(order))``, and outputs return to the old order by ``out[torch.argsort(order)]``.
+    Attention over the edges of a graph of points is faster in this order, since neighbours are near
+    in memory: sort points and features before building the graph. An existing graph is reordered by
+    ``graph.relabel(torch.argsort(order))``, and outputs return to the old order by
+    ``out[torch.argsort(order)]``.
 
     Args:
-        pos: (N, d) floating point coordinates, or integer cells of a grid (>= 0), which are used as they are.
-        curve: ``"z"`` is the Morton order; ``"hilbert"`` never jumps; ``-trans`` exchanges the first two axes.
-        cell: Side of a cell, in the units of ``pos``, counted from the smallest coordinates of each cloud. By default
-            each cloud's bounding cube is cut as finely as ``bits`` allow.
-        bits: Bits per axis of a cell's number, ``bits * d <= 63``; as many as fit (at most 52) by default.
+        pos: (N, d) floating point coordinates, or integer cells of a grid (>= 0), which are used as
+            they are.
+        curve: ``"z"`` is the Morton order; ``"hilbert"`` never jumps; ``-trans`` exchanges the
+            first two axes.
+        cell: Side of a cell, in the units of ``pos``, counted from the smallest coordinates of each
+            cloud. By default each cloud's bounding cube is cut as finely as ``bits`` allow.
+        bits: Bits per axis of a cell's number, ``bits * d <= 63``; as many as fit (at most 52) by
+            default.
         batch: (N,) cloud of every point, sorted; the clouds stay in order.
     Returns:
-        int64 (N,) on the device of ``pos``: indices of the points in order; points of one cell keep theirs.
+        int64 (N,) on the device of ``pos``: indices of the points in order; points of one cell keep
+            theirs.
     Raises:
-        GraphError: If a cell does not fit ``bits``, a coordinate is not finite, or ``batch`` is not sorted.
+        GraphError: If a cell does not fit ``bits``, a coordinate is not finite, or ``batch`` is not
+            sorted.
     Source:
-        Morton 1966; Hilbert's curve in d dimensions by Skilling 2004. Wu et al. 2024 (Point Transformer V3) for the
-        four words. *What differs:* the Hilbert order depends on the bits, which are those of the largest grid
-        coordinate of the batch there; pass ``bits=int(grid.max()).bit_length()`` for the same one.
+        Morton 1966; Hilbert's curve in d dimensions by Skilling 2004. Wu et al. 2024 (Point
+        Transformer V3) for the four words. *What differs:* the Hilbert order depends on the bits,
+        which are those of the largest grid coordinate of the batch there; pass
+        ``bits=int(grid.max()).bit_length()`` for the same one.
     Example:
         >>> grid = torch.cartesian_prod(torch.arange(2), torch.arange(4))
         >>> grid[curve_order(grid, "hilbert", bits=2)].tolist()
@@ -61,12 +69,25 @@ def order_and_lengths(
     count = lengths(place, batch)
     number = torch.repeat_interleave(count)
     if are_cells and cell is not None:
-        raise GraphError("cell needs floating point pos, got integers, which are cells already; leave it out")
-    cells = place if are_cells else _cut(place, cell, 2.0**bits - 1, number, count.numel())
-    largest = int(cells.max()) if cells.numel() else 0
+        raise GraphError(
+            "cell needs floating point pos, got integers, which are cells already; leave it out"
+        )
+    if are_cells:
+        cells = place
+    else:
+        cells = _cut(place, cell, 2.0**bits - 1, number, count.numel())
+    if cells.numel():
+        largest = int(cells.max())
+    else:
+        largest = 0
     if largest >> bits:
-        hint = "pass a larger cell" if not are_cells else "pass floating point pos and a cell"
-        raise GraphError(f"bits={bits} allows cells up to {2**bits - 1}, got {largest}; {hint}, or more bits")
+        if not are_cells:
+            hint = "pass a larger cell"
+        else:
+            hint = "pass floating point pos and a cell"
+        raise GraphError(
+            f"bits={bits} allows cells up to {2**bits - 1}, got {largest}; {hint}, or more bits"
+        )
     order = torch.argsort(curve_key(cells, curve, bits), stable=True)
     return order[torch.argsort(number[order], stable=True)], count
 
@@ -74,12 +95,17 @@ def order_and_lengths(
 def _bits(bits: int | None, axes: int) -> int:
     """Bits per axis: as given, or as many as fit."""
     if axes > KEY_BITS:
-        raise GraphError(f"a curve needs at most {KEY_BITS} axes, got {axes}; pass a few of them, such as pos[:, :3]")
+        raise GraphError(
+            f"a curve needs at most {KEY_BITS} axes, got {axes}; pass a few of them, such as "
+            "pos[:, :3]"
+        )
     most = KEY_BITS // axes
     if bits is None:
         return min(_FLOAT_BITS, most)
     if whole(bits, "bits", 1) > most:
-        raise GraphError(f"bits must be at most {most} with {axes} axes (a key has {KEY_BITS} bits), got {bits}")
+        raise GraphError(
+            f"bits must be at most {most} with {axes} axes (a key has {KEY_BITS} bits), got {bits}"
+        )
     return int(bits)
 
 
@@ -93,7 +119,9 @@ def _place(pos: object) -> tuple[Tensor, bool]:
     if cells.dim() != 2 or cells.shape[1] == 0:
         raise GraphError(f"pos must have shape (N, d) with d >= 1, got {tuple(cells.shape)}")
     if cells.numel() and int(cells.min()) < 0:
-        raise GraphError(f"cells of a grid must be >= 0, got {int(cells.min())}; pass pos - pos.amin(0)")
+        raise GraphError(
+            f"cells of a grid must be >= 0, got {int(cells.min())}; pass pos - pos.amin(0)"
+        )
     return cells.to(torch.int64), True
 
 
@@ -107,6 +135,11 @@ def _cut(place: Tensor, cell: float | None, most: float, number: Tensor, count: 
     offset = place - origin[number]
     if cell is None:
         span = limits.scatter_reduce(0, where, offset, "amax", include_self=False).amax(1)[number]
-        return (offset / torch.where(span > 0, span, 1.0)[:, None] * most).floor().clamp(max=most).to(torch.int64)
+        return (
+            (offset / torch.where(span > 0, span, 1.0)[:, None] * most)
+            .floor()
+            .clamp(max=most)
+            .to(torch.int64)
+        )
     side = length(cell, "cell")
     return (offset / side).floor().clamp(max=2.0**62).to(torch.int64)

@@ -24,52 +24,78 @@ def farthest_points(
     start: int | Literal["outermost"] = 0,
     batch: Tensor | None = None,
 ) -> Tensor:
-    r"""Points chosen one by one, each the farthest from all chosen before it: farthest point sampling.
+    r"""Points chosen one by one, each the farthest from all chosen before it: farthest point
+    sampling.
 
     .. math:: s_{i + 1} = \arg\max_{s} \min_{j \le i} \|p_s - p_{s_j}\|^2
 
-    Distances are compared in float64; of equally far points the lowest index wins, and no point is chosen twice. The
-    points are the same on the CPU and on the GPU.
+    Distances are compared in float64; of equally far points the lowest index wins, and no point is
+    chosen twice. The points are the same on the CPU and on the GPU.
 
     Args:
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d.
         count: Points to choose from every cloud; this or ``ratio``.
         ratio: The fraction to choose, in (0, 1]: ``ceil(ratio * n)`` of a cloud of n points.
-        start: The first point of every cloud, counted within the cloud; or "outermost", the one farthest from the
-            cloud's mean, so that the choice does not depend on the order of the points.
+        start: The first point of every cloud, counted within the cloud; or "outermost", the one
+            farthest from the cloud's mean, so that the choice does not depend on the order of the
+            points.
         batch: (N,) cloud of every point, sorted; every cloud is sampled separately.
     Returns:
-        int64 (M,) indices into ``pos`` on its device, in the order of their choice, cloud after cloud. To pool, use
-        ``knn(pos, k, queries=pos[chosen], batch=batch, queries_batch=batch[chosen])``; to unpool,
-        ``knn(pos[chosen], 3, queries=pos, ...)`` with :func:`~graphattn.graphs.inverse_distance_bias`.
+        int64 (M,) indices into ``pos`` on its device, in the order of their choice, cloud after
+        cloud. To pool, use ``knn(pos, k, queries=pos[chosen], batch=batch, queries_batch=batch[chosen])``; to unpool,
+        ``knn(pos[chosen], 3, queries=pos, ...)`` with
+        :func:`~graphattn.graphs.inverse_distance_bias`.
     Raises:
-        GraphError: If a cloud has fewer than ``count`` points or no point ``start``, a coordinate is not finite, or
-            ``batch`` is not sorted.
+        GraphError: If a cloud has fewer than ``count`` points or no point ``start``, a coordinate
+            is not finite, or ``batch`` is not sorted.
     Source:
-        Gonzalez 1985; Qi et al. 2017 (PointNet++), section 3.2. *What differs* from PyG's ``fps``: the first point is
-        not random, and if only copies of chosen points are left, those not yet chosen follow.
+        Gonzalez 1985; Qi et al. 2017 (PointNet++), section 3.2. *What differs* from PyG's ``fps``:
+        the first point is not random, and if only copies of chosen points are left, those not yet
+        chosen follow.
     Example:
         >>> farthest_points(torch.tensor([[0.0], [1.0], [4.0], [9.0]]), 3).tolist()
         [0, 3, 2]
     """
     if (count is None) == (ratio is None):
-        raise GraphError("farthest_points needs either count (points of each cloud) or ratio (fraction of each)")
+        raise GraphError(
+            "farthest_points needs either count (points of each cloud) or ratio (fraction of each)"
+        )
     outermost = isinstance(start, str) and one_of(start, "start", ("outermost",)) == "outermost"
-    first = 0 if outermost else whole(start, "start")
-    points, wanted = coordinates(pos, "pos"), None if count is None else whole(count, "count")
+    if outermost:
+        first = 0
+    else:
+        first = whole(start, "start")
+    points = coordinates(pos, "pos")
+    if count is None:
+        wanted = None
+    else:
+        wanted = whole(count, "count")
     chosen = [torch.empty(0, dtype=torch.int64, device=points.device)]
     for cloud in clouds(points, None, batch, None):
         here = points[cloud.point : cloud.last_point]
-        n, own = here.shape[0], "" if batch is None else f" in cloud {cloud.number}"
-        number = _part(ratio, n) if wanted is None else wanted
+        n = here.shape[0]
+        if batch is None:
+            own = ""
+        else:
+            own = f" in cloud {cloud.number}"
+        if wanted is None:
+            number = _part(ratio, n)
+        else:
+            number = wanted
         if number > n:
-            raise GraphError(f"count={number} needs as many points, got {n}{own}; use ratio for a part of each cloud")
+            raise GraphError(
+                f"count={number} needs as many points, got {n}{own}; use ratio for a part of each "
+                "cloud"
+            )
         if outermost and n:
             first = int(squared_distance(here, slice(None), here.mean(0)[None], 0).argmax())
         if number and first >= n:
             raise GraphError(f"start must be below the number of points, got {first} of {n}{own}")
         if number:
-            greedy = _one_by_one if points.is_cuda else _by_blocks
+            if points.is_cuda:
+                greedy = _one_by_one
+            else:
+                greedy = _by_blocks
             chosen.append(greedy(here, number, first) + cloud.point)
     return torch.cat(chosen).to(device_of(pos))
 
@@ -100,7 +126,9 @@ def _by_blocks(points: Tensor, count: int, start: int) -> Tensor:
         return _one_by_one(points, count, start)
     n = points.shape[0]
     order = np.pad(curve_order(points[:, :16]).numpy(), (0, -n % _BLOCK), mode="edge")
-    place = np.ascontiguousarray(points.double().numpy()[order].T).reshape(points.shape[1], -1, _BLOCK)
+    place = np.ascontiguousarray(points.double().numpy()[order].T).reshape(
+        points.shape[1], -1, _BLOCK
+    )
     row = np.empty(n, np.int64)
     row[order[:n]] = np.arange(n)
     return torch.from_numpy(choose(place, order.reshape(-1, _BLOCK), row, count, start))

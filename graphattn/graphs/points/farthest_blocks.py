@@ -7,26 +7,32 @@ from ...compiled import compiled
 
 @compiled
 def choose(place, index, row, count, start):
-    """Choices of farthest point sampling, int64 (count,), of points in blocks whose bounding boxes are tested first.
+    """Choices of farthest point sampling, int64 (count,), of points in blocks whose bounding boxes
+    are tested first.
 
-    Rounding is monotonic, so no point of a box has a smaller computed distance than the box: nothing is missed.
+    Rounding is monotonic, so no point of a box has a smaller computed distance than the box:
+    nothing is missed.
 
     Args:
         place: float64 (axes, blocks, size), coordinates.
         index: int64 (blocks, size), the number of each point.
-        row: int64 (points,), where each point stands among the ``blocks * size``; those beyond are padding.
+        row: int64 (points,), where each point stands among the ``blocks * size``; those beyond are
+            padding.
         count: Points to choose, at most as many as there are.
         start: The first choice.
     """
     axes, blocks, size = place.shape
-    low, high = np.empty((blocks, axes)), np.empty((blocks, axes))
+    low = np.empty((blocks, axes))
+    high = np.empty((blocks, axes))
     for b in range(blocks):
         for a in range(axes):
             low[b, a], high[b, a] = place[a, b].min(), place[a, b].max()
     least = np.full((blocks, size), np.inf)
     least.reshape(-1)[len(row) :] = -1.0  # chosen points and padding
-    farthest, which = np.full(blocks, np.inf), np.zeros(blocks, np.int64)
-    chosen, point = np.empty(count, np.int64), np.empty(axes)
+    farthest = np.full(blocks, np.inf)
+    which = np.zeros(blocks, np.int64)
+    chosen = np.empty(count, np.int64)
+    point = np.empty(axes)
     current = start
     for i in range(count):
         chosen[i] = current
@@ -34,14 +40,16 @@ def choose(place, index, row, count, start):
         least[block, slot] = -1.0
         for a in range(axes):
             point[a] = place[a, block, slot]
-        best, current = -np.inf, 0
+        best = -np.inf
+        current = 0
         for b in range(blocks):
             box = 0.0
             for a in range(axes):
                 gap = max(low[b, a] - point[a], point[a] - high[b, a], 0.0)
                 box += gap * gap
             if box <= farthest[b]:
-                farthest[b], which[b] = -np.inf, 0
+                farthest[b] = -np.inf
+                which[b] = 0
                 for j in range(size):
                     squared = 0.0
                     for a in range(axes):
@@ -52,5 +60,6 @@ def choose(place, index, row, count, start):
                     if new > farthest[b] or (new == farthest[b] and index[b, j] < which[b]):
                         farthest[b], which[b] = new, index[b, j]
             if farthest[b] > best or (farthest[b] == best and which[b] < current):
-                best, current = farthest[b], which[b]
+                best = farthest[b]
+                current = which[b]
     return chosen

@@ -27,7 +27,8 @@ Graphs = Pattern | AttentionGraph | tuple[Pattern | AttentionGraph, ...]
 
 @dataclass(frozen=True, eq=False)
 class CellNeighbours:
-    """The cells around each cell of a grid, for a convolution whose kernel has a matrix for each offset.
+    """The cells around each cell of a grid, for a convolution whose kernel has a matrix for each
+    offset.
 
     Attributes:
         graph: The cells that each cell reads, itself included; at most one at each offset.
@@ -64,12 +65,16 @@ class Level:
         pos: (N, d); gradients flow from the positions of the finest level.
         batch: int64 (N,), the cloud of each; ``None`` for one cloud.
         graphs: Graphs between its points, for the layers of a stage in turn.
-        down: Sources are the points of the finer level, targets those of this one; ``None`` for the finest.
-        up: Sources are the points of this level, targets those of the finer one; ``None`` for the finest.
-        kept: int64 (N,), indices of these points in the finer level; ``None`` if they are new points.
+        down: Sources are the points of the finer level, targets those of this one; ``None`` for the
+            finest.
+        up: Sources are the points of this level, targets those of the finer one; ``None`` for the
+            finest.
+        kept: int64 (N,), indices of these points in the finer level; ``None`` if they are new
+            points.
         near: The cells around each, from :func:`serialized_hierarchy`.
         normals: (N, d) unit vectors, if those of the finest level were given.
-        cells: int64 (N, 3), the cell of each on the level's grid, from :func:`serialized_hierarchy`.
+        cells: int64 (N, 3), the cell of each on the level's grid, from
+            :func:`serialized_hierarchy`.
         signals: (N, m), features of points beside positions, from :meth:`Hierarchy.with_signals`.
     """
 
@@ -93,7 +98,11 @@ class Level:
         """The level on another device."""
 
         def moved(part: Any) -> Any:
-            return tuple(map(moved, part)) if isinstance(part, tuple) else None if part is None else part.to(device)
+            if isinstance(part, tuple):
+                return tuple(map(moved, part))
+            if part is None:
+                return None
+            return part.to(device)
 
         return Level(*(moved(part) for part in vars(self).values()))
 
@@ -105,8 +114,8 @@ class Hierarchy:
     Attributes:
         levels: One :class:`Level` for each.
         num_clouds: B, clouds of the batch.
-        clouds: Sources are the points of the coarsest level, targets their clouds: for one output per cloud. Made of
-            ``batch`` if not given.
+        clouds: Sources are the points of the coarsest level, targets their clouds: for one output
+            per cloud. Made of ``batch`` if not given.
     """
 
     levels: tuple[Level, ...]
@@ -117,7 +126,10 @@ class Hierarchy:
         if self.clouds is not None:
             return
         coarse = self.levels[-1]
-        ids = coarse.pos.new_zeros(len(coarse.pos), dtype=torch.int64) if coarse.batch is None else coarse.batch
+        if coarse.batch is None:
+            ids = coarse.pos.new_zeros(len(coarse.pos), dtype=torch.int64)
+        else:
+            ids = coarse.batch
         object.__setattr__(self, "clouds", clusters(ids, self.num_clouds))
 
     def graphs(self) -> Iterator[AttentionGraph]:
@@ -131,16 +143,19 @@ class Hierarchy:
         if not isinstance(self.clouds, AttentionGraph):
             raise GraphError("to moves whole hierarchies; call it before ga.distributed.shard")
         where = checked_device(device)
-        return Hierarchy(tuple(level.to(where) for level in self.levels), self.num_clouds, self.clouds.to(where))
+        return Hierarchy(
+            tuple(level.to(where) for level in self.levels), self.num_clouds, self.clouds.to(where)
+        )
 
     def with_signals(self, signals: Tensor) -> "Hierarchy":
         """The hierarchy with signals (N, m) of the finest points, such as colours beside normals.
 
-        Points kept by a coarser level keep their signals, cells have the means of their points. Signals should share
-        one scale: colours and normals from -1 to 1.
+        Points kept by a coarser level keep their signals, cells have the means of their points.
+        Signals should share one scale: colours and normals from -1 to 1.
 
         Raises:
-            GraphError: If there is not one row for each of the finest points, or a signal is not finite.
+            GraphError: If there is not one row for each of the finest points, or a signal is not
+                finite.
         """
         if not isinstance(signals, Tensor) or signals.shape[:-1] != (len(self.levels[0].pos),):
             wanted = f"({len(self.levels[0].pos)}, m), a row for each of the finest points"
@@ -171,7 +186,10 @@ class Hierarchy:
         if len({tuple(len(level.graphs) for level in part.levels) for part in parts}) > 1:
             raise GraphError("hierarchies must have the same levels and graphs to be joined")
         columns = zip(*(part.levels for part in parts), strict=True)
-        return Hierarchy(tuple(_join(levels, parts) for levels in columns), sum(part.num_clouds for part in parts))
+        return Hierarchy(
+            tuple(_join(levels, parts) for levels in columns),
+            sum(part.num_clouds for part in parts),
+        )
 
     def __repr__(self) -> str:
         sizes = " -> ".join(str(len(level.pos)) for level in self.levels)
@@ -179,14 +197,25 @@ class Hierarchy:
 
 
 def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
-    columns: dict[str, list[Any]] = {name: [vars(level)[name] for level in levels] for name in vars(levels[0])}
+    columns: dict[str, list[Any]] = {
+        name: [vars(level)[name] for level in levels] for name in vars(levels[0])
+    }
     clouds = accumulate((part.num_clouds for part in parts[:-1]), initial=0)
     columns["batch"] = [
-        first + (torch.zeros(len(level.pos), dtype=torch.int64, device=level.pos.device) if own is None else own)
+        first
+        + (
+            torch.zeros(len(level.pos), dtype=torch.int64, device=level.pos.device)
+            if own is None
+            else own
+        )
         for first, level, own in zip(clouds, levels, columns["batch"], strict=True)
     ]
-    sizes = accumulate((0 if down is None else down.num_sources for down in columns["down"][:-1]), initial=0)
-    columns["kept"] = [None if kept is None else kept + n for kept, n in zip(columns["kept"], sizes, strict=True)]
+    sizes = accumulate(
+        (0 if down is None else down.num_sources for down in columns["down"][:-1]), initial=0
+    )
+    columns["kept"] = [
+        None if kept is None else kept + n for kept, n in zip(columns["kept"], sizes, strict=True)
+    ]
     return Level(**{name: _joined(column) for name, column in columns.items()})
 
 
@@ -197,14 +226,19 @@ def _joined(column: Sequence[Any]) -> Any:
     if isinstance(column[0], tuple):
         return tuple(_joined(own) for own in zip(*column, strict=True))
     if isinstance(column[0], CellNeighbours):
-        graph, offset = _joined([near.graph for near in column]), _joined([near.offset for near in column])
+        graph = _joined([near.graph for near in column])
+        offset = _joined([near.offset for near in column])
         return CellNeighbours(graph, offset, column[0].num_offsets)
-    return torch.cat(tuple(column)) if isinstance(column[0], Tensor) else disjoint_union(list(column))
+    if isinstance(column[0], Tensor):
+        return torch.cat(tuple(column))
+    return disjoint_union(list(column))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HierarchyRecipe:
-    """A hierarchy without positions: ``hierarchy(..., ratio=(0.25, 0.25))``, to be called with them."""
+    """A hierarchy without positions: ``hierarchy(..., ratio=(0.25, 0.25))``, to be called with
+    them.
+    """
 
     options: dict[str, Any]
 
@@ -216,7 +250,9 @@ class HierarchyRecipe:
         faces: Tensor | None = None,
         normals: Tensor | None = None,
     ) -> Hierarchy:
-        """The hierarchy of positions (N, d) of the clouds ``batch``; ``faces`` are for graphs of the finest level."""
+        """The hierarchy of positions (N, d) of the clouds ``batch``; ``faces`` are for graphs of
+        the finest level.
+        """
         made: Hierarchy = hierarchy(pos, batch, faces=faces, normals=normals, **self.options)
         return made
 
@@ -226,7 +262,9 @@ class HierarchyRecipe:
 
 
 def _shown(value: Any) -> str:
-    return f"[{', '.join(map(_shown, value))}]" if isinstance(value, list) else written(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return written(value)
 
 
 NEAREST = knn(..., 16, include_self=True, clamp=True)
@@ -246,33 +284,40 @@ def hierarchy(
     faces: Tensor | None = None,
     normals: Tensor | None = None,
 ) -> Any:
-    """Levels of a cloud or a mesh: fewer and fewer points, a graph on each level, and graphs between them.
+    """Levels of a cloud or a mesh: fewer and fewer points, a graph on each level, and graphs
+    between them.
 
-    A level keeps some of the finer level's points, spread over it (``ratio``) or given (``points``), reads the finer
-    level by ``down``, and is read by ``up``. Or it has a point in every cell of a grid, at the mean of the cell's
-    points (``cell``), which reads the points of its cell and is read by them.
+    A level keeps some of the finer level's points, spread over it (``ratio``) or given
+    (``points``), reads the finer level by ``down``, and is read by ``up``. Or it has a point in
+    every cell of a grid, at the mean of the cell's points (``cell``), which reads the points of its
+    cell and is read by them.
 
     Args:
-        pos: (N, d) positions of the finest level, or ``...`` for a recipe that is called with them, as a pattern is.
+        pos: (N, d) positions of the finest level, or ``...`` for a recipe that is called with them,
+            as a pattern is.
         batch: (N,) the cloud of every point, sorted; no graph joins two clouds.
-        ratio: The ratio of :func:`farthest_points` from the outermost, for one coarser level or for each of several.
-        cell: Side of the cells in the units of ``pos``, for one coarser level or for each of several. Cells are counted
-            from the smallest coordinates of each cloud, at every level from those of the finest.
-        points: Indices of the finer level's points that each coarser level keeps, int64 (M,), sorted by cloud.
-        graph: The graph between the points of a level: a recipe, or a tuple of them for layers in turn; or a list with
-            one of these for each level.
+        ratio: The ratio of :func:`farthest_points` from the outermost, for one coarser level or for
+            each of several.
+        cell: Side of the cells in the units of ``pos``, for one coarser level or for each of
+            several. Cells are counted from the smallest coordinates of each cloud, at every level
+            from those of the finest.
+        points: Indices of the finer level's points that each coarser level keeps, int64 (M,),
+            sorted by cloud.
+        graph: The graph between the points of a level: a recipe, or a tuple of them for layers in
+            turn; or a list with one of these for each level.
         down: Recipe called with the finer level's points and the coarser one's as queries.
         up: Recipe called with the coarser level's points and the finer one's as queries.
         faces: Faces of a mesh, for recipes of the finest level.
         normals: (N, d) unit vectors of the finest level; in a cell they are averaged.
     Returns:
-        A :class:`Hierarchy`, the finest level first, or the recipe of one. Without ``ratio``, ``cell`` or ``points`` it
-        is the only one.
+        A :class:`Hierarchy`, the finest level first, or the recipe of one. Without ``ratio``,
+        ``cell`` or ``points`` it is the only one.
     Raises:
         GraphError: If two of ``ratio``, ``cell`` and ``points`` are given, or one is out of range.
     Source:
-        Qi et al. 2017 (PointNet++): farthest points, neighbours down, the 3 nearest up. Wu et al. 2022 (Point
-        Transformer V2): grid pooling; *what differs:* its cells start at the smallest coordinates of every level.
+        Qi et al. 2017 (PointNet++): farthest points, neighbours down, the 3 nearest up. Wu et al.
+        2022 (Point Transformer V2): grid pooling; *what differs:* its cells start at the smallest
+        coordinates of every level.
     Example:
         >>> recipe = hierarchy(..., ratio=(0.5, 0.5), graph=knn(..., k=2))
         >>> recipe
@@ -294,12 +339,16 @@ def hierarchy(
             raise GraphError(f"{name} must be a recipe, such as knn(..., k=16), got {recipe!r}")
     if isinstance(pos, EllipsisType):
         plain = {"graph": (graph, NEAREST), "down": (down, POOLING), "up": (up, UNPOOLING)}
-        return HierarchyRecipe(how | {name: value for name, (value, usual) in plain.items() if value is not usual})
+        return HierarchyRecipe(
+            how | {name: value for name, (value, usual) in plain.items() if value is not usual}
+        )
     if stored(pos, "pos").dim() != 2:
         raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
     corner = pos.detach() - _corners(pos.detach(), batch)
     if normals is not None and (not isinstance(normals, Tensor) or normals.shape != pos.shape):
-        raise GraphError(f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}")
+        raise GraphError(
+            f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}"
+        )
     levels = [Level(pos, batch, _called(graphs[0], pos, batch, faces), normals=normals)]
     for (name, step), own in zip(steps, graphs[1:], strict=True):
         if name == "cell":
@@ -311,31 +360,50 @@ def hierarchy(
 
 
 def _several(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value]
 
 
 def _graphs(graph: Any, num_levels: int) -> list[tuple[Pattern | AttentionGraph, ...]]:
     """The recipes of each level."""
-    each = graph if isinstance(graph, list) else [graph] * num_levels
+    if isinstance(graph, list):
+        each = graph
+    else:
+        each = [graph] * num_levels
     if len(each) != num_levels:
-        raise GraphError(f"graph must be a list of one for each of {num_levels} levels, got {len(each)}")
+        raise GraphError(
+            f"graph must be a list of one for each of {num_levels} levels, got {len(each)}"
+        )
     result = [own if isinstance(own, tuple) else (own,) for own in each]
     for own in (recipe for level in result for recipe in level):
         if not isinstance(own, Pattern | AttentionGraph):
-            raise GraphError(f"graph must be a recipe, such as knn(..., k=16), a tuple or a list of them, got {own!r}")
+            raise GraphError(
+                "graph must be a recipe, such as knn(..., k=16), a tuple or a list of them, got "
+                f"{own!r}"
+            )
     if not all(result):
         raise GraphError("graph must name at least one recipe for each level, got ()")
     return result
 
 
-def _called(own: tuple[Any, ...], pos: Tensor, batch: Tensor | None, faces: Tensor | None) -> tuple[Any, ...]:
-    return tuple(graph(pos, batch, faces=faces) if isinstance(graph, Pattern) else graph for graph in own)
+def _called(
+    own: tuple[Any, ...], pos: Tensor, batch: Tensor | None, faces: Tensor | None
+) -> tuple[Any, ...]:
+    return tuple(
+        graph(pos, batch, faces=faces) if isinstance(graph, Pattern) else graph for graph in own
+    )
 
 
 def _corners(pos: Tensor, batch: Tensor | None) -> Tensor:
     """The smallest coordinates of each point's cloud, (N, d)."""
-    least = [part.amin(0, keepdim=True).expand_as(part) for part in pos.split(lengths(pos, batch).tolist())]
-    return torch.cat(least) if least else pos
+    least = [
+        part.amin(0, keepdim=True).expand_as(part)
+        for part in pos.split(lengths(pos, batch).tolist())
+    ]
+    if least:
+        return torch.cat(least)
+    return pos
 
 
 def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Level:
@@ -344,24 +412,42 @@ def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Leve
     else:
         kept = integers(step, "points").to(fine.pos.device)
         if kept.numel() and not 0 <= int(kept.min()) <= int(kept.max()) < len(fine.pos):
-            raise GraphError(f"points must be in [0, {len(fine.pos)}), the finer level's; got {kept.tolist()[:8]}")
-    pos, batch = fine.pos[kept], None if fine.batch is None else fine.batch[kept]
+            raise GraphError(
+                f"points must be in [0, {len(fine.pos)}), the finer level's; got "
+                f"{kept.tolist()[:8]}"
+            )
+    pos = fine.pos[kept]
+    if fine.batch is None:
+        batch = None
+    else:
+        batch = fine.batch[kept]
     pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
     unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
-    normals = None if fine.normals is None else fine.normals[kept]
+    if fine.normals is None:
+        normals = None
+    else:
+        normals = fine.normals[kept]
     return Level(pos, batch, (), pools, unpools, kept, normals=normals)
 
 
 def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:
-    """The means of the points in each cell, and the cells counted from the corner of their cloud."""
+    """The means of the points in each cell, and the cells counted from the corner of their
+    cloud.
+    """
     side = number(side, "cell", "a length > 0 in the units of pos", lambda x: 0 < x < float("inf"))
     ids = voxel_ids(corner, side, batch=fine.batch)
-    order, sizes = torch.argsort(ids, stable=True), torch.bincount(ids)
+    order = torch.argsort(ids, stable=True)
+    sizes = torch.bincount(ids)
     down = clusters(ids)
     pos, place = (torch.segment_reduce(x[order], "mean", lengths=sizes) for x in (fine.pos, corner))
     first = torch.cumsum(sizes, 0) - sizes
-    batch = None if fine.batch is None else fine.batch[order][first]
+    if fine.batch is None:
+        batch = None
+    else:
+        batch = fine.batch[order][first]
     normals = fine.normals
     if normals is not None:
-        normals = torch.nn.functional.normalize(torch.segment_reduce(normals[order], "mean", lengths=sizes), dim=-1)
+        normals = torch.nn.functional.normalize(
+            torch.segment_reduce(normals[order], "mean", lengths=sizes), dim=-1
+        )
     return Level(pos, batch, (), down, down.reverse(), normals=normals), place

@@ -12,7 +12,11 @@ from .clouds import coordinates
 
 
 def inverse_distance_bias(
-    graph: AttentionGraph, pos: Tensor | np.ndarray, queries: Tensor | np.ndarray | None = None, *, power: float = 2.0
+    graph: AttentionGraph,
+    pos: Tensor | np.ndarray,
+    queries: Tensor | np.ndarray | None = None,
+    *,
+    power: float = 2.0,
 ) -> Tensor:
     r"""The ``score_bias`` whose softmax is inverse distance weighting.
 
@@ -20,22 +24,27 @@ def inverse_distance_bias(
         b_{s \to t} = -p \log \|p_s - p_t\|, \quad
         \operatorname{softmax}_s b_{s \to t} = \frac{\|p_s - p_t\|^{-p}}{\sum_{s'} \|p_{s'} - p_t\|^{-p}}
 
-    A target at the position of a source reads that source alone (or the mean of all at that position): their bias is 0,
-    that of the target's other sources -inf. With queries of 0 attention is the interpolation alone.
+    A target at the position of a source reads that source alone (or the mean of all at that
+    position): their bias is 0, that of the target's other sources -inf. With queries of 0 attention
+    is the interpolation alone.
 
     Args:
         graph: The sources that each target interpolates, such as ``knn(coarse, 3, queries=fine)``.
-        pos: (S, d) coordinates of the sources; gradients flow, but not for a target at the position of a source.
+        pos: (S, d) coordinates of the sources; gradients flow, but not for a target at the position
+            of a source.
         queries: (T, d) coordinates of the targets; ``pos`` itself by default.
         power: p.
     Returns:
-        (E,) in the dtype of ``pos``, at least float32, in the order of the graph's edges. Computed in float64.
+        (E,) in the dtype of ``pos``, at least float32, in the order of the graph's edges. Computed
+        in float64.
     Raises:
         ShapeError: If ``pos`` or ``queries`` has not one row for each source or target.
-        GraphError: If ``graph`` is not a graph, ``power`` is not above 0 or a coordinate is not finite.
+        GraphError: If ``graph`` is not a graph, ``power`` is not above 0 or a coordinate is not
+            finite.
     Source:
         Shepard 1968; Qi et al. 2017 (PointNet++), equation (2), with p = 2 and 3 sources, and PyG's
-        ``knn_interpolate``. *What differs:* no small number is added to a distance (1e-8 in pointops, which has p = 1).
+        ``knn_interpolate``. *What differs:* no small number is added to a distance (1e-8 in
+        pointops, which has p = 1).
     Example:
         >>> from graphattn.graphs import knn
         >>> coarse, fine = torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [3.0]])
@@ -48,15 +57,29 @@ def inverse_distance_bias(
         raise no_graph(graph, "graph must be an AttentionGraph")
     power = number(power, "power", "a number above 0", lambda p: 0 < p < float("inf"))
     places = []
-    for rows, given, argument in ((graph.num_sources, pos, "pos"), (graph.num_targets, queries, "queries")):
-        given = pos if given is None else given
+    for rows, given, argument in (
+        (graph.num_sources, pos, "pos"),
+        (graph.num_targets, queries, "queries"),
+    ):
+        if given is None:
+            given = pos
         if coordinates(given, argument).shape[0] != rows:
-            side = "source" if argument == "pos" else "target"
-            raise ShapeError(f"{argument} must have a row for each {side} of the graph, {rows}, got {len(given)}")
-        places.append(given if isinstance(given, Tensor) else torch.from_numpy(np.array(given, order="C")))
+            if argument == "pos":
+                side = "source"
+            else:
+                side = "target"
+            raise ShapeError(
+                f"{argument} must have a row for each {side} of the graph, {rows}, got {len(given)}"
+            )
+        places.append(
+            given if isinstance(given, Tensor) else torch.from_numpy(np.array(given, order="C"))
+        )
     sources, targets = places
     if sources.shape[1] != targets.shape[1]:
-        raise ShapeError(f"pos and queries must have the same axes, got {sources.shape[1]} and {targets.shape[1]}")
+        raise ShapeError(
+            f"pos and queries must have the same axes, got {sources.shape[1]} and "
+            f"{targets.shape[1]}"
+        )
     difference = sources.double()[graph.source] - targets.double()[graph.target]
     squared = (difference * difference).sum(1)
     there = squared == 0

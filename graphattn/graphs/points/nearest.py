@@ -1,8 +1,10 @@
-"""The nearest points, exactly: by float64 squared distance, ties by the lowest index, on any device.
+"""The nearest points, exactly: by float64 squared distance, ties by the lowest index, on any
+device.
 
-A search proposes a few candidates for each query and a bound that all other points exceed. Candidates of a k-d tree
-are final if their distances differ clearly; others are compared once more. If candidates do not decide (mostly ties),
-all points within reach of the last candidate are compared.
+A search proposes a few candidates for each query and a bound that all other points exceed.
+Candidates of a k-d tree are final if their distances differ clearly; others are compared once more.
+If candidates do not decide (mostly ties), all points within reach of the last candidate are
+compared.
 """
 
 from collections.abc import Callable
@@ -27,28 +29,42 @@ _TREE_AXES, _GRID_AXES = 12, 3  # beyond these a tree, or a grid, prunes little
 
 
 def nearest(
-    points: Tensor, queries: Tensor, count: int, how: Literal["tree", "products", "balls"] | None = None
+    points: Tensor,
+    queries: Tensor,
+    count: int,
+    how: Literal["tree", "products", "balls"] | None = None,
 ) -> Tensor:
     """The ``count`` points nearest to each query, by (squared distance, index): int64 (m, count).
 
     Args:
         points: (n, d) float64, n >= count >= 1.
         queries: (m, d) float64, on the same device.
-        how: The search to use; all give the same result. By default a k-d tree on the CPU, growing balls on the GPU,
-            and dot products for many axes.
+        how: The search to use; all give the same result. By default a k-d tree on the CPU, growing
+            balls on the GPU, and dot products for many axes.
     """
     axes = points.shape[1]
     if how is None:
         few = axes <= (_GRID_AXES if points.is_cuda else _TREE_AXES)
-        how = ("balls" if points.is_cuda else "tree") if few else "products"
+        if few:
+            if points.is_cuda:
+                how = "balls"
+            else:
+                how = "tree"
+        else:
+            how = "products"
     place, where = _distinct(queries)
     if how == "balls":
         return _balls(points, place, count)[where]
     if how == "tree" and place.shape[0] > _SCATTERED:
         order = _along_a_curve(place)
-        place, where = place[order], torch.argsort(order)[where]
-    propose = _tree(points) if how == "tree" else _products(points)
-    rows = _ROWS if how == "tree" else max(1, _PRODUCTS[points.device.type] // points.shape[0])
+        place = place[order]
+        where = torch.argsort(order)[where]
+    if how == "tree":
+        propose = _tree(points)
+        rows = _ROWS
+    else:
+        propose = _products(points)
+        rows = max(1, _PRODUCTS[points.device.type] // points.shape[0])
     parts = []
     for chunk in place.split(rows):
         candidates, bound, rest = propose(chunk, min(count + 1, points.shape[0]))
@@ -59,12 +75,17 @@ def nearest(
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[where]
 
 
-def _compared(points: Tensor, queries: Tensor, candidates: Tensor, bound: Tensor, count: int) -> Tensor:
+def _compared(
+    points: Tensor, queries: Tensor, candidates: Tensor, bound: Tensor, count: int
+) -> Tensor:
     """The nearest of the candidates, or of all points where the candidates do not decide."""
     candidates = torch.sort(candidates, dim=1).values
     row = torch.arange(queries.shape[0], device=points.device)[:, None]
-    squared, order = torch.sort(squared_distance(points, candidates, queries, row), dim=1, stable=True)
-    result, reach = torch.gather(candidates, 1, order)[:, :count], squared[:, count - 1]
+    squared, order = torch.sort(
+        squared_distance(points, candidates, queries, row), dim=1, stable=True
+    )
+    result = torch.gather(candidates, 1, order)[:, :count]
+    reach = squared[:, count - 1]
     rest = torch.nonzero(reach >= bound).flatten()
     if rest.numel():
         result[rest] = _reached(points, queries[rest], reach[rest], count)
@@ -72,13 +93,16 @@ def _compared(points: Tensor, queries: Tensor, candidates: Tensor, bound: Tensor
 
 
 def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
-    """The distinct rows, and the index of each row among them, so that many equal queries share one result.
+    """The distinct rows, and the index of each row among them, so that many equal queries share one
+    result.
 
     A tree cannot split equal points, so that each search would read them all.
     """
     if queries.shape[0] <= _FEW:
         return queries, slice(None)
-    mixed = (queries * (torch.arange(queries.shape[1], device=queries.device) + 0.618).sqrt()).sum(1)
+    mixed = (queries * (torch.arange(queries.shape[1], device=queries.device) + 0.618).sqrt()).sum(
+        1
+    )
     mixed = sorted_keys(mixed)
     if int(torch.count_nonzero(mixed[1:] == mixed[:-1])) <= mixed.numel() // 64:
         return queries, slice(None)
@@ -88,7 +112,8 @@ def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
 def _along_a_curve(place: Tensor) -> Tensor:
     """An order in which consecutive points are near, so that a tree reads from the caches."""
     near = place[:, :3]
-    low, high = near.amin(0), near.amax(0)
+    low = near.amin(0)
+    high = near.amax(0)
     cells = (near - low) / (float((high - low).amax()) or 1.0) * (2**_CURVE_BITS - 1)
     return torch.argsort(curve_key(cells.to(torch.int64), "z", _CURVE_BITS))
 
@@ -99,9 +124,13 @@ def _tree(points: Tensor) -> Proposal:
     tree = cKDTree(points.numpy())
 
     def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        workers = -1 if queries.shape[0] > 2048 else 1
+        if queries.shape[0] > 2048:
+            workers = -1
+        else:
+            workers = 1
         distance, index = tree.query(queries.numpy(), range(1, count + 1), workers=workers)
-        close = (distance[:, 1:] <= distance[:, :-1] * _ROUNDING).any(1)  # the tree rounds differently
+        # the tree rounds differently
+        close = (distance[:, 1:] <= distance[:, :-1] * _ROUNDING).any(1)
         bound = torch.from_numpy(distance[:, -1] ** 2 / _ROUNDING)
         if count == points.shape[0]:
             bound.fill_(torch.inf)
@@ -114,7 +143,8 @@ def _products(points: Tensor) -> Proposal:
     centre = points.mean(0)
     moved = points - centre
     norm = (moved**2).sum(1)
-    # Error of |p|^2 + |q|^2 - 2 p.q against the difference formula, in units of (|p| + |q|)^2; generous.
+    # Error of |p|^2 + |q|^2 - 2 p.q against the difference formula, in units of (|p| + |q|)^2;
+    # generous.
     error = (4 * points.shape[1] + 64) * 2.0**-53
 
     def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor, slice]:
@@ -130,7 +160,9 @@ def _products(points: Tensor) -> Proposal:
 
 
 def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tensor:
-    """The result for queries that have at least ``count`` points within the squared distance ``reach``."""
+    """The result for queries that have at least ``count`` points within the squared distance
+    ``reach``.
+    """
     result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
     octave = torch.frexp(reach).exponent  # a grid of cells fits one order of magnitude of reach
     for exponent in torch.unique(octave).tolist():
@@ -141,7 +173,9 @@ def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tens
 
 
 def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
-    """Balls that grow until they hold enough points: points outside a ball are farther than those inside."""
+    """Balls that grow until they hold enough points: points outside a ball are farther than those
+    inside.
+    """
     result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
     radius = _first_radius(points, queries, count)
     left = torch.arange(queries.shape[0], device=points.device)
@@ -153,7 +187,8 @@ def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
             enough, ids = first_of_each(pairs, count)
             result[rows[enough]] = ids
             waiting.append(rows[~enough])
-        before, left = left.numel(), torch.cat(waiting)
+        before = left.numel()
+        left = torch.cat(waiting)
         radius *= 1.5
         if left.numel() == before:  # no point was near: leap the gap
             radius = max(radius, _first_radius(points, queries[left], count))
@@ -166,4 +201,6 @@ def _first_radius(points: Tensor, queries: Tensor, count: int) -> float:
     rows = (squared_distance(points, slice(None), queries, row) for row in some)
     reach = torch.cat([squared.topk(count, largest=False).values[-1:] for squared in rows])
     positive = reach[reach > 0]
-    return float(positive.amin().sqrt()) * 1.001 if positive.numel() else 1.0
+    if positive.numel():
+        return float(positive.amin().sqrt()) * 1.001
+    return 1.0

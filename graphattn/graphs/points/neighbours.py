@@ -31,33 +31,39 @@ def knn(
     include_self: bool = False,
     clamp: bool = False,
 ) -> AttentionGraph:
-    r"""Every point reads the ``k`` points nearest to it, or every ``dilation``-th of ``k * dilation``.
+    r"""Every point reads the ``k`` points nearest to it, or every ``dilation``-th of
+    ``k * dilation``.
 
     .. math:: \mathcal{N}(t) = \{ s_0, s_d, \dots, s_{(k - 1) d} \}, \quad
         s_0, s_1, \dots \text{ the sources } s \ne t \text{ by } (\|p_s - p_t\|^2, s)
 
-    Distances are compared in float64 for any dtype; of equally far points the lowest index wins. The edges are the same
-    on the CPU and on the GPU.
+    Distances are compared in float64 for any dtype; of equally far points the lowest index wins.
+    The edges are the same on the CPU and on the GPU.
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
         k: Sources of every target, exactly.
         dilation: d, the nearest, then every d-th further one.
-        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
-        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
+        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by
+            default.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number
+            is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
-        include_self: Count the target itself as one of the ``k``; its self-loop comes first, then ``k - 1`` others.
-            By default a point does not read itself; other points at the same place are ordinary neighbours.
+        include_self: Count the target itself as one of the ``k``; its self-loop comes first, then
+            ``k - 1`` others. By default a point does not read itself; other points at the same
+            place are ordinary neighbours.
         clamp: Let targets in a cloud of too few points read all of them, instead of an error.
     Returns:
-        Listed edges on the device of ``pos``, by target, then by distance (of equal ones, by index).
+        Listed edges on the device of ``pos``, by target, then by distance (of equal ones, by
+        index).
     Raises:
-        GraphError: If a cloud has too few points, a coordinate is not finite (the row is named), or ``batch`` is not
-            sorted.
+        GraphError: If a cloud has too few points, a coordinate is not finite (the row is named), or
+            ``batch`` is not sorted.
     Source:
-        *What differs* from PyG's ``knn_graph``: ties go to the lowest index, copies of points never lose an edge,
-        and too few points are an error. Its ``loop=True`` lets the target compete; ``include_self`` always keeps it.
-        ``dilation`` is Li et al. 2019 (DeepGCNs), whose neighbours include the point itself (``include_self=True``).
+        *What differs* from PyG's ``knn_graph``: ties go to the lowest index, copies of points never
+        lose an edge, and too few points are an error. Its ``loop=True`` lets the target compete;
+        ``include_self`` always keeps it. ``dilation`` is Li et al. 2019 (DeepGCNs), whose
+        neighbours include the point itself (``include_self=True``).
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> print(knn(line, 2))
@@ -67,7 +73,9 @@ def knn(
         █ █ · ·
         · █ █ ·
     """
-    k, include_self, clamp = whole(k, "k", 1), flag(include_self, "include_self"), flag(clamp, "clamp")
+    k = whole(k, "k", 1)
+    include_self = flag(include_self, "include_self")
+    clamp = flag(clamp, "clamp")
     step = whole(dilation, "dilation", 1)
     points, targets, query_points, size = given(pos, queries, include_self)
     alone = queries is None
@@ -79,11 +87,17 @@ def knn(
         if cloud.query == cloud.last_query:
             continue
         if there < need and not clamp:
-            own = "" if batch is None else f" in cloud {cloud.number}"
+            if batch is None:
+                own = ""
+            else:
+                own = f" in cloud {cloud.number}"
             hint = "use a smaller k, or clamp=True to read all of them"
             if points.shape[1] > len(points):
                 hint = f"the rows of pos are points, got {tuple(points.shape)}: pass pos.T"
-            asks = f"k={k}" if step == 1 else f"k={k} with dilation={step}"
+            if step == 1:
+                asks = f"k={k}"
+            else:
+                asks = f"k={k} with dilation={step}"
             raise GraphError(f"{asks} needs at least {need} points, got {there}{own}; {hint}")
         if there == 0:
             continue
@@ -92,9 +106,9 @@ def knn(
             queries_here = torch.arange(neighbours.shape[0], device=neighbours.device)
             neighbours = self_first(neighbours, queries_here)[:, self_found:]
         neighbours = neighbours[:, ::step]
-        target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device).repeat_interleave(
-            neighbours.shape[1]
-        )
+        target = torch.arange(
+            cloud.query, cloud.last_query, device=neighbours.device
+        ).repeat_interleave(neighbours.shape[1])
         edges.append((target, neighbours.flatten() + cloud.point))
     name = call("knn", k=k, dilation=step, include_self=include_self, clamp=clamp)
     return graph_of(edges, size, device_of(pos), name)
@@ -117,25 +131,30 @@ def radius(
 
     .. math:: \mathcal{N}(t) = \{ s \ne t : \|p_s - p_t\|^2 \le r^2 \}
 
-    Distances are compared in float64 for any dtype, with the border included; note that the float32 number nearest to
-    0.3 is larger than 0.3. The edges are the same on the CPU and on the GPU.
+    Distances are compared in float64 for any dtype, with the border included; note that the float32
+    number nearest to 0.3 is larger than 0.3. The edges are the same on the CPU and on the GPU.
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
         r: The distance, in the units of ``pos``.
         max_neighbours: The most sources a target may have; no limit by default.
         overflow: Treatment of a target that has more: ``"error"``, or keep the ``"nearest"`` ones.
-        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
-        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
+        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by
+            default.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number
+            is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
         include_self: True lets a point read itself.
     Returns:
-        Listed edges on the device of ``pos``, by target, then by distance, then by index. Targets may have no sources.
+        Listed edges on the device of ``pos``, by target, then by distance, then by index. Targets
+        may have no sources.
     Raises:
-        GraphError: If a target has more than ``max_neighbours`` sources (and ``overflow="error"``), the edges would
-            take more than 4 GiB, a coordinate is not finite (the row is named), or ``batch`` is not sorted.
+        GraphError: If a target has more than ``max_neighbours`` sources (and ``overflow="error"``),
+            the edges would take more than 4 GiB, a coordinate is not finite (the row is named), or
+            ``batch`` is not sorted.
     Source:
-        *What differs* from PyG's ``radius_graph``: there is no silent limit (``max_num_neighbors`` is 32 there).
+        *What differs* from PyG's ``radius_graph``: there is no silent limit (``max_num_neighbors``
+        is 32 there).
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> print(radius(line, 2.0))
@@ -146,30 +165,46 @@ def radius(
         · · · ·
     """
     reach = distance(r)
-    most = None if max_neighbours is None else whole(max_neighbours, "max_neighbours", 1)
+    if max_neighbours is None:
+        most = None
+    else:
+        most = whole(max_neighbours, "max_neighbours", 1)
     include_self = flag(include_self, "include_self")
     one_of(overflow, "overflow", ("error", "nearest"))
     if overflow == "nearest" and most is None:
         raise GraphError('overflow="nearest" needs max_neighbours, got none')
     points, targets, query_points, size = given(pos, queries, include_self)
-    edges, taken = [], 0
+    edges = []
+    taken = 0
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
-    for pairs in within(points, query_points, limit, clouds=clouds(points, targets, batch, queries_batch)):
-        kept = pairs if include_self or queries is not None else pairs.keep(pairs.query != pairs.point)
+    for pairs in within(
+        points, query_points, limit, clouds=clouds(points, targets, batch, queries_batch)
+    ):
+        if include_self or queries is not None:
+            kept = pairs
+        else:
+            kept = pairs.keep(pairs.query != pairs.point)
         if most is not None:
             row = kept.query - kept.first
             counts = torch.bincount(row, minlength=kept.last - kept.first)
             if overflow == "error" and bool((counts > most).any()):
                 raise GraphError(
-                    f"max_neighbours={most} is too few: target {kept.first + int(counts.argmax())} has "
-                    f"{int(counts.max())} sources within r={r}; raise max_neighbours, lower r, or pass "
+                    f"max_neighbours={most} is too few: target "
+                    f"{kept.first + int(counts.argmax())} has "
+                    f"{int(counts.max())} sources within r={r}; raise max_neighbours, lower r, or "
+                    "pass "
                     'overflow="nearest" to keep the nearest ones'
                 )
-            rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(counts, 0) - counts)[row]
+            rank = (
+                torch.arange(row.numel(), device=row.device)
+                - (torch.cumsum(counts, 0) - counts)[row]
+            )
             kept = kept.keep(rank < most)
         taken += kept.query.numel()
         refuse_over(
-            16 * taken, f"the first {taken:,} edges of radius", "use a smaller r, or max_neighbours with overflow"
+            16 * taken,
+            f"the first {taken:,} edges of radius",
+            "use a smaller r, or max_neighbours with overflow",
         )
         edges.append((kept.query, kept.point))
     name = call("radius", r=r, max_neighbours=most, overflow=overflow, include_self=include_self)
@@ -185,16 +220,28 @@ def given(
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
     """Points, queries if given, the targets, and the sizes (targets, sources); float64."""
     if queries is not None and include_self:
-        raise GraphError("include_self needs targets that are the points, got queries; leave it out")
+        raise GraphError(
+            "include_self needs targets that are the points, got queries; leave it out"
+        )
     points = coordinates(pos, "pos")
-    targets = None if queries is None else coordinates(queries, "queries")
-    query_points = points if targets is None else targets
+    if queries is None:
+        targets = None
+    else:
+        targets = coordinates(queries, "queries")
+    if targets is None:
+        query_points = points
+    else:
+        query_points = targets
     return points, targets, query_points, (query_points.shape[0], points.shape[0])
 
 
 def self_first(neighbours: Tensor, own: Tensor) -> Tensor:
-    """Move the target itself, ``own`` (n,), to the front, or replace the farthest by it; int64 (n, K), in place."""
-    rows = torch.nonzero(neighbours[:, 0] != own).flatten()  # another point at the same position comes first
+    """Move the target itself, ``own`` (n,), to the front, or replace the farthest by it; int64 (n,
+    K), in place.
+    """
+    rows = torch.nonzero(
+        neighbours[:, 0] != own
+    ).flatten()  # another point at the same position comes first
     if rows.numel():
         others = neighbours[rows] != own[rows, None]
         others[others.all(1), -1] = False  # drop the farthest
@@ -204,7 +251,11 @@ def self_first(neighbours: Tensor, own: Tensor) -> Tensor:
 
 
 def graph_of(
-    edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], device: torch.device, name: str, repeats: bool = False
+    edges: list[tuple[Tensor, Tensor]],
+    size: tuple[int, int],
+    device: torch.device,
+    name: str,
+    repeats: bool = False,
 ) -> AttentionGraph:
     edges = edges or [(torch.empty(0, dtype=torch.int64),) * 2]
     target, source = (torch.cat(parts).to(device) for parts in zip(*edges, strict=True))

@@ -1,4 +1,6 @@
-"""Hierarchies of cells of a grid: patches along curves, and the neighbours of cells for convolutions."""
+"""Hierarchies of cells of a grid: patches along curves, and the neighbours of cells for
+convolutions.
+"""
 
 import math
 from collections.abc import Sequence
@@ -36,41 +38,49 @@ def serialized_hierarchy(
     bits: int = 16,
     shuffle: bool = False,
 ) -> Hierarchy:
-    """Levels of Point Transformer V3: cells of a grid that double in size, each level along several curves.
+    """Levels of Point Transformer V3: cells of a grid that double in size, each level along several
+    curves.
 
-    A level's graphs are :func:`curve_patches` of its cells, one for each curve; a coarser level has a point in every
-    cell that holds points of the finer level, at their mean. ``cells`` are the cells of a level's points, and ``near``
-    the cells around each, 3 along each axis; for the finest level 5 as well.
+    A level's graphs are :func:`curve_patches` of its cells, one for each curve; a coarser level has
+    a point in every cell that holds points of the finer level, at their mean. ``cells`` are the
+    cells of a level's points, and ``near`` the cells around each, 3 along each axis; for the finest
+    level 5 as well.
 
     Args:
         pos: (N, 3) positions, one in each cell: ``pos[grid_sample(pos, cell).kept]``.
         batch: (N,) the cloud of every point, sorted.
         cell: Side of the finest level's cells in the units of ``pos``. Cells are those of
-            :func:`~graphattn.graphs.voxel_ids`, counted from the lowest that each cloud has a point in.
+            :func:`~graphattn.graphs.voxel_ids`, counted from the lowest that each cloud has a point
+            in.
         cells: The cells instead of ``cell``: int64 (N, 3), at least 0, Pointcept's ``grid_coord``.
         levels: Number of levels, the finest included.
         stride: Ratio of the sides of cells of consecutive levels, a power of 2.
         patch: Points of a patch.
         curves: Curves of the patches, for layers in turn.
-        bits: Bits of the finest level's cells, on which Hilbert's curves depend. The published code uses the bits of
-            the batch, ``int(cells.max()).bit_length()``; a fixed number keeps clouds independent.
+        bits: Bits of the finest level's cells, on which Hilbert's curves depend. The published code
+            uses the bits of the batch, ``int(cells.max()).bit_length()``; a fixed number keeps
+            clouds independent.
         shuffle: Shuffle the order of the curves at every level, as in training.
     Returns:
         A :class:`Hierarchy`, the finest level first.
     Raises:
-        GraphError: If two points share a cell, a cell does not fit ``bits``, or neither or both of ``cell`` and
-            ``cells`` are given.
+        GraphError: If two points share a cell, a cell does not fit ``bits``, or neither or both of
+            ``cell`` and ``cells`` are given.
     Source:
-        Wu et al. 2024 (Point Transformer V3); patches as in its path with FlashAttention, separate for each cloud.
+        Wu et al. 2024 (Point Transformer V3); patches as in its path with FlashAttention, separate
+        for each cloud.
     Example:
         >>> pos = torch.cartesian_prod(*[torch.arange(4.0)] * 3)
         >>> shape = serialized_hierarchy(pos, cell=1.0, levels=2, patch=16, curves=("z", "hilbert"))
         >>> shape, shape.levels[1].graphs[0]
-        (Hierarchy(64 -> 8 points, 1 cloud), AttentionGraph(curve_patches(patch=16, bits=15, shrink='cloud'): 8 nodes, \
+        (Hierarchy(64 -> 8 points, 1 cloud), AttentionGraph(curve_patches(patch=16, bits=15,
+        shrink='cloud'): 8 nodes, \
 64 edges, density 1, rule))
     """
     step = whole(stride, "stride", 2)
-    levels, bits, shuffle = whole(levels, "levels", 1), whole(bits, "bits", 1), flag(shuffle, "shuffle")
+    levels = whole(levels, "levels", 1)
+    bits = whole(bits, "bits", 1)
+    shuffle = flag(shuffle, "shuffle")
     if step & (step - 1):
         raise GraphError(f"stride must be a power of 2, got {step}")
     names = several(curves, "curves", "must be words for curves", GraphError)
@@ -79,7 +89,8 @@ def serialized_hierarchy(
     keys = _keys(grid, number)
     if torch.unique(keys).numel() < len(grid):
         raise GraphError(
-            "two points share a cell; keep one in each, grid_sample(pos, cell).kept, or pass a smaller cell"
+            "two points share a cell; keep one in each, grid_sample(pos, cell).kept, or pass a "
+            "smaller cell"
         )
     made = [Level(pos, batch, (), near=(neighbours(grid, number, 3), neighbours(grid, number, 5)))]
     grids = [grid]
@@ -92,32 +103,47 @@ def serialized_hierarchy(
         order = torch.randperm(len(names)).tolist() if shuffle else range(len(names))
         fine = max(1, bits - depth * (step.bit_length() - 1))
         graphs = [
-            curve_patches(grid, patch, names[i], bits=fine, batch=level.batch, shrink="cloud").to(grid.device)
+            curve_patches(grid, patch, names[i], bits=fine, batch=level.batch, shrink="cloud").to(
+                grid.device
+            )
             for i in order
         ]
-        near = level.near or (neighbours(grid, torch.repeat_interleave(lengths(grid, level.batch)), 3),)
-        result.append(Level(level.pos, level.batch, tuple(graphs), level.down, level.up, None, near, cells=grid))
+        near = level.near or (
+            neighbours(grid, torch.repeat_interleave(lengths(grid, level.batch)), 3),
+        )
+        result.append(
+            Level(
+                level.pos, level.batch, tuple(graphs), level.down, level.up, None, near, cells=grid
+            )
+        )
     return Hierarchy(tuple(result), count_of_clouds(batch))
 
 
 def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
-    """The neighbours of each cell with their offsets, numbered along the first axis, then the second, ...
+    """The neighbours of each cell with their offsets, numbered along the first axis, then the
+    second, ...
 
     Args:
         grid: int64 (N, d), distinct cells.
         number: int64 (N,), the cloud of each.
         kernel: Cells along an axis, odd.
     """
-    reach, size = kernel // 2, len(grid)
+    reach = kernel // 2
+    size = len(grid)
     keys = _keys(grid, number, reach)
     order = torch.argsort(keys)
     far = keys.new_full((kernel,), torch.iinfo(keys.dtype).max)
     ordered = torch.cat((keys[order], far))
     strides = _strides(grid, reach)[1:]
-    sources, targets, offsets = [], [], []
+    sources = []
+    targets = []
+    offsets = []
     for column, offset in enumerate(product(range(-reach, reach + 1), repeat=grid.shape[1] - 1)):
-        lowest = keys + sum(steps * stride for steps, stride in zip((*offset, -reach), strides, strict=True))
-        place = torch.searchsorted(ordered, lowest)  # the cells of a column are neighbours in this order
+        lowest = keys + sum(
+            steps * stride for steps, stride in zip((*offset, -reach), strides, strict=True)
+        )
+        # the cells of a column are neighbours in this order
+        place = torch.searchsorted(ordered, lowest)
         found = torch.full((kernel, size), -1, device=grid.device)
         for _ in range(kernel):
             height = ordered[place] - lowest
@@ -142,11 +168,16 @@ def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
         own = place.split(lengths(place, batch).tolist())
         grid = torch.cat([x - x.amin(0) for x in ((x / side).floor() for x in own)] or [place])
         if grid.numel() and float(grid.max()) >= 2**31:
-            raise GraphError(f"cell={side:g} cuts the cloud too finely: {float(grid.max()):g} cells along an axis")
+            raise GraphError(
+                f"cell={side:g} cuts the cloud too finely: {float(grid.max()):g} cells along an "
+                "axis"
+            )
         return grid.long()
     grid = integers_of(cells)
     if grid.shape != place.shape or (grid.numel() and int(grid.min()) < 0):
-        raise GraphError(f"cells must be int64 {tuple(place.shape)} and at least 0, got {tuple(grid.shape)}")
+        raise GraphError(
+            f"cells must be int64 {tuple(place.shape)} and at least 0, got {tuple(grid.shape)}"
+        )
     return grid
 
 
@@ -163,7 +194,9 @@ def _keys(grid: Tensor, number: Tensor, margin: int = 0) -> Tensor:
     cloud, *strides = _strides(grid, margin)
     total = (int(number.max()) + 1) * cloud
     if total >= _MOST:
-        raise GraphError(f"the grid has {total:.3g} cells, more than can be numbered; pass a larger cell")
+        raise GraphError(
+            f"the grid has {total:.3g} cells, more than can be numbered; pass a larger cell"
+        )
     key = number * cloud
     for stride, side in zip(strides, grid.unbind(1), strict=True):
         key = key + stride * (side + margin)
@@ -172,16 +205,25 @@ def _keys(grid: Tensor, number: Tensor, margin: int = 0) -> Tensor:
 
 def _strides(grid: Tensor, margin: int) -> list[int]:
     """The distances between keys: of clouds, then of neighbours along each axis."""
-    span = (grid.amax(0) + 1 + 2 * margin).tolist() if len(grid) else [1] * grid.shape[1]
+    if len(grid):
+        span = (grid.amax(0) + 1 + 2 * margin).tolist()
+    else:
+        span = [1] * grid.shape[1]
     return [math.prod(span[axis:]) for axis in range(len(span) + 1)]
 
 
 def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
     wide = torch.div(grid, step, rounding_mode="floor")
-    _, ids = torch.unique(_keys(wide, torch.repeat_interleave(lengths(grid, fine.batch))), return_inverse=True)
-    order, sizes = torch.argsort(ids, stable=True), torch.bincount(ids)
+    _, ids = torch.unique(
+        _keys(wide, torch.repeat_interleave(lengths(grid, fine.batch))), return_inverse=True
+    )
+    order = torch.argsort(ids, stable=True)
+    sizes = torch.bincount(ids)
     first = order[torch.cumsum(sizes, 0) - sizes]
     down = clusters(ids)
     pos = torch.segment_reduce(fine.pos[order], "mean", lengths=sizes)
-    batch = None if fine.batch is None else fine.batch[first]
+    if fine.batch is None:
+        batch = None
+    else:
+        batch = fine.batch[first]
     return Level(pos, batch, (), down, down.reverse()), wide[first]

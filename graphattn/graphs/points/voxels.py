@@ -31,9 +31,11 @@ def voxel_ids(
         shift: Origin of a cube, in the units of ``pos``, on every axis or one number for all.
         batch: (N,) cloud of every point, sorted; clouds share no cube.
     Returns:
-        int64 (N,) on the device of ``pos``: 0, 1, ... without gaps, by cloud, then by first axis, second axis, ...
+        int64 (N,) on the device of ``pos``: 0, 1, ... without gaps, by cloud, then by first axis,
+            second axis, ...
     Raises:
-        GraphError: If ``window`` is not above 0, a coordinate is not finite, or ``batch`` is not sorted.
+        GraphError: If ``window`` is not above 0, a coordinate is not finite, or ``batch`` is not
+            sorted.
     Example:
         >>> voxel_ids(torch.tensor([[0.1, 0.2], [1.7, 0.2], [-0.1, 0.2], [0.3, 0.9]]), 1.0).tolist()
         [1, 2, 0, 1]
@@ -53,8 +55,8 @@ class GridSample(NamedTuple):
 
     Attributes:
         kept: int64 (M,), the points kept, ascending: of each cell the nearest to its centre.
-        cell: int64 (N,), the cell of every point as a row of ``kept``: ``y[cell]`` brings values of the kept points
-            back to all.
+        cell: int64 (N,), the cell of every point as a row of ``kept``: ``y[cell]`` brings values of
+            the kept points back to all.
         batch: int64 (M,), the cloud of each kept point, or ``None``.
     """
 
@@ -67,12 +69,15 @@ def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = 
     """Thin clouds to one point in each cell of a grid, and keep the way back.
 
     Args:
-        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
-        cell: Side of a cell in the units of ``pos``, or one side for each axis. Cells are those of :func:`voxel_ids`,
-            so that they do not move with the points that are kept: :func:`serialized_hierarchy` finds one in each.
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in
+            float64.
+        cell: Side of a cell in the units of ``pos``, or one side for each axis. Cells are those of
+            :func:`voxel_ids`, so that they do not move with the points that are kept:
+            :func:`serialized_hierarchy` finds one in each.
         batch: (N,) cloud of every point, sorted; clouds share no cell.
     Raises:
-        GraphError: If ``cell`` is not above 0, a coordinate is not finite, or ``batch`` is not sorted.
+        GraphError: If ``cell`` is not above 0, a coordinate is not finite, or ``batch`` is not
+            sorted.
     Example:
         >>> sample = grid_sample(torch.tensor([[0.1, 0.2], [0.4, 0.6], [1.7, 0.2], [1.6, 0.4]]), 1.0)
         >>> sample.kept.tolist(), sample.cell.tolist()
@@ -82,7 +87,8 @@ def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = 
     cells = points / points.new_tensor(_per_axis(cell, points.shape[1], "cell", positive=True))
     ids = voxel_ids(pos, cell, batch=batch)
     order = torch.argsort((cells - cells.floor() - 0.5).square().sum(1).to(ids.device), stable=True)
-    order = order[torch.argsort(ids[order], stable=True)]  # by cell, then by distance from its centre
+    # by cell, then by distance from its centre
+    order = order[torch.argsort(ids[order], stable=True)]
     sizes = torch.bincount(ids)
     kept, place = order[sizes.cumsum(0) - sizes].sort()
     row = torch.empty_like(place)
@@ -102,18 +108,21 @@ def voxel_windows(
         \text{ on every axis} \}
 
     Args:
-        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in
+            float64.
         window: M, the side of a cube in the units of ``pos``, or one side for each axis.
-        shift: Origin of a cube, in the units of ``pos``, on every axis or one number for all; shifted windows have half
-            the side. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's corner.
+        shift: Origin of a cube, in the units of ``pos``, on every axis or one number for all;
+            shifted windows have half the side. Cubes are counted from the origin: pass
+            ``pos - pos.amin(0)`` to start at a cloud's corner.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
     Returns:
         A rule on the device of ``pos``: disjoint cliques, self-loops included.
     Raises:
-        GraphError: If ``window`` is not above 0, a coordinate is not finite, or ``batch`` is not sorted.
+        GraphError: If ``window`` is not above 0, a coordinate is not finite, or ``batch`` is not
+            sorted.
     Source:
-        Yang et al. 2023 (Swin3D), after Liu et al. 2021; Lai et al. 2022 (Stratified Transformer), whose windows start
-        at the smallest coordinates.
+        Yang et al. 2023 (Swin3D), after Liu et al. 2021; Lai et al. 2022 (Stratified Transformer),
+        whose windows start at the smallest coordinates.
     Example:
         >>> line = torch.tensor([[0.0], [0.4], [0.6], [1.2], [1.4]])
         >>> print(voxel_windows(line, 1.0))
@@ -147,35 +156,39 @@ def stratified_windows(
     shift: Lengths = 0.0,
     batch: Tensor | None = None,
 ) -> AttentionGraph:
-    r"""Near points densely, far ones sparsely: a point reads its cube, and the sampled points of a wider cube.
+    r"""Near points densely, far ones sparsely: a point reads its cube, and the sampled points of a
+    wider cube.
 
     .. math::
         \mathcal{N}(t) = \{ s : u_M(s) = u_M(t) \} \cup \{ s \in P : u_{wM}(s) = u_{wM}(t) \}, \quad
         u_M(i) = \lfloor (p_i - \delta) / M \rfloor
 
     Args:
-        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in
+            float64.
         window: M, the side of a cube in the units of ``pos``, or one side for each axis.
-        sampled: P, indices (M,) of the points read from afar; or the fraction of each cloud, in (0, 1], that
-            :func:`~graphattn.graphs.farthest_points` takes.
+        sampled: P, indices (M,) of the points read from afar; or the fraction of each cloud, in (0,
+            1], that :func:`~graphattn.graphs.farthest_points` takes.
         wide: Ratio of the sides of the wider cubes and the cubes.
-        shift: Origin of a cube, in the units of ``pos``; the wider cubes start at ``wide * shift``. Shifted layers
-            have half the window. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's
-            corner.
+        shift: Origin of a cube, in the units of ``pos``; the wider cubes start at ``wide * shift``.
+            Shifted layers have half the window. Cubes are counted from the origin: pass
+            ``pos - pos.amin(0)`` to start at a cloud's corner.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
     Returns:
         A rule on the device of ``pos``; self-loops included, a point in both sets is read once.
     Raises:
-        GraphError: If ``window`` is not above 0, ``wide < 1``, a coordinate is not finite, or ``batch`` is not sorted.
+        GraphError: If ``window`` is not above 0, ``wide < 1``, a coordinate is not finite, or
+            ``batch`` is not sorted.
         GraphIndexError: If ``sampled`` has an index out of range.
     Source:
-        Lai et al. 2022 (Stratified Transformer), section 3.2; their code doubles the window and samples one point in
-        ``downsample_scale``. *What differs:* their windows start at the smallest coordinates.
+        Lai et al. 2022 (Stratified Transformer), section 3.2; their code doubles the window and
+        samples one point in ``downsample_scale``. *What differs:* their windows start at the
+        smallest coordinates.
     Example:
         >>> line = torch.arange(6.0)[:, None]
         >>> print(stratified_windows(line, 2.0, torch.tensor([0, 3])))
-        AttentionGraph(stratified_windows(window=2.0, sampled=[0, 3]): 6 nodes, 16 edges, density 0.444, rule)
-        █ █ · █ · ·
+        AttentionGraph(stratified_windows(window=2.0, sampled=[0, 3]): 6 nodes, 16 edges, density
+        0.444, rule) █ █ · █ · ·
         █ █ · █ · ·
         █ · █ █ · ·
         █ · █ █ · ·
@@ -188,27 +201,36 @@ def stratified_windows(
     shown: object = sampled
     if isinstance(sampled, float):
         sampled = farthest_points(pos, ratio=sampled, batch=batch)
-    n, few = near.numel(), integers(sampled, "sampled")
+    n = near.numel()
+    few = integers(sampled, "sampled")
     outside = few[(few < 0) | (few >= n)]
     if outside.numel():
         raise GraphIndexError(f"sampled: {int(outside[0])} is outside [0, {n}) ({n} points)")
     read = -1 - torch.arange(n, device=far.device)  # a unique cube, which holds no target
     read[few.to(far.device)] = far[few.to(far.device)]
     edges = union(partition(near.cpu()), partition(far.cpu(), read.cpu()))
-    shown = shown if isinstance(shown, float) else few
+    if not isinstance(shown, float):
+        shown = few
     name = call("stratified_windows", window=window, sampled=shown, wide=wide, shift=shift)
     return AttentionGraph(edges, name, near.device)
 
 
 def _times(value: Lengths, factor: float) -> Lengths:
-    return tuple(side * factor for side in value) if isinstance(value, (tuple, list)) else value * factor
+    if isinstance(value, (tuple, list)):
+        return tuple(side * factor for side in value)
+    return value * factor
 
 
 def _per_axis(value: Lengths, axes: int, argument: str, positive: bool) -> tuple[float, ...]:
     """One length for every axis; a single number is for all of them."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+    if isinstance(value, (tuple, list)):
+        values = tuple(value)
+    else:
+        values = (value,) * axes
     if len(values) != axes:
-        raise GraphError(f"{argument} must be one number or {axes}, one per axis of pos, got {value!r}")
+        raise GraphError(
+            f"{argument} must be one number or {axes}, one per axis of pos, got {value!r}"
+        )
     if positive:
         return tuple(length(side, argument) for side in values)
     what = "finite numbers in the units of pos"

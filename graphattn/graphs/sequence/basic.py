@@ -67,35 +67,44 @@ def causal(
 ) -> AttentionGraph:
     r"""Every token reads itself and everything before it: a decoder.
 
-    .. math:: \mathcal{N}(t) = \{ s : s \le t + o \}, \quad o = S - T \text{ (end)}, \; 0 \text{ (start)}
+    .. math:: \mathcal{N}(t) = \{ s : s \le t + o \}, \quad o = S - T \text{ (end)}, \; 0 \text{
+    (start)}
 
     Args:
         num_targets: T.
         num_sources: S; T by default. S > T is a key/value cache: the targets are the newest tokens.
-        align: Corner of the mask with the diagonal. ``"end"`` is the lower right one: the last target reads all
-            sources. ``"start"`` is the upper left one: target 0 reads source 0 only. They agree if T = S.
+        align: Corner of the mask with the diagonal. ``"end"`` is the lower right one: the last
+            target reads all sources. ``"start"`` is the upper left one: target 0 reads source 0
+            only. They agree if T = S.
     Returns:
         A rule. With ``align="end"`` and T > S the first T - S targets read nothing.
     Raises:
         GraphError: If a size is not a whole number >= 0, or ``align`` is neither word.
     Source:
-        Vaswani et al. 2017, section 3.2.3, decoder self-attention. ``torch.nn.attention.bias.causal_lower_right`` is
-        ``"end"``; ``scaled_dot_product_attention(is_causal=True)`` and ``causal_upper_left`` are ``"start"``.
+        Vaswani et al. 2017, section 3.2.3, decoder self-attention.
+        ``torch.nn.attention.bias.causal_lower_right`` is ``"end"``;
+        ``scaled_dot_product_attention(is_causal=True)`` and ``causal_upper_left`` are ``"start"``.
     Example:
         >>> print(causal(2, 4))
         AttentionGraph(causal(2, 4): 4 sources -> 2 targets, 7 edges, density 0.875, rule)
         █ █ █ ·
         █ █ █ █
         >>> print(causal(2, 4, align="start"))
-        AttentionGraph(causal(2, 4, align='start'): 4 sources -> 2 targets, 3 edges, density 0.375, rule)
-        █ · · ·
+        AttentionGraph(causal(2, 4, align='start'): 4 sources -> 2 targets, 3 edges, density 0.375,
+        rule) █ · · ·
         █ █ · ·
     """
     T = whole(num_targets, "num_targets")
-    S = T if num_sources is None else whole(num_sources, "num_sources")
+    if num_sources is None:
+        S = T
+    else:
+        S = whole(num_sources, "num_sources")
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     sizes = (T,) if num_sources is None else (T, S)
-    offset = S - T if align == "end" else 0
+    if align == "end":
+        offset = S - T
+    else:
+        offset = 0
     return AttentionGraph(band(T, S, lo=0, offset=offset), call("causal", *sizes, align=align))
 
 
@@ -108,7 +117,8 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
 
     Args:
         num_nodes: N.
-        prefix: P, the number of tokens at the start that all tokens read; 0 gives :func:`causal`, N gives :func:`full`.
+        prefix: P, the number of tokens at the start that all tokens read; 0 gives :func:`causal`, N
+            gives :func:`full`.
     Returns:
         A rule.
     Raises:
@@ -123,16 +133,21 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
         █ █ █ ·
         █ █ █ █
     """
-    N, P = whole(num_nodes, "num_nodes"), whole(prefix, "prefix")
+    N = whole(num_nodes, "num_nodes")
+    P = whole(prefix, "prefix")
     if P > N:
         raise GraphError(f"prefix must be at most num_nodes, got prefix={P} of {N} tokens")
     start = ((0, P),) if P else ()
-    return AttentionGraph(union(band(N, N, lo=0), rectangle(N, N, start, start)), call("prefix", N, P))
+    return AttentionGraph(
+        union(band(N, N, lo=0), rectangle(N, N, start, start)), call("prefix", N, P)
+    )
 
 
 @sizable
 @builder
-def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1) -> AttentionGraph:
+def sliding_window(
+    num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1
+) -> AttentionGraph:
     r"""Every token reads ``window`` tokens around it, itself included.
 
     .. math::
@@ -141,18 +156,21 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
 
     Args:
         num_nodes: N.
-        window: w, the tokens that a target far from the ends reads, *counting itself*. Odd if ``causal=False``.
+        window: w, the tokens that a target far from the ends reads, *counting itself*. Odd if
+            ``causal=False``.
         causal: Read earlier tokens only; ``False`` reads ``(window - 1) / 2`` tokens on each side.
         dilation: d, the steps between two sources of a token.
     Returns:
         A rule. A window wider than the sequence is :func:`causal` or :func:`full`.
     Raises:
-        GraphError: If ``window`` or ``dilation`` is below 1, or ``window`` is even with ``causal=False``.
+        GraphError: If ``window`` or ``dilation`` is below 1, or ``window`` is even with
+            ``causal=False``.
     Source:
-        Beltagy et al. 2020 (Longformer), section 3.1: windows and dilated windows. *What differs:* Longformer's ``w``
-        counts ``w / 2`` tokens on each side and not the token itself, so it is ``window=w + 1, causal=False`` here;
-        the same holds for ModernBERT's ``local_attention``. Mistral's window of ``w`` is ``window=w``. A window
-        ``(left, right)`` as in FlashAttention or jax reads ``left + 1 + right`` tokens.
+        Beltagy et al. 2020 (Longformer), section 3.1: windows and dilated windows. *What differs:*
+        Longformer's ``w`` counts ``w / 2`` tokens on each side and not the token itself, so it is
+        ``window=w + 1, causal=False`` here; the same holds for ModernBERT's ``local_attention``.
+        Mistral's window of ``w`` is ``window=w``. A window ``(left, right)`` as in FlashAttention
+        or jax reads ``left + 1 + right`` tokens.
     Example:
         >>> print(sliding_window(6, 3))
         AttentionGraph(sliding_window(6, 3): 6 nodes, 15 edges, density 0.417, rule)
@@ -163,16 +181,18 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
         · · █ █ █ ·
         · · · █ █ █
         >>> print(sliding_window(6, 3, causal=False, dilation=2))
-        AttentionGraph(sliding_window(6, 3, causal=False, dilation=2): 6 nodes, 14 edges, density 0.389, rule)
-        █ · █ · · ·
+        AttentionGraph(sliding_window(6, 3, causal=False, dilation=2): 6 nodes, 14 edges, density
+        0.389, rule) █ · █ · · ·
         · █ · █ · ·
         █ · █ · █ ·
         · █ · █ · █
         · · █ · █ ·
         · · · █ · █
     """
-    num_nodes, window = whole(num_nodes, "num_nodes"), whole(window, "window", 1)
-    dilation, causal = whole(dilation, "dilation", 1), flag(causal, "causal")
+    num_nodes = whole(num_nodes, "num_nodes")
+    window = whole(window, "window", 1)
+    dilation = whole(dilation, "dilation", 1)
+    causal = flag(causal, "causal")
     if not causal and window % 2 == 0:
         raise GraphError(
             f"window counts the target itself, so with causal=False it must be odd, got {window}; "
@@ -188,23 +208,25 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
 def documents(
     ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool = False
 ) -> AttentionGraph:
-    r"""Several documents packed in one sequence, by the id of each token or by lengths: a token reads its own document.
+    r"""Several documents packed in one sequence, by the id of each token or by lengths: a token
+    reads its own document.
 
     .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}, \quad \text{and } s \le t \text{ if causal}
 
     Args:
-        ids: (N,) integers, the document of each token, in any order: documents may be interleaved. These are not
-            lengths: ids 3,4,2 are three tokens of three documents.
-        lengths: Instead of ``ids``, the number of tokens of each document in turn: lengths 3,4,2 are nine tokens.
+        ids: (N,) integers, the document of each token, in any order: documents may be interleaved.
+            These are not lengths: ids 3,4,2 are three tokens of three documents.
+        lengths: Instead of ``ids``, the number of tokens of each document in turn: lengths 3,4,2
+            are nine tokens.
         causal: Read earlier tokens of the document only.
     Returns:
         A rule on the device of ``ids``, which only their equality affects.
     Raises:
-        GraphError: If ``ids`` is not integer (N,), an id or a length is negative, both or neither of the two are given,
-            or the tokens would take more than 4 GiB at 64 bytes each.
+        GraphError: If ``ids`` is not integer (N,), an id or a length is negative, both or neither
+            of the two are given, or the tokens would take more than 4 GiB at 64 bytes each.
     Source:
-        Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination". Graphs of a batch (PyG's ``batch``
-        vector) are the same thing.
+        Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination". Graphs of a
+        batch (PyG's ``batch`` vector) are the same thing.
     Example:
         >>> print(documents(lengths=(2, 3), causal=True))
         AttentionGraph(documents(lengths=(2, 3), causal=True): 5 nodes, 9 edges, density 0.36, rule)
@@ -216,22 +238,33 @@ def documents(
     """
     causal = flag(causal, "causal")
     if (ids is None) == (lengths is None):
-        raise GraphError("documents needs either ids (the document of each token) or lengths (tokens per document)")
+        raise GraphError(
+            "documents needs either ids (the document of each token) or lengths (tokens per "
+            "document)"
+        )
     if ids is not None:
         labels = integers(ids, "ids")
         if bool((labels < 0).any()):
             at = int((labels < 0).nonzero()[0])
             raise GraphError(
-                f"ids must be >= 0, got {int(labels[at])} for token {at}; tokens of no document, such as padding, read "
-                "nothing in cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids)), or give them an id"
+                f"ids must be >= 0, got {int(labels[at])} for token {at}; tokens of no document, "
+                "such as padding, read "
+                "nothing in cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids)), or "
+                "give them an id"
             )
         name = call("documents", labels, causal=causal)
     else:
         sizes = integers(lengths, "lengths")
         if bool((sizes < 0).any()):
-            raise GraphError(f"lengths must be >= 0, got {int(sizes.min())} for document {int(sizes.argmin())}")
+            raise GraphError(
+                f"lengths must be >= 0, got {int(sizes.min())} for document {int(sizes.argmin())}"
+            )
         total = sum(sizes.tolist())
-        refuse_over(64 * total, f"documents of {total:,} tokens", "use fewer, or block_local for equal lengths")
+        refuse_over(
+            64 * total,
+            f"documents of {total:,} tokens",
+            "use fewer, or block_local for equal lengths",
+        )
         labels = torch.repeat_interleave(sizes)
         name = call("documents", lengths=tuple(sizes.tolist()), causal=causal)
     edges = partition(labels.cpu())
@@ -256,8 +289,9 @@ def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
         GraphIndexError: If a token is outside ``[0, num_nodes)``.
         GraphError: If a token is given twice.
     Source:
-        Beltagy et al. 2020 (Longformer), section 3.1, "global attention ... symmetric". *What differs:* Longformer
-        gives the rows of global tokens their own projections, which belong to a layer, not to the graph.
+        Beltagy et al. 2020 (Longformer), section 3.1, "global attention ... symmetric". *What
+        differs:* Longformer gives the rows of global tokens their own projections, which belong to
+        a layer, not to the graph.
     Example:
         >>> print(global_tokens(5, (0, 3)))
         AttentionGraph(global_tokens(5, (0, 3)): 5 nodes, 16 edges, density 0.64, rule)
@@ -272,7 +306,8 @@ def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
     outside = chosen[(chosen < 0) | (chosen >= N)]
     if outside.numel():
         raise GraphIndexError(
-            f"tokens: {int(outside[0])} is outside [0, {N}) ({N} nodes); negative numbers do not wrap"
+            f"tokens: {int(outside[0])} is outside [0, {N}) ({N} nodes); negative numbers do not "
+            "wrap"
         )
     place = [-1, *sorted(set(chosen.tolist())), N]
     if len(place) - 2 < chosen.numel():

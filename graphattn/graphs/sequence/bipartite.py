@@ -22,12 +22,14 @@ def cross(num_targets: int, num_sources: int) -> AttentionGraph:
     Raises:
         GraphError: If a size is not a whole number >= 0.
     Source:
-        Vaswani et al. 2017, section 3.2.3, encoder-decoder attention; Jaegle et al. 2021 (Perceiver).
+        Vaswani et al. 2017, section 3.2.3, encoder-decoder attention; Jaegle et al. 2021
+        (Perceiver).
     Example:
         >>> print(cross(2, 5))
         AttentionGraph(cross(2, 5): 5 sources -> 2 targets, 10 edges, density 1, rule)
         █ █ █ █ █
         █ █ █ █ █
     """
-    T, S = whole(num_targets, "num_targets"), whole(num_sources, "num_sources")
+    T = whole(num_targets, "num_targets")
+    S = whole(num_sources, "num_sources")
     return AttentionGraph(band(T, S), call("cross", T, S))

@@ -14,7 +14,9 @@ from ..arguments import call, flag, whole
 
 
 def in_blocks(base: Edges, block: int, num_nodes: int) -> Edges:
-    """Tokens with the edges of their blocks: token ``t`` is in block ``t // block``, the last block may be cut."""
+    """Tokens with the edges of their blocks: token ``t`` is in block ``t // block``, the last block
+    may be cut.
+    """
 
     def rows(target: Tensor) -> Runs:
         row, lo, hi = base.rows(target // block)
@@ -40,7 +42,8 @@ def block_local(
     causal: bool = False,
     wrap: bool = False,
 ) -> AttentionGraph:
-    r"""Every token reads its own block of consecutive tokens, and a few whole blocks before and after.
+    r"""Every token reads its own block of consecutive tokens, and a few whole blocks before and
+    after.
 
     .. math::
         \mathcal{N}(t) = \{ s : -a \le \lfloor t / b \rfloor - \lfloor s / b \rfloor \le p \},
@@ -56,30 +59,38 @@ def block_local(
     Returns:
         A rule.
     Raises:
-        GraphError: If ``block < 1``, ``causal`` comes with ``look_ahead``, or ``wrap`` would reach a block twice.
+        GraphError: If ``block < 1``, ``causal`` comes with ``look_ahead``, or ``wrap`` would reach
+            a block twice.
     Source:
-        Blocks alone: CANINE (Clark et al. 2021); with ``causal=True`` the chunks of Llama 4. One block back: Image
-        Transformer (Parmar et al. 2018) and Reformer's local layers (Kitaev et al. 2020), whose code joins the last
-        block to the first (``wrap=True``). The ``local-attention`` package has ``look_backward=1``.
+        Blocks alone: CANINE (Clark et al. 2021); with ``causal=True`` the chunks of Llama 4. One
+        block back: Image Transformer (Parmar et al. 2018) and Reformer's local layers (Kitaev et
+        al. 2020), whose code joins the last block to the first (``wrap=True``). The
+        ``local-attention`` package has ``look_backward=1``.
     Example:
         >>> print(block_local(6, 2, look_back=1, causal=True))
-        AttentionGraph(block_local(6, 2, look_back=1, causal=True): 6 nodes, 17 edges, density 0.472, rule)
-        █ · · · · ·
+        AttentionGraph(block_local(6, 2, look_back=1, causal=True): 6 nodes, 17 edges, density
+        0.472, rule) █ · · · · ·
         █ █ · · · ·
         █ █ █ · · ·
         █ █ █ █ · ·
         · · █ █ █ ·
         · · █ █ █ █
     """
-    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
-    back, ahead = whole(look_back, "look_back"), whole(look_ahead, "look_ahead")
-    causal, wrap = flag(causal, "causal"), flag(wrap, "wrap")
+    N = whole(num_nodes, "num_nodes")
+    block = whole(block, "block", 1)
+    back = whole(look_back, "look_back")
+    ahead = whole(look_ahead, "look_ahead")
+    causal = flag(causal, "causal")
+    wrap = flag(wrap, "wrap")
     if causal and ahead:
-        raise GraphError(f"look_ahead={ahead} reads later tokens and causal=True forbids them; leave one out")
+        raise GraphError(
+            f"look_ahead={ahead} reads later tokens and causal=True forbids them; leave one out"
+        )
     blocks = -(-N // block)
     if wrap and blocks and back + ahead >= blocks:
         raise GraphError(
-            f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, else one is reached twice; got "
+            f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, else one is "
+            "reached twice; got "
             f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
         )
     edges = _blocks(N, block, -ahead, back)
@@ -95,14 +106,15 @@ def block_local(
 @sizable
 @builder
 def block_causal(num_nodes: int, block: int) -> AttentionGraph:
-    r"""Every token reads its whole block and all blocks before: frames of a video, steps of a world model.
+    r"""Every token reads its whole block and all blocks before: frames of a video, steps of a world
+    model.
 
     .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \le \lfloor t / b \rfloor \}
 
     Args:
         num_nodes: N.
-        block: b, tokens in a block (of a frame); the last block is cut where b does not divide N. Blocks of different
-            lengths: :func:`~graphattn.graphs.ranked`.
+        block: b, tokens in a block (of a frame); the last block is cut where b does not divide N.
+            Blocks of different lengths: :func:`~graphattn.graphs.ranked`.
     Returns:
         A rule.
     Raises:
@@ -116,26 +128,30 @@ def block_causal(num_nodes: int, block: int) -> AttentionGraph:
         █ █ █ █ ·
         █ █ █ █ █
     """
-    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    N = whole(num_nodes, "num_nodes")
+    block = whole(block, "block", 1)
     return AttentionGraph(_blocks(N, block, 0, FAR), call("block_causal", N, block))
 
 
 @builder
 def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
-    r"""A noisy copy of a text and the clean text after it: noisy blocks are denoised given the clean blocks before.
+    r"""A noisy copy of a text and the clean text after it: noisy blocks are denoised given the
+    clean blocks before.
 
-    A noisy token reads its own noisy block and the clean blocks strictly before it; a clean token reads the clean
-    blocks up to its own, whole; no clean token reads a noisy one.
+    A noisy token reads its own noisy block and the clean blocks strictly before it; a clean token
+    reads the clean blocks up to its own, whole; no clean token reads a noisy one.
 
     Args:
-        num_nodes: N, tokens of the text. The graph has 2 N nodes: noisy tokens 0 .. N - 1, clean tokens N .. 2 N - 1.
+        num_nodes: N, tokens of the text. The graph has 2 N nodes: noisy tokens 0 .. N - 1, clean
+            tokens N .. 2 N - 1.
         block: b, tokens in a block; the last block is cut where b does not divide N.
     Returns:
         A rule over 2 N nodes.
     Raises:
         GraphError: If ``block < 1``.
     Source:
-        Arriola et al. 2025 (Block Diffusion, BD3-LM), section 3.1 and its attention mask for training.
+        Arriola et al. 2025 (Block Diffusion, BD3-LM), section 3.1 and its attention mask for
+        training.
     Example:
         >>> print(block_diffusion(4, 2))
         AttentionGraph(block_diffusion(4, 2): 8 nodes, 24 edges, density 0.375, rule)
@@ -148,8 +164,11 @@ def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
         · · · · █ █ █ █
         · · · · █ █ █ █
     """
-    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    N = whole(num_nodes, "num_nodes")
+    block = whole(block, "block", 1)
     whole(2 * N, "2 * num_nodes, the noisy and the clean tokens,")
-    own, before, until = _blocks(N, block, 0, 0), _blocks(N, block, 1, FAR), _blocks(N, block, 0, FAR)
+    own = _blocks(N, block, 0, 0)
+    before = _blocks(N, block, 1, FAR)
+    until = _blocks(N, block, 0, FAR)
     edges = union_of_blocks([(own, 0, 0), (before, 0, N), (until, N, N)], 2 * N, 2 * N)
     return AttentionGraph(edges, call("block_diffusion", N, block))

@@ -38,34 +38,43 @@ def top_k(
     within: AttentionGraph | None = None,
     score: ScoreOfNodes | None = None,
 ) -> AttentionGraph:
-    r"""Every target reads the ``k`` sources of highest score, or the members of the ``k`` best blocks of sources.
+    r"""Every target reads the ``k`` sources of highest score, or the members of the ``k`` best
+    blocks of sources.
 
-    .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources by } (-a_{ts}, s), \; a_{ts} > -\infty \}
+    .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources by } (-a_{ts}, s), \; a_{ts} >
+    -\infty \}
 
-    With ``...`` for the scores, ``top_k(..., 8, within=causal(...))``, it is a pattern for layers, ``attention`` and
-    ``ga.patch``: each example and head chooses, in every call, by :math:`a_{ts} = \langle q_t, k_s \rangle`, or by the
-    mean of the keys of each block. Algebra adds what is always read: ``top_k(...) | sliding_window(..., 16)``.
+    With ``...`` for the scores, ``top_k(..., 8, within=causal(...))``, it is a pattern for layers,
+    ``attention`` and ``ga.patch``: each example and head chooses, in every call, by
+    :math:`a_{ts} = \langle q_t, k_s \rangle`, or by the mean of the keys of each block. Algebra
+    adds what is always read: ``top_k(...) | sliding_window(..., 16)``.
 
     Args:
-        scores: (T, S) numbers; -inf is never an edge, so a target may have fewer than ``k``. (T, C) for C blocks.
+        scores: (T, S) numbers; -inf is never an edge, so a target may have fewer than ``k``. (T, C)
+            for C blocks.
         k: Sources of every target, or blocks, at most as many as there are.
-        blocks: Sources that are chosen together: a number b for blocks of b consecutive ones, of which the last may be
-            cut, or a graph from S sources to C blocks, such as :func:`~graphattn.graphs.clusters`.
-        within: The edges that may be chosen, T x S; a block, only if all its members are. All by default.
-        score: In place of the product, for open scores: ``score(query, key)`` of (B, T, H, D) and (B, S, H_kv, D)
-            returns (B, h, T, S), or (B, h, T, C) with blocks, for h choices that ``H / h`` heads share.
+        blocks: Sources that are chosen together: a number b for blocks of b consecutive ones, of
+            which the last may be cut, or a graph from S sources to C blocks, such as
+            :func:`~graphattn.graphs.clusters`.
+        within: The edges that may be chosen, T x S; a block, only if all its members are. All by
+            default.
+        score: In place of the product, for open scores: ``score(query, key)`` of (B, T, H, D) and
+            (B, S, H_kv, D) returns (B, h, T, S), or (B, h, T, C) with blocks, for h choices that
+            ``H / h`` heads share.
     Returns:
-        Listed edges on the device of ``scores``, by target, then from the highest score; of equal scores the lowest
-        source wins. The choice has no gradient; queries and keys get theirs from the attention along its edges, and a
+        Listed edges on the device of ``scores``, by target, then from the highest score; of equal
+        scores the lowest source wins. The choice has no gradient; queries and keys get theirs from
+        the attention along its edges, and a
         ``score`` of its own gets none: multiply outputs by a gate, or train it by another loss.
         ``top_k(scores.T, k).reverse()`` lets every source choose its targets (expert choice).
     Raises:
-        GraphError: If ``scores`` is not a (T, S) tensor of real numbers, holds a NaN, or ``k`` exceeds S; or another
-            argument does not fit.
+        GraphError: If ``scores`` is not a (T, S) tensor of real numbers, holds a NaN, or ``k``
+            exceeds S; or another argument does not fit.
     Source:
-        Zhao et al. 2019 (Explicit Sparse Transformer); as a mixture of experts, Shazeer et al. 2017; blocks by the mean
-        of their keys, Lu et al. 2025 (MoBA). *What differs* from ``sparse_topk`` of x-transformers: it keeps all scores
-        equal to the k-th. A NaN in a query or key is chosen first, and so is seen in the output.
+        Zhao et al. 2019 (Explicit Sparse Transformer); as a mixture of experts, Shazeer et al.
+        2017; blocks by the mean of their keys, Lu et al. 2025 (MoBA). *What differs* from
+        ``sparse_topk`` of x-transformers: it keeps all scores equal to the k-th. A NaN in a query
+        or key is chosen first, and so is seen in the output.
     Example:
         >>> print(top_k(torch.tensor([[0.3, 0.1, 0.9], [0.5, 0.5, 0.5]]), 2))
         AttentionGraph(top_k(<(2, 3)>, 2): 3 sources -> 2 targets, 4 edges, density 0.667, listed)
@@ -80,7 +89,9 @@ def top_k(
     if score is not None:
         raise GraphError("score computes open scores, top_k(..., k, score=score); these are given")
     if stored(scores, "scores").dim() != 2:
-        raise GraphError(f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head")
+        raise GraphError(
+            f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head"
+        )
     if not _is_real(scores):
         raise GraphError(f"scores must be {_REAL}, got {str(scores.dtype).removeprefix('torch.')}")
     if k > scores.shape[1]:
@@ -90,12 +101,18 @@ def top_k(
         target, source = torch.nonzero(bad)[0].tolist()
         raise GraphError(f"scores must not be NaN, got NaN at [{target}, {source}]")
     if isinstance(blocks, int) and within is None:
-        raise GraphError("blocks of a number need within, which says how many sources there are; or give a graph")
+        raise GraphError(
+            "blocks of a number need within, which says how many sources there are; or give a graph"
+        )
     groups, readable = _groups(blocks, within, getattr(within, "num_sources", scores.shape[1]))
     if readable is not None:
-        scores = scores.masked_fill(~_mask_of(readable, (len(scores), scores.shape[1]), scores.device), -torch.inf)
+        scores = scores.masked_fill(
+            ~_mask_of(readable, (len(scores), scores.shape[1]), scores.device), -torch.inf
+        )
     made = _chosen(scores[None], k)
-    name = call("top_k", scores, k, **({"blocks": blocks, "within": within} if groups or within else {}))
+    name = call(
+        "top_k", scores, k, **({"blocks": blocks, "within": within} if groups or within else {})
+    )
     return replace(made if groups is None else made @ groups, name=name)
 
 
@@ -106,27 +123,46 @@ def _of_content(
     within: AttentionGraph | None,
     score: ScoreOfNodes | None,
 ) -> AttentionGraph:
-    """The edges that the heads of all examples choose, side by side; without queries, those that they may."""
-    T, S, query, key = content.num_targets, content.num_sources, content.query, content.key
+    """The edges that the heads of all examples choose, side by side; without queries, those that
+    they may.
+    """
+    T = content.num_targets
+    S = content.num_sources
+    query = content.query
+    key = content.key
     groups, readable = _groups(blocks, within, S)
     size = (T, S if groups is None else groups.num_targets)
-    may = cross(*size) if readable is None else readable
+    if readable is None:
+        may = cross(*size)
+    else:
+        may = readable
     _mask_of(may, size, None)
     if query is None or key is None:
-        return may if groups is None else may @ groups
+        if groups is None:
+            return may
+        return may @ groups
     (B, _, H, _), wide = query.shape, torch.promote_types(query.dtype, torch.float32)
     if score is None:
-        pooled = key if groups is None else _means(key, groups)
-        of_query, of_key = query.movedim(2, 1).to(wide), pooled.movedim(2, 1).to(wide)
+        if groups is None:
+            pooled = key
+        else:
+            pooled = _means(key, groups)
+        of_query = query.movedim(2, 1).to(wide)
+        of_key = pooled.movedim(2, 1).to(wide)
         of_key = of_key.repeat_interleave(H // max(1, of_key.shape[1]), 1)
         with without_autocast(of_query.device.type):
             scores = (of_query @ of_key.mT).flatten(0, 1)
     else:
         scores = function(score, "score", "query, key")(query, key)
-        h = scores.shape[1] if isinstance(scores, Tensor) and _is_real(scores) and scores.dim() == 4 else 0
+        if isinstance(scores, Tensor) and _is_real(scores) and scores.dim() == 4:
+            h = scores.shape[1]
+        else:
+            h = 0
         if not h or scores.shape != (B, h, *size) or H % h:
             form = f"({B}, h, {T}, {size[1]})"
-            raise GraphError(f"score must return {_REAL}, {form}, where h divides {H} heads, got {shown(scores)}")
+            raise GraphError(
+                f"score must return {_REAL}, {form}, where h divides {H} heads, got {shown(scores)}"
+            )
         scores = scores.detach().flatten(0, 1)
     scores = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)
     if readable is not None:
@@ -139,16 +175,25 @@ def _of_content(
 
 
 def _is_real(x: Tensor) -> bool:
-    return x.dtype != torch.bool and not x.is_complex() and (x.element_size() > 1 or not x.is_floating_point())
+    return (
+        x.dtype != torch.bool
+        and not x.is_complex()
+        and (x.element_size() > 1 or not x.is_floating_point())
+    )
 
 
 def _groups(
     blocks: int | AttentionGraph | None, within: AttentionGraph | None, num_sources: int
 ) -> tuple[AttentionGraph | None, AttentionGraph | None]:
-    """The graph from sources to blocks, and what may be chosen: sources, or the blocks with all members readable."""
+    """The graph from sources to blocks, and what may be chosen: sources, or the blocks with all
+    members readable.
+    """
     for name, given in (("within", within), ("blocks", blocks)):
         if given is not None and not isinstance(given, AttentionGraph | int):
-            raise no_graph(given, f"{name} of given scores is a graph; a pattern is for open ones, top_k(..., k)")
+            raise no_graph(
+                given,
+                f"{name} of given scores is a graph; a pattern is for open ones, top_k(..., k)",
+            )
     if blocks is None:
         return None, within
     if isinstance(blocks, AttentionGraph):
@@ -158,7 +203,10 @@ def _groups(
         of_source = torch.arange(num_sources) // size
         groups = AttentionGraph(partition(torch.arange(-(-num_sources // size)), of_source))
     if not bool(groups.in_degree.all()):
-        raise GraphError(f"blocks must have members, block {int(groups.in_degree.argmin())} has none; renumber them")
+        raise GraphError(
+            f"blocks must have members, block {int(groups.in_degree.argmin())} has none; renumber "
+            "them"
+        )
     if within is None:
         return groups, None
     return groups, within._remember(("blocks", blocks), lambda: ~(~within @ groups.reverse()))
@@ -169,40 +217,57 @@ def _mask_of(graph: AttentionGraph, size: tuple[int, int], device: torch.device 
     if (graph.num_targets, graph.num_sources) != size:
         got = (graph.num_targets, graph.num_sources)
         raise GraphError(f"within and blocks must fit (targets, sources) {size}, got {got}")
-    return torch.empty(0) if device is None else graph._remember(("mask", device), lambda: graph.mask().to(device))
+    if device is None:
+        return torch.empty(0)
+    return graph._remember(("mask", device), lambda: graph.mask().to(device))
 
 
 def _means(key: Tensor, groups: AttentionGraph) -> Tensor:
     """The mean of the keys (B, S, H, D) of each block, (B, C, H, D)."""
     if groups.num_targets == 0:
         return key[:, :0]
-    edges, wide = groups._listed().to(key.device), torch.promote_types(key.dtype, torch.float32)
+    edges = groups._listed().to(key.device)
+    wide = torch.promote_types(key.dtype, torch.float32)
     members = key.movedim(1, 0).to(wide).index_select(0, edges.source[edges.order])  # by block
-    return torch.segment_reduce(members, "mean", lengths=groups.in_degree.to(key.device)).movedim(0, 1)
+    return torch.segment_reduce(members, "mean", lengths=groups.in_degree.to(key.device)).movedim(
+        0, 1
+    )
 
 
 def _chosen(scores: Tensor, k: int, heads: int = 1) -> AttentionGraph:
-    """The best of scores (G, T, C), as a graph of ``G * heads * T`` targets, where ``heads`` share a choice."""
+    """The best of scores (G, T, C), as a graph of ``G * heads * T`` targets, where ``heads`` share
+    a choice.
+    """
     G, T, C = scores.shape
     few = max(1, _AT_ONCE // max(1, T * C))
     parts = [_highest(part.flatten(0, 1), k) for part in scores.split(few)]
-    source = torch.cat(parts) if parts else torch.empty(0, k, dtype=torch.int64, device=scores.device)
+    if parts:
+        source = torch.cat(parts)
+    else:
+        source = torch.empty(0, k, dtype=torch.int64, device=scores.device)
     keep = scores.flatten(0, 1).gather(1, source) != -torch.inf
-    source, keep = (x.view(G, T, k).repeat_interleave(heads, 0).flatten(0, 1) for x in (source, keep))
+    source, keep = (
+        x.view(G, T, k).repeat_interleave(heads, 0).flatten(0, 1) for x in (source, keep)
+    )
     target = torch.arange(len(source), device=scores.device)[:, None].expand_as(source)
     edges = listed(target[keep], source[keep], len(source), C, has_repeats=False)
     return AttentionGraph(edges, "top_k", scores.device)
 
 
 def _highest(scores: Tensor, k: int) -> Tensor:
-    """The sources (T, k) of the highest scores, highest first; of equal ones the lowest source first."""
-    value, source = scores.topk(min(k + 1, scores.shape[1]), dim=1)  # it may return any of the equal ones
+    """The sources (T, k) of the highest scores, highest first; of equal ones the lowest source
+    first.
+    """
+    # it may return any of the equal ones
+    value, source = scores.topk(min(k + 1, scores.shape[1]), dim=1)
     tied = ((value[:, 1:] == value[:, :-1]) & (value[:, 1:] > -torch.inf)).any(1)
     source = source[:, :k]
     if bool(tied.any()):
-        scores, value = scores[tied], value[tied]
+        scores = scores[tied]
+        value = value[tied]
         least = value[:, k - 1 : k]
-        above, equal = scores > least, scores == least
+        above = scores > least
+        equal = scores == least
         first = equal.cumsum(1) <= k - above.sum(1, keepdim=True)
         best = torch.nonzero(above | (equal & first))[:, 1].view(-1, k)
         order = torch.sort(scores.gather(1, best), dim=1, descending=True, stable=True).indices
@@ -213,25 +278,30 @@ def _highest(scores: Tensor, k: int) -> Tensor:
 @sizable
 @builder
 def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
-    r"""A target reads the sources that are routed to its cluster, that of the centroid with the highest product.
+    r"""A target reads the sources that are routed to its cluster, that of the centroid with the
+    highest product.
 
-    .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \arg\max_c \langle x, \mu_c \rangle
+    .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \arg\max_c \langle x, \mu_c
+    \rangle
 
-    With ``...`` for the features it is a pattern: each example and head routes its queries and keys in every call, and
-    a target reads the keys in the cluster of its query: ``routed(..., centroids) & causal(...)``.
+    With ``...`` for the features it is a pattern: each example and head routes its queries and keys
+    in every call, and a target reads the keys in the cluster of its query:
+    ``routed(..., centroids) & causal(...)``.
 
     Args:
         features: (N, D) numbers.
-        centroids: (C, D) numbers; for an open pattern also (H, C, D), for each head its own. Rows of a random matrix
-            and their negatives are the hash of Reformer.
+        centroids: (C, D) numbers; for an open pattern also (H, C, D), for each head its own. Rows
+            of a random matrix and their negatives are the hash of Reformer.
     Returns:
-        A rule on the device of ``features``; of equal products the lowest centroid wins. Routes have no gradient:
-        queries and keys get theirs from the attention along the edges, centroids none.
+        A rule on the device of ``features``; of equal products the lowest centroid wins. Routes
+        have no gradient: queries and keys get theirs from the attention along the edges, centroids
+            none.
     Raises:
         GraphError: If the shapes do not fit, or given features or centroids hold a NaN.
     Source:
-        Roy et al. 2021 (Routing Transformer). *What differs:* there every centroid takes its w best tokens, and is then
-        moved to their mean; clusters here have any size, and move when a new pattern is made.
+        Roy et al. 2021 (Routing Transformer). *What differs:* there every centroid takes its w best
+        tokens, and is then moved to their mean; clusters here have any size, and move when a new
+        pattern is made.
     Example:
         >>> print(routed(torch.tensor([[2.0], [-1.0], [3.0]]), torch.tensor([[-1.0], [1.0]])))
         AttentionGraph(routed(<(3, 1)>, <(2, 1)>): 3 nodes, 5 edges, density 0.556, rule)
@@ -246,23 +316,35 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
                 raise GraphError(f"{name} must be {_REAL}, without NaN, got {shown(given)}")
         routes = _routes(features, centroids, "(N, D)")
         return replace(documents(routes), name=call("routed", features, centroids))
-    query, key = features.query, features.key
+    query = features.query
+    key = features.key
     if query is None or key is None:
         return cross(features.num_targets, features.num_sources)
-    of_query, of_key = query.movedim(2, 1), key.movedim(2, 1)
+    of_query = query.movedim(2, 1)
+    of_key = key.movedim(2, 1)
     of_key = of_key.repeat_interleave(of_query.shape[1] // max(1, of_key.shape[1]), 1)
     copy = torch.arange(features.copies).unsqueeze(-1) * centroids.shape[-2]
-    labels = [(_routes(x, centroids, "(H, N, D)").flatten(0, 1).cpu() + copy).flatten() for x in (of_query, of_key)]
+    labels = [
+        (_routes(x, centroids, "(H, N, D)").flatten(0, 1).cpu() + copy).flatten()
+        for x in (of_query, of_key)
+    ]
     return AttentionGraph(partition(*labels), "routed", query.device)
 
 
 def _routes(x: Tensor, centroids: Tensor, expected: str) -> Tensor:
     """The centroid of each node, int64 (..., N)."""
     axes = (2,) if x.dim() == 2 else (2, 3)
-    fits = x.dim() > 1 and centroids.dim() in axes and centroids.shape[-2] and centroids.shape[-1] == x.shape[-1]
+    fits = (
+        x.dim() > 1
+        and centroids.dim() in axes
+        and centroids.shape[-2]
+        and centroids.shape[-1] == x.shape[-1]
+    )
     if not fits or (centroids.dim() == 3 and len(centroids) != x.shape[-3]):
         got = f"{tuple(centroids.shape)} for features {tuple(x.shape)}"
-        raise GraphError(f"centroids must be (C, D), or (H, C, D) for heads, for features {expected}, got {got}")
+        raise GraphError(
+            f"centroids must be (C, D), or (H, C, D) for heads, for features {expected}, got {got}"
+        )
     wide = torch.promote_types(x.dtype, torch.float32)
     with without_autocast(x.device.type):
         return (x.detach().to(wide) @ centroids.to(x.device, wide).mT).argmax(-1)
@@ -279,7 +361,8 @@ def lsh_buckets(
     wrap: bool = False,
     self_loops: Literal["alone", "always"] = "alone",
 ) -> AttentionGraph:
-    r"""Reformer: tokens sorted by bucket and cut into chunks; a token reads its bucket in its chunk and the one before.
+    r"""Reformer: tokens sorted by bucket and cut into chunks; a token reads its bucket in its chunk
+    and the one before.
 
     .. math::
         \mathcal{N}(t) = \{ s : 0 \le \lfloor p_t / m \rfloor - \lfloor p_s / m \rfloor \le l, \;
@@ -287,22 +370,25 @@ def lsh_buckets(
 
     Args:
         buckets: (N,) integers, the hash of each token.
-        chunk: m, tokens in a chunk of the sorted sequence; the last one is cut where m does not divide N.
+        chunk: m, tokens in a chunk of the sorted sequence; the last one is cut where m does not
+            divide N.
         look_back: l, number of chunks before its own that a target reads.
         causal: Read up to the target only, in the order of the text.
         same_bucket: Read the token's bucket only; ``False`` reads whole chunks.
         wrap: The chunk before the first is the last one.
-        self_loops: ``"alone"``: a token reads itself only if it reads nothing else, as Reformer's shared queries and
-            keys need; ``"always"``: like any other token.
+        self_loops: ``"alone"``: a token reads itself only if it reads nothing else, as Reformer's
+            shared queries and keys need; ``"always"``: like any other token.
     Returns:
-        Listed edges on the device of ``buckets``, by target, then by source; for several rounds of hashes join one
-        graph for each by ``|``.
+        Listed edges on the device of ``buckets``, by target, then by source; for several rounds of
+        hashes join one graph for each by ``|``.
     Raises:
-        GraphError: If ``buckets`` is not integer (N,), ``chunk < 1``, or ``wrap`` would meet a chunk twice.
+        GraphError: If ``buckets`` is not integer (N,), ``chunk < 1``, or ``wrap`` would meet a
+            chunk twice.
     Source:
-        Kitaev et al. 2020 (Reformer), section 2. *What differs:* Hugging Face's ``LSHSelfAttention`` has
-        ``same_bucket=False, wrap=True``, and its self-score of -1e5 is ``"alone"`` after softmax. Reformer mixes rounds
-        by their log-sum-exp, so that an edge counts once for each of its rounds; a union counts it once.
+        Kitaev et al. 2020 (Reformer), section 2. *What differs:* Hugging Face's
+        ``LSHSelfAttention`` has ``same_bucket=False, wrap=True``, and its self-score of -1e5 is
+        ``"alone"`` after softmax. Reformer mixes rounds by their log-sum-exp, so that an edge
+        counts once for each of its rounds; a union counts it once.
     Example:
         >>> print(lsh_buckets(torch.tensor([0, 1, 0, 1, 0, 0]), 2))
         AttentionGraph(lsh_buckets([0, 1, 0, 1, ...], 2): 6 nodes, 9 edges, density 0.25, listed)
@@ -313,24 +399,38 @@ def lsh_buckets(
         █ · █ · · ·
         █ · █ · █ ·
     """
-    ids, causal, same_bucket = integers(buckets, "buckets"), flag(causal, "causal"), flag(same_bucket, "same_bucket")
-    chunk, look_back, wrap = whole(chunk, "chunk", 1), whole(look_back, "look_back"), flag(wrap, "wrap")
+    ids = integers(buckets, "buckets")
+    causal = flag(causal, "causal")
+    same_bucket = flag(same_bucket, "same_bucket")
+    chunk = whole(chunk, "chunk", 1)
+    look_back = whole(look_back, "look_back")
+    wrap = flag(wrap, "wrap")
     one_of(self_loops, "self_loops", ("alone", "always"))
-    labels, N = ids.cpu(), ids.numel()
+    labels = ids.cpu()
+    N = ids.numel()
     if wrap and N and look_back >= -(-N // chunk):
         raise GraphError(
-            f"wrap needs more than look_back={look_back} chunks, got {-(-N // chunk)} for {N} tokens; lower look_back"
+            f"wrap needs more than look_back={look_back} chunks, got {-(-N // chunk)} for {N} "
+            "tokens; lower look_back"
         )
     order = torch.argsort(labels, stable=True)
-    refuse_over(64 * N * chunk * (look_back + 1), f"chunks of {chunk:,} for {N:,} tokens", "use smaller ones")
-    place, near = _runs.expand(_chunks(labels[order] if same_bucket else None, N, chunk, look_back, wrap))
-    target, source = order[place], order[near]
+    refuse_over(
+        64 * N * chunk * (look_back + 1),
+        f"chunks of {chunk:,} for {N:,} tokens",
+        "use smaller ones",
+    )
+    place, near = _runs.expand(
+        _chunks(labels[order] if same_bucket else None, N, chunk, look_back, wrap)
+    )
+    target = order[place]
+    source = order[near]
     if causal:
         target, source = target[source <= target], source[source <= target]
     if self_loops == "alone":
         target, source = target[source != target], source[source != target]
         alone = torch.nonzero(torch.bincount(target, minlength=N) == 0).flatten()
-        target, source = torch.cat((target, alone)), torch.cat((source, alone))
+        target = torch.cat((target, alone))
+        source = torch.cat((source, alone))
     key = torch.sort(target * N + source).values
     edges = listed(key // max(1, N), key % max(1, N), N, N).to(ids.device)
     name = call(
@@ -347,16 +447,25 @@ def lsh_buckets(
 
 
 def _chunks(labels: Tensor | None, size: int, chunk: int, look_back: int, wrap: bool) -> _runs.Runs:
-    """The positions that each position reads, by chunks, and only of equal labels if sorted labels (N,) are given."""
+    """The positions that each position reads, by chunks, and only of equal labels if sorted labels
+    (N,) are given.
+    """
     place = torch.arange(size)
     first = (place // chunk - look_back) * chunk
-    lo, hi = first.clamp(min=0), (place // chunk * chunk + chunk).clamp(max=size)
+    lo = first.clamp(min=0)
+    hi = (place // chunk * chunk + chunk).clamp(max=size)
     runs = _runs.Runs(place, lo, hi)
     if wrap:  # the chunks before the first are the last ones; the very last may be cut
         low = torch.where(first < 0, first + -(-size // chunk) * chunk, size)
-        runs = _runs.Runs(torch.cat((place, place)), torch.cat((lo, low)), torch.cat((hi, torch.full_like(hi, size))))
+        runs = _runs.Runs(
+            torch.cat((place, place)),
+            torch.cat((lo, low)),
+            torch.cat((hi, torch.full_like(hi, size))),
+        )
     if labels is None:
         return runs
-    begin, end = (torch.searchsorted(labels, labels, right=side)[runs.row] for side in (False, True))
+    begin, end = (
+        torch.searchsorted(labels, labels, right=side)[runs.row] for side in (False, True)
+    )
     lo = torch.maximum(runs.lo, begin)
     return _runs.Runs(runs.row, lo, torch.maximum(lo, torch.minimum(runs.hi, end)))

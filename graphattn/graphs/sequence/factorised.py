@@ -17,7 +17,8 @@ from ..arguments import call, whole
 @sizable
 @builder
 def strided(num_nodes: int, stride: int) -> AttentionGraph:
-    r"""Every token reads the ``stride`` tokens that end with it, and every ``stride``-th token before.
+    r"""Every token reads the ``stride`` tokens that end with it, and every ``stride``-th token
+    before.
 
     .. math:: \mathcal{N}(t) = \{ s \le t : t - s < l \text{ or } (t - s) \bmod l = 0 \}
 
@@ -25,12 +26,14 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
         num_nodes: N.
         stride: l; near the square root of N two layers reach all tokens at the least cost.
     Returns:
-        A rule. The separate heads are ``sliding_window(N, l)`` and ``sliding_window(N, N // l + 1, dilation=l)``.
+        A rule. The separate heads are ``sliding_window(N, l)`` and
+        ``sliding_window(N, N // l + 1, dilation=l)``.
     Raises:
         GraphError: If ``stride < 1``.
     Source:
-        Child et al. 2019 (Sparse Transformer), section 4.3, strided attention, merged into one head. Their first head
-        reads ``max(0, t - l) .. t``, one token more than here; that token is in the second, so the union is the same.
+        Child et al. 2019 (Sparse Transformer), section 4.3, strided attention, merged into one
+        head. Their first head reads ``max(0, t - l) .. t``, one token more than here; that token is
+        in the second, so the union is the same.
     Example:
         >>> print(strided(7, 3))
         AttentionGraph(strided(7, 3): 7 nodes, 23 edges, density 0.469, rule)
@@ -42,7 +45,8 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
         · · █ █ █ █ ·
         █ · · █ █ █ █
     """
-    N, stride = whole(num_nodes, "num_nodes"), whole(stride, "stride", 1)
+    N = whole(num_nodes, "num_nodes")
+    stride = whole(stride, "stride", 1)
     edges = union(band(N, N, 0, stride - 1), band(N, N, 0, FAR, stride))
     return AttentionGraph(edges, call("strided", N, stride))
 
@@ -50,7 +54,8 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
 @sizable
 @builder
 def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
-    r"""Every token reads its own block up to itself, and the last ``summary`` tokens of every block before.
+    r"""Every token reads its own block up to itself, and the last ``summary`` tokens of every block
+    before.
 
     .. math::
         \mathcal{N}(t) = \{ s \le t : \lfloor s / l \rfloor = \lfloor t / l \rfloor \text{ or } s \bmod l \ge l - c \}
@@ -64,8 +69,9 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
     Raises:
         GraphError: If ``stride < 1``, or ``summary`` is not in ``[1, stride]``.
     Source:
-        Child et al. 2019 (Sparse Transformer), section 4.3, fixed attention, merged into one head. *What differs:*
-        DeepSpeed's ``FixedSparsityConfig`` is this between blocks instead of tokens.
+        Child et al. 2019 (Sparse Transformer), section 4.3, fixed attention, merged into one head.
+        *What differs:* DeepSpeed's ``FixedSparsityConfig`` is this between blocks instead of
+        tokens.
     Example:
         >>> print(fixed(7, 3))
         AttentionGraph(fixed(7, 3): 7 nodes, 18 edges, density 0.367, rule)
@@ -77,22 +83,34 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
         · · █ █ █ █ ·
         · · █ · · █ █
     """
-    N, stride, summary = whole(num_nodes, "num_nodes"), whole(stride, "stride", 1), whole(summary, "summary", 1)
+    N = whole(num_nodes, "num_nodes")
+    stride = whole(stride, "stride", 1)
+    summary = whole(summary, "summary", 1)
     if summary > stride:
-        raise GraphError(f"summary must be at most stride, got summary={summary} of {stride} tokens")
+        raise GraphError(
+            f"summary must be at most stride, got summary={summary} of {stride} tokens"
+        )
 
     def rows(target: Tensor) -> Runs:
         blocks = target // stride
-        row, block = spread(blocks + 1)  # the summaries of the blocks before, then the token's block
-        own, end = block == blocks[row], (block + 1) * stride
-        return Runs(row, torch.where(own, end - stride, end - summary), torch.where(own, target[row] + 1, end))
+        # the summaries of the blocks before, then the token's block
+        row, block = spread(blocks + 1)
+        own = block == blocks[row]
+        end = (block + 1) * stride
+        return Runs(
+            row,
+            torch.where(own, end - stride, end - summary),
+            torch.where(own, target[row] + 1, end),
+        )
 
     edges = Edges(
         N,
         N,
         rows,
         runs_per_row=-(-N // stride) // 2 + 1,
-        test=lambda t, s: (s <= t) & ((s // stride == t // stride) | (s % stride >= stride - summary)),
+        test=lambda t, s: (
+            (s <= t) & ((s // stride == t // stride) | (s % stride >= stride - summary))
+        ),
         lengths=lambda target: target % stride + 1 + target // stride * summary,
     )
     return AttentionGraph(edges, call("fixed", N, stride, summary=summary))

@@ -24,10 +24,12 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
     Raises:
         GraphError: If ``segments`` is not integer (N,).
     Source:
-        Gemma 3 (2025), image tokens; Zhou et al. 2024 (Transfusion), section 3: an image reads itself both ways.
+        Gemma 3 (2025), image tokens; Zhou et al. 2024 (Transfusion), section 3: an image reads
+        itself both ways.
     Example:
         >>> print(bidirectional_segments(torch.tensor([-1, 0, 0, -1, -1])))
-        AttentionGraph(bidirectional_segments([-1, 0, 0, -1, ...]): 5 nodes, 16 edges, density 0.64, rule)
+        AttentionGraph(bidirectional_segments([-1, 0, 0, -1, ...]): 5 nodes, 16 edges, density 0.64,
+            rule)
         █ · · · ·
         █ █ █ · ·
         █ █ █ · ·
@@ -35,26 +37,31 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
         █ █ █ █ █
     """
     ids = integers(segments, "segments")
-    N, on_host = ids.numel(), ids.cpu()
+    N = ids.numel()
+    on_host = ids.cpu()
     alone = -1 - torch.arange(N)  # a token without a segment forms its own
     edges = union(band(N, N, lo=0), partition(torch.where(on_host < 0, alone, on_host)))
     return AttentionGraph(edges, call("bidirectional_segments", ids), ids.device)
 
 
 @builder
-def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = False) -> AttentionGraph:
+def ranked(
+    ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = False
+) -> AttentionGraph:
     r"""A token reads the tokens whose rank is at most its own: causal in any order.
 
     .. math:: \mathcal{N}(t) = \{ s : r_s \le r_t \}, \quad r_s < r_t \text{ if strict}
 
     Args:
-        ranks: (T,) integers, the rank of each target in the order, or its time. Equal ranks read each other.
+        ranks: (T,) integers, the rank of each target in the order, or its time. Equal ranks read
+            each other.
         source_ranks: (S,) the same for the sources, if these are other nodes.
         strict: Only lower ranks: a token does not read itself.
     Returns:
-        A rule on the device of ``ranks``. A permutation gives the content stream of XLNet, and with ``strict=True`` its
-        query stream; the numbers of frames give a block-causal graph of frames of any lengths; times on both sides give
-        a stream that reads another one up to the same time.
+        A rule on the device of ``ranks``. A permutation gives the content stream of XLNet, and with
+        ``strict=True`` its query stream; the numbers of frames give a block-causal graph of frames
+        of any lengths; times on both sides give a stream that reads another one up to the same
+        time.
     Raises:
         GraphError: If ranks are not integer (T,) and (S,).
     Source:
@@ -67,11 +74,14 @@ def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = 
         █ █ █ █
         · █ · █
     """
-    strict, of_target = flag(strict, "strict"), integers(ranks, "ranks")
+    strict = flag(strict, "strict")
+    of_target = integers(ranks, "ranks")
     of_source = of_target if source_ranks is None else integers(source_ranks, "source_ranks")
     sides = (of_target,) if source_ranks is None else (of_target, of_source)
-    read, order = of_target.cpu(), torch.argsort(of_source.cpu(), stable=True)
-    number = torch.searchsorted(of_source.cpu()[order], read, right=not strict)  # number of lower rank
+    read = of_target.cpu()
+    order = torch.argsort(of_source.cpu(), stable=True)
+    # number of lower rank
+    number = torch.searchsorted(of_source.cpu()[order], read, right=not strict)
     edges = stretch_of_order(torch.zeros_like(number), number, order)
     return AttentionGraph(edges, call("ranked", *sides, strict=strict), of_target.device)
 
@@ -88,26 +98,32 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
     Returns:
         A rule on the device of ``target_ids``, which only equality of ids affects.
     Raises:
-        GraphError: If ids are not integer (T,) and (S,), or are on two devices, or both have the same negative id,
-            which elsewhere means none.
+        GraphError: If ids are not integer (T,) and (S,), or are on two devices, or both have the
+            same negative id, which elsewhere means none.
     Source:
-        Alayrac et al. 2022 (Flamingo), section 2.3: text reads the last image before it, so its id is the number of
-        images before it; the same as FlashAttention's ``cu_seqlens`` with queries and keys of different lengths.
+        Alayrac et al. 2022 (Flamingo), section 2.3: text reads the last image before it, so its id
+        is the number of images before it; the same as FlashAttention's ``cu_seqlens`` with queries
+        and keys of different lengths.
     Example:
         >>> print(cross_documents(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 1, 2])))
-        AttentionGraph(cross_documents([0, 1, 1, 2], [1, 1, 2]): 3 sources -> 4 targets, 5 edges, density 0.417, rule)
+        AttentionGraph(cross_documents([0, 1, 1, 2], [1, 1, 2]): 3 sources -> 4 targets, 5 edges,
+            density 0.417, rule)
         · · ·
         █ █ ·
         █ █ ·
         · · █
     """
-    T, S = integers(target_ids, "target_ids"), integers(source_ids, "source_ids")
+    T = integers(target_ids, "target_ids")
+    S = integers(source_ids, "source_ids")
     if T.device != S.device:
-        raise GraphError(f"target_ids are on {T.device} and source_ids on {S.device}; move one of them")
+        raise GraphError(
+            f"target_ids are on {T.device} and source_ids on {S.device}; move one of them"
+        )
     both = T[(T < 0) & torch.isin(T, S)]
     if both.numel():
         raise GraphError(
-            f"target_ids and source_ids both have {int(both[0])}, which would read itself; for tokens of no document "
+            f"target_ids and source_ids both have {int(both[0])}, which would read itself; for "
+            "tokens of no document "
             "give one side an id that the other lacks"
         )
     return AttentionGraph(partition(T.cpu(), S.cpu()), call("cross_documents", T, S), T.device)

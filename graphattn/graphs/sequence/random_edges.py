@@ -39,33 +39,43 @@ def random_sources(
         k: Sources of every target.
         seed: The same seed gives the same graph.
         num_sources: S; T by default.
-        avoid: Draw only edges that this graph lacks; a target that lacks fewer than ``k`` gets all of them. By default
-            any source may be drawn, the target itself included.
+        avoid: Draw only edges that this graph lacks; a target that lacks fewer than ``k`` gets all
+            of them. By default any source may be drawn, the target itself included.
     Returns:
         Listed edges by target, then by source.
     Raises:
         GraphError: If ``k`` exceeds S, or ``avoid`` has other nodes.
     Source:
         Zaheer et al. 2020 (BigBird), section 2: r random keys for each query, there between blocks
-        (:func:`~graphattn.graphs.block_sparse`), beside a window and global blocks that the draw avoids.
-        The draw is Floyd's (Bentley 1987, "A Sample of Brilliance"), without T x S.
+        (:func:`~graphattn.graphs.block_sparse`), beside a window and global blocks that the draw
+        avoids. The draw is Floyd's (Bentley 1987, "A Sample of Brilliance"), without T x S.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> random_sources(100, 3, avoid=sliding_window(100, 9, causal=False)).num_edges
         300
     """
-    T, k, seed = whole(num_targets, "num_targets"), whole(k, "k"), whole(seed, "seed")
-    S = T if num_sources is None else whole(num_sources, "num_sources")
+    T = whole(num_targets, "num_targets")
+    k = whole(k, "k")
+    seed = whole(seed, "seed")
+    if num_sources is None:
+        S = T
+    else:
+        S = whole(num_sources, "num_sources")
     if k > S and T and avoid is None:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
     check_pairs(T, S)
-    refuse_over(_DRAWN_BYTES * T * min(k, S), f"random_sources of {T:,} x {min(k, S):,} edges", "draw fewer")
+    refuse_over(
+        _DRAWN_BYTES * T * min(k, S), f"random_sources of {T:,} x {min(k, S):,} edges", "draw fewer"
+    )
     free = _free(T, S, avoid)
     rank, sources = _draw(_runs.row_lengths(free, T), min(k, S), seed)
     target, column = torch.nonzero(sources, as_tuple=True)
     source = _at(free, T, target, rank[target, column])
     sizes = (T, k) if seed == 0 else (T, k, seed)
-    shown = None if avoid is None else f"<{avoid.name}>"
+    if avoid is None:
+        shown = None
+    else:
+        shown = f"<{avoid.name}>"
     name = call("random_sources", *sizes, num_sources=num_sources, avoid=shown)
     return AttentionGraph(edges_of_list(target, source, T, S), name)
 
@@ -78,7 +88,9 @@ def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
             raise no_graph(avoid, "avoid must be an AttentionGraph")
         if (avoid.num_targets, avoid.num_sources) != (T, S):
             sizes = (avoid.num_targets, avoid.num_sources)
-            raise GraphError(f"avoid must have the same nodes, (targets, sources) {(T, S)}, got {sizes}")
+            raise GraphError(
+                f"avoid must have the same nodes, (targets, sources) {(T, S)}, got {sizes}"
+            )
         edges = complement(avoid.edges)
     row, lo, hi = edges.rows(torch.arange(T))
     keep = hi > lo
@@ -86,8 +98,11 @@ def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
 
 
 def _draw(lengths: Tensor, k: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Up to ``k`` distinct numbers below each of the lengths, ascending, and the mask of valid ones: both (T, k)."""
-    random, length = np.random.default_rng(seed), lengths.numpy()
+    """Up to ``k`` distinct numbers below each of the lengths, ascending, and the mask of valid
+    ones: both (T, k).
+    """
+    random = np.random.default_rng(seed)
+    length = lengths.numpy()
     drawn = np.full((len(length), k), np.iinfo(np.int64).max)
     few = np.minimum(k, length)
     for i in range(k):  # a repeated number is replaced by the highest one that this draw allows
@@ -101,8 +116,10 @@ def _draw(lengths: Tensor, k: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def _at(runs: _runs.Runs, num_rows: int, row: Tensor, rank: Tensor) -> Tensor:
     """The ``rank``-th source of each row."""
-    lengths, of_row = runs.hi - runs.lo, _runs.row_lengths(runs, num_rows)
-    start, first = lengths.cumsum(0) - lengths, of_row.cumsum(0) - of_row
+    lengths = runs.hi - runs.lo
+    of_row = _runs.row_lengths(runs, num_rows)
+    start = lengths.cumsum(0) - lengths
+    first = of_row.cumsum(0) - of_row
     place = first[row] + rank
     run = torch.searchsorted(start, place, right=True) - 1
     return runs.lo[run] + place - start[run]
@@ -111,7 +128,12 @@ def _at(runs: _runs.Runs, num_rows: int, row: Tensor, rank: Tensor) -> Tensor:
 @sizable
 @builder
 def erdos_renyi(
-    num_targets: int, probability: float, seed: int = 0, *, num_sources: int | None = None, listed: bool = True
+    num_targets: int,
+    probability: float,
+    seed: int = 0,
+    *,
+    num_sources: int | None = None,
+    listed: bool = True,
 ) -> AttentionGraph:
     r"""Every pair is an edge with the same probability, independently; self-loops, too.
 
@@ -120,16 +142,18 @@ def erdos_renyi(
         probability: Probability of each edge, in [0, 1].
         seed: The same seed gives the same graph.
         num_sources: S; T by default.
-        listed: List the edges, at a cost proportional to their number. ``False`` gives a rule, a different draw, which
-            decides each pair by a hash and stores nothing, at a cost of T * S whenever all edges are needed.
+        listed: List the edges, at a cost proportional to their number. ``False`` gives a rule, a
+            different draw, which decides each pair by a hash and stores nothing, at a cost of T * S
+            whenever all edges are needed.
     Returns:
         Listed edges by target, then by source, or a rule.
     Raises:
         GraphError: If ``probability`` is outside [0, 1].
     Source:
-        Gilbert 1959, "Random graphs"; the expected graph is that of ``networkx.gnp_random_graph(directed=True)``.
-        *What differs:* networkx draws no self-loops: ``without_self_loops()``. The gaps between edges are drawn as in
-        Batagelj and Brandes 2005, "Efficient generation of large random networks".
+        Gilbert 1959, "Random graphs"; the expected graph is that of
+        ``networkx.gnp_random_graph(directed=True)``. *What differs:* networkx draws no self-loops:
+        ``without_self_loops()``. The gaps between edges are drawn as in Batagelj and Brandes 2005,
+        "Efficient generation of large random networks".
     Example:
         >>> graph = erdos_renyi(1000, 0.01)
         >>> 9_000 < graph.num_edges < 11_000
@@ -137,11 +161,18 @@ def erdos_renyi(
         >>> erdos_renyi(1_000_000, 0.5, listed=False).is_rule
         True
     """
-    T, seed, listed = whole(num_targets, "num_targets"), whole(seed, "seed"), flag(listed, "listed")
-    S = T if num_sources is None else whole(num_sources, "num_sources")
+    T = whole(num_targets, "num_targets")
+    seed = whole(seed, "seed")
+    listed = flag(listed, "listed")
+    if num_sources is None:
+        S = T
+    else:
+        S = whole(num_sources, "num_sources")
     probability = checked_probability(probability, "probability")
     if listed:
-        refuse_over(int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False")
+        refuse_over(
+            int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False"
+        )
         check_pairs(T, S)
         place = _places(T * S, probability, np.random.default_rng(seed))
         edges: Edges = edges_of_list(place // max(1, S), place % max(1, S), T, S)
@@ -160,7 +191,9 @@ def _signed(number: int) -> int:
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """The finaliser of SplitMix64 on int64, whose products wrap; ``>>`` copies the sign, which is masked away."""
+    """The finaliser of SplitMix64 on int64, whose products wrap; ``>>`` copies the sign, which is
+    masked away.
+    """
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _signed(0xBF58476D1CE4E5B9)
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _signed(0x94D049BB133111EB)
     return x ^ ((x >> 31) & ((1 << 33) - 1))
@@ -169,13 +202,16 @@ def _mixed(x: Tensor) -> Tensor:
 def _drawn(probability: float, seed: int) -> PairTest:
     """Every pair with the same probability, by a hash of the pair: the same on every device.
 
-    Source: Steele et al. 2014, "Fast splittable pseudorandom number generators" (SplitMix64), for the hash.
+    Source: Steele et al. 2014, "Fast splittable pseudorandom number generators" (SplitMix64), for
+    the hash.
     """
 
     def test(target: Tensor, source: Tensor) -> Tensor:
         golden = _signed(0x9E3779B97F4A7C15)
         key = _mixed(_mixed(torch.tensor(seed, device=target.device) + golden) + target * golden)
-        return (_mixed(key + source * golden + golden) >> 11) & ((1 << 53) - 1) < int(probability * (1 << 53))
+        return (_mixed(key + source * golden + golden) >> 11) & ((1 << 53) - 1) < int(
+            probability * (1 << 53)
+        )
 
     return test
 
@@ -184,11 +220,13 @@ def _places(total: int, probability: float, random: np.random.Generator) -> Tens
     """A sample of ``range(total)``, each with the same probability, ascending."""
     if probability == 0 or total == 0:
         return torch.empty(0, dtype=torch.int64)
-    parts, last = [], -1
+    parts = []
+    last = -1
     while True:
         few = int((total - last) * probability * 1.05) + 16
         place = last + np.cumsum(random.geometric(probability, few))
-        beyond = np.flatnonzero((place < 0) | (place >= total))  # a sum that overflows int64 is negative
+        # a sum that overflows int64 is negative
+        beyond = np.flatnonzero((place < 0) | (place >= total))
         parts.append(place[: beyond[0]] if beyond.size else place)
         if beyond.size:
             return torch.from_numpy(np.concatenate(parts))

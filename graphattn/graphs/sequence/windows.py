@@ -14,11 +14,17 @@ from ..arguments import call, one_of, whole
 @sizable
 @builder
 def asymmetric_window(
-    num_targets: int, left: int, right: int, *, num_sources: int | None = None, align: Literal["end", "start"] = "end"
+    num_targets: int,
+    left: int,
+    right: int,
+    *,
+    num_sources: int | None = None,
+    align: Literal["end", "start"] = "end",
 ) -> AttentionGraph:
     r"""Every token reads itself, ``left`` tokens before it and ``right`` tokens after it.
 
-    .. math:: \mathcal{N}(t) = \{ s : -r \le t + o - s \le l \}, \quad o = S - T \text{ (end)}, \; 0 \text{ (start)}
+    .. math:: \mathcal{N}(t) = \{ s : -r \le t + o - s \le l \}, \quad o = S - T \text{ (end)}, \; 0
+    \text{ (start)}
 
     Args:
         num_targets: T.
@@ -31,9 +37,10 @@ def asymmetric_window(
     Raises:
         GraphError: If a number is not whole and >= 0, or ``align`` is neither word.
     Source:
-        FlashAttention's ``window_size=(left, right)`` and jax's ``local_window_size``, which do not count the token
-        either. *What differs:* for them -1 means no limit; here a side without limit is a number as large as S.
-        :func:`~graphattn.graphs.sliding_window` with ``window=w`` is ``left=w - 1, right=0``.
+        FlashAttention's ``window_size=(left, right)`` and jax's ``local_window_size``, which do not
+        count the token either. *What differs:* for them -1 means no limit; here a side without
+        limit is a number as large as S. :func:`~graphattn.graphs.sliding_window` with ``window=w``
+        is ``left=w - 1, right=0``.
     Example:
         >>> print(asymmetric_window(5, 2, 1))
         AttentionGraph(asymmetric_window(5, 2, 1): 5 nodes, 16 edges, density 0.64, rule)
@@ -43,12 +50,17 @@ def asymmetric_window(
         · █ █ █ █
         · · █ █ █
         >>> print(asymmetric_window(2, 2, 0, num_sources=6))
-        AttentionGraph(asymmetric_window(2, 2, 0, num_sources=6): 6 sources -> 2 targets, 6 edges, density 0.5, rule)
-        · · █ █ █ ·
+        AttentionGraph(asymmetric_window(2, 2, 0, num_sources=6): 6 sources -> 2 targets, 6 edges,
+        density 0.5, rule) · · █ █ █ ·
         · · · █ █ █
     """
-    T, left, right = whole(num_targets, "num_targets"), whole(left, "left"), whole(right, "right")
-    S = T if num_sources is None else whole(num_sources, "num_sources")
+    T = whole(num_targets, "num_targets")
+    left = whole(left, "left")
+    right = whole(right, "right")
+    if num_sources is None:
+        S = T
+    else:
+        S = whole(num_sources, "num_sources")
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     edges = band(T, S, lo=-right, hi=left, offset=S - T if align == "end" else 0)
     name = call("asymmetric_window", T, left, right, num_sources=num_sources, align=align)
@@ -58,7 +70,8 @@ def asymmetric_window(
 @sizable
 @builder
 def sinks(num_nodes: int, k: int) -> AttentionGraph:
-    r"""The first ``k`` tokens are read by themselves and by every later token: attention sinks, causal.
+    r"""The first ``k`` tokens are read by themselves and by every later token: attention sinks,
+    causal.
 
     .. math:: \mathcal{N}(t) = \{ s : s \le t \text{ and } s < k \}
 
@@ -66,15 +79,16 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
         num_nodes: N.
         k: Number of sinks; N or more is :func:`~graphattn.graphs.causal`.
     Returns:
-        A rule, a subset of ``causal(N)``. Joined with a window it is StreamingLLM: ``sliding_window(N, w) |
+        A rule, a subset of ``causal(N)``. Joined with a window it is StreamingLLM:
+            ``sliding_window(N, w) |
         sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is not a set of sinks: it is causal in full, and its first
         tokens read each other both ways.)
     Raises:
         GraphError: If a number is not whole and >= 0.
     Source:
-        Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", section 3.2, four sinks. *What
-        differs:* they drop tokens from a cache and renumber the rest; here the graph defines the sources, and positions
-        belong to a layer.
+        Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", section 3.2,
+        four sinks. *What differs:* they drop tokens from a cache and renumber the rest; here the
+        graph defines the sources, and positions belong to a layer.
     Example:
         >>> print(sinks(5, 2))
         AttentionGraph(sinks(5, 2): 5 nodes, 9 edges, density 0.36, rule)
@@ -84,8 +98,11 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
         █ █ · · ·
         █ █ · · ·
     """
-    N, k = whole(num_nodes, "num_nodes"), whole(k, "k")
-    edges = one_run(N, N, lambda t: (torch.zeros_like(t), (t + 1).clamp(max=k)), lambda t, s: (s <= t) & (s < k))
+    N = whole(num_nodes, "num_nodes")
+    k = whole(k, "k")
+    edges = one_run(
+        N, N, lambda t: (torch.zeros_like(t), (t + 1).clamp(max=k)), lambda t, s: (s <= t) & (s < k)
+    )
     return AttentionGraph(edges, call("sinks", N, k))
 
 
@@ -99,11 +116,12 @@ def logsparse(num_nodes: int) -> AttentionGraph:
     Args:
         num_nodes: N.
     Returns:
-        A rule; in-degree ``2 + floor(log2(t))`` for t > 0. After ``ceil(log2(N))`` layers a token depends on all before
-        it.
+        A rule; in-degree ``2 + floor(log2(t))`` for t > 0. After ``ceil(log2(N))`` layers a token
+        depends on all before it.
     Source:
-        Li et al. 2019, "Enhancing the Locality and Breaking the Memory Bottleneck of Transformer on Time Series
-        Forecasting", section 4.2. Their local variant is ``logsparse(N) | sliding_window(N, window)``.
+        Li et al. 2019, "Enhancing the Locality and Breaking the Memory Bottleneck of Transformer on
+        Time Series Forecasting", section 4.2. Their local variant is
+        ``logsparse(N) | sliding_window(N, window)``.
     Example:
         >>> print(logsparse(6))
         AttentionGraph(logsparse(6): 6 nodes, 17 edges, density 0.472, rule)

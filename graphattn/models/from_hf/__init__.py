@@ -1,4 +1,6 @@
-"""Weights of models of ``transformers``, which is never imported here: readers inspect the given model."""
+"""Weights of models of ``transformers``, which is never imported here: readers inspect the given
+model.
+"""
 
 from importlib import import_module
 from typing import Any
@@ -32,27 +34,31 @@ def from_hf(model: Any) -> Any:
     For models to modify, and for those whose attention :func:`graphattn.patch` does not reach.
 
     Args:
-        model: A model of ``transformers``, such as a ``ViTForImageClassification``; :data:`FAMILIES` names the classes.
-            Its parameters are copied; its architecture is read from its configuration, whose
-            ``attn_implementation`` must be one of transformers' own. Replaced methods of its classes are not
-            noticed.
+        model: A model of ``transformers``, such as a ``ViTForImageClassification``;
+            :data:`FAMILIES` names the classes. Its parameters are copied; its architecture is read
+            from its configuration, whose ``attn_implementation`` must be one of transformers' own.
+            Replaced methods of its classes are not noticed.
 
     Returns:
-        The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode;
-        frozen if all of it is.
-        One without a task (``ViTModel``, ``BertModel``) returns its last hidden state; the output of their pooler is
-        ``model.pooled(features)``.
+        The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device,
+        in the same mode; frozen if all of it is.
+        One without a task (``ViTModel``, ``BertModel``) returns its last hidden state; the output
+        of their pooler is ``model.pooled(features)``.
 
     Raises:
-        OptionError: If its class, or an option of its configuration, is not supported, its attention function is not
-            one of transformers, a module was changed since it was built (another activation, scale or attention, a
-            missing layer) or has a hook or a custom ``forward``, or its parameters are quantised or of several
-            dtypes or devices.
+        OptionError: If its class, or an option of its configuration, is not supported, its
+            attention function is not one of transformers, a module was changed since it was built
+            (another activation, scale or attention, a missing layer) or has a hook or a custom
+            ``forward``, or its parameters are quantised or of several dtypes or devices.
     """
     name = type(model).__name__
     if name not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
-        raise OptionError(f"from_hf reads {known}; got {name}, which ga.patch may put on a graph in place")
+        raise OptionError(
+            f"from_hf reads {known}; got {name}, which ga.patch may put on a graph in place"
+        )
     refuse_changes(model)
     made = import_module(f".{FAMILIES[name]}", __name__).read(model)
-    return made if any(p.requires_grad for p in model.parameters()) else made.requires_grad_(False)
+    if any(p.requires_grad for p in model.parameters()):
+        return made
+    return made.requires_grad_(False)

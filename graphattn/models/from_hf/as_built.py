@@ -1,4 +1,6 @@
-"""Refusal of models whose modules differ from their configuration, since readers see parameters only."""
+"""Refusal of models whose modules differ from their configuration, since readers see parameters
+only.
+"""
 
 import sys
 from typing import Any
@@ -8,15 +10,22 @@ from torch import nn
 
 from ...errors import OptionError
 
-ATTENTION = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
+ATTENTION = (
+    "eager",
+    "sdpa",
+    "flex_attention",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+)
 _OF_RUNS = ("training", "gradient_checkpointing")  # change in use
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def refuse_changes(model: Any) -> None:
-    """Refuse parameters that are not plain numbers in one dtype on one device, another number, class or number of
-    layers than a new model of this class and configuration has, and forwards, hooks and attention that are not
-    transformers' own.
+    """Refuse parameters that are not plain numbers in one dtype on one device, another number,
+    class or number of layers than a new model of this class and configuration has, and forwards,
+    hooks and attention that are not transformers' own.
 
     Raises:
         OptionError: With the first difference.
@@ -25,14 +34,18 @@ def refuse_changes(model: Any) -> None:
     for name, p in model.named_parameters():
         if type(p) not in (torch.Tensor, nn.Parameter) or p.dtype not in _FLOATS:
             raise OptionError(
-                f"{name} is a {type(p).__name__} of {p.dtype}, and only plain floating-point parameters can be read: "
+                f"{name} is a {type(p).__name__} of {p.dtype}, and only plain floating-point "
+                "parameters can be read: "
                 "load the model without quantization_config, or call model.dequantize() first"
             )
         kinds.setdefault((p.dtype, p.device), name)
     if len(kinds) > 1:
-        each = ", ".join(f"{name} is {dtype} on {device}" for (dtype, device), name in kinds.items())
+        each = ", ".join(
+            f"{name} is {dtype} on {device}" for (dtype, device), name in kinds.items()
+        )
         raise OptionError(
-            f"the model's parameters must have one dtype and device, and {each}; call model.to(...) first"
+            f"the model's parameters must have one dtype and device, and {each}; call "
+            "model.to(...) first"
         )
     with torch.device("meta"):
         made = dict(type(model)(model.config).named_modules())
@@ -50,29 +63,51 @@ def refuse_changes(model: Any) -> None:
 
 
 def _refuse_code(name: str, module: nn.Module) -> None:
-    """Transformers' own hooks record outputs, or request gradients of inputs; its attentions are all equal."""
+    """Transformers' own hooks record outputs, or request gradients of inputs; its attentions are
+    all equal.
+    """
     if "forward" in vars(module):
-        _refuse(f"{name}.forward", _full_name(vars(module)["forward"]), f"that of {type(module).__name__}")
+        _refuse(
+            f"{name}.forward",
+            _full_name(vars(module)["forward"]),
+            f"that of {type(module).__name__}",
+        )
     for kind, hooks in (("hook", module._forward_hooks), ("pre-hook", module._forward_pre_hooks)):
         for hook in map(_full_name, hooks.values()):
             if not hook.startswith("transformers."):
-                raise OptionError(f"{name} has a forward {kind}, {hook}, whose effect cannot be read; remove it first")
+                raise OptionError(
+                    f"{name} has a forward {kind}, {hook}, whose effect cannot be read; remove it "
+                    "first"
+                )
     attention = getattr(getattr(module, "config", None), "_attn_implementation", None)
     if attention is None:
         return
     if hasattr(module, "_graphattn") or str(attention).startswith("graphattn_"):
-        raise OptionError("the model reads along a graph, which from_hf does not take over: ga.unpatch(model)")
-    known = getattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS", {}).get(attention)
-    if attention not in ATTENTION or not (known is None or _full_name(known).startswith("transformers.")):
-        which = "" if known is None else f", which is {_full_name(known)}"
         raise OptionError(
-            f"the model has attn_implementation={attention!r}{which}; expected one of {', '.join(ATTENTION)}. If its "
+            "the model reads along a graph, which from_hf does not take over: ga.unpatch(model)"
+        )
+    known = getattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS", {}).get(
+        attention
+    )
+    if attention not in ATTENTION or not (
+        known is None or _full_name(known).startswith("transformers.")
+    ):
+        if known is None:
+            which = ""
+        else:
+            which = f", which is {_full_name(known)}"
+        raise OptionError(
+            f"the model has attn_implementation={attention!r}{which}; expected one of "
+            f"{', '.join(ATTENTION)}. If its "
             'weights mean the same under one of these: model.set_attn_implementation("eager")'
         )
 
 
 def _full_name(function: Any) -> str:
-    named = function if hasattr(function, "__qualname__") else type(function)
+    if hasattr(function, "__qualname__"):
+        named = function
+    else:
+        named = type(function)
     return f"{named.__module__}.{named.__qualname__}"
 
 
@@ -80,12 +115,15 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
     return {
         key: value
         for key, value in vars(module).items()
-        if isinstance(value, int | float | tuple) and not key.startswith("_") and key not in _OF_RUNS
+        if isinstance(value, int | float | tuple)
+        and not key.startswith("_")
+        and key not in _OF_RUNS
     }
 
 
 def _refuse(what: str, has: str, makes: str) -> None:
     raise OptionError(
-        f"{what} is {has} where the model's configuration makes {makes}: a model that was changed since it was built "
+        f"{what} is {has} where the model's configuration makes {makes}: a model that was changed "
+        "since it was built "
         "(converted, adapted, quantised) cannot be read; take it as transformers loads it"
     )

@@ -33,9 +33,11 @@ NAMES = {
 
 def read(model: Any) -> BERT | Longformer:
     """A base model, or one ``ForMaskedLM``, which has a head and no pooler."""
-    config, base = model.config, getattr(model, model.base_model_prefix, model)
+    config = model.config
+    base = getattr(model, model.base_model_prefix, model)
     refuse(config, is_decoder=False, add_cross_attention=False, is_causal=False)
-    words, is_long = base.embeddings.word_embeddings, hasattr(config, "attention_window")
+    words = base.embeddings.word_embeddings
+    is_long = hasattr(config, "attention_window")
     options = {
         "vocab_size": config.vocab_size,
         "embed_dim": config.hidden_size,
@@ -57,10 +59,16 @@ def read(model: Any) -> BERT | Longformer:
     with torch.device("meta"):
         if is_long:
             made = Longformer([w + 1 for w in config.attention_window], (), **options)
-            state = {x if x.startswith("of_global.") else f"text.{x}": tensor for x, tensor in state.items()}
+            state = {
+                x if x.startswith("of_global.") else f"text.{x}": tensor
+                for x, tensor in state.items()
+            }
         else:
             made = BERT(**options)
-    text = made.text if isinstance(made, Longformer) else made
+    if isinstance(made, Longformer):
+        text = made.text
+    else:
+        text = made
     fill(made, state)
     if text.head is not None:
         if is_long:

@@ -34,7 +34,8 @@ SCALINGS: dict[str, Any] = {
 
 def read(model: Any) -> GPT:
     """A ``LlamaForCausalLM``."""
-    config, head_dim = model.config, model.model.layers[0].self_attn.head_dim
+    config = model.config
+    head_dim = model.model.layers[0].self_attn.head_dim
     refuse(config, is_causal=True)
     with torch.device("meta"):
         made = llama(
@@ -62,5 +63,7 @@ def _rotary(given: dict[str, Any], head_dim: int) -> Rotary:
     """Rotary positions whose frequencies do not depend on the length of the text."""
     kind = given["rope_type"]
     if kind not in SCALINGS or given.get("partial_rotary_factor", 1.0) != 1.0:
-        raise OptionError(f"rope_parameters must rotate all channels by {', '.join(SCALINGS)}; got {given}")
+        raise OptionError(
+            f"rope_parameters must rotate all channels by {', '.join(SCALINGS)}; got {given}"
+        )
     return Rotary(head_dim, base=given["rope_theta"], scaling=SCALINGS[kind](given))

@@ -30,11 +30,16 @@ NAMES = {
 def read(model: Any) -> Perceiver:
     """A ``PerceiverModel``, without a decoder or with one whose queries are learned.
 
-    Inputs are the outputs of its ``input_preprocessor``, if any; pre- and postprocessor are not part of our model.
+    Inputs are the outputs of its ``input_preprocessor``, if any; pre- and postprocessor are not
+    part of our model.
     """
-    config, encoder = model.config, model.encoder
+    config = model.config
+    encoder = model.encoder
     decoder = getattr(model.decoder, "decoder", model.decoder)
-    queries = None if decoder is None else _queries(decoder)
+    if decoder is None:
+        queries = None
+    else:
+        queries = _queries(decoder)
     latent = encoder.self_attends[0].attention.self
     with torch.device("meta"):
         made = Perceiver(
@@ -53,7 +58,9 @@ def read(model: Any) -> Perceiver:
             activation=activation(config.hidden_act),
         )
         if decoder is not None:
-            made.head = nn.Sequential(nn.Linear(decoder.final_layer.in_features, decoder.final_layer.out_features))
+            made.head = nn.Sequential(
+                nn.Linear(decoder.final_layer.in_features, decoder.final_layer.out_features)
+            )
             if decoder is not model.decoder:  # one query, for classes
                 made.head.append(nn.Flatten(-2))
     state = renamed(model, NAMES) | ({} if queries is None else {"queries": queries})
@@ -66,12 +73,18 @@ def read(model: Any) -> Perceiver:
 
 
 def _queries(decoder: Any) -> Tensor:
-    if getattr(decoder, "position_encoding_type", None) != "trainable" or decoder.concat_preprocessed_input:
+    if (
+        getattr(decoder, "position_encoding_type", None) != "trainable"
+        or decoder.concat_preprocessed_input
+    ):
         raise OptionError(
-            f"expected a decoder with trainable queries that read no input, got a {type(decoder).__name__}; "
+            "expected a decoder with trainable queries that read no input, got a "
+            f"{type(decoder).__name__}; "
             "convert the model without it, model.decoder = None"
         )
-    return decoder.positions_projection(decoder.output_position_encodings.position_embeddings).detach()
+    return decoder.positions_projection(
+        decoder.output_position_encodings.position_embeddings
+    ).detach()
 
 
 def _reading(layer: Any, config: Any) -> dict[str, Any]:

@@ -33,14 +33,20 @@ NAMES = {
 def read(model: Any) -> Swin:
     """A ``Swinv2Model``, which returns its last hidden state, or one with a classifier of the mean.
 
-    Ours is equal for images of the configuration's size; theirs keeps the windows of that size for all others.
+    Ours is equal for images of the configuration's size; theirs keeps the windows of that size for
+    all others.
     """
     base = getattr(model, "swinv2", model)
-    config, stages = base.config, base.encoder.layers
+    config = base.config
+    stages = base.encoder.layers
     refuse_mask_token(base.embeddings)
     if base.embeddings.position_embeddings is not None:
-        raise OptionError("use_absolute_embeddings = True is not supported, since Swin V2's own model cannot run it")
-    # of four stages by default, however many there are; a cell is less than the window where the image is small
+        raise OptionError(
+            "use_absolute_embeddings = True is not supported, since Swin V2's own model cannot "
+            "run it"
+        )
+    # of four stages by default, however many there are; a cell is less than the window where the
+    # image is small
     trained = config.pretrained_window_sizes or (0,) * len(stages)
     with torch.device("meta"):
         made = Swin(
@@ -57,11 +63,13 @@ def read(model: Any) -> Swin:
             eps=config.layer_norm_eps,
             version=2,
             pretrained_window=tuple(
-                side or stage.blocks[0].window_size for side, stage in zip(trained, stages, strict=False)
+                side or stage.blocks[0].window_size
+                for side, stage in zip(trained, stages, strict=False)
             ),
         )
     fill(made, renamed(model, NAMES))
-    made.norm.eps, made.dropout.p = config.layer_norm_eps, config.hidden_dropout_prob
+    made.norm.eps = config.layer_norm_eps
+    made.dropout.p = config.hidden_dropout_prob
     size: Any = sides("image_size", config.image_size, ("height", "width"))
     for stage, grid, theirs in zip(made.stages, made.grids(size), stages, strict=True):
         _finish(stage, grid, theirs.blocks, config)
@@ -69,14 +77,21 @@ def read(model: Any) -> Swin:
 
 
 def _finish(stage: Any, grid: Any, theirs: Any, config: Any) -> None:
-    """Dropouts, and a refusal of other cells: theirs follow from the height alone, and from a grid rounded down."""
+    """Dropouts, and a refusal of other cells: theirs follow from the height alone, and from a grid
+    rounded down.
+    """
     (side, _), moved = cell_sides(grid, stage.window), min(grid) > stage.window
     for number, (block, layer) in enumerate(zip(stage.layers, theirs, strict=True)):
         block.attention.dropout = config.attention_probs_dropout_prob
         block.end_norm["attention"][0].p = config.attention_probs_dropout_prob
         block.end_norm["feed_forward"][0].p = config.hidden_dropout_prob
-        if (layer.window_size, layer.shift_size) != (side, side // 2 if moved and number % 2 else 0):
+        if (layer.window_size, layer.shift_size) != (
+            side,
+            side // 2 if moved and number % 2 else 0,
+        ):
             raise OptionError(
-                f"image_size = {config.image_size} gives a stage of {grid} nodes, which window_size = {stage.window} "
-                f"reads in cells of {layer.window_size} there and of {side} here; choose one that the window divides"
+                f"image_size = {config.image_size} gives a stage of {grid} nodes, which "
+                f"window_size = {stage.window} "
+                f"reads in cells of {layer.window_size} there and of {side} here; choose one that "
+                "the window divides"
             )

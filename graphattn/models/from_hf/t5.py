@@ -37,12 +37,19 @@ def read(model: Any) -> T5:
     config = model.config
     refuse(config, is_encoder_decoder=True)
     if getattr(config, "is_causal", None) is not None:
-        raise OptionError(f"is_causal = {config.is_causal} is not supported: it applies to encoder and decoder at once")
-    radius, kind = getattr(config, "local_radius", None), getattr(config, "encoder_attention_type", "local")
+        raise OptionError(
+            f"is_causal = {config.is_causal} is not supported: it applies to encoder and decoder "
+            "at once"
+        )
+    radius = getattr(config, "local_radius", None)
+    kind = getattr(config, "encoder_attention_type", "local")
     words = model.shared.weight
     if any(part.embed_tokens.weight is not words for part in (model.encoder, model.decoder)):
-        raise OptionError("encoder and decoder must share one table of tokens, as with tie_word_embeddings=True")
-    tied, plain = model.lm_head.weight is words, activation(config.dense_act_fn)
+        raise OptionError(
+            "encoder and decoder must share one table of tokens, as with tie_word_embeddings=True"
+        )
+    tied = model.lm_head.weight is words
+    plain = activation(config.dense_act_fn)
     with torch.device("meta"):
         made = T5(
             config.vocab_size,
@@ -57,13 +64,16 @@ def read(model: Any) -> T5:
             scaled=config.scale_decoder_outputs,
             num_buckets=config.relative_attention_num_buckets,
             max_distance=config.relative_attention_max_distance,
-            source_graph=None if radius is None else sliding_window(..., 2 * radius + 1, causal=False),
+            source_graph=None
+            if radius is None
+            else sliding_window(..., 2 * radius + 1, causal=False),
             summary_block=None if kind == "local" else config.global_block_size,
             eps=config.layer_norm_epsilon,
             dropout=config.dropout_rate,
         )
     state = renamed(model, NAMES)
-    fill(made, {name: state[name] for name in state if ".embed_tokens." not in name})  # they are the embedding
+    # they are the embedding
+    fill(made, {name: state[name] for name in state if ".embed_tokens." not in name})
     if tied:
         made.tie()
     return made.train(model.training)

@@ -34,12 +34,17 @@ NAMES = {
 def read(model: Any) -> TimeSformer:
     """A ``TimesformerForVideoClassification`` or ``TimesformerModel`` of divided attention.
 
-    Videos are (B, channels, time, height, width) here; theirs have time before the channels. A model with dropout is
-    refused.
+    Videos are (B, channels, time, height, width) here; theirs have time before the channels. A
+    model with dropout is refused.
     """
     base: Any = getattr(model, "timesformer", model)
     config = base.config
-    refuse(config, attention_type="divided_space_time", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    refuse(
+        config,
+        attention_type="divided_space_time",
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
+    )
     with torch.device("meta"):
         made = TimeSformer(
             (config.num_frames, config.image_size, config.image_size),

@@ -27,9 +27,12 @@ NAMES = {
 
 
 def read(model: Any) -> ViT:
-    """A ``ViTModel``, which returns its last hidden state (its pooler is ``pooled``), or one with a classifier."""
+    """A ``ViTModel``, which returns its last hidden state (its pooler is ``pooled``), or one with a
+    classifier.
+    """
     base = getattr(model, "vit", model)
-    config, embeddings = base.config, base.embeddings
+    config = base.config
+    embeddings = base.embeddings
     refuse_mask_token(embeddings)
     with torch.device("meta"):
         made = ViT(
@@ -47,5 +50,7 @@ def read(model: Any) -> ViT:
             made.pooler = nn.Sequential(pooler, deepcopy(base.pooler.activation))
     fill(made, renamed(model, NAMES))
     made.dropout.p = config.hidden_dropout_prob
-    set_dropouts(made.encoder.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
+    set_dropouts(
+        made.encoder.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob
+    )
     return made.train(model.training)

@@ -22,27 +22,38 @@ ACTIVATIONS = {
 
 
 def rename(name: str, table: dict[str, str]) -> str:
-    """A name with a table's replacements made in order; a key is a regular expression in which dots are dots."""
+    """A name with a table's replacements made in order; a key is a regular expression in which dots
+    are dots.
+    """
     for theirs, ours in table.items():
         name = re.sub(theirs.replace(".", r"\."), ours, name)
     return name
 
 
 def renamed(model: nn.Module, table: dict[str, str]) -> State:
-    """Copies of a model's parameters by their names here; ``qkv`` is split into three projections."""
+    """Copies of a model's parameters by their names here; ``qkv`` is split into three
+    projections.
+    """
     state = {}
     for name, tensor in model.state_dict().items():
-        if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D":  # GPT-2's are stored transposed
+        # GPT-2's are stored transposed
+        if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D":
             tensor = tensor.t()
         name = rename(name, table)
-        parts = tensor.chunk(3) if ".qkv." in name else (tensor,)
+        if ".qkv." in name:
+            parts = tensor.chunk(3)
+        else:
+            parts = (tensor,)
         for letter, part in zip("qkv", parts, strict=False):
-            state[name.replace(".qkv.", f".{letter}_proj.")] = part.clone(memory_format=torch.contiguous_format)
+            state[name.replace(".qkv.", f".{letter}_proj.")] = part.clone(
+                memory_format=torch.contiguous_format
+            )
     return state
 
 
 def fill(made: nn.Module, state: State) -> None:
-    """Load parameters into a model built on meta: all are required except biases, which are dropped if missing.
+    """Load parameters into a model built on meta: all are required except biases, which are dropped
+    if missing.
 
     The number of axes of length 1 may differ.
 
@@ -60,7 +71,9 @@ def fill(made: nn.Module, state: State) -> None:
     try:
         made.load_state_dict(state, assign=True)
     except RuntimeError as error:
-        raise OptionError(f"the model's parameters differ from those of its class: {error}") from None
+        raise OptionError(
+            f"the model's parameters differ from those of its class: {error}"
+        ) from None
 
 
 def activation(name: str) -> str:
@@ -71,8 +84,11 @@ def activation(name: str) -> str:
 def refuse(config: Any, **plain: Any) -> None:
     """Refuse a configuration in which an unsupported option does not have its plain value."""
     for name, value in plain.items():
-        if (getattr(config, name, value) or None) != (value or None):  # None, False and 0 are all off
-            raise OptionError(f"{name} = {getattr(config, name)!r} cannot be read; only {value!r} can")
+        # None, False and 0 are all off
+        if (getattr(config, name, value) or None) != (value or None):
+            raise OptionError(
+                f"{name} = {getattr(config, name)!r} cannot be read; only {value!r} can"
+            )
 
 
 def refuse_mask_token(embeddings: Any) -> None:
@@ -83,11 +99,20 @@ def refuse_mask_token(embeddings: Any) -> None:
 
 def sizes(config: Any) -> tuple[int, int, int, int]:
     """Layers, C, H and the width of the feed-forwards."""
-    return config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size
+    return (
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+    )
 
 
 def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float) -> None:
-    """Probabilities for attention weights and for the output of a branch; none inside the feed-forwards."""
+    """Probabilities for attention weights and for the output of a branch; none inside the
+    feed-forwards.
+    """
     for block in blocks:
         parts: Any = block
-        parts.attention.dropout, parts.branch[0].p, parts.feed_forward.dropout.p = weights, branch, 0.0
+        parts.attention.dropout = weights
+        parts.branch[0].p = branch
+        parts.feed_forward.dropout.p = 0.0

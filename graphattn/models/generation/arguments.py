@@ -19,9 +19,13 @@ def check_model(model: Any) -> None:
     """Refuse a model that cannot generate."""
     missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
     if missing:
-        way = "pass model.reading(source)" if hasattr(model, "reading") else "pass a GPT, for example"
+        if hasattr(model, "reading"):
+            way = "pass model.reading(source)"
+        else:
+            way = "pass a GPT, for example"
         raise OptionError(
-            f"model must have model(tokens, graphs, caches=...), model.graph and model.begin(batch, length), got a "
+            "model must have model(tokens, graphs, caches=...), model.graph and "
+            "model.begin(batch, length), got a "
             f"{type(model).__name__} without {' and '.join(missing)}; {way}"
         )
 
@@ -40,22 +44,39 @@ def check_options(strategy: str, given: dict[str, Any]) -> dict[str, Any]:
         given[name] = width(given[name], name)
     for name in given.keys() & _RANGES.keys():
         least, most = _RANGES[name]
-        hint = ' (near 0 it is strategy="greedy")' if name == "temperature" else ""
+        if name == "temperature":
+            hint = ' (near 0 it is strategy="greedy")'
+        else:
+            hint = ""
         given[name] = real(given[name], name)
         if not least <= given[name] <= most:
-            raise OptionError(f"{name} must be a number in [{least:g}, {most:g}]{hint}, got {given[name]}")
+            raise OptionError(
+                f"{name} must be a number in [{least:g}, {most:g}]{hint}, got {given[name]}"
+            )
     return given
 
 
 def prompt_of(model: Any, tokens: Any, number: int) -> Tensor:
     """The prompt as (B, P)."""
-    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() < 1 or not tokens.shape[-1]:
-        got = f"{tokens.dtype} {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise ShapeError(f"tokens must be integers (..., P) with P >= 1, or a list of such (P_i,); got {got}")
-    most, length = getattr(model, "max_len", None), tokens.shape[-1] + number
+    if (
+        not isinstance(tokens, Tensor)
+        or tokens.is_floating_point()
+        or tokens.dim() < 1
+        or not tokens.shape[-1]
+    ):
+        if isinstance(tokens, Tensor):
+            got = f"{tokens.dtype} {tuple(tokens.shape)}"
+        else:
+            got = type(tokens).__name__
+        raise ShapeError(
+            f"tokens must be integers (..., P) with P >= 1, or a list of such (P_i,); got {got}"
+        )
+    most = getattr(model, "max_len", None)
+    length = tokens.shape[-1] + number
     if most is not None and length > most:
         raise ShapeError(
-            f"the model has positions for {most} tokens, and a prompt of {tokens.shape[-1]} with max_new_tokens = "
+            f"the model has positions for {most} tokens, and a prompt of {tokens.shape[-1]} with "
+            "max_new_tokens = "
             f"{number} needs {length}"
         )
     return tokens.reshape(-1, tokens.shape[-1])

@@ -26,24 +26,27 @@ _LISTED = 1 << 20  # limit of the pairs of targets and sources that are tested o
 class Continuation:
     """A model on a sequence that grows to a known length, computing each token once.
 
-    The graph of the whole sequence is fixed at the start. New tokens are its next targets, which read the keys and
-    values of those so far: a bipartite graph, ``graph.subgraph(targets=new, sources=held)``, of T new targets and S
-    past and new sources, one row if one token is written. Sources that no later target reads are dropped: a layer on
-    a window holds a window.
+    The graph of the whole sequence is fixed at the start. New tokens are its next targets, which
+    read the keys and values of those so far: a bipartite graph,
+    ``graph.subgraph(targets=new, sources=held)``, of T new targets and S past and new sources, one
+    row if one token is written. Sources that no later target reads are dropped: a layer on a window
+    holds a window.
 
     Args:
-        model: Has a ``graph`` for its layers; ``begin(batch, length)``, which returns a list of caches that can be
-            reordered (those of the layers first, if they are :class:`~graphattn.nn.KeyValueCache`); and steps:
-            ``model(tokens, graphs, caches=caches)`` returns the logits (B, n, V) after n further tokens.
-        graph: The graph of the whole sequence: one for all layers or a list; the model's own by default. A larger graph
-            is cut to its first nodes; a pattern is sized.
+        model: Has a ``graph`` for its layers; ``begin(batch, length)``, which returns a list of
+            caches that can be reordered (those of the layers first, if they are
+            :class:`~graphattn.nn.KeyValueCache`); and steps:
+            ``model(tokens, graphs, caches=caches)`` returns the logits (B, n, V) after n further
+            tokens.
+        graph: The graph of the whole sequence: one for all layers or a list; the model's own by
+            default. A larger graph is cut to its first nodes; a pattern is sized.
         prompt: Number of tokens at the start; they may read each other in any direction.
         length: Number of tokens at the end.
         batch: Number of sequences.
 
     Raises:
-        GraphError: If the graph is too small, or a token depends on one that is not written when it is computed; the
-            message names the shortest way.
+        GraphError: If the graph is too small, or a token depends on one that is not written when it
+            is computed; the message names the shortest way.
 
     Example:
         >>> import graphattn as ga
@@ -52,7 +55,8 @@ class Continuation:
         >>> write = Continuation(model, graph, prompt=4, length=7)
         >>> prompt = write(tokens[:, :4])
         >>> print(write.rows(2)[0])  # two new targets; two sources in the cache, and the new ones
-        AttentionGraph(rows of sliding_window(7, 3): 4 sources -> 2 targets, 6 edges, density 0.75, listed)
+        AttentionGraph(rows of sliding_window(7, 3): 4 sources -> 2 targets, 6 edges, density 0.75,
+            listed)
         █ █ █ ·
         · █ █ █
         >>> logits = torch.cat((prompt, write(tokens[:, 4:6]), write(tokens[:, 6:])), 1)
@@ -60,33 +64,52 @@ class Continuation:
         True
     """
 
-    def __init__(self, model: Any, graph: Layers | None, prompt: int, length: int, batch: int = 1) -> None:
+    def __init__(
+        self, model: Any, graph: Layers | None, prompt: int, length: int, batch: int = 1
+    ) -> None:
         check_model(model)
-        self.model, self.length, self.written = model, length, 0
+        self.model = model
+        self.length = length
+        self.written = 0
         self.layers = graphs_of_layers(model, graph, prompt, length)
         self.caches = model.begin(batch, length)
         own = list(zip(self.layers, self.caches, strict=False))
-        self.own = own if all(isinstance(cache, KeyValueCache) for _, cache in own) else []
+        if all(isinstance(cache, KeyValueCache) for _, cache in own):
+            self.own = own
+        else:
+            self.own = []
         self.reads = {id(layer): reads_of(layer, length) for layer, _ in self.own}
 
     def rows(self, number: int, device: torch.device | str = "cpu") -> list[Any]:
         """The graph of each layer from held and new tokens to the next ``number`` tokens."""
         last = self.written + number
         if last > self.length:
-            raise ShapeError(f"{self.written} of {self.length} tokens are written; {number} more do not fit")
+            raise ShapeError(
+                f"{self.written} of {self.length} tokens are written; {number} more do not fit"
+            )
         each = {id(layer): layer for layer in self.layers}
-        steps = {name: self._rows(layer, range(self.written, last), device) for name, layer in each.items()}
+        steps = {
+            name: self._rows(layer, range(self.written, last), device)
+            for name, layer in each.items()
+        }
         return [steps[id(layer)] for layer in self.layers]
 
-    def _rows(self, layer: Any, targets: range, device: torch.device | str) -> AttentionGraph | PerHead:
+    def _rows(
+        self, layer: Any, targets: range, device: torch.device | str
+    ) -> AttentionGraph | PerHead:
         reads = self.reads.get(id(layer))
-        first = 0 if reads is None else reads.first[targets.start]
+        if reads is None:
+            first = 0
+        else:
+            first = reads.first[targets.start]
         if reads is not None and len(targets) == 1 and reads.all[targets.start]:
             return every(1, targets.stop - first, torch.device(device))
         return rows(layer, targets, range(first, targets.stop), device)
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n), the next ones of the sequence."""
+        """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n), the next ones of the
+        sequence.
+        """
         number = tokens.shape[-1]
         graphs = self.rows(number, tokens.device)
         for layer, cache in self.own:
@@ -105,28 +128,37 @@ class Continuation:
         if not bool(most.isfinite().all()):
             row = int((~most.isfinite()).nonzero()[0])
             raise GraphAttnError(
-                f"the largest logit of sequence {row} after token {self.written - 1} must be finite, got "
+                f"the largest logit of sequence {row} after token {self.written - 1} must be "
+                "finite, got "
                 f"{float(most[row])}; look for NaN or inf in the model's parameters"
             )
         if eos is not None and eos >= logits.shape[-1]:
-            raise OptionError(f"eos must be one of the model's {logits.shape[-1]} tokens; got {eos}")
+            raise OptionError(
+                f"eos must be one of the model's {logits.shape[-1]} tokens; got {eos}"
+            )
         return logits
 
     def reorder(self, batch: Tensor) -> None:
-        """Continue with the sequences ``batch`` (int64 (B',)) of the first dimension, in that order."""
+        """Continue with the sequences ``batch`` (int64 (B',)) of the first dimension, in that
+        order.
+        """
         for cache in self.caches:
             cache.reorder(batch)
 
 
 def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int) -> tuple[Any, ...]:
-    """The graph of each layer for tokens written one by one after a prompt; or an error with the path of a leak."""
+    """The graph of each layer for tokens written one by one after a prompt; or an error with the
+    path of a leak.
+    """
     layers = _layers(model.graph, graph, length)
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks([_cut(layer, length) for layer in layers], place)
     if leak:
         raise GraphError(
-            f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} are written one by "
-            f"one; the prompt at once):\n{leak}\nRemove edges from later sources, as graph & causal(...) does, "
+            f"a token would depend on one that is not written yet (tokens {prompt} to "
+            f"{length - 1} are written one by "
+            f"one; the prompt at once):\n{leak}\nRemove edges from later sources, as graph & "
+            "causal(...) does, "
             "or make the prompt longer"
         )
     return layers
@@ -135,12 +167,12 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
 def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
     """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
     number = len(own)
-    graph = own if graph is None else graph
-    given = (
-        [graph] * number
-        if isinstance(graph, Layer) or not isinstance(graph, Iterable)
-        else several(graph, "graph", "must be a graph, or one for each layer")
-    )
+    if graph is None:
+        graph = own
+    if isinstance(graph, Layer) or not isinstance(graph, Iterable):
+        given = [graph] * number
+    else:
+        given = several(graph, "graph", "must be a graph, or one for each layer")
     made = {id(layer): _whole(layer, length) for layer in given}
     return layers_of([made[id(layer)] for layer in given], number)
 
@@ -148,12 +180,16 @@ def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
 def _whole(layer: Any, length: int) -> Any:
     if isinstance(layer, PerHead):
         return each(layer, lambda graph: _whole(graph, length))
-    graph = layer(length) if isinstance(layer, Pattern) else layer
+    if isinstance(layer, Pattern):
+        graph = layer(length)
+    else:
+        graph = layer
     if not isinstance(graph, AttentionGraph):
         return graph  # for layers_of to refuse
     if not graph.is_square or graph.num_nodes < length:
         raise GraphError(
-            f"the graph must have at least {length} nodes, one for each token of prompt and answer, got {graph!r}; "
+            f"the graph must have at least {length} nodes, one for each token of prompt and "
+            f"answer, got {graph!r}; "
             "a pattern, made with ... for its size, fits any length"
         )
     return graph
@@ -163,7 +199,9 @@ def _cut(layer: Any, length: int) -> Any:
     """The first nodes."""
     if isinstance(layer, PerHead):
         return each(layer, lambda graph: _cut(graph, length))
-    return layer if layer.num_nodes == length else layer.subgraph(range(length))
+    if layer.num_nodes == length:
+        return layer
+    return layer.subgraph(range(length))
 
 
 class Reads(NamedTuple):
@@ -180,12 +218,15 @@ def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:
     heads = dict.fromkeys(layer.graphs) if isinstance(layer, PerHead) else [layer]
     firsts, alls = zip(*(_reads_of(graph, length) for graph in heads), strict=True)
     first = torch.stack(firsts).amin(0)
-    every = torch.stack([alike & (own == first) for own, alike in zip(firsts, alls, strict=True)]).all(0)
+    every = torch.stack(
+        [alike & (own == first) for own, alike in zip(firsts, alls, strict=True)]
+    ).all(0)
     return Reads(first.tolist(), every.tolist())
 
 
 def _reads_of(graph: AttentionGraph, length: int) -> tuple[Tensor, Tensor]:
-    node, runs = torch.arange(length), all_runs(graph)
+    node = torch.arange(length)
+    runs = all_runs(graph)
     if runs is None:
         return torch.zeros_like(node), torch.zeros_like(node, dtype=torch.bool)
     every = torch.arange(graph.num_targets)
@@ -206,13 +247,17 @@ def every(num_targets: int, num_sources: int, device: torch.device) -> Attention
 def rows(
     layer: AttentionGraph | PerHead, targets: range, sources: range, device: torch.device | str
 ) -> AttentionGraph | PerHead:
-    """The graph from some sources to some targets; a few rows of a rule are listed, which costs less to plan for."""
+    """The graph from some sources to some targets; a few rows of a rule are listed, which costs
+    less to plan for.
+    """
     if isinstance(layer, PerHead):
         return each(layer, lambda graph: rows(graph, targets, sources, device))
     if len(targets) * len(sources) > _LISTED or layer.has_repeated_edges:
         return layer.subgraph(targets=targets, sources=sources).to(device)
     node = partial(torch.arange, device=layer.device)
-    mask = layer.contains(node(targets.start, targets.stop)[:, None], node(sources.start, sources.stop))
+    mask = layer.contains(
+        node(targets.start, targets.stop)[:, None], node(sources.start, sources.stop)
+    )
     if bool(mask.all()):
         return every(len(targets), len(sources), torch.device(device))
     return replace(from_mask(mask).to(device), name=f"rows of {layer.name}")

@@ -31,27 +31,30 @@ def generate(
     eos: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """A prompt and the tokens that a model generates after it, along any graph without edges from the future.
+    """A prompt and the tokens that a model generates after it, along any graph without edges from
+    the future.
 
-    Keys and values are cached, so that each token is computed once; the result equals that of recomputing everything
-    at each step. The model is used as it is: call ``model.eval()`` first if it has dropout. Under ``torch.compile``
-    each length has its own graph, and so its own program, until torch's ``recompile_limit`` falls back to plain code.
+    Keys and values are cached, so that each token is computed once; the result equals that of
+    recomputing everything at each step. The model is used as it is: call ``model.eval()`` first if
+    it has dropout. Under ``torch.compile`` each length has its own graph, and so its own program,
+    until torch's ``recompile_limit`` falls back to plain code.
 
     Args:
-        model: A :class:`GPT`; ``model.reading(source)`` of a :class:`T5`, whose encoder runs once; or any module that
-            meets the interface of :class:`~graphattn.models.generation.Continuation`.
-        tokens: The prompt, integers (..., P), P >= 1, not padded; for a model that reads a source its start token, or
-            more. Its tokens may read each other in any direction, as in a prefix language model. Prompts of several
-            lengths are a list of (P_i,): those of one length run together, on the graph of
-            their length.
-        graph: The graph of the whole sequence, of at least P + ``max_new_tokens`` nodes: a graph, a pattern, graphs per
-            head, one for all layers or a list. The model's own by default.
+        model: A :class:`GPT`; ``model.reading(source)`` of a :class:`T5`, whose encoder runs once;
+            or any module that meets the interface of
+            :class:`~graphattn.models.generation.Continuation`.
+        tokens: The prompt, integers (..., P), P >= 1, not padded; for a model that reads a source
+            its start token, or more. Its tokens may read each other in any direction, as in a
+            prefix language model. Prompts of several lengths are a list of (P_i,): those of one
+            length run together, on the graph of their length.
+        graph: The graph of the whole sequence, of at least P + ``max_new_tokens`` nodes: a graph, a
+            pattern, graphs per head, one for all layers or a list. The model's own by default.
         max_new_tokens: Most tokens to generate.
-        strategy: "greedy": the likeliest token each time. "beam": beam search by the sum of log-probabilities.
-            "sample": random tokens.
+        strategy: "greedy": the likeliest token each time. "beam": beam search by the sum of
+            log-probabilities. "sample": random tokens.
         num_beams: Sequences that beam search keeps; 1 is greedy.
-        length_penalty: Beam search divides the sum by the number of new tokens to this power: 0.0, no division, by
-            default; values above 0 favour longer sequences.
+        length_penalty: Beam search divides the sum by the number of new tokens to this power: 0.0,
+            no division, by default; values above 0 favour longer sequences.
         temperature: Divides the logits before one is drawn; 1 by default.
         top_k: Draw from the likeliest ``top_k``.
         top_p: Draw from the fewest of the likeliest that have this probability together.
@@ -59,18 +62,21 @@ def generate(
         generator: Generator of random numbers.
 
     Returns:
-        Integers (..., P + n), n <= ``max_new_tokens``; for a list of prompts a list of (P_i + n_i,), each to its end.
+        Integers (..., P + n), n <= ``max_new_tokens``; for a list of prompts a list of (P_i +
+        n_i,), each to its end.
 
     Raises:
-        GraphError: If the graph is too small, or a token would depend on one that is not written yet; the message names
-            the shortest way.
-        OptionError: If the model cannot generate, or an option is out of range, or of another strategy.
-        ShapeError: If ``tokens`` are not a prompt, or the sequence would exceed the model's positions.
+        GraphError: If the graph is too small, or a token would depend on one that is not written
+            yet; the message names the shortest way.
+        OptionError: If the model cannot generate, or an option is out of range, or of another
+            strategy.
+        ShapeError: If ``tokens`` are not a prompt, or the sequence would exceed the model's
+            positions.
         GraphAttnError: If the largest logit of a sequence is NaN or infinite.
 
     Source: Beam search as Sutskever et al. 2014, section 3.2; top-k as Fan et al. 2018, top-p as
-    Holtzman et al. 2020. Beam search is that of ``transformers`` with ``early_stopping="never"`` and the same
-    ``length_penalty``.
+    Holtzman et al. 2020. Beam search is that of ``transformers`` with ``early_stopping="never"``
+    and the same ``length_penalty``.
 
     Example:
         >>> import graphattn as ga
@@ -90,8 +96,14 @@ def generate(
     """
     check_model(model)
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
-    options = check_options(strategy, {"num_beams": num_beams, "length_penalty": length_penalty, **drawn})
-    number, end = width(max_new_tokens, "max_new_tokens"), None if eos is None else whole(eos, "eos", 0)
+    options = check_options(
+        strategy, {"num_beams": num_beams, "length_penalty": length_penalty, **drawn}
+    )
+    number = width(max_new_tokens, "max_new_tokens")
+    if eos is None:
+        end = None
+    else:
+        end = whole(eos, "eos", 0)
 
     def written(prompt: Tensor, batch: int, rows: list[int]) -> Tensor:
         """The sequences ``rows`` of a batch, with prompts (B', P) of one length."""
@@ -100,7 +112,9 @@ def generate(
             write.reorder(torch.tensor(rows, device=prompt.device))
         if strategy == "beam":
             return beam_search(write, prompt, number, end, **options)
-        return one_by_one(write, prompt, number, end, Sample(**options) if strategy == "sample" else likeliest)
+        return one_by_one(
+            write, prompt, number, end, Sample(**options) if strategy == "sample" else likeliest
+        )
 
     if not isinstance(tokens, list | tuple):
         prompt = prompt_of(model, tokens, number)
@@ -108,7 +122,9 @@ def generate(
         return logits.reshape(*tokens.shape[:-1], logits.shape[-1])
     prompts = [prompt_of(model, prompt, number) for prompt in tokens]
     if any(len(prompt) != 1 for prompt in prompts):
-        raise ShapeError("a list of prompts must hold sequences (P_i,); pass several of one length as (B, P)")
+        raise ShapeError(
+            "a list of prompts must hold sequences (P_i,); pass several of one length as (B, P)"
+        )
     texts: dict[int, Tensor] = {}
     for length in dict.fromkeys(prompt.shape[1] for prompt in prompts):
         rows = [row for row, prompt in enumerate(prompts) if prompt.shape[1] == length]
@@ -119,5 +135,10 @@ def generate(
 
 def _to_its_end(text: Tensor, prompt: int, eos: int | None) -> Tensor:
     """A sequence up to its first ``eos`` after the prompt."""
-    ends = [] if eos is None else (text[prompt:] == eos).nonzero().flatten().tolist()
-    return text[: prompt + ends[0] + 1] if ends else text
+    if eos is None:
+        ends = []
+    else:
+        ends = (text[prompt:] == eos).nonzero().flatten().tolist()
+    if ends:
+        return text[: prompt + ends[0] + 1]
+    return text

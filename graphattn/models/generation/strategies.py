@@ -1,4 +1,6 @@
-"""The next tokens: the likeliest, a random one, or the best of several sequences that grow in parallel."""
+"""The next tokens: the likeliest, a random one, or the best of several sequences that grow in
+parallel.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,10 +54,17 @@ def likeliest(logits: Tensor) -> Tensor:
 
 
 def one_by_one(
-    write: Continuation, prompt: Tensor, number: int, eos: int | None, choose: Callable[[Tensor], Tensor]
+    write: Continuation,
+    prompt: Tensor,
+    number: int,
+    eos: int | None,
+    choose: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Tokens (B, P + n), each chosen from the logits of those before it; n is at most ``number``."""
-    tokens, new = prompt, prompt
+    """Tokens (B, P + n), each chosen from the logits of those before it; n is at most
+    ``number``.
+    """
+    tokens = prompt
+    new = prompt
     ended = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
     for _ in range(number):
         chosen = choose(write.following(new, eos)).to(prompt.dtype)
@@ -70,16 +79,25 @@ def one_by_one(
 
 
 def beam_search(
-    write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int, length_penalty: float = 0.0
+    write: Continuation,
+    prompt: Tensor,
+    number: int,
+    eos: int | None,
+    num_beams: int,
+    length_penalty: float = 0.0,
 ) -> Tensor:
     """Tokens (B, P + n) of the highest value among the sequences that end.
 
-    The value of n tokens is the sum of their log-probabilities over n to the power ``length_penalty``. At each step
-    every sequence is extended by every token. Of the best unfinished ones ``num_beams`` are kept; those finished among
-    the best ``num_beams`` are candidates. It stops when no unfinished sequence can win.
+    The value of n tokens is the sum of their log-probabilities over n to the power
+    ``length_penalty``. At each step every sequence is extended by every token. Of the best
+    unfinished ones ``num_beams`` are kept; those finished among the best ``num_beams`` are
+    candidates. It stops when no unfinished sequence can win.
     """
     B, P = prompt.shape
-    fill = 0 if eos is None else eos
+    if eos is None:
+        fill = 0
+    else:
+        fill = eos
     running = prompt[:, None]  # (B, n, length)
     score = torch.zeros(B, 1, device=prompt.device)
     best = prompt.new_full((B, P + number), fill)
@@ -87,10 +105,12 @@ def beam_search(
     new = prompt
     for step in range(1, number + 1):
         gain = write.following(new, eos).log_softmax(-1)  # (B n, V)
-        V, n = gain.shape[-1], running.shape[1]
+        V = gain.shape[-1]
+        n = running.shape[1]
         total = (score[..., None] + gain.view(B, n, V)).flatten(1)
         score, place = total.topk(min(2 * num_beams, n * V))
-        parent, token = place // V, (place % V).to(prompt.dtype)
+        parent = place // V
+        token = (place % V).to(prompt.dtype)
         grown = torch.cat((_of(running, parent), token[..., None]), -1)
         ends = torch.full_like(token, step == number, dtype=torch.bool)
         if eos is not None:
@@ -102,13 +122,20 @@ def beam_search(
         best[better, P + step :] = fill
         best_value = torch.where(better, value, best_value)
         score, kept = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
-        most = number if length_penalty > 0 else step  # the length of the highest value of an unfinished sequence
+        # the length of the highest value of an unfinished sequence
+        if length_penalty > 0:
+            most = number
+        else:
+            most = step
         if bool((score[:, 0] / most**length_penalty <= best_value).all()):
             break
-        parent, running = parent.gather(1, kept), _of(grown, kept)
+        parent = parent.gather(1, kept)
+        running = _of(grown, kept)
         write.reorder((parent + torch.arange(B, device=parent.device)[:, None] * n).flatten())
         new = running[..., -1].reshape(-1, 1)
-    return best if eos is None else _cropped(best, P, eos)
+    if eos is None:
+        return best
+    return _cropped(best, P, eos)
 
 
 def _of(sequences: Tensor, chosen: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Biases: modules that give a graph's edges a number for each head, ``layer(x, graph, score_bias=bias(graph))``."""
+"""Biases: modules that give a graph's edges a number for each head,
+``layer(x, graph, score_bias=bias(graph))``.
+"""
 
 from .places import ContextualTable as ContextualTable
 from .places import FourierFeatures as FourierFeatures

@@ -1,4 +1,6 @@
-"""Integers that a bias reads from a graph: computed once for each graph, constants for torch.compile."""
+"""Integers that a bias reads from a graph: computed once for each graph, constants for
+torch.compile.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,26 +25,36 @@ _ByGraph = WeakKeyDictionary[AttentionGraph, dict[Any, Tensor]]
 def need_graph(graph: Any) -> None:
     """Refuse anything but a graph, or the share of one."""
     if not isinstance(graph, Graph) or (isinstance(graph, EdgeTensors) and graph.positions is None):
-        raise no_graph(graph, "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))")
+        raise no_graph(
+            graph, "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))"
+        )
 
 
 def in_whole(graph: Any) -> Any:
     """The own edges of a shard, between the nodes of the whole graph; others as they are."""
-    return graph.of_whole if isinstance(graph, EdgeTensors) and graph.positions is not None else graph
+    if isinstance(graph, EdgeTensors) and graph.positions is not None:
+        return graph.of_whole
+    return graph
 
 
-def of_edges(graph: Graph, make: Callable[..., Tensor], *arguments: Any, device: torch.device) -> Tensor:
-    """``make(graph, *arguments)``, a tensor cached for this graph on this device; for :class:`PerHead`, its union.
+def of_edges(
+    graph: Graph, make: Callable[..., Tensor], *arguments: Any, device: torch.device
+) -> Tensor:
+    """``make(graph, *arguments)``, a tensor cached for this graph on this device; for
+    :class:`PerHead`, its union.
 
-    Of a shard ``graph`` is its own edges, between the nodes of the whole graph. ``arguments`` are hashable; the tensor
-    lives no longer than the graph among them, if there is one, which is not kept alive.
+    Of a shard ``graph`` is its own edges, between the nodes of the whole graph. ``arguments`` are
+    hashable; the tensor lives no longer than the graph among them, if there is one, which is not
+    kept alive.
     """
     need_graph(graph)
     return _constant(graph, make, device, *arguments)[0]
 
 
 @constant_result  # a constant of compiled code, guarded by the graph's identity
-def _constant(graph: Graph, make: Callable[..., Tensor], device: torch.device, *arguments: Any) -> tuple[Tensor]:
+def _constant(
+    graph: Graph, make: Callable[..., Tensor], device: torch.device, *arguments: Any
+) -> tuple[Tensor]:
     edges: Any = graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
     others = [argument for argument in arguments if isinstance(argument, AttentionGraph)]
     rest = tuple(argument for argument in arguments if not isinstance(argument, AttentionGraph))
@@ -61,22 +73,33 @@ def _constant(graph: Graph, make: Callable[..., Tensor], device: torch.device, *
 
 
 def targets(graph: Graph, device: torch.device) -> Tensor:
-    """The target of each edge, int64 (E,), cached for this graph on this device; a shard's is a row of its own ends."""
-    return graph.target if isinstance(graph, EdgeTensors) else of_edges(graph, _target, device=device)
+    """The target of each edge, int64 (E,), cached for this graph on this device; a shard's is a row
+    of its own ends.
+    """
+    if isinstance(graph, EdgeTensors):
+        return graph.target
+    return of_edges(graph, _target, device=device)
 
 
 def sources(graph: Graph, device: torch.device) -> Tensor:
-    """The source of each edge, int64 (E,), cached for this graph on this device; a shard's is a row of its own ends."""
-    return graph.source if isinstance(graph, EdgeTensors) else of_edges(graph, _source, device=device)
+    """The source of each edge, int64 (E,), cached for this graph on this device; a shard's is a row
+    of its own ends.
+    """
+    if isinstance(graph, EdgeTensors):
+        return graph.source
+    return of_edges(graph, _source, device=device)
 
 
-def offsets(graph: Graph, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device) -> Tensor:
+def offsets(
+    graph: Graph, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
+) -> Tensor:
     """Position of the source minus position of the target, (E,) or (..., E).
 
     Args:
         graph: A graph of sequences.
-        positions: Positions of the nodes (..., N), or a pair, of the targets (..., T) and of the sources (..., S). By
-            default both count 0, 1, 2, ...; those of a shard as in the whole graph.
+        positions: Positions of the nodes (..., N), or a pair, of the targets (..., T) and of the
+            sources (..., S). By default both count 0, 1, 2, ...; those of a shard as in the whole
+            graph.
         device: Device of the result.
     """
     if positions is None:
@@ -87,16 +110,26 @@ def offsets(graph: Graph, positions: Tensor | tuple[Tensor, Tensor] | None, devi
     for side, given, size in sides:
         whole = isinstance(given, Tensor) and given.dtype in (torch.int64, torch.int32)
         if not whole or given.dim() < 1 or given.shape[-1] != size:
-            got = f"{tuple(given.shape)} {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
+            if isinstance(given, Tensor):
+                got = f"{tuple(given.shape)} {given.dtype}"
+            else:
+                got = type(given).__name__
             raise ShapeError(
-                f"positions of {side} must be integers (..., {size}), got {got}; for separate targets and sources "
+                f"positions of {side} must be integers (..., {size}), got {got}; for separate "
+                "targets and sources "
                 "pass a pair (targets, sources)"
             )
         if given.is_meta and device.type != "meta":
-            raise ShapeError(f"positions of {side} are on meta, whose tensors hold no numbers; move them to {device}")
-    of_targets, of_sources = of_targets.to(device), of_sources.to(device)
+            raise ShapeError(
+                f"positions of {side} are on meta, whose tensors hold no numbers; move them to "
+                f"{device}"
+            )
+    of_targets = of_targets.to(device)
+    of_sources = of_sources.to(device)
     if isinstance(graph, EdgeTensors):
-        of_sources, of_targets = (x[..., 0] for x in graph.ends(of_sources[..., None], of_targets[..., None]))
+        of_sources, of_targets = (
+            x[..., 0] for x in graph.ends(of_sources[..., None], of_targets[..., None])
+        )
     return of_sources[..., sources(graph, device)] - of_targets[..., targets(graph, device)]
 
 

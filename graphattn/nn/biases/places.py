@@ -14,7 +14,8 @@ from .constant import Graph, sources, targets
 
 
 class OffsetBias(nn.Module):
-    r"""A perceptron of the offset as a bias: :math:`b_{ts} = W_2 \, \mathrm{relu}(W_1 (p_t - p_s) + b_1)`.
+    r"""A perceptron of the offset as a bias:
+    :math:`b_{ts} = W_2 \, \mathrm{relu}(W_1 (p_t - p_s) + b_1)`.
 
     Args:
         num_heads: H.
@@ -32,9 +33,12 @@ class OffsetBias(nn.Module):
 
     def __init__(self, num_heads: int, axes: int = 3, *, hidden: int = 32) -> None:
         super().__init__()
-        heads, hidden = width(num_heads, "num_heads"), width(hidden, "hidden")
+        heads = width(num_heads, "num_heads")
+        hidden = width(hidden, "hidden")
         self.axes = width(axes, "axes")
-        self.mlp = nn.Sequential(nn.Linear(self.axes, hidden), nn.ReLU(), nn.Linear(hidden, heads, bias=False))
+        self.mlp = nn.Sequential(
+            nn.Linear(self.axes, hidden), nn.ReLU(), nn.Linear(hidden, heads, bias=False)
+        )
 
     def forward(self, graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
         """Biases (..., E, H) of positions as in :func:`graphattn.nn.relative_positions`."""
@@ -43,12 +47,15 @@ class OffsetBias(nn.Module):
 
 
 class ContextualTable(nn.Module):
-    r"""Learned rows for each step along each axis, multiplied by queries and keys: contextual relative positions.
+    r"""Learned rows for each step along each axis, multiplied by queries and keys: contextual
+    relative positions.
 
     .. math:: b_{ts} = \langle \lambda q_t, r^q_{ts} \rangle + \langle k_s, r^k_{ts} \rangle, \qquad
-              r_{ts} = \sum_a \mathrm{table}[a, \, \mathrm{clamp}(\lfloor (p_t - p_s)_a / \ell \rfloor, -R, R - 1) + R]
+              r_{ts} = \sum_a \mathrm{table}[a, \, \mathrm{clamp}(\lfloor (p_t - p_s)_a / \ell
+              \rfloor, -R, R - 1) + R]
 
-    Products are computed for nodes and rows of the tables, (N, 2 R axes, H), and looked up by edges: no tensor (E, D).
+    Products are computed for nodes and rows of the tables, (N, 2 R axes, H), and looked up by
+    edges: no tensor (E, D).
 
     Args:
         num_heads: H.
@@ -85,15 +92,29 @@ class ContextualTable(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(values=values)
-        self.reach, self.step = width(reach, "reach"), positive(step, "step")
-        size = width(axes, "axes"), 2 * self.reach, width(num_heads, "num_heads"), width(head_dim, "head_dim")
-        self.scale = size[-1] ** -0.5 if scale is None else scale
-        self.query, self.key = nn.Parameter(torch.empty(size)), nn.Parameter(torch.empty(size))
-        self.value = nn.Parameter(torch.empty(size)) if values else None
+        self.reach = width(reach, "reach")
+        self.step = positive(step, "step")
+        size = (
+            width(axes, "axes"),
+            2 * self.reach,
+            width(num_heads, "num_heads"),
+            width(head_dim, "head_dim"),
+        )
+        if scale is None:
+            self.scale = size[-1] ** -0.5
+        else:
+            self.scale = scale
+        self.query = nn.Parameter(torch.empty(size))
+        self.key = nn.Parameter(torch.empty(size))
+        self.value: nn.Parameter | None = None
+        if values:
+            self.value = nn.Parameter(torch.empty(size))
         for table in self.parameters():
             nn.init.trunc_normal_(table, std=0.02, a=-0.04, b=0.04)
 
-    def forward(self, graph: Graph, query: Tensor, key: Tensor, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+    def forward(
+        self, graph: Graph, query: Tensor, key: Tensor, pos: Tensor, queries: Tensor | None = None
+    ) -> Tensor:
         """Biases (..., E, H) of queries (..., T, H, D) and keys (..., S, H, D); positions as in
         :func:`graphattn.nn.relative_positions`.
         """
@@ -101,22 +122,38 @@ class ContextualTable(nn.Module):
         for name, x, size in (("query", query, graph.num_targets), ("key", key, graph.num_sources)):
             wanted = (size, *self.query.shape[2:])
             if floats(x, name, f"(..., {size}, heads, head_dim)", 3).shape[-3:] != wanted:
-                raise ShapeError(f"{name} must have shape (..., {', '.join(map(str, wanted))}), got {tuple(x.shape)}")
+                raise ShapeError(
+                    f"{name} must have shape (..., {', '.join(map(str, wanted))}), got "
+                    f"{tuple(x.shape)}"
+                )
         if isinstance(graph, EdgeTensors):
             ends = graph.ends(key.flatten(-2), query.flatten(-2))
             key, query = (x.unflatten(-1, self.query.shape[2:]) for x in ends)
         of_query = self._looked_up(self.query, query, targets(graph, rows.device), rows)
-        return self.scale * of_query + self._looked_up(self.key, key, sources(graph, rows.device), rows)
+        return self.scale * of_query + self._looked_up(
+            self.key, key, sources(graph, rows.device), rows
+        )
 
-    def averaged(self, graph: Graph, alpha: Tensor, pos: Tensor, queries: Tensor | None = None) -> Tensor:
-        r""":math:`\sum_s \alpha_{ts} r^v_{ts}`, (..., T, H, D): the term of offsets, for weights (..., E, H)."""
+    def averaged(
+        self, graph: Graph, alpha: Tensor, pos: Tensor, queries: Tensor | None = None
+    ) -> Tensor:
+        r""":math:`\sum_s \alpha_{ts} r^v_{ts}`, (..., T, H, D): the term of offsets, for weights
+        (..., E, H).
+        """
         if self.value is None:
-            raise OptionError("averaged needs a table for values; build the module with values=True")
-        rows, table = self._rows(graph, pos, queries), self.value.flatten(0, 1)
+            raise OptionError(
+                "averaged needs a table for values; build the module with values=True"
+            )
+        rows = self._rows(graph, pos, queries)
+        table = self.value.flatten(0, 1)
         if floats(alpha, "alpha", "(..., E, H)", 2).shape[-2:] != (len(rows), table.shape[1]):
-            raise ShapeError(f"alpha must have shape (..., {len(rows)}, {table.shape[1]}), got {tuple(alpha.shape)}")
+            raise ShapeError(
+                f"alpha must have shape (..., {len(rows)}, {table.shape[1]}), got "
+                f"{tuple(alpha.shape)}"
+            )
         index = targets(graph, rows.device).unsqueeze(-1) * len(table) + rows
-        given, size = alpha.repeat_interleave(rows.shape[-1], -2), num_ends(graph)
+        given = alpha.repeat_interleave(rows.shape[-1], -2)
+        size = num_ends(graph)
         total = sums_of(given, index.flatten(), size * len(table)).unflatten(-2, (size, len(table)))
         total = own_rows(graph, total, -3)
         return torch.einsum("...nrh,rhd->...nhd", total, table.to(alpha.dtype))
@@ -126,7 +163,9 @@ class ContextualTable(nn.Module):
         axes, wide = self.query.shape[:2]
         away = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
         if away.dim() != 2:
-            raise ShapeError(f"pos must have shape (points, {axes}) for a table, got {tuple(pos.shape)}")
+            raise ShapeError(
+                f"pos must have shape (points, {axes}) for a table, got {tuple(pos.shape)}"
+            )
         index = (away / self.step).floor().clamp(-self.reach, self.reach - 1).long() + self.reach
         return index + wide * torch.arange(axes, device=index.device)
 
@@ -139,11 +178,15 @@ class ContextualTable(nn.Module):
     def extra_repr(self) -> str:
         axes, wide, heads, head_dim = self.query.shape
         values = self.value is not None
-        return f"{heads}, {head_dim}, reach={wide // 2}, step={self.step}, axes={axes}, values={values}"
+        return (
+            f"{heads}, {head_dim}, reach={wide // 2}, step={self.step}, axes={axes}, "
+            f"values={values}"
+        )
 
 
 class FourierFeatures(nn.Module):
-    r"""Sines and cosines of positions or offsets at random frequencies: :math:`[\sin 2 \pi B x, \cos 2 \pi B x]`.
+    r"""Sines and cosines of positions or offsets at random frequencies:
+    :math:`[\sin 2 \pi B x, \cos 2 \pi B x]`.
 
     Args:
         axes: Number of axes of the input.
@@ -183,5 +226,7 @@ class FourierFeatures(nn.Module):
 def _offsets(graph: Graph, pos: Tensor, queries: Tensor | None, axes: int) -> Tensor:
     offsets = relative_positions(graph, pos, queries)
     if offsets.shape[-1] != axes:
-        raise ShapeError(f"the bias was built for positions on {axes} axes, got {offsets.shape[-1]}")
+        raise ShapeError(
+            f"the bias was built for positions on {axes} axes, got {offsets.shape[-1]}"
+        )
     return offsets

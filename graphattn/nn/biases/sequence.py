@@ -15,18 +15,21 @@ Positions = Tensor | tuple[Tensor, Tensor] | None
 
 
 class ALiBi(nn.Module):
-    r"""A penalty proportional to the distance, with a different slope in each head; nothing is learned.
+    r"""A penalty proportional to the distance, with a different slope in each head; nothing is
+    learned.
 
     .. math:: b_{ts} = -m_h \, |t - s|, \qquad m_h = 2^{-8 h / H}, \quad h = 1, \ldots, H
 
-    for H a power of two; otherwise the slopes of the power of two below it, then every other slope of the one above.
+    for H a power of two; otherwise the slopes of the power of two below it, then every other slope
+    of the one above.
 
     Args:
         num_heads: H.
 
-    Source: Press et al. 2022, section 3, and their code for the slopes. They have causal graphs only; on others the
-    distance has no sign. *What differs:* Bloom in ``transformers`` adds :math:`m_h s`, which is this plus a number for
-    each target, so that weights are equal and scores are not.
+    Source: Press et al. 2022, section 3, and their code for the slopes. They have causal graphs
+    only; on others the distance has no sign. *What differs:* Bloom in ``transformers`` adds
+    :math:`m_h s`, which is this plus a number for each target, so that weights are equal and scores
+    are not.
 
     Example:
         >>> import graphattn as ga
@@ -43,7 +46,8 @@ class ALiBi(nn.Module):
     def __init__(self, num_heads: int) -> None:
         super().__init__()
         self.num_heads = width(num_heads, "num_heads")
-        self.register_buffer("like", torch.empty(0), persistent=False)  # moved by .to(); slopes stay exact
+        # moved by .to(); slopes stay exact
+        self.register_buffer("like", torch.empty(0), persistent=False)
 
     @property
     def slopes(self) -> Tensor:
@@ -59,14 +63,17 @@ class ALiBi(nn.Module):
 
         Args:
             graph: The graph of the layer.
-            positions: int64 (..., N), or a pair, of targets (..., T) and of sources (..., S): of packed documents, or
-                of the last token alone beside a cache. Both count 0, 1, 2, ... by default.
+            positions: int64 (..., N), or a pair, of targets (..., T) and of sources (..., S): of
+                packed documents, or of the last token alone beside a cache. Both count 0, 1, 2, ...
+                by default.
 
         Raises:
             ShapeError: If positions do not fit the graph.
         """
         slopes = self.slopes
-        return (-offsets(graph, positions, slopes.device).abs()).to(slopes.dtype).unsqueeze(-1) * slopes
+        return (-offsets(graph, positions, slopes.device).abs()).to(slopes.dtype).unsqueeze(
+            -1
+        ) * slopes
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"
@@ -79,24 +86,27 @@ def _slopes(num_heads: int) -> list[float]:
 
 
 class T5Bias(nn.Module):
-    r"""A learned bias for each bucket of distances, single near ones and ranges of far ones, as in T5.
+    r"""A learned bias for each bucket of distances, single near ones and ranges of far ones, as in
+    T5.
 
-    With :math:`r = s - t`, key minus query: half of the buckets are for :math:`r > 0` if ``bidirectional``, and
-    otherwise all :math:`r > 0` count as 0. Of the n buckets of a direction, the first ``n // 2`` hold one distance
-    each, the others grow with the logarithm up to ``max_distance``, and the last has all larger ones.
+    With :math:`r = s - t`, key minus query: half of the buckets are for :math:`r > 0` if
+    ``bidirectional``, and otherwise all :math:`r > 0` count as 0. Of the n buckets of a direction,
+    the first ``n // 2`` hold one distance each, the others grow with the logarithm up to
+    ``max_distance``, and the last has all larger ones.
 
     Args:
         num_heads: H.
         num_buckets: Rows of the table; 32 in T5.
         max_distance: Distance from which on all are in the last bucket; 128 in T5.
-        bidirectional: True if before and after are distinguished: True in T5's encoder, False in its decoder.
+        bidirectional: True if before and after are distinguished: True in T5's encoder, False in
+            its decoder.
 
     Attributes:
         table: An :class:`EdgeTable`, which takes the state of T5's ``relative_attention_bias``.
 
-    Source: Raffel et al. 2020, section 2.1; the formula is that of Mesh TensorFlow and ``transformers``, in float32 as
-    theirs. In T5 all layers share one bias, scores are not divided by the root of D (``scale=1.0``), and attention from
-    decoder to encoder has none.
+    Source: Raffel et al. 2020, section 2.1; the formula is that of Mesh TensorFlow and
+    ``transformers``, in float32 as theirs. In T5 all layers share one bias, scores are not divided
+    by the root of D (``scale=1.0``), and attention from decoder to encoder has none.
 
     Example:
         >>> import graphattn as ga
@@ -108,19 +118,31 @@ class T5Bias(nn.Module):
     """
 
     def __init__(
-        self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, *, bidirectional: bool = True
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        *,
+        bidirectional: bool = True,
     ) -> None:
         super().__init__()
         check_flags(bidirectional=bidirectional)
-        self.num_buckets, self.max_distance = width(num_buckets, "num_buckets"), width(max_distance, "max_distance")
+        self.num_buckets = width(num_buckets, "num_buckets")
+        self.max_distance = width(max_distance, "max_distance")
         self.bidirectional = bidirectional
-        least = 4 if bidirectional else 2
+        if bidirectional:
+            least = 4
+        else:
+            least = 2
         if self.num_buckets < least or self.num_buckets % (1 + bidirectional):
-            raise OptionError(f"num_buckets must be {least} or more, and even if bidirectional; got {num_buckets}")
+            raise OptionError(
+                f"num_buckets must be {least} or more, and even if bidirectional; got {num_buckets}"
+            )
         exact = self.num_buckets // (1 + bidirectional) // 2
         if self.max_distance <= exact:
             raise OptionError(
-                f"max_distance must be above {exact}, the distances with a bucket each, got {max_distance}"
+                f"max_distance must be above {exact}, the distances with a bucket each, got "
+                f"{max_distance}"
             )
         self.table = EdgeTable(self.num_buckets, num_heads)
 
@@ -129,13 +151,15 @@ class T5Bias(nn.Module):
 
         Args:
             graph: The graph of the layer.
-            positions: int64 (..., N), or a pair, of targets (..., T) and of sources (..., S): of packed documents, or
-                of the last token alone beside a cache. Both count 0, 1, 2, ... by default.
+            positions: int64 (..., N), or a pair, of targets (..., T) and of sources (..., S): of
+                packed documents, or of the last token alone beside a cache. Both count 0, 1, 2, ...
+                by default.
 
         Raises:
             ShapeError: If positions do not fit the graph.
         """
-        device, options = self.table.weight.device, (self.bidirectional, self.num_buckets, self.max_distance)
+        device = self.table.weight.device
+        options = (self.bidirectional, self.num_buckets, self.max_distance)
         if positions is None:
             return self.table.rows(of_edges(graph, _buckets_of, *options, device=device))
         return self.table.rows(_bucket(offsets(graph, positions, device), *options))
@@ -151,7 +175,9 @@ class T5Bias(nn.Module):
         return f"max_distance={self.max_distance}, bidirectional={self.bidirectional}"
 
 
-def _buckets_of(graph: AttentionGraph, bidirectional: bool, num_buckets: int, max_distance: int) -> Tensor:
+def _buckets_of(
+    graph: AttentionGraph, bidirectional: bool, num_buckets: int, max_distance: int
+) -> Tensor:
     return _bucket(graph.source - graph.target, bidirectional, num_buckets, max_distance)
 
 
@@ -159,7 +185,8 @@ def _bucket(offset: Tensor, bidirectional: bool, num_buckets: int, max_distance:
     first = torch.zeros_like(offset)
     if bidirectional:
         num_buckets //= 2
-        first, distance = torch.where(offset > 0, num_buckets, 0), offset.abs()
+        first = torch.where(offset > 0, num_buckets, 0)
+        distance = offset.abs()
     else:
         distance = -offset.clamp(max=0)
     exact = num_buckets // 2

@@ -22,17 +22,19 @@ class ShortestPathBias(nn.Module):
     .. math:: b_{ts} = \mathrm{table}[\min(d(s, t), d_{\max})], \qquad
               b_{ts} = \mathrm{table}[d_{\max} + 1] \text{ if no path leads from } s \text{ to } t
 
-    The layer reads along one graph (in Graphormer a full one) and paths run along another, the molecule's bonds.
+    The layer reads along one graph (in Graphormer a full one) and paths run along another, the
+    molecule's bonds.
 
     Args:
         num_heads: H.
         max_distance: The longest path with a row of its own; longer ones share it.
 
     Attributes:
-        table: An :class:`EdgeTable` of ``max_distance + 2`` rows; the last is for unreachable pairs.
+        table: An :class:`EdgeTable` of ``max_distance + 2`` rows; the last is for unreachable
+            pairs.
 
-    Source: Ying et al. 2021, section 3.1.2, equation 6. Their virtual node has a bias of its own: a row of an
-    :class:`EdgeTable`.
+    Source: Ying et al. 2021, section 3.1.2, equation 6. Their virtual node has a bias of its own: a
+    row of an :class:`EdgeTable`.
 
     Example:
         >>> import graphattn as ga
@@ -58,8 +60,9 @@ class ShortestPathBias(nn.Module):
 
         Args:
             graph: The graph of the layer, square.
-            along: The edges that paths follow, from source to target, between the same nodes; an undirected one is two.
-                Lengths are cached with ``graph``, so that one graph object serves many calls.
+            along: The edges that paths follow, from source to target, between the same nodes; an
+                undirected one is two. Lengths are cached with ``graph``, so that one graph object
+                serves many calls.
 
         Raises:
             GraphError: If a graph is not square, or their nodes differ.
@@ -69,7 +72,9 @@ class ShortestPathBias(nn.Module):
         return self.table.rows(rows)
 
     def lengths(self, graph: Graph, along: AttentionGraph) -> Tensor:
-        """The length of the shortest path for each edge of ``graph``, int64 (E,); -1 without a path; a copy."""
+        """The length of the shortest path for each edge of ``graph``, int64 (E,); -1 without a
+        path; a copy.
+        """
         return self._kept(graph, along).clone()
 
     def _kept(self, graph: Graph, along: AttentionGraph) -> Tensor:
@@ -86,8 +91,10 @@ def _lengths(graph: AttentionGraph, along: AttentionGraph) -> Tensor:
     sizes = {graph.num_targets, graph.num_sources, along.num_targets, along.num_sources}
     if len(sizes) > 1:
         raise GraphError(
-            f"graph and along must be square, of the same nodes; got {graph.num_sources} sources and "
-            f"{graph.num_targets} targets, along which paths run between {along.num_sources} and {along.num_targets}"
+            f"graph and along must be square, of the same nodes; got {graph.num_sources} sources "
+            "and "
+            f"{graph.num_targets} targets, along which paths run between {along.num_sources} and "
+            f"{along.num_targets}"
         )
     return _between(csr_by_source(along), graph.source.cpu(), graph.target.cpu()).to(graph.device)
 
@@ -95,7 +102,8 @@ def _lengths(graph: AttentionGraph, along: AttentionGraph) -> Tensor:
 def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
     """Lengths of shortest paths from each of ``source`` to each of ``target``, -1 without a path.
 
-    Nodes are ordered by connected components, so that a batch of small graphs costs no more than its graphs.
+    Nodes are ordered by connected components, so that a batch of small graphs costs no more than
+    its graphs.
     """
     from scipy.sparse.csgraph import connected_components, dijkstra  # slow to import
 
@@ -104,21 +112,28 @@ def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
     part = torch.from_numpy(connected_components(matrix, connection="weak")[1]).to(torch.int64)
     part, order = torch.sort(part, stable=True)
     size = torch.bincount(part)
-    stop, start = size.cumsum(0)[part], (size.cumsum(0) - size)[part]  # of its component, in the new order
+    # of its component, in the new order
+    stop = size.cumsum(0)[part]
+    start = (size.cumsum(0) - size)[part]
     matrix = matrix[order.numpy()][:, order.numpy()]
     place = torch.argsort(order)
-    source, target = place[source], place[target]
+    source = place[source]
+    target = place[target]
     source, edge = torch.sort(source)
     for first in range(0, num_nodes, _AT_ONCE):
         last = min(first + _AT_ONCE, num_nodes)
         low, high = torch.searchsorted(source, torch.tensor([first, last])).tolist()
-        some, far = edge[low:high], target[edge[low:high]]
-        left, right = int(start[first]), int(stop[last - 1])
+        some = edge[low:high]
+        far = target[edge[low:high]]
+        left = int(start[first])
+        right = int(stop[last - 1])
         inside = (far >= left) & (far < right)
         if not bool(inside.any()):
             continue
         rows = range(first - left, last - left)
-        distance = torch.from_numpy(dijkstra(matrix[left:right, left:right], unweighted=True, indices=rows))
+        distance = torch.from_numpy(
+            dijkstra(matrix[left:right, left:right], unweighted=True, indices=rows)
+        )
         length = distance[source[low:high][inside] - first, far[inside] - left]
         steps[some[inside]] = torch.where(length.isinf(), -1.0, length).to(torch.int64)
     return steps

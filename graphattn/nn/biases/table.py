@@ -33,7 +33,9 @@ class EdgeTable(nn.Module):
 
     def __init__(self, num_values: int, num_heads: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width(num_values, "num_values"), width(num_heads, "num_heads")))
+        self.weight = nn.Parameter(
+            torch.empty(width(num_values, "num_values"), width(num_heads, "num_heads"))
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -52,12 +54,24 @@ class EdgeTable(nn.Module):
             PositionIndexError: If the table has no row for a value.
         """
         need_graph(graph)
-        if not isinstance(values, Tensor) or values.dim() < 1 or values.shape[-1] != graph.num_edges:
-            raise ShapeError(f"values must be int64 (..., {graph.num_edges}), one for each edge; got {shown(values)}")
+        if (
+            not isinstance(values, Tensor)
+            or values.dim() < 1
+            or values.shape[-1] != graph.num_edges
+        ):
+            raise ShapeError(
+                f"values must be int64 (..., {graph.num_edges}), one for each edge; got "
+                f"{shown(values)}"
+            )
         rows = self.weight.shape[0]
-        bad = outside(values, rows) if can_read_values(values) else ""
+        if can_read_values(values):
+            bad = outside(values, rows)
+        else:
+            bad = ""
         if bad:
-            raise PositionIndexError(f"values must be in [0, {rows}), the rows of the table; got {bad}")
+            raise PositionIndexError(
+                f"values must be in [0, {rows}), the rows of the table; got {bad}"
+            )
         return self.rows(values)
 
     def rows(self, values: Tensor) -> Tensor:
@@ -65,7 +79,9 @@ class EdgeTable(nn.Module):
         try:
             return nn.functional.embedding(values, self.weight)
         except IndexError:
-            raise PositionIndexError(f"values must be in [0, {self.weight.shape[0]}), the rows of the table") from None
+            raise PositionIndexError(
+                f"values must be in [0, {self.weight.shape[0]}), the rows of the table"
+            ) from None
 
     def extra_repr(self) -> str:
         return f"num_values={self.weight.shape[0]}, num_heads={self.weight.shape[1]}"

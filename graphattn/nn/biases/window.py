@@ -24,8 +24,9 @@ class SwinBias(nn.Module):
     and so on for more axes (Video Swin has three), or for one.
 
     Args:
-        window: M, (height, width): the cell of a partition or the kernel of a neighbourhood. Sources of a target are
-            less than M rows and columns away from it. One number is a window of one axis, a sequence's.
+        window: M, (height, width): the cell of a partition or the kernel of a neighbourhood.
+            Sources of a target are less than M rows and columns away from it. One number is a
+            window of one axis, a sequence's.
         num_heads: H.
 
     Attributes:
@@ -51,8 +52,8 @@ class SwinBias(nn.Module):
 
         Args:
             graph: A graph on a grid, row by row.
-            size: The grid, (height, width); needed for graphs other than a rule on a grid (cells, neighbourhoods), such
-                as unions and listed edges.
+            size: The grid, (height, width); needed for graphs other than a rule on a grid (cells,
+                neighbourhoods), such as unions and listed edges.
 
         Raises:
             GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
@@ -64,7 +65,8 @@ class SwinBias(nn.Module):
 
 
 class SwinV2Bias(nn.Module):
-    r"""The bias of a relative position in a window as a smooth function of it, from a small network, as in Swin V2.
+    r"""The bias of a relative position in a window as a smooth function of it, from a small
+    network, as in Swin V2.
 
     .. math:: b_{ts} = 16 \, \sigma(g(\Delta)), \qquad
               \Delta_y = \mathrm{sign}(d) \log_2(1 + |d|) / 3, \quad d = 8 (y_t - y_s) / (M_y - 1)
@@ -78,11 +80,11 @@ class SwinV2Bias(nn.Module):
         pretrained_window: The window of training, which divides the offsets; ``window`` by default.
 
     Attributes:
-        mlp: g, Linear, ReLU, Linear without bias, with the state of torchvision's ``cpb_mlp`` and of
-            ``continuous_position_bias_mlp`` in ``transformers``.
+        mlp: g, Linear, ReLU, Linear without bias, with the state of torchvision's ``cpb_mlp`` and
+            of ``continuous_position_bias_mlp`` in ``transformers``.
 
-    Source: Liu et al. 2022 (Swin V2), section 3.3, and their code for the factors 8, 3 and 16. It goes with the cosine
-    score, ``GraphAttention(score="cosine")``.
+    Source: Liu et al. 2022 (Swin V2), section 3.3, and their code for the factors 8, 3 and 16. It
+    goes with the cosine score, ``GraphAttention(score="cosine")``.
 
     Example:
         >>> import graphattn as ga
@@ -92,16 +94,28 @@ class SwinV2Bias(nn.Module):
     """
 
     def __init__(
-        self, window: Size, num_heads: int, *, hidden: int = 512, pretrained_window: Size | None = None
+        self,
+        window: Size,
+        num_heads: int,
+        *,
+        hidden: int = 512,
+        pretrained_window: Size | None = None,
     ) -> None:
         super().__init__()
         self.window = _window(window)
-        self.pretrained_window = self.window if pretrained_window is None else _window(pretrained_window)
+        if pretrained_window is None:
+            self.pretrained_window = self.window
+        else:
+            self.pretrained_window = _window(pretrained_window)
         if len(self.pretrained_window) != len(self.window):
-            raise OptionError(f"pretrained_window must have {len(self.window)} axes, got {pretrained_window!r}")
+            raise OptionError(
+                f"pretrained_window must have {len(self.window)} axes, got {pretrained_window!r}"
+            )
         heads = width(num_heads, "num_heads")
         self.mlp = nn.Sequential(
-            nn.Linear(len(self.window), width(hidden, "hidden")), nn.ReLU(), nn.Linear(hidden, heads, bias=False)
+            nn.Linear(len(self.window), width(hidden, "hidden")),
+            nn.ReLU(),
+            nn.Linear(hidden, heads, bias=False),
         )
 
     def forward(self, graph: Graph, size: Size | None = None) -> Tensor:
@@ -123,7 +137,9 @@ class SwinV2Bias(nn.Module):
         wide = torch.promote_types(like.dtype, torch.float32)
         along = []
         for side, trained in zip(self.window, self.pretrained_window, strict=True):
-            away = torch.arange(1 - side, side, device=like.device, dtype=wide) * (8 / max(1, trained - 1))
+            away = torch.arange(1 - side, side, device=like.device, dtype=wide) * (
+                8 / max(1, trained - 1)
+            )
             along.append(away.sign() * torch.log2(1 + away.abs()) / 3)
         return torch.stack(torch.meshgrid(*along, indexing="ij"), -1).flatten(0, -2).to(like.dtype)
 
@@ -132,7 +148,10 @@ class SwinV2Bias(nn.Module):
 
 
 def _window(window: Any) -> Size:
-    sides = tuple(window) if isinstance(window, tuple | list) else (window,)
+    if isinstance(window, tuple | list):
+        sides = tuple(window)
+    else:
+        sides = (window,)
     if not sides:
         raise OptionError("window must name at least one axis, such as (height, width), got ()")
     return tuple(width(side, "window") for side in sides)
@@ -140,46 +159,67 @@ def _window(window: Any) -> Size:
 
 def _places(graph: Graph, window: Size, size: Size | None, device: torch.device) -> Tensor:
     need_graph(graph)
-    size = None if size is None else axes(size)
+    if size is not None:
+        size = axes(size)
     return of_edges(graph, _index, window, size, device=device)
 
 
 def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
-    """Row of the table for each edge, int64 (E,): the offset of each axis, of the target from the source."""
+    """Row of the table for each edge, int64 (E,): the offset of each axis, of the target from the
+    source.
+    """
     if size is None:
         edges = graph.edges
         grid = edges.axes or (edges,)
         if not edges.axes and len(edges.grid) == len(window) > 1 and graph.is_square:
             return _index(graph, window, edges.grid)
         if edges.axes and len(grid) != len(window):
-            raise GraphError(f"{graph.name} lies on a grid of {len(grid)} axes; {_of_axes(window, len(grid))}")
+            raise GraphError(
+                f"{graph.name} lies on a grid of {len(grid)} axes; {_of_axes(window, len(grid))}"
+            )
         if len(grid) != len(window):
             raise GraphError(
-                f"size is needed, a length for each of the {len(window)} axes of window, since {graph.name} has "
+                f"size is needed, a length for each of the {len(window)} axes of window, since "
+                f"{graph.name} has "
                 "no known grid; pass bias(graph, size=(height, width))"
             )
-        size, sources = tuple(axis.num_targets for axis in grid), tuple(axis.num_sources for axis in grid)
+        size = tuple(axis.num_targets for axis in grid)
+        sources = tuple(axis.num_sources for axis in grid)
     else:
         sources = size
     if len(size) != len(window):
-        raise GraphError(f"size is {size}, a grid of {len(size)} axes; {_of_axes(window, len(size))}")
+        raise GraphError(
+            f"size is {size}, a grid of {len(size)} axes; {_of_axes(window, len(size))}"
+        )
     if (math.prod(size), math.prod(sources)) != (graph.num_targets, graph.num_sources):
-        raise GraphError(f"size must be a grid of the graph's {graph.num_targets} targets and sources, got {size}")
-    index, stride = torch.zeros_like(graph.target), 1
-    t, s = graph.target, graph.source
+        raise GraphError(
+            f"size must be a grid of the graph's {graph.num_targets} targets and sources, got "
+            f"{size}"
+        )
+    index = torch.zeros_like(graph.target)
+    stride = 1
+    t = graph.target
+    s = graph.source
     for axis in reversed(range(len(size))):
-        away, most = t % size[axis] - s % sources[axis], window[axis] - 1
+        away = t % size[axis] - s % sources[axis]
+        most = window[axis] - 1
         if away.numel() and int(away.abs().max()) > most:
             raise GraphError(
-                f"window must be above the length of every edge, got window={window[axis]} on axis {axis} "
+                f"window must be above the length of every edge, got window={window[axis]} on "
+                f"axis {axis} "
                 f"and an edge of {int(away.abs().max())} steps"
             )
         index += (away + most) * stride
-        t, s, stride = t // size[axis], s // sources[axis], stride * (2 * most + 1)
+        t = t // size[axis]
+        s = s // sources[axis]
+        stride = stride * (2 * most + 1)
     return index
 
 
 def _of_axes(window: Size, num_axes: int) -> str:
     """The hint for a window of other axes than the grid's."""
     sides = (window[:1] * num_axes + window)[-num_axes:]
-    return f"the bias was built with window={window}: build it with a side for each axis, such as window={sides}"
+    return (
+        f"the bias was built with window={window}: build it with a side for each axis, such as "
+        f"window={sides}"
+    )

@@ -1,4 +1,6 @@
-"""The interface of a normalisation: a function of the scores of a target's edges, and its dense twin."""
+"""The interface of a normalisation: a function of the scores of a target's edges, and its dense
+twin.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -12,10 +14,14 @@ from ...errors import OptionError
 from ..arguments import made_with
 
 Normalizer = Callable[[Tensor, Tensor, int], Tensor]
-"""``normalize(score, target, num_targets)`` of scores (..., E, H) and int64 targets (E,) gives weights (..., E, H)."""
+"""``normalize(score, target, num_targets)`` of scores (..., E, H) and int64 targets (E,) gives
+weights (..., E, H).
+"""
 
 DenseNormalizer = Callable[[Tensor, Tensor], Tensor]
-"""``dense(score, there)`` of scores (..., H, T, S) gives weights (..., H, T, S), 0 where ``there`` (bool) is False."""
+"""``dense(score, there)`` of scores (..., H, T, S) gives weights (..., H, T, S), 0 where ``there``
+(bool) is False.
+"""
 
 #: Optional arguments of a normalisation: sources, int64 (E,), and edge features (..., E, F).
 ASKED = ("source", "edge_attr")
@@ -37,8 +43,12 @@ class Named(NamedTuple):
 NORMALIZERS: dict[str, Named] = {}
 
 
-def named(name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool = False) -> Callable[[F], F]:
-    """Register a function, or a class with a method ``dense``, as ``normalize=name``; its formula judges it."""
+def named(
+    name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool = False
+) -> Callable[[F], F]:
+    """Register a function, or a class with a method ``dense``, as ``normalize=name``; its formula
+    judges it.
+    """
 
     def register(normalize: F) -> F:
         NORMALIZERS[name] = Named(normalize, getattr(normalize, "dense", dense), smooth)  # type: ignore[arg-type]
@@ -49,7 +59,14 @@ def named(name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool
 
 def known(normalize: Any) -> Named | None:
     """The entry of a normalisation; ``None`` for a custom one."""
-    return next((kind for kind in NORMALIZERS.values() if kind.of is normalize or kind.of is type(normalize)), None)
+    return next(
+        (
+            kind
+            for kind in NORMALIZERS.values()
+            if kind.of is normalize or kind.of is type(normalize)
+        ),
+        None,
+    )
 
 
 def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
@@ -58,25 +75,37 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
         return None
     if isinstance(normalize, str) and normalize in NORMALIZERS:
         of = NORMALIZERS[normalize].of
-        return made_with(of, num_heads=num_heads) if isinstance(of, type) else of
+        if isinstance(of, type):
+            return made_with(of, num_heads=num_heads)
+        return of
     refuse_class(normalize, "normalize")
     heads = getattr(normalize, "num_heads", num_heads)
     if isinstance(normalize, nn.Module) and heads != num_heads:
         raise OptionError(f"normalize has num_heads={heads}, but the layer num_heads={num_heads}")
     if not callable(normalize):
         raise OptionError(
-            f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function normalize(score, target, "
+            f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function "
+            "normalize(score, target, "
             f"num_targets), got {normalize!r}"
         )
-    run = normalize.forward if isinstance(normalize, nn.Module) else normalize
-    function(partial(run, **dict.fromkeys(asked_by(normalize))), "normalize", "score, target, num_targets")
+    if isinstance(normalize, nn.Module):
+        run = normalize.forward
+    else:
+        run = normalize
+    function(
+        partial(run, **dict.fromkeys(asked_by(normalize))),
+        "normalize",
+        "score, target, num_targets",
+    )
     return normalize
 
 
 def asked_by(normalize: Any) -> tuple[str, ...]:
     """Optional arguments that a normalisation accepts."""
     try:
-        takes = inspect.signature(normalize.forward if isinstance(normalize, nn.Module) else normalize).parameters
+        takes = inspect.signature(
+            normalize.forward if isinstance(normalize, nn.Module) else normalize
+        ).parameters
     except (TypeError, ValueError):  # softmax, or a function of C
         return ()
     return tuple(name for name in ASKED if name in takes)

@@ -12,14 +12,19 @@ from .base import named
 @on_rows("sigmoid")
 @named("sigmoid", smooth=True)
 class Sigmoid(nn.Module):
-    """``sigmoid(score + bias)`` edge by edge, no competition; by default the bias is ``-log`` of the target's degree.
+    """``sigmoid(score + bias)`` edge by edge, no competition; by default the bias is ``-log`` of
+    the target's degree.
 
-    Source: Ramapuram et al. 2024, "Theory, Analysis, and Best Practices for Sigmoid Self-Attention": b = -log n.
+    Source: Ramapuram et al. 2024, "Theory, Analysis, and Best Practices for Sigmoid
+    Self-Attention": b = -log n.
     """
 
     def __init__(self, bias: float | None = None) -> None:
         super().__init__()
-        self.bias = None if bias is None else real(bias, "bias")
+        if bias is None:
+            self.bias = None
+        else:
+            self.bias = real(bias, "bias")
 
     def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         if self.bias is not None:

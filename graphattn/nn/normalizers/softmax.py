@@ -17,7 +17,8 @@ def softmax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
 @named("sink", smooth=True)
 @softmax_and_share
 class SinkSoftmax(nn.Module):
-    """Softmax beside a source with a learned score and a value of 0, a *sink*: the weights sum to less than 1.
+    """Softmax beside a source with a learned score and a value of 0, a *sink*: the weights sum to
+    less than 1.
 
     The sink's score is ``logit`` (H,), 0 at the start. On a fast backend it is the output times
     ``sigmoid(lse - logit)``.
@@ -35,9 +36,13 @@ class SinkSoftmax(nn.Module):
         return alpha * gather(self.share(lse), target, -2)
 
     def share(self, lse: Tensor) -> Tensor:
-        """The share of a target's weight that its edges keep, (..., T, H); 0 for a target without an edge."""
+        """The share of a target's weight that its edges keep, (..., T, H); 0 for a target without
+        an edge.
+        """
         return torch.sigmoid(lse - self.logit.to(lse.dtype))
 
     def dense(self, score: Tensor, there: Tensor) -> Tensor:
         more = self.logit[:, None, None].expand(*score.shape[:-1], 1)
-        return torch.softmax(torch.cat((score.masked_fill(~there, -torch.inf), more), -1), -1)[..., :-1]
+        return torch.softmax(torch.cat((score.masked_fill(~there, -torch.inf), more), -1), -1)[
+            ..., :-1
+        ]

@@ -17,14 +17,16 @@ def _dense_hard(score: Tensor, there: Tensor) -> Tensor:
 
 @named("hard", _dense_hard)
 def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
-    """Weight 1 on the edge with the largest score, the first such edge of each target; 0 on the others.
+    """Weight 1 on the edge with the largest score, the first such edge of each target; 0 on the
+    others.
 
-    The limit of softmax at temperature 0; no gradient reaches the scores. Targets without a score above -inf read
-    nothing; NaN in a score makes NaN of its target.
+    The limit of softmax at temperature 0; no gradient reaches the scores. Targets without a score
+    above -inf read nothing; NaN in a score makes NaN of its target.
     """
     with torch.no_grad():
         place = torch.arange(target.numel(), device=target.device)
-        dim, shape = score.dim() - 2, (*score.shape[:-2], num_targets, score.shape[-1])
+        dim = score.dim() - 2
+        shape = (*score.shape[:-2], num_targets, score.shape[-1])
         owner = target.unsqueeze(-1).expand_as(score)
         peak = score.new_full(shape, -torch.inf).scatter_reduce(dim, owner, score, "amax")
         best = (score == peak.gather(dim, owner)) & (score != -torch.inf)
@@ -35,17 +37,22 @@ def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
 
 
 def _dense_sparsemax(score: Tensor, there: Tensor) -> Tensor:
-    """The nearest point of the simplex, ``max(0, score - tau)``; tau by Michelot's algorithm (1986).
+    """The nearest point of the simplex, ``max(0, score - tau)``; tau by Michelot's algorithm
+    (1986).
 
     The support starts with all scores, and drops those below the mean excess until there are none.
     """
     if score.shape[-1] == 0:
         return score
-    peak = score.detach().masked_fill(~there, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
+    peak = (
+        score.detach().masked_fill(~there, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
+    )
     score = (score - peak).masked_fill(~there, 0.0)
     support = there
     while True:
-        tau = ((score * support).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True).clamp(min=1)
+        tau = ((score * support).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True).clamp(
+            min=1
+        )
         smaller = support & (score > tau)
         if torch.equal(smaller, support):
             return (score - tau) * support
@@ -54,11 +61,13 @@ def _dense_sparsemax(score: Tensor, there: Tensor) -> Tensor:
 
 @named("sparsemax", _dense_sparsemax)
 def sparsemax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
-    r"""The point of the simplex that is nearest to a target's scores: weights that sum to 1, many exactly 0.
+    r"""The point of the simplex that is nearest to a target's scores: weights that sum to 1, many
+    exactly 0.
 
     .. math:: \alpha_{ts} = \max(0, z_{ts} - \tau_t), \qquad \sum_s \alpha_{ts} = 1
 
-    Source: Martins and Astudillo 2016, "From Softmax to Sparsemax", algorithm 1, on the edges of each target.
+    Source: Martins and Astudillo 2016, "From Softmax to Sparsemax", algorithm 1, on the edges of
+    each target.
     """
     with torch.no_grad():
         support = _support(score, target, num_targets)
@@ -72,13 +81,15 @@ def _support(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """bool (..., E, H): the edges whose weight is above 0."""
     z = score.transpose(-2, -1)  # (..., H, E)
     largest = torch.argsort(z, dim=-1, descending=True, stable=True)
-    order = largest.gather(-1, torch.argsort(target[largest], dim=-1, stable=True))  # by target, then by score
+    # by target, then by score
+    order = largest.gather(-1, torch.argsort(target[largest], dim=-1, stable=True))
     degree = torch.bincount(target, minlength=num_targets)
     start = (degree.cumsum(0) - degree)[target[order]]
     rank = torch.arange(target.numel(), device=target.device) - start + 1
     z = z.gather(-1, order).double()
     z = z - _first(z, start)  # from each target's peak down, so that sums over all edges stay small
-    z = z.nan_to_num(neginf=-2.0).clamp(min=-2.0)  # below the peak by 1 or more: never in the support
+    # below the peak by 1 or more: never in the support
+    z = z.nan_to_num(neginf=-2.0).clamp(min=-2.0)
     total = z.cumsum(-1)
     before = torch.where(start > 0, total.gather(-1, (start - 1).clamp(min=0)), 0.0)
     inside = (1 + rank * z > total - before) & (z > -2.0)

@@ -32,7 +32,8 @@ def _dense_by_sum(score: Tensor, there: Tensor) -> Tensor:
 def by_sum(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """The scores divided by their sum over the edges of each target, for linear attention.
 
-    Scores should be >= 0: mixed signs may sum to nearly 0, and weights in float32 are then large and inexact.
+    Scores should be >= 0: mixed signs may sum to nearly 0, and weights in float32 are then large
+    and inexact.
     """
     weight = none(score, target, num_targets)
     total = scatter_sum(weight, target, num_targets, -2)

@@ -27,25 +27,41 @@ def slope_of(activation: Callable[[Tensor], Tensor]) -> float | None:
         slope = 0.01
     elif type(activation) is nn.LeakyReLU:
         slope = activation.negative_slope
-    elif isinstance(activation, partial) and activation.func is F.leaky_relu and not activation.args:
-        slope = activation.keywords.get("negative_slope") if activation.keywords.keys() <= {"negative_slope"} else None
-    return slope if slope is not None and slope >= 0 else None
+    elif (
+        isinstance(activation, partial) and activation.func is F.leaky_relu and not activation.args
+    ):
+        if activation.keywords.keys() <= {"negative_slope"}:
+            slope = activation.keywords.get("negative_slope")
+        else:
+            slope = None
+    if slope is not None and slope >= 0:
+        return slope
+    return None
 
 
 def _edge_linear(edge_dim: int | None, wide: int) -> tuple[int | None, nn.Linear | None]:
-    """The width of edge features and their projection; ``None`` twice for a score that reads none."""
-    size = None if edge_dim is None else width(edge_dim, "edge_dim")
+    """The width of edge features and their projection; ``None`` twice for a score that reads
+    none.
+    """
+    if edge_dim is None:
+        size = None
+    else:
+        size = width(edge_dim, "edge_dim")
     return size, None if size is None else nn.Linear(size, wide, bias=False)
 
 
 def _rectified(layer: nn.Linear, x: Tensor) -> Tensor:
     """``relu(layer(x))``, for few inputs of many rows.
 
-    A weight stored by rows of inputs gets its gradient as ``x^T g``: measured, MKL takes a tenth of the time that the
-    ``g^T x`` of ``F.linear`` takes with two to eight inputs.
+    A weight stored by rows of inputs gets its gradient as ``x^T g``: measured, MKL takes a tenth of
+    the time that the ``g^T x`` of ``F.linear`` takes with two to eight inputs.
     """
-    rows, weight = x.flatten(0, -2), layer.weight.t().contiguous()
-    product = rows @ weight if layer.bias is None else torch.addmm(layer.bias, rows, weight)
+    rows = x.flatten(0, -2)
+    weight = layer.weight.t().contiguous()
+    if layer.bias is None:
+        product = rows @ weight
+    else:
+        product = torch.addmm(layer.bias, rows, weight)
     return torch.relu_(product).unflatten(0, x.shape[:-1])
 
 
@@ -56,7 +72,8 @@ def _vectors(heads: int, head_dim: int) -> nn.Parameter:
 def _present(edge_attr: Tensor | None, edge_dim: int | None) -> Tensor:
     if edge_attr is None:
         raise OptionError(
-            f"the score was built with edge_dim={edge_dim}; build the layer with it, too, and pass edge_attr"
+            f"the score was built with edge_dim={edge_dim}; build the layer with it, too, and "
+            "pass edge_attr"
         )
     return edge_attr
 
@@ -67,7 +84,8 @@ def _inner(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Additive(Score):
-    """``v_h . tanh(q + k + W_e a)``, the additive score; the layer's projections are its W_q and W_k.
+    """``v_h . tanh(q + k + W_e a)``, the additive score; the layer's projections are its W_q and
+    W_k.
 
     Args:
         num_heads: H.
@@ -75,8 +93,8 @@ class Additive(Score):
         activation: Activation in place of tanh.
         edge_dim: F, width of the edge features a, that of the layer; none by default.
 
-    Source: Bahdanau et al. 2015, appendix A.1.2. With a leaky ReLU of slope 0.2 it is that of GATv2 (Brody et al.
-    2022, equation 7).
+    Source: Bahdanau et al. 2015, appendix A.1.2. With a leaky ReLU of slope 0.2 it is that of GATv2
+    (Brody et al. 2022, equation 7).
     """
 
     alias = "additive"
@@ -89,7 +107,8 @@ class Additive(Score):
         edge_dim: int | None = None,
     ) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
+        self.num_heads = width(num_heads, "num_heads")
+        self.head_dim = width(head_dim, "head_dim")
         self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
         self.edge_dim, self.edge = _edge_linear(edge_dim, self.num_heads * self.head_dim)
         self.activation = function(activation, "activation", "x")
@@ -98,7 +117,9 @@ class Additive(Score):
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         total = query + key
         if self.edge is not None:
-            total = total + self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.weight.shape)
+            total = total + self.edge(_present(edge_attr, self.edge_dim)).unflatten(
+                -1, self.weight.shape
+            )
         return (self.activation(total) * self.weight.to(query.dtype)).sum(-1)
 
     def as_additive(
@@ -107,11 +128,10 @@ class Additive(Score):
         slope = slope_of(self.activation)
         if slope is None:
             return None
-        z = (
-            None
-            if self.edge is None
-            else self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.weight.shape)
-        )
+        if self.edge is None:
+            z = None
+        else:
+            z = self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.weight.shape)
         return AdditiveForm(query, key, z, self.weight.unsqueeze(1), slope)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
@@ -126,12 +146,14 @@ class Additive(Score):
 
 
 class GATScore(Score):
-    r"""A leaky ReLU of a sum of separate terms of target, source and edge, as in graph attention networks.
+    r"""A leaky ReLU of a sum of separate terms of target, source and edge, as in graph attention
+    networks.
 
-    .. math:: \mathrm{score}_{ts} = \mathrm{LeakyReLU}\big(a_h \cdot q_t + b_h \cdot k_s + c_h \cdot W_e a_{ts}\big)
+    .. math:: \mathrm{score}_{ts} = \mathrm{LeakyReLU}\big(a_h \cdot q_t + b_h \cdot k_s + c_h \cdot
+    W_e a_{ts}\big)
 
-    Up to the kink all targets rank sources equally; :class:`Additive` with a leaky ReLU is the score that Brody et al.
-    2022 (GATv2) propose for that reason.
+    Up to the kink all targets rank sources equally; :class:`Additive` with a leaky ReLU is the
+    score that Brody et al. 2022 (GATv2) propose for that reason.
 
     Args:
         num_heads: H.
@@ -139,15 +161,18 @@ class GATScore(Score):
         slope: Slope of the leaky ReLU below 0, >= 0.
         edge_dim: F, width of the edge features, that of the layer; none by default.
 
-    Source: Velickovic et al. 2018, equation 3: there q and k are the same projection; edge features as in PyG's
-    ``GATConv``.
+    Source: Velickovic et al. 2018, equation 3: there q and k are the same projection; edge features
+    as in PyG's ``GATConv``.
     """
 
     alias = "gat"
 
-    def __init__(self, num_heads: int, head_dim: int, slope: float = 0.2, edge_dim: int | None = None) -> None:
+    def __init__(
+        self, num_heads: int, head_dim: int, slope: float = 0.2, edge_dim: int | None = None
+    ) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
+        self.num_heads = width(num_heads, "num_heads")
+        self.head_dim = width(head_dim, "head_dim")
         self.slope = number(slope, "slope", "a finite number >= 0", lambda x: 0 <= x < math.inf)
         self.edge_dim, self.edge = _edge_linear(edge_dim, self.num_heads * self.head_dim)
         self.of_target, self.of_source = (_vectors(self.num_heads, self.head_dim) for _ in range(2))
@@ -161,18 +186,26 @@ class GATScore(Score):
 
     def _edges(self, edge_attr: Tensor | None) -> Tensor:
         assert self.edge is not None
-        return _inner(self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.of_edge.shape), self.of_edge)
+        return _inner(
+            self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.of_edge.shape),
+            self.of_edge,
+        )
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
     ) -> AdditiveForm | None:
         key = key.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
-        x, y = _inner(query, self.of_target).unsqueeze(-1), _inner(key, self.of_source).unsqueeze(-1)
-        z = None if self.edge is None else self._edges(edge_attr).unsqueeze(-1)
+        x = _inner(query, self.of_target).unsqueeze(-1)
+        y = _inner(key, self.of_source).unsqueeze(-1)
+        if self.edge is None:
+            z = None
+        else:
+            z = self._edges(edge_attr).unsqueeze(-1)
         return AdditiveForm(x, y, z, torch.ones_like(self.of_target[:, :1, None]), self.slope)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        of_target, of_source = (query * self.of_target).sum(-1), (key * self.of_source).sum(-1)
+        of_target = (query * self.of_target).sum(-1)
+        of_source = (key * self.of_source).sum(-1)
         total = of_target.unsqueeze(-2) + of_source.unsqueeze(-3)  # (..., T, S, H)
         if self.edge is not None and edge_attr is not None:
             edges = (edge_attr @ self.edge.weight.T).unflatten(-1, self.of_edge.shape)
@@ -181,7 +214,8 @@ class GATScore(Score):
 
 
 class MLPScore(Score):
-    """A perceptron with one hidden layer on ``[q, k]`` and the features of the edge, shared by all heads.
+    """A perceptron with one hidden layer on ``[q, k]`` and the features of the edge, shared by all
+    heads.
 
     Args:
         head_dim: D.
@@ -193,9 +227,14 @@ class MLPScore(Score):
 
     def __init__(self, head_dim: int, hidden: int, edge_dim: int = 0) -> None:
         super().__init__()
-        self.head_dim, hidden = width(head_dim, "head_dim"), width(hidden, "hidden")
-        self.edge_dim = None if edge_dim == 0 else width(edge_dim, "edge_dim")
-        self.hidden, self.out = nn.Linear(2 * self.head_dim + (self.edge_dim or 0), hidden), nn.Linear(hidden, 1)
+        self.head_dim = width(head_dim, "head_dim")
+        hidden = width(hidden, "hidden")
+        if edge_dim == 0:
+            self.edge_dim = None
+        else:
+            self.edge_dim = width(edge_dim, "edge_dim")
+        self.hidden = nn.Linear(2 * self.head_dim + (self.edge_dim or 0), hidden)
+        self.out = nn.Linear(hidden, 1)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         parts = [query, key]
@@ -210,22 +249,33 @@ class MLPScore(Score):
     ) -> AdditiveForm | None:
         if not type(self.hidden) is type(self.out) is nn.Linear:
             return None
-        of_query, of_key, of_edge = self.hidden.weight.split([self.head_dim, self.head_dim, self.edge_dim or 0], 1)
-        x, z = F.linear(query, of_query, self.hidden.bias), None
+        of_query, of_key, of_edge = self.hidden.weight.split(
+            [self.head_dim, self.head_dim, self.edge_dim or 0], 1
+        )
+        x = F.linear(query, of_query, self.hidden.bias)
+        z = None
         heads = x.shape[-2]
         if self.edge_dim:
             z = F.linear(_present(edge_attr, self.edge_dim), of_edge).unsqueeze(-2)
             z = z.expand(*z.shape[:-2], heads, -1)
-        weight, constant = self.out.weight.expand(heads, 1, -1), self.out.bias.expand(heads)
+        weight = self.out.weight.expand(heads, 1, -1)
+        constant = self.out.bias.expand(heads)
         return AdditiveForm(x, F.linear(key, of_key), z, weight, 0.0, constant)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        D, weight = query.shape[-1], self.hidden.weight  # [W_q W_k W_e]
-        before = (query @ weight[:, :D].T).unsqueeze(-3) + (key @ weight[:, D : 2 * D].T).unsqueeze(-4)
+        # [W_q W_k W_e]
+        D = query.shape[-1]
+        weight = self.hidden.weight
+        before = (query @ weight[:, :D].T).unsqueeze(-3) + (key @ weight[:, D : 2 * D].T).unsqueeze(
+            -4
+        )
         if self.edge_dim is not None and edge_attr is not None:
-            before = before + (edge_attr @ weight[:, 2 * D :].T).unsqueeze(-2)  # (..., T, S, H, hidden width)
+            # (..., T, S, H, hidden width)
+            before = before + (edge_attr @ weight[:, 2 * D :].T).unsqueeze(-2)
         activated = (before + self.hidden.bias).clamp(min=0)
-        return torch.einsum("...tshd,d->...hts", activated, self.out.weight.squeeze(0)) + self.out.bias
+        return (
+            torch.einsum("...tshd,d->...hts", activated, self.out.weight.squeeze(0)) + self.out.bias
+        )
 
     @classmethod
     def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "MLPScore":
@@ -233,7 +283,8 @@ class MLPScore(Score):
 
 
 class Gaussian(Score):
-    """``-|q - k|^2 / (2 sigma_h^2)``, so that softmax gives the Nadaraya-Watson kernel regression of Gaussians.
+    """``-|q - k|^2 / (2 sigma_h^2)``, so that softmax gives the Nadaraya-Watson kernel regression
+    of Gaussians.
 
     Args:
         num_heads: H.
@@ -251,7 +302,9 @@ class Gaussian(Score):
         self.log_sigma = nn.Parameter(logarithm, requires_grad=learnable)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        return (query - key).square().sum(-1) * (-0.5 * torch.exp(-2 * self.log_sigma)).to(query.dtype)
+        return (query - key).square().sum(-1) * (-0.5 * torch.exp(-2 * self.log_sigma)).to(
+            query.dtype
+        )
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         distance = (query.unsqueeze(-3) - key.unsqueeze(-4)).square().sum(-1)  # (..., T, S, H)
@@ -263,20 +316,23 @@ class Gaussian(Score):
 
 
 class Subtraction(Score):
-    r"""A perceptron on the difference of all heads at once gives a score for each group of channels: vector attention.
+    r"""A perceptron on the difference of all heads at once gives a score for each group of
+    channels: vector attention.
 
     .. math:: \mathrm{score}_{ts} = \gamma(q_t - k_s + \delta_{ts}), \qquad
-              o_t = \sum_s \alpha_{ts} \, (v_s + \delta_{ts}), \qquad \delta_{ts} = \theta(p_t - p_s)
+              o_t = \sum_s \alpha_{ts} \, (v_s + \delta_{ts}), \qquad \delta_{ts} = \theta(p_t
+              - p_s)
 
-    A head is a group of channels with one weight, so that ``num_heads = embed_dim`` weighs every channel separately.
+    A head is a group of channels with one weight, so that ``num_heads = embed_dim`` weighs every
+    channel separately.
 
     Args:
         num_heads: H, groups of channels.
         head_dim: D, channels of a group.
         hidden: Width of the hidden layer of gamma; H * D by default.
-        edge_dim: F, width of edge features such as the offset of a target from its source, encoded by ``delta``, a
-            perceptron with a hidden layer of H * D. By default edge features are the encoding, (..., E, H * D), and
-            the layer adds a projection of it to the value.
+        edge_dim: F, width of edge features such as the offset of a target from its source, encoded
+            by ``delta``, a perceptron with a hidden layer of H * D. By default edge features are
+            the encoding, (..., E, H * D), and the layer adds a projection of it to the value.
 
     Source: Zhao et al. 2021 (Point Transformer), equations 2 to 4; PyG's ``PointTransformerConv``.
 
@@ -291,46 +347,67 @@ class Subtraction(Score):
 
     alias = "subtraction"
 
-    def __init__(self, num_heads: int, head_dim: int, hidden: int | None = None, edge_dim: int | None = None) -> None:
+    def __init__(
+        self, num_heads: int, head_dim: int, hidden: int | None = None, edge_dim: int | None = None
+    ) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
+        self.num_heads = width(num_heads, "num_heads")
+        self.head_dim = width(head_dim, "head_dim")
         wide = self.num_heads * self.head_dim
-        hidden = wide if hidden is None else width(hidden, "hidden")
-        self.gamma = nn.Sequential(nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads))
+        if hidden is None:
+            hidden = wide
+        else:
+            hidden = width(hidden, "hidden")
+        self.gamma = nn.Sequential(
+            nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads)
+        )
         self.edge_dim = wide
         if edge_dim is not None:
             self.edge_dim = width(edge_dim, "edge_dim")
-            self.delta = nn.Sequential(nn.Linear(self.edge_dim, wide), nn.ReLU(), nn.Linear(wide, wide))
+            self.delta = nn.Sequential(
+                nn.Linear(self.edge_dim, wide), nn.ReLU(), nn.Linear(wide, wide)
+            )
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         difference = (query - key).flatten(-2)
-        return self.gamma(difference if edge_attr is None else difference + edge_attr.to(difference.dtype))
+        return self.gamma(
+            difference if edge_attr is None else difference + edge_attr.to(difference.dtype)
+        )
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
     ) -> AdditiveForm | None:
         if not self.has_twin:
             return None
-        first, _, second = cast(
-            list[nn.Linear], list(self.gamma)
-        )  # linear parts are applied to nodes, which are fewer than edges
+        # linear parts are applied to nodes, which are fewer than edges
+        first, _, second = cast(list[nn.Linear], list(self.gamma))
         key = key.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
-        x, y = first(query.flatten(-2)).unsqueeze(-2), F.linear(-key.flatten(-2), first.weight).unsqueeze(-2)
+        x = first(query.flatten(-2)).unsqueeze(-2)
+        y = F.linear(-key.flatten(-2), first.weight).unsqueeze(-2)
         of_edges = first.weight
         if last is not None:  # W_1 (W b + c), with W_1 W and W_1 c computed once for all edges
-            of_edges, x = first.weight @ last.weight, x + F.linear(last.bias, first.weight)
-        z = None if edge_attr is None else F.linear(edge_attr.to(x.dtype), of_edges).unsqueeze(-2)
+            of_edges = first.weight @ last.weight
+            x = x + F.linear(last.bias, first.weight)
+        if edge_attr is None:
+            z = None
+        else:
+            z = F.linear(edge_attr.to(x.dtype), of_edges).unsqueeze(-2)
         return AdditiveForm(x, y, z, second.weight.unsqueeze(0), 0.0, second.bias)
 
     def delta_in_parts(self) -> tuple[Callable[[Tensor], Tensor], nn.Linear] | None:
         if self.delta is None or not self.has_twin or any(map(is_changed, self.delta.modules())):
             return None
         first, _, last = cast(list[nn.Linear], list(self.delta.children()))
-        return None if last.bias is None else (partial(_rectified, first), last)
+        if last.bias is None:
+            return None
+        return (partial(_rectified, first), last)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)  # (..., T, S, H * D)
-        return _dense_perceptron(self.gamma, apart if edge_attr is None else apart + edge_attr).movedim(-1, -3)
+        # (..., T, S, H * D)
+        apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)
+        return _dense_perceptron(
+            self.gamma, apart if edge_attr is None else apart + edge_attr
+        ).movedim(-1, -3)
 
     def dense_delta(self, edge_attr: Tensor) -> Tensor:
         return _dense_perceptron(self.delta, edge_attr)
@@ -339,7 +416,9 @@ class Subtraction(Score):
     def has_twin(self) -> bool:
         """True if gamma and delta still have the form that the formula assumes."""
         perceptrons = [[type(x) for x in part.children()] for part in self.children()]
-        return super().has_twin and all(part == [nn.Linear, nn.ReLU, nn.Linear] for part in perceptrons)
+        return super().has_twin and all(
+            part == [nn.Linear, nn.ReLU, nn.Linear] for part in perceptrons
+        )
 
 
 def _dense_perceptron(layers: Any, x: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ from .base import Score
 
 
 class Dot(Score):
-    """``q . k``, times a factor; the score of Luong et al. 2015 named "dot". T5's has no factor either."""
+    """``q . k``, times a factor; the score of Luong et al. 2015 named "dot". T5's has no factor
+    either.
+    """
 
     alias = "dot"
     smooth = True
@@ -46,15 +48,22 @@ class Cosine(Score):
     alias = "cosine"
     smooth = True
 
-    def __init__(self, num_heads: int, scale: float = 10.0, learnable: bool = True, most: float = 100.0) -> None:
+    def __init__(
+        self, num_heads: int, scale: float = 10.0, learnable: bool = True, most: float = 100.0
+    ) -> None:
         super().__init__()
-        self.num_heads, most = width(num_heads, "num_heads"), positive(most, "most", finite=False)
-        self.most = most if learnable else math.inf
+        self.num_heads = width(num_heads, "num_heads")
+        most = positive(most, "most", finite=False)
+        if learnable:
+            self.most = most
+        else:
+            self.most = math.inf
         logarithm = torch.full((self.num_heads, 1), positive(scale, "scale")).log()
         self.log_scale = nn.Parameter(logarithm, requires_grad=learnable)
 
     def _units(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        query_unit, key_unit = _unit(query), _unit(key)
+        query_unit = _unit(query)
+        key_unit = _unit(key)
         scale = self.log_scale.to(query_unit.dtype).clamp(max=math.log(self.most)).exp()
         return (query_unit * scale).to(query.dtype), key_unit.to(key.dtype)
 
@@ -68,13 +77,22 @@ class Cosine(Score):
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         squares = [x.square().sum(-1, keepdim=True) for x in (query, key)]
         nothing = [square == 0 for square in squares]
-        lengths = [square.masked_fill(zero, 1.0).sqrt() for square, zero in zip(squares, nothing, strict=True)]
-        angle = torch.einsum("...thd,...shd->...hts", query / lengths[0] * ~nothing[0], key / lengths[1] * ~nothing[1])
+        lengths = [
+            square.masked_fill(zero, 1.0).sqrt()
+            for square, zero in zip(squares, nothing, strict=True)
+        ]
+        angle = torch.einsum(
+            "...thd,...shd->...hts",
+            query / lengths[0] * ~nothing[0],
+            key / lengths[1] * ~nothing[1],
+        )
         return self.log_scale.clamp(max=math.log(self.most)).exp().unsqueeze(-1) * angle
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Vectors (..., D) of length 1, or 0; float32 or wider, since half precision lacks the range."""
+    """Vectors (..., D) of length 1, or 0; float32 or wider, since half precision lacks the
+    range.
+    """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     length = wide.norm(dim=-1, keepdim=True)
     return wide / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
@@ -88,7 +106,8 @@ class General(Score):
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
+        self.num_heads = width(num_heads, "num_heads")
+        self.head_dim = width(head_dim, "head_dim")
         self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim, self.head_dim))
         nn.init.xavier_uniform_(self.weight)
 

@@ -18,7 +18,9 @@ _FACES = ("face", "faces", "triangles")
 
 @reads(".npz")
 def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """Positions under one of their usual names, faces (3, F) or ``faces`` (F, 3), all else as it is called."""
+    """Positions under one of their usual names, faces (3, F) or ``faces`` (F, 3), all else as it is
+    called.
+    """
     with open_regular(path, max_bytes) as file:
         blob = Blob(file_name(path), b"", 0)
         archive, names = open_archive(blob.path, file, max_bytes)
@@ -26,24 +28,47 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     where = next((name for name in _POSITIONS if name in arrays), "")
     pos = arrays.pop(where, np.zeros(0))
     if pos.ndim != 2 or pos.dtype.kind not in "fiu" or not pos.size:
-        got = f"shape {pos.shape} of {pos.dtype}" if where else f"the arrays {names[:8]}"[:200]
-        raise blob.fault("an array pos of shape (N, 3)", got, "numpy.savez(path, pos=..., face=..., y=...)")
+        if where:
+            got = f"shape {pos.shape} of {pos.dtype}"
+        else:
+            got = f"the arrays {names[:8]}"[:200]
+        raise blob.fault(
+            "an array pos of shape (N, 3)", got, "numpy.savez(path, pos=..., face=..., y=...)"
+        )
     named = next((name for name in _FACES if name in arrays), "")
     given = arrays.pop(named, np.zeros((0, 3), np.int64))
-    faces = given.T if named == "face" else given
+    if named == "face":
+        faces = given.T
+    else:
+        faces = given
     if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "iu":
         expected = f"{named} of integers, of shape {'(3, F)' if named == 'face' else '(F, 3)'}"
         flipped = given.ndim == 2 and given.shape[named == "face"] == 3 and given.dtype.kind in "iu"
-        fix = f"{named}.T" if flipped else "save face as (3, F), faces as (F, 3)"
+        if flipped:
+            fix = f"{named}.T"
+        else:
+            fix = "save face as (3, F), faces as (F, 3)"
         raise blob.fault(expected, f"shape {given.shape} of {given.dtype}", fix)
     words = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
     if words:
-        raise blob.fault("arrays of numbers", f"{words[0]} of {arrays[words[0]].dtype}", "leave it out")
-    points = {name: array for name, array in arrays.items() if array.shape[:1] == (len(pos),) and name != "edge_index"}
+        raise blob.fault(
+            "arrays of numbers", f"{words[0]} of {arrays[words[0]].dtype}", "leave it out"
+        )
+    points = {
+        name: array
+        for name, array in arrays.items()
+        if array.shape[:1] == (len(pos),) and name != "edge_index"
+    }
     if len(pos) == 1 and "y" in points:
         del points["y"]  # of the shape
     rest = {name: array for name, array in arrays.items() if name not in points}
-    return Raw(blob, {"pos": pos, **points}, np.arange(0, faces.size + 1, 3), faces.reshape(-1), others=rest)
+    return Raw(
+        blob,
+        {"pos": pos, **points},
+        np.arange(0, faces.size + 1, 3),
+        faces.reshape(-1),
+        others=rest,
+    )
 
 
 @reads(".npy")
@@ -53,14 +78,19 @@ def read_npy(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     array = read_array(blob)
     if array.dtype.kind != "f" or array.ndim != 2 or not array.size:
         got = f"shape {array.shape} of {array.dtype}{'' if array.size else ', which is empty'}"
-        raise blob.fault("floats of shape (N, d)", got, "array.astype(numpy.float64), one row for each point")
+        raise blob.fault(
+            "floats of shape (N, d)", got, "array.astype(numpy.float64), one row for each point"
+        )
     return Raw(blob, {"pos": array[:, :3]} | ({"x": array[:, 3:]} if array.shape[1] > 3 else {}))
 
 
 @writes(".npz", widths=range(1, 1 << 30))
 def write_npz(file: BinaryIO, parts: Parts) -> None:
     """Every tensor as it is."""
-    face = {} if parts.face is None else {"face": parts.face}
+    if parts.face is None:
+        face = {}
+    else:
+        face = {"face": parts.face}
     arrays = {**parts.points, **face, **parts.faces, **parts.others, **parts.whole}
     odd = [name for name in _FACES[1:] if name in arrays and not face]
     if odd:
@@ -78,6 +108,9 @@ def write_npy(file: BinaryIO, parts: Parts) -> None:
     parts.holds("x")
     x = parts.points.get("x", np.zeros((len(parts.pos), 0), "f2"))
     if "x" in parts.points and (x.ndim != 2 or parts.pos.shape[1] < 3):
-        parts.refuse("x of shape (N, k) behind pos of shape (N, 3)", f"x of {x.shape} and pos of {parts.pos.shape}")
+        parts.refuse(
+            "x of shape (N, k) behind pos of shape (N, 3)",
+            f"x of {x.shape} and pos of {parts.pos.shape}",
+        )
         x = np.zeros((len(parts.pos), 0), "f2")
     np.save(file, np.concatenate([parts.pos, x], axis=1))

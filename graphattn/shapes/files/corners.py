@@ -1,4 +1,6 @@
-"""Texture coordinates and normals that differ between the corners of a vertex: seams, which do not cut a mesh."""
+"""Texture coordinates and normals that differ between the corners of a vertex: seams, which do not
+cut a mesh.
+"""
 
 from dataclasses import replace
 
@@ -25,16 +27,24 @@ def at_vertices(
     if not len(differs):
         return {word: points}, {}, ()
     name = OF_CORNERS[word]
-    note = f"{word} differs between the corners of {len(differs):,} vertices: {name} has it by corner"
+    note = (
+        f"{word} differs between the corners of {len(differs):,} vertices: {name} has it by corner"
+    )
     if word == "uv":
         return {}, {name: values}, (note,)
-    return {word: mean_normals(vertex, values, num)}, {name: values}, (f"{note}, normal is the mean",)
+    return (
+        {word: mean_normals(vertex, values, num)},
+        {name: values},
+        (f"{note}, normal is the mean",),
+    )
 
 
 def mean_normals(vertex: np.ndarray, normals: np.ndarray, num: int) -> np.ndarray:
-    """The direction (N, 3) of the mean of the different normals at each vertex; 0 where there are none.
+    """The direction (N, 3) of the mean of the different normals at each vertex; 0 where there are
+    none.
 
-    Where all are the same, it is as long as they are. A polygon that is cut into triangles changes nothing.
+    Where all are the same, it is as long as they are. A polygon that is cut into triangles changes
+    nothing.
 
     Example:
         >>> mean_normals(np.array([0, 0, 1]), np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 2]]), 2).round(3).tolist()
@@ -55,7 +65,9 @@ def mean_normals(vertex: np.ndarray, normals: np.ndarray, num: int) -> np.ndarra
 
 
 def welded(raw: Raw) -> Raw:
-    """The same faces on one vertex for each place; what differs there is of corners, or of the first vertex."""
+    """The same faces on one vertex for each place; what differs there is of corners, or of the
+    first vertex.
+    """
     pos, number = merge(raw.points["pos"])
     joined = len(number) - len(pos)
     if not joined:
@@ -88,5 +100,11 @@ def welded(raw: Raw) -> Raw:
             others[name] = number[others[name]]
     # a line of the file is no longer a row
     return replace(
-        raw, points=points, corner=corner, corners=corners, others=others, notes=tuple(notes), point_lines=None
+        raw,
+        points=points,
+        corner=corner,
+        corners=corners,
+        others=others,
+        notes=tuple(notes),
+        point_lines=None,
     )

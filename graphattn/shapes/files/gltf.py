@@ -1,4 +1,6 @@
-"""GLB and GLTF, whose accessors and nodes trimesh decodes; all meshes of the scene as one, each where its node is."""
+"""GLB and GLTF, whose accessors and nodes trimesh decodes; all meshes of the scene as one, each
+where its node is.
+"""
 
 import io
 import json
@@ -14,7 +16,15 @@ from .raw import Raw, reads, writes
 from .words import unit
 
 _KEPT = {"TEXCOORD_0": "uv", "COLOR_0": "color", "NORMAL": "normal"}
-_PLAIN = ("KHR_materials_", "KHR_technique", "KHR_texture_", "EXT_texture_", "MSFT_texture_", "KHR_lights_", "KHR_xmp")
+_PLAIN = (
+    "KHR_materials_",
+    "KHR_technique",
+    "KHR_texture_",
+    "EXT_texture_",
+    "MSFT_texture_",
+    "KHR_lights_",
+    "KHR_xmp",
+)
 _PACKED = ("draco", "compression", "quantization")
 _TRIANGLES = (4, 5)
 _TYPES = {"f4": 5126, "u1": 5121, "i1": 5120, "u2": 5123, "i2": 5122}
@@ -22,7 +32,9 @@ _TYPES = {"f4": 5126, "u1": 5121, "i1": 5120, "u2": 5123, "i2": 5122}
 
 @reads(".glb", ".gltf")
 def read_gltf(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """Triangles and points of a scene; buffers of a .gltf come from its own folder, pictures are never opened."""
+    """Triangles and points of a scene; buffers of a .gltf come from its own folder, pictures are
+    never opened.
+    """
     try:
         from trimesh.exchange.gltf import load_gltf
     except ImportError:
@@ -44,26 +56,38 @@ def read_gltf(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 
 def _container(blob: Blob) -> tuple[dict[str, Any], bytes]:
     """The JSON of a file, and the binary chunk of a GLB."""
-    data, binary = blob.data, b""
+    data = blob.data
+    binary = b""
     if data[:4] == b"glTF":
         size, length = (int.from_bytes(data[at : at + 4], "little") for at in (8, 12))
         if size != len(data) or length > len(data) - 20 or data[16:20] != b"JSON":
-            raise blob.fault(f"{size} bytes, as its header says, a chunk of JSON first", f"{len(data)}", "get it whole")
+            raise blob.fault(
+                f"{size} bytes, as its header says, a chunk of JSON first",
+                f"{len(data)}",
+                "get it whole",
+            )
         rest = data[20 + length :]
-        data, binary = data[20 : 20 + length], rest[8 : 8 + int.from_bytes(rest[:4], "little")]
+        data = data[20 : 20 + length]
+        binary = rest[8 : 8 + int.from_bytes(rest[:4], "little")]
         if len(rest) >= 8 and len(binary) != int.from_bytes(rest[:4], "little"):
-            raise blob.fault("a whole binary chunk", f"{len(binary)} bytes of it", "get the whole file")
+            raise blob.fault(
+                "a whole binary chunk", f"{len(binary)} bytes of it", "get the whole file"
+            )
     try:
         tree = json.loads(data)
         if not isinstance(tree, dict) or not str(tree["asset"]["version"]).startswith("2."):
             raise ValueError("no asset of version 2.0")
         return tree, binary
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise blob.fault("glTF 2.0", f"{type(error).__name__}: {str(error)[:200]}", "export it again") from None
+        raise blob.fault(
+            "glTF 2.0", f"{type(error).__name__}: {str(error)[:200]}", "export it again"
+        ) from None
 
 
 def _buffers(blob: Blob, tree: dict[str, Any], binary: bytes, max_bytes: int) -> dict[str, bytes]:
-    """The bytes of all buffers that do not stand in the JSON; others must lie in the same folder."""
+    """The bytes of all buffers that do not stand in the JSON; others must lie in the same
+    folder.
+    """
     out = {}
     for number, buffer in enumerate(tree.get("buffers", ())):
         uri = buffer.setdefault("uri", f"chunk {number}")
@@ -74,34 +98,57 @@ def _buffers(blob: Blob, tree: dict[str, Any], binary: bytes, max_bytes: int) ->
         elif os.path.basename(uri) == uri and uri.endswith(".bin"):
             out[uri] = read(os.path.join(os.path.dirname(blob.path), uri), max_bytes).data
         else:
-            raise blob.fault("a buffer in the file, or a .bin beside it", ascii(uri[:80]), "export it as .glb")
+            raise blob.fault(
+                "a buffer in the file, or a .bin beside it", ascii(uri[:80]), "export it as .glb"
+            )
         if len(out[uri]) < buffer["byteLength"]:
-            raise blob.fault(f"{buffer['byteLength']} bytes of {uri}", f"{len(out[uri])}", "get the whole file")
+            raise blob.fault(
+                f"{buffer['byteLength']} bytes of {uri}", f"{len(out[uri])}", "get the whole file"
+            )
     return out
 
 
 def _prepare(blob: Blob, tree: dict[str, Any], size: int) -> list[int]:
     """Have trimesh hand over what it would drop or change, and refuse what it would read as zeros.
 
-    It drops texture coordinates without a material, and attributes of points; makes zeros of sparse and of compressed
-    accessors, and whole numbers of normalised positions.
+    It drops texture coordinates without a material, and attributes of points; makes zeros of sparse
+    and of compressed accessors, and whole numbers of normalised positions.
     """
     for name in sorted(tree.get("extensionsRequired", ())):
         if name.startswith(_PLAIN):
             continue  # of surfaces and lights: it changes no vertex
         if any(word in name for word in _PACKED):
-            raise blob.fault("a scene without compression", f"the extension {name}", "export it uncompressed")
-        raise blob.fault("no extensions but of materials", f"{name}, which is required", "export it without")
+            raise blob.fault(
+                "a scene without compression", f"the extension {name}", "export it uncompressed"
+            )
+        raise blob.fault(
+            "no extensions but of materials", f"{name}, which is required", "export it without"
+        )
     for number, accessor in enumerate(tree.get("accessors", ())):
-        if "sparse" in accessor or "bufferView" not in accessor or not 0 <= accessor["count"] <= size:
-            got = "sparse" if "sparse" in accessor else f"{accessor['count']} numbers"
-            raise blob.fault("accessors with all their numbers in a buffer", got, "export it", at=f"accessor {number}")
+        if (
+            "sparse" in accessor
+            or "bufferView" not in accessor
+            or not 0 <= accessor["count"] <= size
+        ):
+            if "sparse" in accessor:
+                got = "sparse"
+            else:
+                got = f"{accessor['count']} numbers"
+            raise blob.fault(
+                "accessors with all their numbers in a buffer",
+                got,
+                "export it",
+                at=f"accessor {number}",
+            )
     modes = []
     for mesh in tree.get("meshes", ()):
         for primitive in mesh["primitives"]:
-            mode, own = primitive.get("mode", 4), primitive["attributes"]
+            mode = primitive.get("mode", 4)
+            own = primitive["attributes"]
             if mode not in (0, *_TRIANGLES):
-                raise blob.fault("triangles or points", f"primitives of mode {mode}", "export them as triangles")
+                raise blob.fault(
+                    "triangles or points", f"primitives of mode {mode}", "export them as triangles"
+                )
             modes.append(mode)
             kinds = {name: tree["accessors"][at] for name, at in own.items()}
             if kinds["POSITION"]["componentType"] != 5126:
@@ -116,19 +163,30 @@ def _joined(blob: Blob, scene: dict[str, Any], modes: list[int]) -> Raw:
     """All geometries, each as often as a node shows it."""
     meshes = dict(scene["geometry"])
     is_cloud = {name: mode == 0 for name, mode in zip(meshes, modes, strict=True)}
-    world, placed = {scene["base_frame"]: np.eye(4)}, []
+    world = {scene["base_frame"]: np.eye(4)}
+    placed = []
     for edge in scene["graph"]:
         world[edge["frame_to"]] = matrix = world[edge["frame_from"]] @ np.asarray(edge["matrix"])
         if "geometry" in edge:
             placed.append((edge["geometry"], matrix))
-    tables, faces, start = [], [np.zeros((0, 3), np.int64)], 0
+    tables = []
+    faces = [np.zeros((0, 3), np.int64)]
+    start = 0
     for name, matrix in placed[::-1] or [(name, np.eye(4)) for name in meshes]:
         mesh = meshes[name]
         tables.append(_moved(mesh, matrix))
-        corner = np.zeros((0, 3), np.int64) if is_cloud[name] else np.asarray(mesh["faces"], np.int64)
+        if is_cloud[name]:
+            corner = np.zeros((0, 3), np.int64)
+        else:
+            corner = np.asarray(mesh["faces"], np.int64)
         if corner.size and not 0 <= corner.min() <= corner.max() < len(mesh["vertices"]):
             got = f"{corner.min()} to {corner.max()}"
-            raise blob.fault(f"faces of vertices 0 to {len(mesh['vertices']) - 1}", got, "export it again", at=name)
+            raise blob.fault(
+                f"faces of vertices 0 to {len(mesh['vertices']) - 1}",
+                got,
+                "export it again",
+                at=name,
+            )
         faces.append((corner if np.linalg.det(matrix[:3, :3]) > 0 else corner[:, ::-1]) + start)
         start += len(mesh["vertices"])
     if not tables:
@@ -145,17 +203,29 @@ def _joined(blob: Blob, scene: dict[str, Any], modes: list[int]) -> Raw:
 
 def _moved(mesh: dict[str, Any], matrix: np.ndarray) -> dict[str, np.ndarray]:
     """The attributes of a mesh where a node puts it."""
-    out = {name[1:]: np.asarray(values) for name, values in mesh.get("vertex_attributes", {}).items()}
-    out = {name: values[:, 0] if values.shape[1:] == (1,) else values for name, values in out.items()}
+    out = {
+        name[1:]: np.asarray(values) for name, values in mesh.get("vertex_attributes", {}).items()
+    }
+    out = {
+        name: values[:, 0] if values.shape[1:] == (1,) else values for name, values in out.items()
+    }
     out = {"y" if name == "label" else name: values for name, values in out.items()}
-    pos, turn = np.asarray(mesh["vertices"]), matrix[:3, :3].astype(np.float32)
+    pos = np.asarray(mesh["vertices"])
+    turn = matrix[:3, :3].astype(np.float32)
     still = np.array_equal(matrix, np.eye(4))
-    out["pos"] = pos if still else (pos @ turn.T + matrix[:3, 3]).astype(np.float32)
+    if still:
+        out["pos"] = pos
+    else:
+        out["pos"] = (pos @ turn.T + matrix[:3, 3]).astype(np.float32)
     if "normal" in out and not still:
         normal = out["normal"] @ np.linalg.inv(turn)
         out["normal"] = normal / np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-30)
     if "uv" in out:
-        uv = unit(out["uv"]) if out["uv"].dtype.kind == "u" else out["uv"]  # integers are shares of the largest
+        # integers are shares of the largest
+        if out["uv"].dtype.kind == "u":
+            uv = unit(out["uv"])
+        else:
+            uv = out["uv"]
         out["uv"] = uv * np.array([1, -1], "f4") + np.array([0, 1], "f4")  # from the lower left
     if "color" in out and out["color"].shape[1:] == (4,):
         out["color"], out["alpha"] = out["color"][:, :3], out["color"][:, 3]
@@ -169,21 +239,41 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
     if {"y", "label"} <= set(parts.points):
         parts.refuse("y or label, which is y in .glb", "both")
         parts.points.pop("label")
-    arrays = {_attribute(name): parts.fit(name, values, _TYPES) for name, values in parts.narrow(4).items()}
+    arrays = {
+        _attribute(name): parts.fit(name, values, _TYPES)
+        for name, values in parts.narrow(4).items()
+    }
     if "TEXCOORD_0" in arrays:
-        arrays["TEXCOORD_0"] = arrays["TEXCOORD_0"] * np.array([1, -1], "f4") + np.array([0, 1], "f4")
-    views, accessors, body = [], [], io.BytesIO()
-    face = parts.face if parts.face is not None and parts.face.size else None
+        arrays["TEXCOORD_0"] = arrays["TEXCOORD_0"] * np.array([1, -1], "f4") + np.array(
+            [0, 1], "f4"
+        )
+    views = []
+    accessors = []
+    body = io.BytesIO()
+    if parts.face is not None and parts.face.size:
+        face = parts.face
+    else:
+        face = None
     if face is not None:
         arrays["indices"] = face.T.reshape(-1).astype("<u4")
     for name, values in arrays.items():
-        rows = np.zeros((len(values), -(-values[0].nbytes // 4) * 4), np.uint8)  # rows begin at multiples of 4
-        rows[:, : values[0].nbytes] = np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)
+        # rows begin at multiples of 4
+        rows = np.zeros((len(values), -(-values[0].nbytes // 4) * 4), np.uint8)
+        rows[:, : values[0].nbytes] = (
+            np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)
+        )
         views.append({"buffer": 0, "byteOffset": body.tell(), "byteLength": rows.size})
         views[-1] |= {"byteStride": rows.shape[1]} if name != "indices" else {}
         width = values[0].size
-        kind = 5125 if name == "indices" else _TYPES[values.dtype.str[1:]]
-        accessor: dict[str, Any] = {"bufferView": len(views) - 1, "componentType": kind, "count": len(values)}
+        if name == "indices":
+            kind = 5125
+        else:
+            kind = _TYPES[values.dtype.str[1:]]
+        accessor: dict[str, Any] = {
+            "bufferView": len(views) - 1,
+            "componentType": kind,
+            "count": len(values),
+        }
         accessor["type"] = {1: "SCALAR", 2: "VEC2", 3: "VEC3", 4: "VEC4"}[width]
         if name == "POSITION":
             accessor |= {"min": values.min(0).tolist(), "max": values.max(0).tolist()}
@@ -192,12 +282,21 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
     names = {name: place for place, name in enumerate(arrays) if name != "indices"}
     primitive = {"attributes": names, "mode": 0 if face is None else 4}
     primitive |= {"indices": len(names)} if face is not None else {}
-    tree = {"asset": {"version": "2.0", "generator": "graphattn"}, "scene": 0, "scenes": [{"nodes": [0]}]}
+    tree = {
+        "asset": {"version": "2.0", "generator": "graphattn"},
+        "scene": 0,
+        "scenes": [{"nodes": [0]}],
+    }
     tree |= {"nodes": [{"mesh": 0}], "meshes": [{"primitives": [primitive]}], "bufferViews": views}
     tree |= {"accessors": accessors, "buffers": [{"byteLength": body.tell()}]}
     text = json.dumps(tree).encode()
     text += b" " * (-len(text) % 4)
-    file.write(b"glTF" + np.array([2, 28 + len(text) + body.tell(), len(text)], "<u4").tobytes() + b"JSON" + text)
+    file.write(
+        b"glTF"
+        + np.array([2, 28 + len(text) + body.tell(), len(text)], "<u4").tobytes()
+        + b"JSON"
+        + text
+    )
     file.write(np.array([body.tell()], "<u4").tobytes() + b"BIN\0" + body.getvalue())
 
 

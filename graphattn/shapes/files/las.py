@@ -19,7 +19,9 @@ _COLOURS = ("red", "green", "blue")
 
 @reads(".las", ".laz")
 def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """Coordinates scaled as the header says; red, green, blue of 16 bits, or of 8 where none needs more."""
+    """Coordinates scaled as the header says; red, green, blue of 16 bits, or of 8 where none needs
+    more.
+    """
     try:
         import laspy
     except ImportError:
@@ -34,17 +36,28 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
                 _in_chunks(blob, reader.header.vlrs)
                 _chunks(blob, reader.header.offset_to_point_data, reader.header.point_count)
             if need > max_bytes:
-                raise blob.fault(f"points of at most {max_bytes} bytes", f"{need}", "max_bytes=..., if it is meant")
-            count, las = reader.header.point_count, reader.read()
+                raise blob.fault(
+                    f"points of at most {max_bytes} bytes",
+                    f"{need}",
+                    "max_bytes=..., if it is meant",
+                )
+            count = reader.header.point_count
+            las = reader.read()
         names = [name for name in las.point_format.dimension_names if name not in _COORDINATES]
         points = {name: np.array(las[name]) for name in names}
     except BaseException as error:  # a panic of the decompressor is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | LoaderError):
             raise
-        raise blob.fault("a LAS file", f"{type(error).__name__}: {str(error)[:200]}", "get the whole file") from None
+        raise blob.fault(
+            "a LAS file", f"{type(error).__name__}: {str(error)[:200]}", "get the whole file"
+        ) from None
     if len(las.points) != count:
-        raise blob.fault(f"{count} points, as its header says", f"{len(las.points)}", "get the whole file")
-    depths = {name: fewest(_largest(points, name), name) for name in DEPTHS if _of_16_bits(points, name)}
+        raise blob.fault(
+            f"{count} points, as its header says", f"{len(las.points)}", "get the whole file"
+        )
+    depths = {
+        name: fewest(_largest(points, name), name) for name in DEPTHS if _of_16_bits(points, name)
+    }
     notes: tuple[str, ...] = ()
     if depths.get("color") == 8:
         points |= {name: points[name].astype(np.uint8) for name in _COLOURS}
@@ -71,16 +84,27 @@ def _largest(points: dict[str, np.ndarray], name: str) -> int:
 
 
 def _records(blob: Blob) -> None:
-    """Raise for more records before or behind the points than there are bytes, which laspy would all read."""
+    """Raise for more records before or behind the points than there are bytes, which laspy would
+    all read.
+    """
     head = blob.data[:375]
     before, behind = (int.from_bytes(head[at : at + 4], "little") for at in (100, 243))
-    if head[:4] != b"LASF" or 54 * before > len(blob.data) or (head[25:26] > b"\3" and 60 * behind > len(blob.data)):
-        got = f"{before} and {behind}" if head[:4] == b"LASF" else "none"
+    if (
+        head[:4] != b"LASF"
+        or 54 * before > len(blob.data)
+        or (head[25:26] > b"\3" and 60 * behind > len(blob.data))
+    ):
+        if head[:4] == b"LASF":
+            got = f"{before} and {behind}"
+        else:
+            got = "none"
         raise blob.fault("LASF, and records that fit into the file", got, "get the whole file")
 
 
 def _in_chunks(blob: Blob, records: Any) -> None:
-    """Raise for the points of LASzip 1, one after the other, which no decompressor of Python reads."""
+    """Raise for the points of LASzip 1, one after the other, which no decompressor of Python
+    reads.
+    """
     for record in records.get("LasZipVlr"):
         if record.record_data[:2] == b"\1\0":
             fix = "laszip -i old.laz -o new.laz, or pdal translate"
@@ -88,25 +112,38 @@ def _in_chunks(blob: Blob, records: Any) -> None:
 
 
 def _chunks(blob: Blob, start: int, points: int) -> None:
-    """Raise for more chunks than points: the decompressor ends the process where it has no memory for their table."""
+    """Raise for more chunks than points: the decompressor ends the process where it has no memory
+    for their table.
+    """
     data = blob.data
     at = int.from_bytes(data[start : start + 8], "little", signed=True)
-    at = int.from_bytes(data[-8:], "little", signed=True) if at == -1 else at
-    chunks = int.from_bytes(data[at + 4 : at + 8], "little") if 0 <= at <= len(data) - 8 else 1 << 32
+    if at == -1:
+        at = int.from_bytes(data[-8:], "little", signed=True)
+    if 0 <= at <= len(data) - 8:
+        chunks = int.from_bytes(data[at + 4 : at + 8], "little")
+    else:
+        chunks = 1 << 32
     if chunks > points + 1:
         raise blob.fault(f"a table of at most {points} chunks", f"{chunks}", "get the whole file")
 
 
 def _plausible(blob: Blob, need: int, packed: bool) -> None:
     """Raise for a header of more points than its bytes can hold."""
-    most = 256 * len(blob.data) if packed else len(blob.data)
+    if packed:
+        most = 256 * len(blob.data)
+    else:
+        most = len(blob.data)
     if need > most:
         held = f"{len(blob.data):,} in all"
-        raise blob.fault(f"{need:,} bytes of points, as its header says", held, "get the whole file")
+        raise blob.fault(
+            f"{need:,} bytes of points, as its header says", held, "get the whole file"
+        )
 
 
 def add_fields(source: PathLike, target: PathLike, fields: dict[str, np.ndarray]) -> None:
-    """Write a copy of a file with more dimensions, (N,) each, in the place of those of the same names."""
+    """Write a copy of a file with more dimensions, (N,) each, in the place of those of the same
+    names.
+    """
     import laspy
 
     las = laspy.read(os.fspath(source))
@@ -142,14 +179,20 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
             columns[name] = columns[name].astype(np.uint16) * 257  # k / 255 = 257 k / 65535
         elif name in columns and columns[name].dtype.kind == "f":
             parts.refuse("color in steps of 1 / 65535", f"{name} between them")
-            columns[name] = np.rint(np.nan_to_num(columns[name]).clip(0, 1) * 65535).astype(np.uint16)
+            columns[name] = np.rint(np.nan_to_num(columns[name]).clip(0, 1) * 65535).astype(
+                np.uint16
+            )
     brightest = max((int(columns[name].max()) for name in _COLOURS if name in columns), default=0)
     if 0 < brightest < 256:
-        parts.refuse("a colour above 1 / 257 in .las", f"{brightest} of 65535, which reads as 8 bits")
+        parts.refuse(
+            "a colour above 1 / 257 in .las", f"{brightest} of 65535, which reads as 8 bits"
+        )
     for name, values in columns.items():
         if name not in known:
             kind = parts.fit(name, values, NUMBERS).dtype.str[1:]
-            las.add_extra_dim(laspy.ExtraBytesParams(name, f"{values[0].size}{kind}" if values.ndim > 1 else kind))
+            las.add_extra_dim(
+                laspy.ExtraBytesParams(name, f"{values[0].size}{kind}" if values.ndim > 1 else kind)
+            )
         las[name] = values
         if not np.array_equal(np.asarray(las[name]), values, equal_nan=values.dtype.kind == "f"):
             parts.refuse(f"{name} in the type of LAS", "numbers that it does not hold")

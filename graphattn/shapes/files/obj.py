@@ -1,9 +1,11 @@
-"""OBJ with texture coordinates and normals: the vertices of the file; what differs at seams is kept by corner.
+"""OBJ with texture coordinates and normals: the vertices of the file; what differs at seams is kept
+by corner.
 
-Read here and not by trimesh, which fails 9 of 24 awkward files (tests/awkward_files.py): it takes the index 0 for the
-last vertex, drops points of no face, reorders polygons, stumbles over tabs and comments behind a face, and opens what
-``mtllib`` names; nor by meshio, which fails 9: an index from the end counts from the start, and normals and colours are
-lost. Materials, curves and surfaces are left out.
+Read here and not by trimesh, which fails 9 of 24 awkward files (tests/awkward_files.py): it takes
+the index 0 for the last vertex, drops points of no face, reorders polygons, stumbles over tabs and
+comments behind a face, and opens what ``mtllib`` names; nor by meshio, which fails 9: an index from
+the end counts from the start, and normals and colours are lost. Materials, curves and surfaces are
+left out.
 """
 
 import re
@@ -12,7 +14,17 @@ from typing import BinaryIO
 import numpy as np
 
 from ...convert.files._guard import Blob, PathLike, read, show
-from ...convert.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
+from ...convert.files._text import (
+    KIND,
+    SPACE,
+    clean,
+    first_words,
+    keep,
+    line_ends,
+    rows,
+    tokens,
+    word,
+)
 from .corners import OF_CORNERS, at_vertices, mean_normals
 from .parts import Parts
 from .polygons import coordinates
@@ -33,13 +45,15 @@ _NONE = np.iinfo(np.int64).min  # a corner without texture coordinates, or witho
 def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The polygons of an OBJ file."""
     blob = clean(read(path, max_bytes), "#")
-    joined = re.sub(rb"\\[ \t]*\n", lambda mesh: b" " * len(mesh[0]), blob.data)  # a line goes on after a backslash
+    # a line goes on after a backslash
+    joined = re.sub(rb"\\[ \t]*\n", lambda mesh: b" " * len(mesh[0]), blob.data)
     byte = np.frombuffer(joined + b"   ", np.uint8)
     begin = first_words(byte)
     line = {name: _starts(byte, begin, name.encode()) for name in ("v", "vt", "vn", "f")}
     skipped = _skipped(blob, joined, begin[~np.any([*line.values()], axis=0)])
     table = {
-        name: rows(blob, _numbers(byte, begin[line[name]], len(name)), nonfinite=allow_nonfinite) for name in _WIDTH
+        name: rows(blob, _numbers(byte, begin[line[name]], len(name)), nonfinite=allow_nonfinite)
+        for name in _WIDTH
     }
     values = {name: coordinates(blob, table[name], width, skip=1) for name, width in _WIDTH.items()}
     ptr, corner, start = _corners(blob, _numbers(byte, begin[line["f"]], 1))
@@ -93,15 +107,25 @@ def _corners(blob: Blob, text: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _resolve(
-    blob: Blob, index: np.ndarray, name: str, before: np.ndarray, count: int, start: np.ndarray, ptr: np.ndarray
+    blob: Blob,
+    index: np.ndarray,
+    name: str,
+    before: np.ndarray,
+    count: int,
+    start: np.ndarray,
+    ptr: np.ndarray,
 ) -> None:
     """Indices from 0 in the place of those from 1, and of those that count back from their line."""
-    given, own = index != _NONE, index.copy()
+    given = index != _NONE
+    own = index.copy()
     index[:] = np.where(given, np.where(own < 0, before + own, own - 1), -1)
     bad = np.flatnonzero(given & ((index < 0) | (index >= count)))
     if len(bad):
         here = int(bad[0])
-        what = "vertex" if name == "v" else name
+        if name == "v":
+            what = "vertex"
+        else:
+            what = name
         at = f"face {np.searchsorted(ptr, here, side='right') - 1}: {what} {own[here]} of {count}"
         if not count:
             expected = f"lines {name} before faces that name them"
@@ -148,7 +172,9 @@ def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> int:
     for offset in map(int, begin):
         name = word(text, offset)
         if name not in _KNOWN:
-            raise blob.fault("v, f or another OBJ statement", show(name), "check the line", offset=offset)
+            raise blob.fault(
+                "v, f or another OBJ statement", show(name), "check the line", offset=offset
+            )
         count += name in _GEOMETRY
     return count
 
@@ -163,7 +189,10 @@ def write_obj(file: BinaryIO, parts: Parts) -> None:
     if "color" in parts.points:
         vertices = np.concatenate((parts.pos, parts.points["color"]), axis=1)
     np.savetxt(file, vertices, f"v {parts.digits(vertices)}")
-    face = np.zeros((3, 0), np.int64) if parts.face is None else parts.face
+    if parts.face is None:
+        face = np.zeros((3, 0), np.int64)
+    else:
+        face = parts.face
     corner = face.T.reshape(-1)
     index = [corner + 1]
     form = "%d"
@@ -175,7 +204,11 @@ def write_obj(file: BinaryIO, parts: Parts) -> None:
         np.savetxt(file, table, f"{keyword} {parts.digits(table)}")
         index.append(own + 1)
         form += "/%d"
-    np.savetxt(file, np.stack(index, 1).reshape(-1, 3 * len(index)), "f " + " ".join([form.rstrip("/")] * 3))
+    np.savetxt(
+        file,
+        np.stack(index, 1).reshape(-1, 3 * len(index)),
+        "f " + " ".join([form.rstrip("/")] * 3),
+    )
 
 
 def _table(parts: Parts, word_: str, corner: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
@@ -190,7 +223,10 @@ def _table(parts: Parts, word_: str, corner: np.ndarray) -> tuple[np.ndarray | N
         return parts.points.get(word_), corner
     values = values.reshape(-1, wide)
     if word_ in parts.points:
-        mean = mean_normals(corner, values, len(parts.pos)) if word_ == "normal" else None
+        if word_ == "normal":
+            mean = mean_normals(corner, values, len(parts.pos))
+        else:
+            mean = None
         if mean is None or not np.allclose(mean, parts.points[word_], atol=1e-6):
             parts.refuse(f"{word_} or {name}", "both, and they differ", f"leave {word_} out")
     rows_, index = np.unique(values, axis=0, return_inverse=True)

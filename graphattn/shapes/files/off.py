@@ -1,8 +1,9 @@
-"""OFF and its relatives COFF, NOFF, STOFF: colours, normals and texture coordinates of vertices, colours of faces.
+"""OFF and its relatives COFF, NOFF, STOFF: colours, normals and texture coordinates of vertices,
+colours of faces.
 
-Read here and not by trimesh, which fails 11 of 24 awkward files (tests/awkward_files.py): it leaves out all colours,
-normals and texture coordinates without a word, passes over lines that are missing or too many, and stumbles over
-comments; nor by meshio, which fails 14: it reads triangles alone.
+Read here and not by trimesh, which fails 11 of 24 awkward files (tests/awkward_files.py): it leaves
+out all colours, normals and texture coordinates without a word, passes over lines that are missing
+or too many, and stumbles over comments; nor by meshio, which fails 14: it reads triangles alone.
 """
 
 import re
@@ -21,15 +22,21 @@ _HEADER = re.compile(rb"\s*(ST)?(C)?(N)?OFF(?=[\s\d]|$)")
 
 @reads(".off", ".coff", ".noff")
 def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """The polygons of an OFF file: a header word, the counts, a line for each vertex, a line for each face."""
+    """The polygons of an OFF file: a header word, the counts, a line for each vertex, a line for
+    each face.
+    """
     blob = clean(read(path, max_bytes), "#")
     header = _HEADER.match(blob.data)
     if header is None:
-        expected, fix = "OFF, COFF, NOFF or STOFF", "put OFF on a line of its own (4OFF and nOFF are not 3-D)"
+        expected = "OFF, COFF, NOFF or STOFF"
+        fix = "put OFF on a line of its own (4OFF and nOFF are not 3-D)"
         raise blob.fault(expected, show(blob.data.lstrip()[:12]), fix, offset=0)
     if re.match(rb"\s+BINARY", blob.data[header.end() :]):
         raise blob.fault(
-            "the text form of OFF", "OFF BINARY", "convert it to text OFF or to PLY", offset=header.start()
+            "the text form of OFF",
+            "OFF BINARY",
+            "convert it to text OFF or to PLY",
+            offset=header.start(),
         )
     table = rows(blob, b" " * header.end() + blob.data[header.end() :], nonfinite=allow_nonfinite)
     first = 1 + _counts(blob, table, header.end())
@@ -39,8 +46,11 @@ def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     if len(bad):
         row = int(bad[0])
         got = f"{size[row]:g} followed by {table.width[first + row] - 1} numbers"
-        fix, at = "put one face on each line", f"face {row}"
-        raise blob.fault("a count and as many corners", got, fix, offset=table.offset(first + row), at=at)
+        fix = "put one face on each line"
+        at = f"face {row}"
+        raise blob.fault(
+            "a count and as many corners", got, fix, offset=table.offset(first + row), at=at
+        )
     corners = size.astype(np.int64)
     begin = table.ptr[first:-1] + 1
     lines = table.start[table.ptr[1:-1]]
@@ -59,28 +69,55 @@ def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 def _counts(blob: Blob, table: Rows, end: int) -> int:
     """The number of vertices, once there are as many lines as the first one says."""
     have = len(table.ptr) - 1
-    counts = table.value[: table.ptr[1]] if have else np.zeros(0)
-    if not 2 <= len(counts) <= 3 or not ((counts >= 0) & (counts < 2**53) & (counts == np.trunc(counts))).all():
-        offset, got = table.offset(0) if have else end, str(counts[:4].tolist())
+    if have:
+        counts = table.value[: table.ptr[1]]
+    else:
+        counts = np.zeros(0)
+    if (
+        not 2 <= len(counts) <= 3
+        or not ((counts >= 0) & (counts < 2**53) & (counts == np.trunc(counts))).all()
+    ):
+        if have:
+            offset = table.offset(0)
+        else:
+            offset = end
+        got = str(counts[:4].tolist())
         raise blob.fault("the numbers of vertices, faces and edges", got, "add them", offset=offset)
-    vertices, faces = int(counts[0]), int(counts[1])
+    vertices = int(counts[0])
+    faces = int(counts[1])
     if have - 1 != vertices + faces:
         expected = f"{vertices} vertex lines and {faces} face lines, as its header says"
-        got = f"{have - 1} lines ({'truncated' if have - 1 < vertices + faces else 'some are too many'})"
-        raise blob.fault(expected, got, "correct the counts or get the whole file", offset=table.offset(0))
+        got = (
+            f"{have - 1} lines "
+            f"({'truncated' if have - 1 < vertices + faces else 'some are too many'})"
+        )
+        raise blob.fault(
+            expected, got, "correct the counts or get the whole file", offset=table.offset(0)
+        )
     return vertices
 
 
-def _points(blob: Blob, table: Rows, end: int, color: bool, normal: bool, uv: bool) -> dict[str, np.ndarray]:
-    """The numbers of vertices: x y z, a normal, a colour of 3 or 4 numbers, u v, in this order (Geomview)."""
+def _points(
+    blob: Blob, table: Rows, end: int, color: bool, normal: bool, uv: bool
+) -> dict[str, np.ndarray]:
+    """The numbers of vertices: x y z, a normal, a colour of 3 or 4 numbers, u v, in this order
+    (Geomview).
+    """
     width = table.width[1:end]
     plain = 3 + 3 * normal + 2 * uv
     least = plain + 3 * color
-    own = width[:1].sum() if len(width) else least
+    if len(width):
+        own = width[:1].sum()
+    else:
+        own = least
     bad = np.flatnonzero((width < least) | (width != own))
     if len(bad):
         row = int(bad[0])
-        expected, got = ("x y z" if least == 3 else f"{least} numbers for each vertex"), f"{width[row]} numbers"
+        if least == 3:
+            expected = "x y z"
+        else:
+            expected = f"{least} numbers for each vertex"
+        got = f"{width[row]} numbers"
         raise blob.fault(expected, got, "put one vertex on each line", offset=table.offset(1 + row))
     rest = table.value[table.ptr[1] : table.ptr[end]].reshape(len(width), own)
     out = {"pos": rest[:, :3]}
@@ -110,12 +147,17 @@ def write_off(file: BinaryIO, parts: Parts) -> None:
     parts.holds("normal", "color", "uv", face=True, faces=("face_color",))
     names = [name for name in ("normal", "color", "uv") if name in parts.points]
     word = f"{'ST' * ('uv' in names)}{'C' * ('color' in names)}{'N' * ('normal' in names)}OFF"
-    face = np.zeros((3, 0), np.int64) if parts.face is None else parts.face
+    if parts.face is None:
+        face = np.zeros((3, 0), np.int64)
+    else:
+        face = parts.face
     file.write(f"{word}\n{len(parts.pos)} {face.shape[1]} 0\n".encode())
     columns = [parts.text(name, parts.points[name]) for name in ("pos", *names)]
     np.savetxt(file, np.concatenate(columns, axis=1), " ".join(map(parts.digits, columns)))
     if "face_color" in parts.faces:
         color = parts.faces["face_color"]
-        np.savetxt(file, np.concatenate((face.T, color), axis=1), f"3 %d %d %d {parts.digits(color)}")
+        np.savetxt(
+            file, np.concatenate((face.T, color), axis=1), f"3 %d %d %d {parts.digits(color)}"
+        )
     else:
         np.savetxt(file, face.T, "3 %d %d %d")

@@ -1,4 +1,6 @@
-"""The parts of a shape in a file: each tensor with the rows that it belongs to, in numbers that the file can hold."""
+"""The parts of a shape in a file: each tensor with the rows that it belongs to, in numbers that the
+file can hold.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,7 +12,19 @@ import torch
 from ...errors import LoaderError
 from .words import levels, narrow
 
-NUMBERS = ("i4", "u4", "u1", "i1", "u2", "i2", "i8", "u8", "f4", "f8")  # that formats of typed columns hold
+# that formats of typed columns hold
+NUMBERS = (
+    "i4",
+    "u4",
+    "u1",
+    "i1",
+    "u2",
+    "i2",
+    "i8",
+    "u8",
+    "f4",
+    "f8",
+)
 _COLUMNS = {
     "pos": ("x", "y", "z"),
     "normal": ("nx", "ny", "nz"),
@@ -18,7 +32,10 @@ _COLUMNS = {
     "uv": ("s", "t"),
     "y": ("label",),
 }
-_ALL = "save .npz, which holds every tensor, or pass lossy=True to leave out or round what the format cannot hold"
+_ALL = (
+    "save .npz, which holds every tensor, or pass lossy=True to leave out or round what the "
+    "format cannot hold"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,22 +61,38 @@ class Parts:
             raise LoaderError(f"{self.path}: expected {expected}, got {got}. Try: {fix}.")
 
     def holds(self, *points: str, face: bool = False, faces: Collection[str] | None = ()) -> None:
-        """Raise if there is anything else than ``pos``, these tensors of points, and faces; ``None`` is all of them."""
-        odd = [name for name in self.points if name not in ("pos", *points)] if points != ("...",) else []
+        """Raise if there is anything else than ``pos``, these tensors of points, and faces;
+        ``None`` is all of them.
+        """
+        if points != ("...",):
+            odd = [name for name in self.points if name not in ("pos", *points)]
+        else:
+            odd = []
         odd += [name for name in self.faces if faces is not None and name not in faces]
-        odd += [*self.others, *self.whole, *(["face"] if self.face is not None and not face else [])]
+        odd += [
+            *self.others,
+            *self.whole,
+            *(["face"] if self.face is not None and not face else []),
+        ]
         if odd:
-            self.refuse(f"a shape that {self.path[self.path.rfind('.') :]} can hold", ", ".join(odd))
+            self.refuse(
+                f"a shape that {self.path[self.path.rfind('.') :]} can hold", ", ".join(odd)
+            )
 
     def narrow(self, most: int) -> dict[str, np.ndarray]:
         """Tensors of points with at most so many numbers for each."""
         wide = [name for name, values in self.points.items() if values[0].size > most]
         if wide:
-            self.refuse(f"at most {most} numbers for each point", f"{wide[0]} of {self.points[wide[0]][0].size}")
+            self.refuse(
+                f"at most {most} numbers for each point",
+                f"{wide[0]} of {self.points[wide[0]][0].size}",
+            )
         return {name: values for name, values in self.points.items() if name not in wide}
 
     def fit(self, name: str, values: np.ndarray, types: Collection[Any]) -> np.ndarray:
-        """The same numbers in their own type, else in the first of ``types`` that holds them exactly."""
+        """The same numbers in their own type, else in the first of ``types`` that holds them
+        exactly.
+        """
         own = values.dtype.newbyteorder("=")
         types = sorted(map(np.dtype, types), key=lambda kind: kind.kind != own.kind)
         with np.errstate(all="ignore"):
@@ -68,12 +101,16 @@ class Parts:
                 back = small.astype(own)
                 if kind == own or ((back == values) | ((back != back) & (values != values))).all():
                     return small
-            self.refuse(f"{name} in one of {', '.join(map(str, types))}", f"{own} that none of them holds")
+            self.refuse(
+                f"{name} in one of {', '.join(map(str, types))}", f"{own} that none of them holds"
+            )
             return values.astype(types[-1])
 
     def text(self, name: str, values: np.ndarray) -> np.ndarray:
         """The same numbers, if those that are read back from a text are the same."""
-        if values.dtype.kind == "f" and not np.array_equal(narrow(values, whole=False), values, equal_nan=True):
+        if values.dtype.kind == "f" and not np.array_equal(
+            narrow(values, whole=False), values, equal_nan=True
+        ):
             self.refuse(f"{name} in float32, as numbers of a text are read", "float64")
         return values
 
@@ -81,64 +118,107 @@ class Parts:
     def digits(table: np.ndarray) -> str:
         """The format for numpy.savetxt that gives back the same bits, of one column or of all."""
         one = {"f": f"%.{17 if table.itemsize == 8 else 9}g"}.get(table.dtype.kind, "%d")
-        return " ".join([one] * table.shape[1]) if table.ndim > 1 else one
+        if table.ndim > 1:
+            return " ".join([one] * table.shape[1])
+        return one
 
     def columns(
         self, group: dict[str, np.ndarray], prefix: str = "", taken: Collection[str] = ()
     ) -> dict[str, np.ndarray]:
-        """Under the names that files use: x, y, z, nx, ..., red, ..., label; colours as bytes where they are.
+        """Under the names that files use: x, y, z, nx, ..., red, ..., label; colours as bytes where
+        they are.
 
-        A tensor is refused if a column of it has a name that is ``taken``, by the format or by ``pos``, ``y``, ...
+        A tensor is refused if a column of it has a name that is ``taken``, by the format or by
+        ``pos``, ``y``, ...
         """
         out: dict[str, np.ndarray] = {}
         for name in sorted(group, key=lambda name: name.removeprefix(prefix) not in _COLUMNS):
-            own, values = name.removeprefix(prefix), group[name]
+            own = name.removeprefix(prefix)
+            values = group[name]
             if any(letter.isspace() or letter in ",;#" for letter in own):
                 raise LoaderError(
-                    f"{self.path}: expected names without blanks, commas and semicolons, got {own!r}. Try: rename it."
+                    f"{self.path}: expected names without blanks, commas and semicolons, got "
+                    f"{own!r}. Try: rename it."
                 )
-            values = levels(values) if own in ("color", "alpha") and values.dtype.kind == "f" else values
-            names = _COLUMNS.get(own, (own,)) if prefix in ("", "face_") else (own,)
-            names = names[: values.shape[1]] if own == "pos" else names
+            if own in ("color", "alpha") and values.dtype.kind == "f":
+                values = levels(values)
+            if prefix in ("", "face_"):
+                names = _COLUMNS.get(own, (own,))
+            else:
+                names = (own,)
+            if own == "pos":
+                names = names[: values.shape[1]]
             if len(names) > 1 and values.shape[1:] == (len(names),):
                 new = {each: values[:, column] for column, each in enumerate(names)}
             else:
                 new = {names[0] if own == "y" else own: values}
             twice = [each for each in new if each in out or each in taken]
             if twice:
-                self.refuse(f"a name for {name} that no other column has", twice[0], f"rename {name}, or {_ALL}")
+                self.refuse(
+                    f"a name for {name} that no other column has",
+                    twice[0],
+                    f"rename {name}, or {_ALL}",
+                )
                 continue
             out |= new
         return out
 
 
 def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
-    """Sort the tensors of a shape; what is no tensor is refused, and ``pos`` (N, k) with k not in ``widths``."""
+    """Sort the tensors of a shape; what is no tensor is refused, and ``pos`` (N, k) with k not in
+    ``widths``.
+    """
     if getattr(data, "ptr", None) is not None and getattr(data, "batch", None) is not None:
-        raise LoaderError(f"{path}: expected one shape, got a batch. Try: batch.to_data_list(), one file for each.")
+        raise LoaderError(
+            f"{path}: expected one shape, got a batch. Try: batch.to_data_list(), one file for "
+            "each."
+        )
     items = {name: value for name, value in data.to_dict().items() if value is not None}
     odd = [
-        name for name, value in items.items() if not isinstance(value, torch.Tensor) or value.layout != torch.strided
+        name
+        for name, value in items.items()
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided
     ]
     pos = items.get("pos")
-    if not isinstance(pos, torch.Tensor) or pos.ndim != 2 or not len(pos) or pos.shape[1] not in widths:
-        got = "none" if pos is None else f"{tuple(pos.shape)}" if isinstance(pos, torch.Tensor) else type(pos).__name__
-        raise LoaderError(f"{path}: expected pos of shape (N, 3), N > 0, got {got}. Try: Data(pos=...).")
+    if (
+        not isinstance(pos, torch.Tensor)
+        or pos.ndim != 2
+        or not len(pos)
+        or pos.shape[1] not in widths
+    ):
+        if pos is None:
+            got = "none"
+        elif isinstance(pos, torch.Tensor):
+            got = f"{tuple(pos.shape)}"
+        else:
+            got = type(pos).__name__
+        raise LoaderError(
+            f"{path}: expected pos of shape (N, 3), N > 0, got {got}. Try: Data(pos=...)."
+        )
     arrays = {name: _array(items[name]) for name in items if name not in odd}
     face = arrays.pop("face", None)
     if face is not None and not (face.ndim == 2 and len(face) == 3 and face.dtype.kind in "iu"):
         raise LoaderError(
-            f"{path}: expected face of shape (3, F), got {face.shape}. Try: data.face.t() if it is (F, 3)."
+            f"{path}: expected face of shape (3, F), got {face.shape}. Try: data.face.t() if it "
+            "is (F, 3)."
         )
     if face is not None and face.size and not 0 <= face.min() <= face.max() < len(pos):
         got = f"{face.min()} to {face.max()}"
-        raise LoaderError(f"{path}: expected faces of vertices 0 to {len(pos) - 1}, got {got}. Try: repair face.")
+        raise LoaderError(
+            f"{path}: expected faces of vertices 0 to {len(pos) - 1}, got {got}. Try: repair face."
+        )
     groups: tuple[dict[str, np.ndarray], ...] = ({}, {}, {}, {})
     for name, values in arrays.items():
-        groups[_rows(name, values, len(pos), None if face is None else face.shape[1])][name] = values
+        groups[_rows(name, values, len(pos), None if face is None else face.shape[1])][name] = (
+            values
+        )
     parts = Parts(path, groups[0], face, groups[1], groups[2], groups[3], lossy)
     if odd:
-        parts.refuse("dense tensors", f"{odd[0]}, a {type(items[odd[0]]).__name__}", "lossy=True leaves it out")
+        parts.refuse(
+            "dense tensors",
+            f"{odd[0]}, a {type(items[odd[0]]).__name__}",
+            "lossy=True leaves it out",
+        )
     return parts
 
 
@@ -150,8 +230,15 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 def _rows(name: str, values: np.ndarray, points: int, faces: int | None) -> int:
     """0: a row for each point; 1: for each face; 2: of something else; 3: of the shape itself."""
-    if values.ndim and len(values) == points and name not in ("edge_index",) and not (name == "y" and points == 1):
+    if (
+        values.ndim
+        and len(values) == points
+        and name not in ("edge_index",)
+        and not (name == "y" and points == 1)
+    ):
         return 0
     if values.ndim and faces is not None and len(values) == faces and name.startswith("face_"):
         return 1
-    return 2 if values.ndim and len(values) > 1 and "_" in name and name != "edge_index" else 3
+    if values.ndim and len(values) > 1 and "_" in name and name != "edge_index":
+        return 2
+    return 3

@@ -1,7 +1,8 @@
 """PCD of the Point Cloud Library: ascii, binary and compressed, with every field.
 
-Read here and not by pypcd4, which fails 11 of 24 awkward files (tests/awkward_files.py): it passes over points that are
-missing or too many, takes the pairs of a compressed file for columns, and needs COUNT, version 0.7 and single blanks.
+Read here and not by pypcd4, which fails 11 of 24 awkward files (tests/awkward_files.py): it passes
+over points that are missing or too many, takes the pairs of a compressed file for columns, and
+needs COUNT, version 0.7 and single blanks.
 """
 
 import re
@@ -30,22 +31,30 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     end = _HEADER.search(blob.data, 0, 1 << 16)
     if end is None:
         got = "none in its first 64 KiB"
-        raise blob.fault("a header that ends in DATA ascii, binary or binary_compressed", got, "export it again")
+        raise blob.fault(
+            "a header that ends in DATA ascii, binary or binary_compressed", got, "export it again"
+        )
     dtype, count = _dtype(blob, blob.data[: end.start()])
-    body, kind = blob.data[end.end() :], end[1].decode().lower()
+    body = blob.data[end.end() :]
+    kind = end[1].decode().lower()
     points: dict[str, np.ndarray]
     lines = None
     notes: tuple[str, ...] = ()
     if kind == "ascii":
         blob = clean(blob)
-        points, lines = _ascii(blob, blob.data.find(b"\n", end.start()) + 1, dtype, count, allow_nonfinite)
+        points, lines = _ascii(
+            blob, blob.data.find(b"\n", end.start()) + 1, dtype, count, allow_nonfinite
+        )
     elif kind == "binary":
         need = dtype.itemsize * count
         if len(body) > need and not body[need:].strip(b"\0"):
-            notes = (f"{len(body) - need:,} zero bytes behind the points",)  # PCL fills a page of memory
+            # PCL fills a page of memory
+            notes = (f"{len(body) - need:,} zero bytes behind the points",)
         elif len(body) > need:
             got = f"{len(body) - need} more"
-            raise blob.fault(f"{need} bytes of points, as its header says", got, "correct the header")
+            raise blob.fault(
+                f"{need} bytes of points, as its header says", got, "correct the header"
+            )
         table = np.frombuffer(_exactly(blob, body[:need], need), dtype, count)
         points = {name: table[name] for name in dtype.names or ()}
     elif kind == "binary_compressed":
@@ -68,21 +77,29 @@ def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:
         fields, sizes, kinds = (said[word] for word in _WORDS[:3])
         counts = [int(number) for number in said.get("COUNT", ["1"] * len(fields))]
         types = [f"<{_KINDS[kind]}{int(size)}" for kind, size in zip(kinds, sizes, strict=True)]
-        width, height = int(said["WIDTH"][0]), int(said["HEIGHT"][0])
+        width = int(said["WIDTH"][0])
+        height = int(said["HEIGHT"][0])
         num = int(said["POINTS"][0])
         if width * height != num or num < 0 or min(counts) < 1 or max(counts) > 1 << 16:
             raise ValueError(f"WIDTH {width}, HEIGHT {height}, POINTS {num}, COUNT {counts[:9]}")
         named = [name if name != "_" else f"{_PADDING}{place}" for place, name in enumerate(fields)]
-        spec = [(name, kind, (k,) if k > 1 else ()) for name, kind, k in zip(named, types, counts, strict=True)]
+        spec = [
+            (name, kind, (k,) if k > 1 else ())
+            for name, kind, k in zip(named, types, counts, strict=True)
+        ]
         return np.dtype(spec), num
     except (KeyError, ValueError, TypeError, IndexError) as error:
         got = f"{type(error).__name__}: {str(error)[:200]}"
-        raise blob.fault(f"the lines {', '.join(_WORDS)} that fit", got, "export it again") from None
+        raise blob.fault(
+            f"the lines {', '.join(_WORDS)} that fit", got, "export it again"
+        ) from None
 
 
 def _exactly(blob: Blob, body: bytes, need: int) -> bytes:
     if len(body) != need:
-        raise blob.fault(f"{need} bytes of points, as its header says", f"{len(body)}", "get the whole file")
+        raise blob.fault(
+            f"{need} bytes of points, as its header says", f"{len(body)}", "get the whole file"
+        )
     return body
 
 
@@ -91,14 +108,22 @@ def _ascii(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     table = rows(blob, b" " * start + blob.data[start:], nonfinite=True)
     if len(table.ptr) - 1 != count:
-        raise blob.fault(f"{count} lines of points, as its header says", f"{len(table.ptr) - 1}", "get the whole file")
+        raise blob.fault(
+            f"{count} lines of points, as its header says",
+            f"{len(table.ptr) - 1}",
+            "get the whole file",
+        )
     shapes = [dtype[name].shape for name in dtype.names or ()]
     want = sum(int(np.prod(shape)) for shape in shapes)
     bad = np.flatnonzero(table.width != want)
     if len(bad):
         offset = table.offset(int(bad[0]))
-        raise blob.fault(f"{want} numbers, as its FIELDS", f"{table.width[bad[0]]}", "complete it", offset=offset)
-    values, column, out = table.value.reshape(count, want), 0, {}
+        raise blob.fault(
+            f"{want} numbers, as its FIELDS", f"{table.width[bad[0]]}", "complete it", offset=offset
+        )
+    values = table.value.reshape(count, want)
+    column = 0
+    out = {}
     for name, shape in zip(dtype.names or (), shapes, strict=True):
         size = int(np.prod(shape))
         part = values[:, column : column + size].reshape(count, *shape)
@@ -110,21 +135,30 @@ def _ascii(
 
 def _by_field(dtype: np.dtype, count: int, data: bytes) -> dict[str, np.ndarray]:
     """Columns that stand one behind the other."""
-    out, start = {}, 0
+    out = {}
+    start = 0
     for name in dtype.names or ():
         kind = dtype[name]
-        out[name] = np.frombuffer(data, kind.base, count * int(np.prod(kind.shape)), start).reshape(count, *kind.shape)
+        out[name] = np.frombuffer(data, kind.base, count * int(np.prod(kind.shape)), start).reshape(
+            count, *kind.shape
+        )
         start += kind.itemsize * count
     return out
 
 
 def _unpacked(blob: Blob, body: bytes, need: int) -> bytes:
-    """LZF: a byte below 32 says how many bytes follow as they are, others what to repeat from before."""
+    """LZF: a byte below 32 says how many bytes follow as they are, others what to repeat from
+    before.
+    """
     packed, size = (int.from_bytes(body[at : at + 4], "little") for at in (0, 4))
     if len(body) < 8 or packed > len(body) - 8 or size != need or need > 256 * packed:
         got = f"{len(body) - 8} bytes, which say {packed} for {size}"
-        raise blob.fault(f"8 bytes of sizes, then points of {need} bytes", got, "get the whole file")
-    data, out, at = body[8 : 8 + packed], bytearray(), 0
+        raise blob.fault(
+            f"8 bytes of sizes, then points of {need} bytes", got, "get the whole file"
+        )
+    data = body[8 : 8 + packed]
+    out = bytearray()
+    at = 0
     try:
         while at < packed and len(out) <= need:
             head = data[at]
@@ -163,19 +197,28 @@ def write_pcd(file: BinaryIO, parts: Parts) -> None:
     """Binary, one field for each column; colours of bytes as ``rgb``."""
     parts.holds("...", faces=())
     columns = {
-        name: parts.fit(name, column, NUMBERS) for name, column in parts.columns(parts.points, "", _PACKED).items()
+        name: parts.fit(name, column, NUMBERS)
+        for name, column in parts.columns(parts.points, "", _PACKED).items()
     }
     channels = [columns.get(name) for name in ("red", "green", "blue")]
     if all(channel is not None and channel.dtype == np.uint8 for channel in channels):
         red, green, blue = (columns.pop(name).astype("<u4") for name in ("red", "green", "blue"))
         columns["rgb"] = (red << 16 | green << 8 | blue).view("<f4")
     named = {_NAMES.get(name, name): column for name, column in columns.items()}
-    table = np.empty(len(parts.pos), [(n, c.dtype.newbyteorder("<"), c.shape[1:]) for n, c in named.items()])
+    table = np.empty(
+        len(parts.pos), [(n, c.dtype.newbyteorder("<"), c.shape[1:]) for n, c in named.items()]
+    )
     for name, column in named.items():
         table[name] = column
-    kinds = [(column.dtype.itemsize, column.dtype.kind.upper(), column[0].size) for column in named.values()]
+    kinds = [
+        (column.dtype.itemsize, column.dtype.kind.upper(), column[0].size)
+        for column in named.values()
+    ]
     size, kind, count = (" ".join(map(str, column)) for column in zip(*kinds, strict=True))
     num = len(table)
-    head = f"# .PCD v0.7\nVERSION 0.7\nFIELDS {' '.join(named)}\nSIZE {size}\nTYPE {kind}\nCOUNT {count}\n"
+    head = (
+        f"# .PCD v0.7\nVERSION 0.7\nFIELDS {' '.join(named)}\nSIZE {size}\nTYPE {kind}\nCOUNT "
+        f"{count}\n"
+    )
     head += f"WIDTH {num}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {num}\nDATA binary\n"
     file.write(head.encode() + table.tobytes())

@@ -1,8 +1,9 @@
 """PLY, ascii and both binaries, with every property of every element.
 
-Read here and not by plyfile, which fails 4 of 24 awkward files (tests/awkward_files.py): it passes over rows and bytes
-beyond those of the header, and stumbles over blank lines and a late ``obj_info``. It takes 6 microseconds for each row
-with a list and 15 for each row of text, and writes numbers beside a list in this machine's order of bytes.
+Read here and not by plyfile, which fails 4 of 24 awkward files (tests/awkward_files.py): it passes
+over rows and bytes beyond those of the header, and stumbles over blank lines and a late
+``obj_info``. It takes 6 microseconds for each row with a list and 15 for each row of text, and
+writes numbers beside a list in this machine's order of bytes.
 """
 
 import io
@@ -36,7 +37,8 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         columns, lines = read_ascii(blob, header.elements, header.body)
     else:
         columns = read_binary(_body(path, blob, header, max_bytes), header.elements)
-    vertex, face = columns.pop("vertex", {}), columns.pop("face", {})
+    vertex = columns.pop("vertex", {})
+    face = columns.pop("face", {})
     ptr, corner = _corners(blob, header, face)
     cut = [name for name in face if _of_corners(name, face[name], ptr)]
     corners = {f"face_{name}": face.pop(name)[1].reshape(len(corner), -1) for name in cut}
@@ -48,15 +50,31 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         for name, column in group.items()
     }
     at = (lines.get("vertex"), lines.get("face"))
-    return Raw(blob, points, ptr, corner, faces, others, corners=corners, point_lines=at[0], face_lines=at[1])
+    return Raw(
+        blob,
+        points,
+        ptr,
+        corner,
+        faces,
+        others,
+        corners=corners,
+        point_lines=at[0],
+        face_lines=at[1],
+    )
 
 
 def _body(path: PathLike, blob: Blob, header: Header, max_bytes: int) -> Blob:
-    """The bytes behind the header, in memory of their own: where rows are x, y, z alone, it becomes ``pos``."""
+    """The bytes behind the header, in memory of their own: where rows are x, y, z alone, it becomes
+    ``pos``.
+    """
     with open_regular(path, max_bytes) as file:
         body = np.fromfile(file, np.uint8, offset=header.body)
         if os.fstat(file.fileno()).st_size != blob.size or len(body) != blob.size - header.body:
-            raise blob.fault(f"{blob.size} bytes", "another size: the file changed while it was read", "read it again")
+            raise blob.fault(
+                f"{blob.size} bytes",
+                "another size: the file changed while it was read",
+                "read it again",
+            )
     data: Any = memoryview(body)  # type: ignore[arg-type] # it is bytes in all but name
     return replace(blob, data=data)
 
@@ -64,24 +82,35 @@ def _body(path: PathLike, blob: Blob, header: Header, max_bytes: int) -> Blob:
 def _corners(blob: Blob, header: Header, face: dict[str, Column]) -> tuple[np.ndarray, np.ndarray]:
     """Corners of the faces; the list is taken out of ``face``."""
     named = {element.name: element for element in header.elements}
-    if not {"x", "y", "z"} <= {item.name for item in named.get("vertex", Element("", 0, ())).properties}:
-        raise blob.fault("an element vertex with the numbers x, y, z", "none", "export it again as a plain PLY")
+    if not {"x", "y", "z"} <= {
+        item.name for item in named.get("vertex", Element("", 0, ())).properties
+    }:
+        raise blob.fault(
+            "an element vertex with the numbers x, y, z", "none", "export it again as a plain PLY"
+        )
     if "tristrips" in named:
         raise blob.fault("faces", "triangle strips", "export it with plain faces")
     wanted = next((face.pop(name) for name in _LISTS if isinstance(face.get(name), tuple)), None)
     if isinstance(wanted, tuple):
         return np.append(0, np.cumsum(wanted[0], dtype=np.int64)), wanted[1]
     if "face" in named and named["face"].num:
-        raise blob.fault("a list vertex_indices in element face", "none", "export it again as a plain PLY")
+        raise blob.fault(
+            "a list vertex_indices in element face", "none", "export it again as a plain PLY"
+        )
     return NO_FACES
 
 
 def _of_corners(name: str, column: Column, ptr: np.ndarray) -> bool:
-    """True of a list with as many numbers for every corner: texture coordinates, or one of several lengths."""
+    """True of a list with as many numbers for every corner: texture coordinates, or one of several
+    lengths.
+    """
     if not isinstance(column, tuple) or not len(column[1]):
         return False
-    size, corners = column[0], np.diff(ptr)
-    return (name == "texcoord" or (size != size[0]).any()) and (size == size[0] // corners[0] * corners).all()
+    size = column[0]
+    corners = np.diff(ptr)
+    return (name == "texcoord" or (size != size[0]).any()) and (
+        size == size[0] // corners[0] * corners
+    ).all()
 
 
 def _rectangular(blob: Blob, name: str, column: Column) -> np.ndarray:
@@ -90,28 +119,45 @@ def _rectangular(blob: Blob, name: str, column: Column) -> np.ndarray:
         return column
     size, items = column
     if len(size) and (size != size[0]).any():
-        raise blob.fault(f"lists {name} of one length", f"{size.min()} to {size.max()} numbers", "export without it")
-    return items.reshape(len(size), -1) if len(size) else items.reshape(0, 0)
+        raise blob.fault(
+            f"lists {name} of one length",
+            f"{size.min()} to {size.max()} numbers",
+            "export without it",
+        )
+    if len(size):
+        return items.reshape(len(size), -1)
+    return items.reshape(0, 0)
 
 
 @writes(".ply")
 def write_ply(file: BinaryIO, parts: Parts) -> None:
     """Binary, little endian: all numbers as they are."""
     if parts.whole:
-        parts.refuse("a row for each point or face", f"{next(iter(parts.whole))} of the shape itself")
-    points, faces = parts.columns(parts.points), parts.columns(parts.faces, "face_", _LISTS)
-    elements = {"vertex": [(name, parts.fit(name, column, _ORDER)) for name, column in points.items()]}
+        parts.refuse(
+            "a row for each point or face", f"{next(iter(parts.whole))} of the shape itself"
+        )
+    points = parts.columns(parts.points)
+    faces = parts.columns(parts.faces, "face_", _LISTS)
+    elements = {
+        "vertex": [(name, parts.fit(name, column, _ORDER)) for name, column in points.items()]
+    }
     if parts.face is not None:
         corners = ("vertex_indices", parts.fit("face", parts.face.T, ("i4", "u4")))
-        elements["face"] = [corners, *((name, parts.fit(name, column, _ORDER)) for name, column in faces.items())]
+        elements["face"] = [
+            corners,
+            *((name, parts.fit(name, column, _ORDER)) for name, column in faces.items()),
+        ]
     for name, column in parts.others.items():
         element, _, own = name.partition("_")
         rows = {len(each) for each in [column, *(each for _, each in elements.get(element, ()))]}
         if element in ("vertex", "face") or len(rows) > 1 or not own:
-            parts.refuse("tensors with a row for each point or face, or for each of something else", name)
+            parts.refuse(
+                "tensors with a row for each point or face, or for each of something else", name
+            )
             continue
         elements.setdefault(element, []).append((own, parts.fit(name, column, _ORDER)))
-    head, body = io.StringIO(), []
+    head = io.StringIO()
+    body = []
     head.write("ply\nformat binary_little_endian 1.0\n")
     for element, columns in elements.items():
         body.append(_table(columns))
@@ -139,5 +185,8 @@ def _table(columns: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
 
 def _properties(columns: Iterable[tuple[str, np.ndarray]]) -> Iterable[str]:
     for name, column in columns:
-        size = f"list {'uchar' if column.shape[1] < 256 else 'int'} " if column.ndim > 1 else ""
+        if column.ndim > 1:
+            size = f"list {'uchar' if column.shape[1] < 256 else 'int'} "
+        else:
+            size = ""
         yield f"property {size}{TYPES[column.dtype]} {name}\n"

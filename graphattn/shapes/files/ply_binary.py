@@ -1,4 +1,6 @@
-"""The body of a binary PLY file: rows of fixed size at once, rows of unequal size one after the other."""
+"""The body of a binary PLY file: rows of fixed size at once, rows of unequal size one after the
+other.
+"""
 
 import struct
 from array import array
@@ -14,7 +16,9 @@ _CODE = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8":
 
 
 def read_binary(blob: Blob, elements: tuple[Element, ...]) -> dict[str, dict[str, Column]]:
-    """The columns of every element in the bytes of ``blob``, which must be as many as the header says."""
+    """The columns of every element in the bytes of ``blob``, which must be as many as the header
+    says.
+    """
     out: dict[str, dict[str, Column]] = {}
     start = 0
     for element in elements:
@@ -55,7 +59,10 @@ def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column
     columns: dict[str, Column] = {}
     for item in element.properties:
         column = view[item.name]
-        columns[item.name] = (np.full(element.num, sizes[item.name]), column.reshape(-1)) if item.length else column
+        if item.length:
+            columns[item.name] = (np.full(element.num, sizes[item.name]), column.reshape(-1))
+        else:
+            columns[item.name] = column
     return columns, end
 
 
@@ -68,21 +75,31 @@ def _empty(item: Property) -> Column:
 
 
 def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Column], int]:
-    """The lists of each row, one row after the other: where a list ends is only known from its own length."""
+    """The lists of each row, one row after the other: where a list ends is only known from its own
+    length.
+    """
     data, total = blob.data, len(blob.data)
     sizes = {item.name: array("q") for item in element.properties if item.length}
     joined = {item.name: bytearray() for item in element.properties}
     steps = []
     for item in element.properties:
-        unpack = struct.Struct(item.length[0] + _CODE[item.length[1:]]).unpack_from if item.length else None
-        steps.append((item, unpack, item.least, item.width, sizes.get(item.name), joined[item.name]))
+        if item.length:
+            unpack = struct.Struct(item.length[0] + _CODE[item.length[1:]]).unpack_from
+        else:
+            unpack = None
+        steps.append(
+            (item, unpack, item.least, item.width, sizes.get(item.name), joined[item.name])
+        )
     for row in range(element.num):
         for item, unpack, least, width, lengths, items in steps:
             if unpack is None or lengths is None:
                 items += data[position : position + width]
                 position += width
                 continue
-            size = unpack(data, position)[0] if position + least <= total else -1
+            if position + least <= total:
+                size = unpack(data, position)[0]
+            else:
+                size = -1
             if not 0 <= size * width <= total - position - least:
                 _count(blob, element, row, item, position)  # says what is wrong
             begin = position + least
@@ -94,7 +111,10 @@ def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Colu
     columns: dict[str, Column] = {}
     for item in element.properties:
         values = np.frombuffer(joined[item.name], item.type)
-        columns[item.name] = (np.frombuffer(sizes[item.name], np.int64), values) if item.length else values
+        if item.length:
+            columns[item.name] = (np.frombuffer(sizes[item.name], np.int64), values)
+        else:
+            columns[item.name] = values
     return columns, position
 
 
@@ -110,7 +130,12 @@ def _count(blob: Blob, element: Element, row: int, item: Property, position: int
     return size
 
 
-def _short(blob: Blob, element: Element, need: int, left: int, row: int | None = None) -> LoaderError:
-    at = f"element {element.name}" if row is None else f"{element.name} {row}"
+def _short(
+    blob: Blob, element: Element, need: int, left: int, row: int | None = None
+) -> LoaderError:
+    if row is None:
+        at = f"element {element.name}"
+    else:
+        at = f"{element.name} {row}"
     got = f"{max(left, 0)} (truncated)"
     return blob.fault(f"{need} bytes", got, "get the whole file, or correct the header", at=at)

@@ -7,7 +7,8 @@ import numpy as np
 
 from ...convert.files._guard import Blob, show
 
-Column = np.ndarray | tuple[np.ndarray, np.ndarray]  # (n,) numbers, or the lengths (n,) and the items of lists
+# (n,) numbers, or the lengths (n,) and the items of lists
+Column = np.ndarray | tuple[np.ndarray, np.ndarray]
 HEADER_BYTES = 1 << 16  # 64 KiB
 
 _TYPES = {
@@ -43,7 +44,9 @@ class Property(NamedTuple):
 
     @property
     def least(self) -> int:
-        """Bytes that the property takes at least: a list may be empty, its length is always there."""
+        """Bytes that the property takes at least: a list may be empty, its length is always
+        there.
+        """
         return int((self.length or self.type)[-1])
 
 
@@ -67,8 +70,16 @@ def read_header(blob: Blob) -> Header:
     """Read the header, of which at most 64 KiB are looked at."""
     end = _END.search(blob.data, 0, HEADER_BYTES)
     if not blob.data.startswith(b"ply") or end is None:
-        got = "none in its first 64 KiB" if blob.data.startswith(b"ply") else show(blob.data[:8])
-        raise blob.fault("a header from 'ply' to 'end_header'", got, "check that this is a whole PLY file", offset=0)
+        if blob.data.startswith(b"ply"):
+            got = "none in its first 64 KiB"
+        else:
+            got = show(blob.data[:8])
+        raise blob.fault(
+            "a header from 'ply' to 'end_header'",
+            got,
+            "check that this is a whole PLY file",
+            offset=0,
+        )
     order: str | None = None
     rows: dict[str, int] = {}
     properties: dict[str, list[Property]] = {}
@@ -84,19 +95,31 @@ def read_header(blob: Blob) -> Header:
             ):
                 rows[element] = int(num)
                 properties[element] = []
-            case ["property", "list", num, kind, name] if element in rows and kind in _TYPES and num in _COUNTS:
-                properties[element].append(Property(name, f"{order}{_TYPES[kind]}", f"{order}{_TYPES[num]}"))
+            case ["property", "list", num, kind, name] if (
+                element in rows and kind in _TYPES and num in _COUNTS
+            ):
+                properties[element].append(
+                    Property(name, f"{order}{_TYPES[kind]}", f"{order}{_TYPES[num]}")
+                )
             case ["property", kind, name] if element in rows and kind in _TYPES:
                 properties[element].append(Property(name, f"{order}{_TYPES[kind]}"))
             case _:
                 expected = "format, then each element once with properties of known types"
                 raise blob.fault(expected, show(line[0]), "correct the header", offset=line.start())
     if order is None:
-        raise blob.fault("format ascii, binary_little_endian or binary_big_endian 1.0", "none", "add it", offset=0)
+        raise blob.fault(
+            "format ascii, binary_little_endian or binary_big_endian 1.0",
+            "none",
+            "add it",
+            offset=0,
+        )
     for element, entries in properties.items():
         names = [item.name for item in entries]
         if (rows[element] and not names) or len(set(names)) < len(names):
-            got, at = f"the properties {names[:9]}", f"element {element[:40]}"
+            got = f"the properties {names[:9]}"
+            at = f"element {element[:40]}"
             raise blob.fault("properties, each once", got, "correct the header", at=at)
-    elements = tuple(Element(name, rows[name], tuple(entries)) for name, entries in properties.items())
+    elements = tuple(
+        Element(name, rows[name], tuple(entries)) for name, entries in properties.items()
+    )
     return Header(order == "", elements, end.end())

@@ -15,13 +15,19 @@ def coordinates(blob: Blob, table: Rows, width: int = 3, *, skip: int = 0) -> np
     narrow = np.flatnonzero(table.width < skip + width)
     if len(narrow):
         row = int(narrow[0])
-        expected, got = ("x y z" if width == 3 else f"{width} numbers"), f"{table.width[row] - skip} numbers"
+        if width == 3:
+            expected = "x y z"
+        else:
+            expected = f"{width} numbers"
+        got = f"{table.width[row] - skip} numbers"
         raise blob.fault(expected, got, "put one vertex on each line", offset=table.offset(row))
     return table.value[table.ptr[:-1, None] + skip + np.arange(width)]
 
 
 def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
-    """The corners as int64, once every position is finite and every face has three corners that are points."""
+    """The corners as int64, once every position is finite and every face has three corners that are
+    points.
+    """
     if not len(pos):
         raise raw.blob.fault("points", "an empty file: it has none", "check how it was exported")
     _finite(raw, pos, nonfinite)
@@ -29,7 +35,8 @@ def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
     bad = np.flatnonzero(size < 3)
     if len(bad):
         raise _of_face(raw, int(bad[0]), "at least 3 corners", f"{size[bad[0]]}", "delete the face")
-    corner, count = raw.corner, len(pos)
+    corner = raw.corner
+    count = len(pos)
     if len(corner) and corner.dtype.kind in "iu" and corner.min() >= 0 and corner.max() < count:
         return corner.astype(np.int64, copy=False)
     bad = np.flatnonzero(~((corner >= 0) & (corner < count) & (corner == np.trunc(corner))))
@@ -37,7 +44,9 @@ def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
         row = int(np.searchsorted(raw.ptr, bad[0], side="right")) - 1
         got = f"{corner[bad[0]]:g}"
         at = f": vertex {got} of {count}"
-        raise _of_face(raw, row, f"vertices 0 to {count - 1}", got, "check that counting starts at 0", at)
+        raise _of_face(
+            raw, row, f"vertices 0 to {count - 1}", got, "check that counting starts at 0", at
+        )
     return corner.astype(np.int64)
 
 
@@ -49,19 +58,29 @@ def _finite(raw: Raw, pos: np.ndarray, nonfinite: bool) -> None:
     bad = np.flatnonzero(~np.isfinite(pos).all(1))
     if len(bad):
         row = int(bad[0])
-        line = None if raw.point_lines is None else int(raw.point_lines[row])
+        if raw.point_lines is None:
+            line = None
+        else:
+            line = int(raw.point_lines[row])
         raise not_finite(raw.blob, str(pos[row].tolist()), offset=line, at=f"vertex {row}")
 
 
 def _of_face(raw: Raw, row: int, expected: str, got: str, fix: str, at: str = "") -> LoaderError:
-    line = None if raw.face_lines is None else int(raw.face_lines[row])
+    if raw.face_lines is None:
+        line = None
+    else:
+        line = int(raw.face_lines[row])
     return raw.blob.fault(expected, got, fix, offset=line, at=f"face {row}{at}")
 
 
-def typed(blob: Blob, name: str, values: np.ndarray, kind: np.dtype, start: np.ndarray) -> np.ndarray:
-    """Numbers of a text in the type that its header says; ``start`` are the offsets of each in the file.
+def typed(
+    blob: Blob, name: str, values: np.ndarray, kind: np.dtype, start: np.ndarray
+) -> np.ndarray:
+    """Numbers of a text in the type that its header says; ``start`` are the offsets of each in the
+    file.
 
-    Integers beyond 2**53, times in nanoseconds, are read again digit by digit: a float64 rounds them.
+    Integers beyond 2**53, times in nanoseconds, are read again digit by digit: a float64 rounds
+    them.
     """
     with np.errstate(all="ignore"):
         out = values.astype(kind, order="C")
@@ -103,7 +122,8 @@ def fan(ptr: np.ndarray, corner: np.ndarray) -> np.ndarray:
 
 
 def merge(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of (N, 3) in order of first appearance, and the number (N,) of each row among them.
+    """The different rows of (N, 3) in order of first appearance, and the number (N,) of each row
+    among them.
 
     Example:
         >>> merge(np.array([[5.0, 0, 0], [1, 0, 0], [5, 0, 0]]))[1].tolist()
@@ -113,7 +133,10 @@ def merge(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         points = points + 0.0  # -0.0 and 0.0 are one place
     order = np.lexsort(points.T)
     new = np.append(True, (points[order[1:]] != points[order[:-1]]).any(1))[: len(points)]
-    first = np.minimum.reduceat(order, np.flatnonzero(new)) if len(points) else order
+    if len(points):
+        first = np.minimum.reduceat(order, np.flatnonzero(new))
+    else:
+        first = order
     group = np.empty(len(points), np.int64)
     group[order] = np.cumsum(new) - 1
     rank = np.argsort(np.argsort(first))

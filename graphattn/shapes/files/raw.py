@@ -21,7 +21,9 @@ NO_FACES = np.zeros(1, np.int64), np.zeros(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """The contents of a file under the file's own names; face ``i`` has the corners ``corner[ptr[i]:ptr[i + 1]]``."""
+    """The contents of a file under the file's own names; face ``i`` has the corners
+    ``corner[ptr[i]:ptr[i + 1]]``.
+    """
 
     blob: Blob
     points: dict[str, np.ndarray]  # (N,) or (N, k)
@@ -53,6 +55,8 @@ def reads(*endings: str) -> Callable[[R], R]:
 
 
 def writes(*endings: str, widths: range = range(3, 4)) -> Callable[[R], R]:
-    """Decorates the writer of files with these endings, which takes ``pos`` (N, k) for k in ``widths``."""
+    """Decorates the writer of files with these endings, which takes ``pos`` (N, k) for k in
+    ``widths``.
+    """
     WIDTHS.update(dict.fromkeys(endings, widths))
     return _registers(WRITERS, endings)

@@ -19,9 +19,26 @@ from .raw import READERS, Raw
 from .text import ENDINGS as TEXT
 from .words import narrow, worded
 
-_TAKEN = ("batch", "ptr", "num_nodes", "face", "edge_index")  # by PyG, for other things than properties of points
+# by PyG, for other things than properties of points
+_TAKEN = (
+    "batch",
+    "ptr",
+    "num_nodes",
+    "face",
+    "edge_index",
+)
 
-_FLOATS = {"pos", "normal", "color", "uv", "alpha", "face_color", "face_alpha", "x", *OF_CORNERS.values()}
+_FLOATS = {
+    "pos",
+    "normal",
+    "color",
+    "uv",
+    "alpha",
+    "face_color",
+    "face_alpha",
+    "x",
+    *OF_CORNERS.values(),
+}
 
 
 def load(
@@ -32,14 +49,16 @@ def load(
     allow_nonfinite: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Any:
-    r"""Read a point cloud or a mesh as a ``torch_geometric.data.Data``, or a graph that :func:`save` wrote.
+    r"""Read a point cloud or a mesh as a ``torch_geometric.data.Data``, or a graph that
+    :func:`save` wrote.
 
     Args:
         path: One of
 
             * .ply (ascii, binary of both orders): every property of every element;
-            * .obj: the vertices of the file with ``uv`` and ``normal``; where these differ between the corners of
-              a vertex, ``face_texcoord`` (F, 6) and ``face_corner_normal`` (F, 9) have them, ``normal`` the mean;
+            * .obj: the vertices of the file with ``uv`` and ``normal``; where these differ between
+              the corners of a vertex, ``face_texcoord`` (F, 6) and ``face_corner_normal`` (F, 9)
+              have them, ``normal`` the mean;
             * .off (also COFF, NOFF, STOFF), .stl (ascii, binary; corners at one place are merged);
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
             * .pcd (ascii, binary, compressed), .las, .laz (``pip install 'graphattn[las]'``);
@@ -47,25 +66,28 @@ def load(
             * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d);
             * .json, .safetensors: a graph, pattern, graphs of heads, relations or list of layers.
         columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.
-        weld: Join vertices at one place, of files that are cut along seams: .glb, some .ply. What differs between
-            them is kept by corner, as of an .obj, or, of other properties, from the first of them; notes say so.
-        allow_nonfinite: Accept NaN and infinite coordinates, and keep those of .pcd and .xyz, which are left out by
-            default: a depth camera has seen nothing there.
+        weld: Join vertices at one place, of files that are cut along seams: .glb, some .ply. What
+            differs between them is kept by corner, as of an .obj, or, of other properties, from the
+            first of them; notes say so.
+        allow_nonfinite: Accept NaN and infinite coordinates, and keep those of .pcd and .xyz, which
+            are left out by default: a depth camera has seen nothing there.
         max_bytes: Refuse larger files.
 
     Returns:
-        A :class:`~graphattn.shapes.Shape`, which is a ``Data``: ``pos`` (N, 3) in the units of the file, ``face``
-        (3, F) int64, polygons cut into fans of triangles; where the file has them ``normal`` (N, 3), ``color`` (N, 3)
-        from 0 to 1, ``uv`` (N, 2) from the lower left, ``y`` (N,) of a property ``label``; every other property under
-        its own name, those of faces as ``face_...`` (texture coordinates of corners are cut like the polygons); columns
-        without names are ``x``. Colours of LAS without a value above 255 are of 8 bits; its ``intensity`` and ``nir``
-        are as the file has them (:class:`~graphattn.shapes.ShapeFolder` compares files). Numbers keep the type of the
-        file; those of a text are float32 (float64 where they lie further from 0 than 16
-        times their extent) and, if all of a column are, int64. ``shape.notes`` says what was
-        merged or cut, ``shape.file`` is the file's name.
+        A :class:`~graphattn.shapes.Shape`, which is a ``Data``: ``pos`` (N, 3) in the units of the
+        file, ``face`` (3, F) int64, polygons cut into fans of triangles; where the file has them
+        ``normal`` (N, 3), ``color`` (N, 3) from 0 to 1, ``uv`` (N, 2) from the lower left, ``y``
+        (N,) of a property ``label``; every other property under its own name, those of faces as
+        ``face_...`` (texture coordinates of corners are cut like the polygons); columns without
+        names are ``x``. Colours of LAS without a value above 255 are of 8 bits; its ``intensity``
+        and ``nir`` are as the file has them (:class:`~graphattn.shapes.ShapeFolder` compares
+        files). Numbers keep the type of the file; those of a text are float32 (float64 where they
+        lie further from 0 than 16 times their extent) and, if all of a column are, int64.
+        ``shape.notes`` says what was merged or cut, ``shape.file`` is the file's name.
 
     Raises:
-        LoaderError: If the file is not whole and right: the file, the line or the vertex or face, what was expected.
+        LoaderError: If the file is not whole and right: the file, the line or the vertex or face,
+            what was expected.
 
     Example:
         >>> import pathlib, tempfile
@@ -79,28 +101,39 @@ def load(
     """
     if is_saved_graph(path):
         if any((columns, allow_nonfinite, weld)):
-            raise LoaderError(f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns.")
+            raise LoaderError(
+                f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns."
+            )
         return load_graph(path, max_bytes=max_bytes)
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
     if flag(weld, "weld", LoaderError):
         raw = welded(raw)
-    points, size = dict(raw.points), np.diff(raw.ptr)
+    points = dict(raw.points)
+    size = np.diff(raw.ptr)
     if raw.text:
         points = {name: _narrow(name, values) for name, values in points.items()}
     tensors = {"pos": tensor(points.pop("pos"))}
-    faces, notes = fan(raw.ptr, raw.corner), raw.notes
+    faces = fan(raw.ptr, raw.corner)
+    notes = raw.notes
     if len(raw.corner):
         tensors["face"] = tensor(faces.T)
     if (size > 3).any():
         repeat = np.repeat(np.arange(len(size)), size - 2)
         raw = replace(raw, faces={name: values[repeat] for name, values in raw.faces.items()})
-        notes = (*notes, f"{(size > 3).sum():,} polygons cut into {(size[size > 3] - 2).sum():,} triangles")
+        notes = (
+            *notes,
+            f"{(size > 3).sum():,} polygons cut into {(size[size > 3] - 2).sum():,} triangles",
+        )
     at = fan(raw.ptr, np.arange(len(raw.corner)))
     raw = replace(
-        raw, faces=raw.faces | {name: values[at].reshape(len(at), -1) for name, values in raw.corners.items()}
+        raw,
+        faces=raw.faces
+        | {name: values[at].reshape(len(at), -1) for name, values in raw.corners.items()},
     )
     if raw.text:
-        raw = replace(raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()})
+        raw = replace(
+            raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()}
+        )
     named = {name: tensor(values) for name, values in {**points, **raw.faces, **raw.others}.items()}
     name = os.path.basename(file_name(path))
     return Shape(
@@ -113,21 +146,31 @@ def load(
     )
 
 
-def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Raw:
-    """The contents of a file under the words of a shape, checked; numbers and polygons as they are."""
+def read_raw(
+    path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
+) -> Raw:
+    """The contents of a file under the words of a shape, checked; numbers and polygons as they
+    are.
+    """
     text(columns, "columns", LoaderError)
     flag(allow_nonfinite, "allow_nonfinite", LoaderError)
     whole(max_bytes, "max_bytes", error=LoaderError)
     kind = suffix(path, tuple(READERS), "load")
     named: dict[str, Any] = {"columns": columns} if columns and kind in TEXT else {}
     if columns and kind not in TEXT:
-        raise LoaderError(f"columns: expected a text file, got {kind}. Try: columns='', the file names its own.")
+        raise LoaderError(
+            f"columns: expected a text file, got {kind}. Try: columns='', the file names its own."
+        )
     raw = READERS[kind](path, allow_nonfinite, max_bytes, **named)
     raw = replace(raw, points=worded(raw.points), faces=_worded_faces(raw.faces))
     edges = raw.others.get("edge_index", np.zeros(0))
-    allowed = ("edge_index",) if edges.ndim == 2 and len(edges) == 2 and edges.dtype.kind in "iu" else ()
+    allowed = (
+        ("edge_index",) if edges.ndim == 2 and len(edges) == 2 and edges.dtype.kind in "iu" else ()
+    )
     names = Counter((*raw.points, *raw.faces, *raw.others, *raw.corners))
-    taken = [name for name, many in names.items() if many > 1 or (name in _TAKEN and name not in allowed)]
+    taken = [
+        name for name, many in names.items() if many > 1 or (name in _TAKEN and name not in allowed)
+    ]
     if taken:
         expected = "properties under names of their own, and none of PyG's"
         raise raw.blob.fault(expected, taken[0], "rename it in the file")
@@ -138,7 +181,9 @@ def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False
         raw = _seen(raw)
     pos = raw.points["pos"]
     if pos.ndim != 2:
-        raise raw.blob.fault("x, y and z, or pos of as many numbers", f"pos of shape {pos.shape}", "rename pos")
+        raise raw.blob.fault(
+            "x, y and z, or pos of as many numbers", f"pos of shape {pos.shape}", "rename pos"
+        )
     return replace(raw, corner=check(raw, pos, allow_nonfinite))
 
 
@@ -149,23 +194,36 @@ def _seen(raw: Raw) -> Raw:
     dropped = int((~finite).sum())
     if dropped in (0, len(pos)):
         return raw  # whose first point is refused, if none is finite
-    note = f"{dropped:,} of {len(pos):,} points left out, which are not finite (allow_nonfinite=True keeps them)"
-    lines = None if raw.point_lines is None else raw.point_lines[finite]
+    note = (
+        f"{dropped:,} of {len(pos):,} points left out, which are not finite "
+        "(allow_nonfinite=True keeps them)"
+    )
+    if raw.point_lines is None:
+        lines = None
+    else:
+        lines = raw.point_lines[finite]
     points = {name: values[finite] for name, values in raw.points.items()}
     return replace(raw, points=points, point_lines=lines, notes=(*raw.notes, note), dropped=dropped)
 
 
 def _worded_faces(faces: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {f"face_{name}": values for name, values in worded({n[5:]: v for n, v in faces.items()}).items()}
+    return {
+        f"face_{name}": values
+        for name, values in worded({n[5:]: v for n, v in faces.items()}).items()
+    }
 
 
 def _narrow(name: str, values: np.ndarray) -> np.ndarray:
-    return values if values.dtype.kind != "f" else narrow(values, whole=name not in _FLOATS)
+    if values.dtype.kind != "f":
+        return values
+    return narrow(values, whole=name not in _FLOATS)
 
 
 def tensor(values: np.ndarray) -> torch.Tensor:
     """The same numbers in the order of bytes of this machine, in memory that may be written."""
-    native = np.require(values, values.dtype.newbyteorder("="), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    native = np.require(
+        values, values.dtype.newbyteorder("="), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]
+    )
     if any(stride % native.itemsize for stride in native.strides):
         native = native.copy()  # a single row of a table counts as contiguous, whatever its stride
     return torch.from_numpy(native)

@@ -1,8 +1,9 @@
-"""STL, ascii and binary. Its triangles repeat their corners; corners at one place become one vertex.
+"""STL, ascii and binary. Its triangles repeat their corners; corners at one place become one
+vertex.
 
-Read here and not by trimesh, which fails 1 of 24 awkward files (tests/awkward_files.py), and that without a word: it
-passes over ascii facets that are not whole; nor by meshio, which fails 5. A binary file is one numpy view. Normals are
-left out, because they follow from the corners.
+Read here and not by trimesh, which fails 1 of 24 awkward files (tests/awkward_files.py), and that
+without a word: it passes over ascii facets that are not whole; nor by meshio, which fails 5. A
+binary file is one numpy view. Normals are left out, because they follow from the corners.
 """
 
 import re
@@ -16,7 +17,8 @@ from .parts import Parts
 from .polygons import coordinates, merge
 from .raw import Raw, reads, writes
 
-_FACET = np.dtype([("normal", "<f4", 3), ("corner", "<f4", (3, 3)), ("attribute", "<u2")])  # 50 bytes
+# 50 bytes
+_FACET = np.dtype([("normal", "<f4", 3), ("corner", "<f4", (3, 3)), ("attribute", "<u2")])
 _HEAD = 84  # 80 bytes of anything, then the number of facets as uint32
 _WHOLE = re.compile(
     rb"\bfacet[ \t]+normal[^\n]*\n\s*outer[ \t]+loop\s*\n"
@@ -24,39 +26,61 @@ _WHOLE = re.compile(
     re.IGNORECASE,
 )
 _SOLID = re.compile(rb"^[ \t]*(?:end)?solid\b[^\n]*", re.IGNORECASE | re.MULTILINE)
-_WORDS = re.compile(rb"\bfacet[ \t]+normal[^\n]*|\bouter[ \t]+loop\b|\b(?:vertex|endloop|endfacet)\b", re.IGNORECASE)
+_WORDS = re.compile(
+    rb"\bfacet[ \t]+normal[^\n]*|\bouter[ \t]+loop\b|\b(?:vertex|endloop|endfacet)\b", re.IGNORECASE
+)
 
 
 @reads(".stl")
 def read_stl(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """The triangles of an STL file; ascii if it begins with ``solid`` and has a facet near its beginning."""
+    """The triangles of an STL file; ascii if it begins with ``solid`` and has a facet near its
+    beginning.
+    """
     blob = read(path, max_bytes)
     head = blob.data[:4096].lower()
-    text = head.lstrip().startswith(b"solid") and (b"facet" in head or b"endsolid" in head) and b"\0" not in head
+    text = (
+        head.lstrip().startswith(b"solid")
+        and (b"facet" in head or b"endsolid" in head)
+        and b"\0" not in head
+    )
     faces: dict[str, np.ndarray] = {}
     if text:
         blob = clean(blob)
         corner, lines = _ascii(blob, allow_nonfinite)
     else:
         table = _binary(blob)
-        corner, lines = table["corner"].reshape(-1, 3), None
-        faces = {"face_attribute": table["attribute"]} if table["attribute"].any() else {}
+        corner = table["corner"].reshape(-1, 3)
+        lines = None
+        if table["attribute"].any():
+            faces = {"face_attribute": table["attribute"]}
+        else:
+            faces = {}
     bad = np.flatnonzero(~np.isfinite(corner).all(1))
     if len(bad) and not allow_nonfinite:
         row = int(bad[0])
-        line = None if lines is None else int(lines[row])
-        raise not_finite(blob, str(corner[row].tolist()), offset=line, at=f"face {row // 3}, corner {row % 3}")
+        if lines is None:
+            line = None
+        else:
+            line = int(lines[row])
+        raise not_finite(
+            blob, str(corner[row].tolist()), offset=line, at=f"face {row // 3}, corner {row % 3}"
+        )
     pos, index = merge(corner)
     merged = len(corner) - len(pos)
     notes = (f"{merged:,} corners joined with a vertex at the same place",) if merged else ()
-    return Raw(blob, {"pos": pos}, np.arange(0, len(corner) + 1, 3), index, faces, notes=notes, text=text)
+    return Raw(
+        blob, {"pos": pos}, np.arange(0, len(corner) + 1, 3), index, faces, notes=notes, text=text
+    )
 
 
 def _binary(blob: Blob) -> np.ndarray:
     num = int.from_bytes(blob.data[80:_HEAD], "little")
     need = _HEAD + num * _FACET.itemsize
     if len(blob.data) < _HEAD or need != len(blob.data):
-        what = f"{need} bytes for {num} facets" if len(blob.data) >= _HEAD else f"at least {_HEAD} bytes"
+        if len(blob.data) >= _HEAD:
+            what = f"{need} bytes for {num} facets"
+        else:
+            what = f"at least {_HEAD} bytes"
         raise blob.fault(f"a binary STL of {what}", f"{len(blob.data)} bytes", "get the whole file")
     return np.frombuffer(blob.data, _FACET, num, _HEAD)
 
@@ -66,11 +90,18 @@ def _blank(match: re.Match[bytes]) -> bytes:
 
 
 def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(3 F, 3) corners and the byte offsets (3 F,) of their lines, once there is nothing but whole facets."""
+    """(3 F, 3) corners and the byte offsets (3 F,) of their lines, once there is nothing but whole
+    facets.
+    """
     solids = [match[0].strip()[:3].lower() for match in _SOLID.finditer(blob.data)]
     if solids != [b"sol", b"end"] * (len(solids) // 2):
         at = len(blob.data.rstrip()) - 1
-        raise blob.fault("solid and endsolid in turn", "none at the end (truncated)", "get the whole file", offset=at)
+        raise blob.fault(
+            "solid and endsolid in turn",
+            "none at the end (truncated)",
+            "get the whole file",
+            offset=at,
+        )
     facets = _SOLID.sub(_blank, blob.data)
     odd = re.search(rb"\S[^\n]*", _WHOLE.sub(_blank, facets))
     if odd:
@@ -85,13 +116,24 @@ def write_stl(file: BinaryIO, parts: Parts) -> None:
     """Binary; the normals are those of the triangles."""
     parts.holds(face=True, faces=("face_attribute",))
     pos = parts.fit("pos", parts.pos, ["f4"])
-    face = np.zeros((3, 0), np.int64) if parts.face is None else parts.face
-    if parts.face is None or np.bincount(face.ravel(), minlength=len(pos)).min() == 0 or len(merge(pos)[0]) < len(pos):
-        parts.refuse("vertices that all have faces and different places", "others, which STL does not keep")
+    if parts.face is None:
+        face = np.zeros((3, 0), np.int64)
+    else:
+        face = parts.face
+    if (
+        parts.face is None
+        or np.bincount(face.ravel(), minlength=len(pos)).min() == 0
+        or len(merge(pos)[0]) < len(pos)
+    ):
+        parts.refuse(
+            "vertices that all have faces and different places", "others, which STL does not keep"
+        )
     table = np.zeros(face.shape[1], _FACET)
     table["corner"] = corner = pos[face.T]
     normal = np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
-    table["normal"] = normal / np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), np.finfo("f4").tiny)
+    table["normal"] = normal / np.maximum(
+        np.linalg.norm(normal, axis=1, keepdims=True), np.finfo("f4").tiny
+    )
     if "face_attribute" in parts.faces:
         table["attribute"] = parts.fit("face_attribute", parts.faces["face_attribute"], ["u2"])
     file.write(bytes(80) + len(table).to_bytes(4, "little") + table.tobytes())

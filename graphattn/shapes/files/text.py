@@ -1,7 +1,8 @@
 """XYZ, PTS, TXT, CSV and ASC: a point on each line, columns by the names of the first one.
 
-Read here and not by numpy's loadtxt and genfromtxt, which fail 7 of 24 awkward files (tests/awkward_files.py): they
-take blanks or commas but not both, no decimal commas, no count of points, and no mark of the order of bytes.
+Read here and not by numpy's loadtxt and genfromtxt, which fail 7 of 24 awkward files
+(tests/awkward_files.py): they take blanks or commas but not both, no decimal commas, no count of
+points, and no mark of the order of bytes.
 """
 
 import re
@@ -21,7 +22,9 @@ ENDINGS = (".xyz", ".pts", ".txt", ".csv", ".asc")
 
 @reads(*ENDINGS)
 def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: str = "") -> Raw:
-    """Columns under their names; of a file without names x, y, z, then ``x`` (N, k) for all others."""
+    """Columns under their names; of a file without names x, y, z, then ``x`` (N, k) for all
+    others.
+    """
     raw_blob = read(path, max_bytes)
     blob = clean(raw_blob, "#")
     text, named = _names(blob, unseparated(blob), raw_blob.data)
@@ -40,14 +43,19 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     if len(bad):
         row = int(bad[0])
         expected = f"{want} numbers, {'one for each name' if names else 'as on the first line'}"
-        fix = "put one point on each line" if want > 1 else "two numbers or more on each line"
+        if want > 1:
+            fix = "put one point on each line"
+        else:
+            fix = "two numbers or more on each line"
         raise blob.fault(expected, f"{width[row]}", fix, offset=table.offset(row))
     values = table.value.reshape(-1, want)
     lines = table.start[table.ptr[:-1]]
     if not names:
         points = {"pos": values[:, :3]} | ({"x": values[:, 3:]} if want > 3 else {})
     else:
-        points = worded({name: values[:, column] for column, name in enumerate(names)}, any_case=True)
+        points = worded(
+            {name: values[:, column] for column, name in enumerate(names)}, any_case=True
+        )
         if "pos" not in points or len(set(names)) < want:
             fix = "name each column once, three of them x, y, z"
             raise blob.fault("columns x, y, z", " ".join(names)[:200], fix, offset=int(lines[0]))
@@ -56,23 +64,32 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
 
 
 def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]]]:
-    """The text with a first line of names blank, and these, split at blanks, or at commas and the like; or those of a
-    comment right above it."""
+    """The text with a first line of names blank, and these, split at blanks, or at commas and the
+    like; or those of a comment right above it."""
     first = re.search(rb"\S[^\n]*", text)
     assert first is not None  # clean() has seen to it
     words = first[0].removeprefix(b"//").split()  # CloudCompare's comment
     named = {b"x", b"y", b"z"} <= {word.strip(b"\"'").lower() for word in words}
     if named or not any(map(_NUMBER.fullmatch, words)):
-        odd = (word for word in words if re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word))
+        odd = (
+            word
+            for word in words
+            if re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word)
+        )
         if not named and any(odd):
-            raise blob.fault("numbers, or names of columns", show(first[0]), "correct it", offset=first.start())
+            raise blob.fault(
+                "numbers, or names of columns", show(first[0]), "correct it", offset=first.start()
+            )
         line = blob.data[first.start() : first.end()].removeprefix(b"//")
         cells = line.split(next((mark for mark in (b"\t", b";", b",") if mark in line), None))
         both = [words, [b"_".join(cell.strip().strip(b"\"'").split()) for cell in cells]]
         names = [[word.strip(b"\"'").decode("utf-8", "replace") for word in one] for one in both]
         return b" " * first.end() + text[first.end() :], names
     above = re.findall(rb"#+([^\n]*)", whole[: first.start()])
-    said = re.split(r"[\s,;]+", above[-1].decode("utf-8", "replace").strip()) if above else []
+    if above:
+        said = re.split(r"[\s,;]+", above[-1].decode("utf-8", "replace").strip())
+    else:
+        said = []
     named = {"x", "y", "z"} <= {word.lower() for word in said} and len(said) == len(words)
     return text, [said if named else []]
 
@@ -80,7 +97,11 @@ def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]
 def _without_count(text: bytes) -> bytes:
     """The text with a first line blank that says how many lines follow, as in a PTS file."""
     count = re.match(rb"\s*(\d+)[ \t]*\n", text)
-    if count and len(count[1]) < 18 and len(re.findall(rb"\n[ \t]*\S", text[count.end() - 1 :])) == int(count[1]):
+    if (
+        count
+        and len(count[1]) < 18
+        and len(re.findall(rb"\n[ \t]*\S", text[count.end() - 1 :])) == int(count[1])
+    ):
         return b" " * (count.end() - 1) + text[count.end() - 1 :]
     return text
 
@@ -95,11 +116,18 @@ def write_text(file: BinaryIO, parts: Parts) -> None:
     for name, values in parts.columns(parts.points).items():
         if values.ndim > 1:
             parts.refuse("columns of one number", f"{name} of {values[0].size}")
-            columns |= {f"{name}_{i}": column for i, column in enumerate(values.reshape(len(values), -1).T)}
+            columns |= {
+                f"{name}_{i}": column for i, column in enumerate(values.reshape(len(values), -1).T)
+            }
         else:
             columns[name] = values
-    between = "," if parts.path.endswith(".csv") else " "
-    table = np.empty(len(parts.pos), [(f"{i}", values.dtype) for i, values in enumerate(columns.values())])
+    if parts.path.endswith(".csv"):
+        between = ","
+    else:
+        between = " "
+    table = np.empty(
+        len(parts.pos), [(f"{i}", values.dtype) for i, values in enumerate(columns.values())]
+    )
     for place, values in enumerate(columns.values()):
         table[f"{place}"] = values
     file.write(f"{between.join(columns)}\n".encode())

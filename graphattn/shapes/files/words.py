@@ -1,4 +1,6 @@
-"""The words of a shape for the columns of a file: ``pos`` for x, y, z, ``color`` from 0 to 1 for red, green, blue."""
+"""The words of a shape for the columns of a file: ``pos`` for x, y, z, ``color`` from 0 to 1 for
+red, green, blue.
+"""
 
 import numpy as np
 
@@ -33,7 +35,8 @@ def worded(columns: dict[str, np.ndarray], *, any_case: bool = False) -> dict[st
 
 def side_by_side(columns: list[np.ndarray]) -> np.ndarray:
     """(N, k) of k columns (N,); in one pass where they lie side by side in one table."""
-    first, size = columns[0], columns[0].itemsize
+    first = columns[0]
+    size = columns[0].itemsize
     where = [column.__array_interface__["data"][0] for column in columns]
     steps = {(column.dtype, column.strides) for column in columns}
     beside = [at - where[0] for at in where] == [size * i for i in range(len(columns))]
@@ -42,7 +45,9 @@ def side_by_side(columns: list[np.ndarray]) -> np.ndarray:
         return np.stack(columns, axis=1)
     if first.strides[0] == size * len(columns):  # the table is nothing but these columns
         return np.ndarray((len(first), len(columns)), first.dtype, first.base, _offset(first))
-    row = np.ndarray((len(first),), f"V{size * len(columns)}", first.base, _offset(first), first.strides)
+    row = np.ndarray(
+        (len(first),), f"V{size * len(columns)}", first.base, _offset(first), first.strides
+    )
     return row.copy().view(first.dtype).reshape(len(first), len(columns))
 
 
@@ -53,15 +58,24 @@ def _offset(column: np.ndarray) -> int:
 
 
 def unit(values: np.ndarray) -> np.ndarray:
-    """Colours from 0 to 1: unsigned integers over their largest, other numbers above 1 over 255 or 65535."""
+    """Colours from 0 to 1: unsigned integers over their largest, other numbers above 1 over 255 or
+    65535.
+    """
     if values.dtype.kind == "f" and not (values > 1).any():
         return values
     if values.dtype.kind == "u":
         most = np.iinfo(values.dtype).max
     else:
         largest = values.max(initial=0)
-        most = 1 if largest <= 1 else 255 if largest <= 255 else 65535
-    return np.divide(values, np.float32(most), dtype=np.float32 if values.itemsize < 8 else np.float64)
+        if largest <= 1:
+            most = 1
+        elif largest <= 255:
+            most = 255
+        else:
+            most = 65535
+    return np.divide(
+        values, np.float32(most), dtype=np.float32 if values.itemsize < 8 else np.float64
+    )
 
 
 def levels(values: np.ndarray) -> np.ndarray:
@@ -76,15 +90,29 @@ def levels(values: np.ndarray) -> np.ndarray:
 
 
 def narrow(values: np.ndarray, *, whole: bool) -> np.ndarray:
-    """Numbers of a text: int64 where ``whole`` allows it and all are, else float32; float64 where float32 is coarse.
+    """Numbers of a text: int64 where ``whole`` allows it and all are, else float32; float64 where
+    float32 is coarse.
 
     It is where the numbers lie further from 0 than 16 times their extent: coordinates of a map.
     """
-    if whole and len(values) and np.array_equal(values, np.rint(values)) and np.abs(values).max() < 2**53:
+    if (
+        whole
+        and len(values)
+        and np.array_equal(values, np.rint(values))
+        and np.abs(values).max() < 2**53
+    ):
         return values.astype(np.int64)
-    finite = values[np.isfinite(values).all(-1)] if values.ndim > 1 else values[np.isfinite(values)]
-    extent = np.ptp(finite, axis=0).max() if len(finite) else 0
+    if values.ndim > 1:
+        finite = values[np.isfinite(values).all(-1)]
+    else:
+        finite = values[np.isfinite(values)]
+    if len(finite):
+        extent = np.ptp(finite, axis=0).max()
+    else:
+        extent = 0
     largest = np.abs(finite).max(initial=0)
     coarse = largest > (16 * extent or np.inf) or largest > np.finfo(np.float32).max
     with np.errstate(over="ignore", invalid="ignore"):
-        return values if coarse else values.astype(np.float32)
+        if coarse:
+            return values
+        return values.astype(np.float32)

@@ -14,22 +14,28 @@ from .raw import WIDTHS, WRITERS
 
 
 def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
-    r"""Write a point cloud, a mesh or a graph; a file of that name is replaced once the new one is whole.
+    r"""Write a point cloud, a mesh or a graph; a file of that name is replaced once the new one is
+    whole.
 
     Args:
-        data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns. Texts, .pcd and .npy take
-            (N, 2) as well, .npz any (N, d). Or an :class:`~graphattn.AttentionGraph`, a pattern, a
-            :class:`~graphattn.PerHead`, relations, or a list of layers.
-        path: Of a graph, a .json that people can read and compare, or a .safetensors (``pip install 'graphattn[hf]'``)
-            for many listed edges. Of a shape, a name that ends in .ply (binary), .obj, .off, .stl (binary), .glb,
-            .pcd (binary), .las, .laz, .xyz, .pts, .txt, .csv, .npz or .npy. What :func:`load` reads from it are the
-            same numbers, in a type that holds them; but .las and .laz have coordinates as 32-bit integers of a scale,
-            and round them. .npz keeps every tensor, .ply all that have a row for each point or face.
-        lossy: Leave out tensors that the format has no place for, and round numbers that it cannot hold.
+        data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns. Texts,
+            .pcd and .npy take (N, 2) as well, .npz any (N, d). Or an
+            :class:`~graphattn.AttentionGraph`, a pattern, a :class:`~graphattn.PerHead`, relations,
+            or a list of layers.
+        path: Of a graph, a .json that people can read and compare, or a .safetensors
+            (``pip install 'graphattn[hf]'``) for many listed edges. Of a shape, a name that ends in
+            .ply (binary), .obj, .off, .stl (binary), .glb, .pcd (binary), .las, .laz, .xyz, .pts,
+            .txt, .csv, .npz or .npy. What :func:`load` reads from it are the same numbers, in a
+            type that holds them; but .las and .laz have coordinates as 32-bit integers of a scale,
+            and round them. .npz keeps every tensor, .ply all that have a row for each point or
+            face.
+        lossy: Leave out tensors that the format has no place for, and round numbers that it cannot
+            hold.
 
     Raises:
         GraphError: If a graph cannot be saved; see :func:`~graphattn.convert.graph_to_dict`.
-        LoaderError: If the format cannot hold a tensor, ``data`` has no ``pos``, or the file cannot be written.
+        LoaderError: If the format cannot hold a tensor, ``data`` has no ``pos``, or the file cannot
+            be written.
 
     Example:
         >>> import pathlib, tempfile, torch
@@ -47,6 +53,9 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         return save_graph(data, path)
     kind = suffix(path, tuple(WRITERS), "save")
     if not hasattr(data, "to_dict"):
-        raise LoaderError(f"data: expected a torch_geometric.data.Data, got {type(data).__name__}. Try: Data(pos=...).")
+        raise LoaderError(
+            f"data: expected a torch_geometric.data.Data, got {type(data).__name__}. Try: "
+            "Data(pos=...)."
+        )
     parts = parts_of(data, file_name(path), WIDTHS[kind], lossy)
     replace_file(path, lambda file: WRITERS[kind](file, parts))

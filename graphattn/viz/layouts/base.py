@@ -19,8 +19,8 @@ _EVEN = 0.2  # share of sources without one
 class Layout(ABC):
     """Where the nodes of a graph are, in 1-, 2- or 3-D.
 
-    To add a geometry, store ``source_at`` (S, d) and ``target_at`` (T, d) and write ``ground``; straight lines between
-    nodes follow, and may be overridden.
+    To add a geometry, store ``source_at`` (S, d) and ``target_at`` (T, d) and write ``ground``;
+    straight lines between nodes follow, and may be overridden.
     """
 
     source_at: Array
@@ -34,10 +34,14 @@ class Layout(ABC):
 
     @abstractmethod
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
-        """Draw all nodes, or those within a radius of a place; returns sentences on them for the caption."""
+        """Draw all nodes, or those within a radius of a place; returns sentences on them for the
+        caption.
+        """
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
-        """A place and a radius that hold a neighbourhood, where that is less than ``below`` of the whole picture."""
+        """A place and a radius that hold a neighbourhood, where that is less than ``below`` of the
+        whole picture.
+        """
         return None
 
     @property
@@ -54,11 +58,18 @@ class Layout(ABC):
         self._lines(ax, self.paths(source, target), EDGE, 0.7, "edges", alpha=0.7)
 
     def neighbourhood(
-        self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
+        self,
+        ax: Any,
+        target: int,
+        sources: Index,
+        colour: Any,
+        marker: str,
+        share: Array | None = None,
     ) -> None:
         """Draw what one target reads.
 
-        ``colour`` is one colour, or RGBA per source (n, 4); ``share`` (n,) in [0, 1] makes heavy sources large.
+        ``colour`` is one colour, or RGBA per source (n, 4); ``share`` (n,) in [0, 1] makes heavy
+        sources large.
         """
         every = np.ones(len(sources), dtype=bool)
         self.spokes(ax, target, sources, colour, share, every, every)
@@ -74,21 +85,43 @@ class Layout(ABC):
         lines: NDArray[np.bool_],
         dots: NDArray[np.bool_],
     ) -> None:
-        """Draw lines and dots of some of a target's sources, by two masks; wider and larger with their share."""
+        """Draw lines and dots of some of a target's sources, by two masks; wider and larger with
+        their share.
+        """
         one = isinstance(colour, str)
-        colours = np.broadcast_to(colour, len(sources)) if one else colour
-        share = np.full(len(sources), _EVEN) if share is None else share
-        width, area = 0.6 + 2.0 * share, (0.9 + 1.5 * share) * self.small**2
+        if one:
+            colours = np.broadcast_to(colour, len(sources))
+        else:
+            colours = colour
+        if share is None:
+            share = np.full(len(sources), _EVEN)
+        width = 0.6 + 2.0 * share
+        area = (0.9 + 1.5 * share) * self.small**2
         paths = self.paths(sources[lines], np.full(int(lines.sum()), target))
-        self._lines(ax, paths, colours[lines], width[lines], f"edges of {target}", alpha=0.75 if one else None)
+        self._lines(
+            ax,
+            paths,
+            colours[lines],
+            width[lines],
+            f"edges of {target}",
+            alpha=0.75 if one else None,
+        )
         at = self.source_at[sources[dots]]
         drawn = self._dots(ax, at, f"sources of {target}", color=colours[dots], s=area[dots])
         drawn.set(edgecolor="white" if one else INK, linewidth=0.4)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
-        """Draw what reaches a target through layers, without a line for each; ``colours`` is RGBA per source (n, 4)."""
+        """Draw what reaches a target through layers, without a line for each; ``colours`` is RGBA
+        per source (n, 4).
+        """
         order = np.argsort(-colours[:, :3].sum(1), kind="stable")  # the darkest, nearest, on top
-        dots = self._dots(ax, self.source_at[sources[order]], f"sources of {target}", color=colours[order], s=self.spot)
+        dots = self._dots(
+            ax,
+            self.source_at[sources[order]],
+            f"sources of {target}",
+            color=colours[order],
+            s=self.spot,
+        )
         dots.set(edgecolor=INK, linewidth=0.25)
         self.mark_target(ax, target, "white", "*")
 
@@ -98,13 +131,21 @@ class Layout(ABC):
         return float(np.clip(6000 / max(1, len(self.source_at)), 5.0, 40.0))
 
     def face(self, target: int) -> None:
-        """Let a 3-D picture, drawn from now on, show the side that a target is on; others show all of it anyway."""
+        """Let a 3-D picture, drawn from now on, show the side that a target is on; others show all
+        of it anyway.
+        """
         return
 
     def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:
         """Draw the target itself, on top."""
         area = self.big**2 * (2.5 if marker == "*" else 1.0)
-        style: dict[str, Any] = {"color": colour, "marker": marker, "s": area, "edgecolor": INK, "linewidth": 1.1}
+        style: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "s": area,
+            "edgecolor": INK,
+            "linewidth": 1.1,
+        }
         self._dots(ax, self.target_at[[target]], f"target {target}", zorder=9, **style)
 
     def remarks(self) -> list[str]:
@@ -112,7 +153,9 @@ class Layout(ABC):
         return []
 
     def label(self, ax: Any, target: int, sources: Index) -> None:
-        """Name a target and its sources, the first ones first, where nothing else does; needs a settled layout."""
+        """Name a target and its sources, the first ones first, where nothing else does; needs a
+        settled layout.
+        """
         return
 
     def flat(self, at: Array) -> Array:
@@ -122,7 +165,9 @@ class Layout(ABC):
     def _dots(self, ax: Any, at: Array, gid: str, zorder: float = 8, **style: Any) -> Any:
         return ax.scatter(*self.flat(at).T, zorder=zorder, gid=gid, **style)
 
-    def _lines(self, ax: Any, paths: Array, colour: Any, width: Any, gid: str, **style: Any) -> None:
+    def _lines(
+        self, ax: Any, paths: Array, colour: Any, width: Any, gid: str, **style: Any
+    ) -> None:
         from matplotlib.collections import LineCollection
 
         flat = self.flat(paths.reshape(-1, paths.shape[2])).reshape(*paths.shape[:2], 2)

@@ -21,22 +21,30 @@ class Grid(Layout):
     reads = "Tinted cells are the sources of the marked target."
 
     def __init__(self, size: tuple[int, int], image: Array | None = None) -> None:
-        self.size, self.image = size, image
+        self.size = size
+        self.image = image
         row, column = np.divmod(np.arange(size[0] * size[1]), size[1])
         self.source_at = self.target_at = np.stack((column, row), 1).astype(np.float64)
 
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
         height, width = self.size
         if self.image is not None:
-            pale = 0.55 if self.image.ndim == 2 else 0.8
+            if self.image.ndim == 2:
+                pale = 0.55
+            else:
+                pale = 0.8
             box = (-0.5, width - 0.5, height - 0.5, -0.5)
             ax.imshow(self.image, cmap="Greys", alpha=pale, zorder=1, extent=box)
         ax.set_xlim(-0.6, width - 0.4)
         ax.set_ylim(height - 0.4, -0.6)
         ax.set_aspect("equal")
         if max(height, width) <= 64:
-            ax.vlines(np.arange(width + 1) - 0.5, -0.5, height - 0.5, color=FAINT, linewidth=0.7, zorder=2)
-            ax.hlines(np.arange(height + 1) - 0.5, -0.5, width - 0.5, color=FAINT, linewidth=0.7, zorder=2)
+            ax.vlines(
+                np.arange(width + 1) - 0.5, -0.5, height - 0.5, color=FAINT, linewidth=0.7, zorder=2
+            )
+            ax.hlines(
+                np.arange(height + 1) - 0.5, -0.5, width - 0.5, color=FAINT, linewidth=0.7, zorder=2
+            )
         from matplotlib.ticker import MaxNLocator
 
         for axis in (ax.xaxis, ax.yaxis):
@@ -49,7 +57,13 @@ class Grid(Layout):
         return ["Node = row * width + column."]
 
     def neighbourhood(
-        self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
+        self,
+        ax: Any,
+        target: int,
+        sources: Index,
+        colour: Any,
+        marker: str,
+        share: Array | None = None,
     ) -> None:
         from matplotlib.collections import LineCollection, PolyCollection
 
@@ -59,10 +73,14 @@ class Grid(Layout):
         if not one and self.image is not None:  # weak weights let the image through
             dark = 1 - np.asarray(colour)[:, :3].mean(1)
             colour = np.concatenate((np.asarray(colour)[:, :3], (0.35 + 0.6 * dark)[:, None]), 1)
-        fill = PolyCollection(list(squares), facecolors=colour, linewidths=0, gid=f"sources of {target}", zorder=3)
+        fill = PolyCollection(
+            list(squares), facecolors=colour, linewidths=0, gid=f"sources of {target}", zorder=3
+        )
         fill.set_alpha(0.3 if one else None)
         ax.add_collection(fill, autolim=False)
-        border = LineCollection(self._border(sources), colors=colour if one else INK, linewidths=2.0, zorder=4)
+        border = LineCollection(
+            self._border(sources), colors=colour if one else INK, linewidths=2.0, zorder=4
+        )
         ax.add_collection(border, autolim=False)
         self.mark_target(ax, target, colour if one else "white", marker)
 
@@ -75,7 +93,11 @@ class Grid(Layout):
         inside = np.zeros((height + 2, width + 2), dtype=bool)
         inside[sources // width + 1, sources % width + 1] = True
         row, column = np.nonzero(inside[1:, 1:-1] != inside[:-1, 1:-1])
-        flat = np.stack((np.stack((column - 0.5, row - 0.5), 1), np.stack((column + 0.5, row - 0.5), 1)), 1)
+        flat = np.stack(
+            (np.stack((column - 0.5, row - 0.5), 1), np.stack((column + 0.5, row - 0.5), 1)), 1
+        )
         row, column = np.nonzero(inside[1:-1, 1:] != inside[1:-1, :-1])
-        steep = np.stack((np.stack((column - 0.5, row - 0.5), 1), np.stack((column - 0.5, row + 0.5), 1)), 1)
+        steep = np.stack(
+            (np.stack((column - 0.5, row - 0.5), 1), np.stack((column - 0.5, row + 0.5), 1)), 1
+        )
         return [*flat, *steep]

@@ -27,7 +27,8 @@ class Network(Points):
     def __init__(self, graph: AttentionGraph, names: list[str] | None) -> None:
         if graph.num_nodes > _MOST_NODES:
             raise GraphError(
-                f'layout "network" draws at most {_MOST_NODES} nodes, this graph has {graph.num_nodes}; '
+                f'layout "network" draws at most {_MOST_NODES} nodes, this graph has '
+                f"{graph.num_nodes}; "
                 'draw a subgraph, pass pos, or use layout "sequence"'
             )
         target, source = graph.edges.pairs()
@@ -37,7 +38,9 @@ class Network(Points):
         network = networkx.Graph(pairs)
         network.add_nodes_from(range(graph.num_nodes))
         positions = networkx.spring_layout(network, seed=0, iterations=200)
-        super().__init__(np.array([positions[node] for node in range(graph.num_nodes)]).reshape(-1, 2))
+        super().__init__(
+            np.array([positions[node] for node in range(graph.num_nodes)]).reshape(-1, 2)
+        )
         self.one_way = set(pairs) != {(t, s) for s, t in pairs}
         self.names = names
 
@@ -50,16 +53,23 @@ class Network(Points):
         super().edges(ax, source, target)
         if not self.one_way:
             return
-        start, end = self.source_at[source], self.target_at[target]
-        along = (end - start) / np.maximum(np.linalg.norm(end - start, axis=1, keepdims=True), 1e-12)
+        start = self.source_at[source]
+        end = self.target_at[target]
+        along = (end - start) / np.maximum(
+            np.linalg.norm(end - start, axis=1, keepdims=True), 1e-12
+        )
         along *= 0.014 * np.ptp(self.source_at, axis=0).max()
         across = 0.45 * along @ np.array([[0.0, 1.0], [-1.0, 0.0]])
         tip = 0.42 * start + 0.58 * end + along
         heads = np.stack((tip, tip - 2 * along + across, tip - 2 * along - across), 1)
-        ax.add_collection(PolyCollection(list(heads), facecolors=EDGE, zorder=7, gid="heads"), autolim=False)
+        ax.add_collection(
+            PolyCollection(list(heads), facecolors=EDGE, zorder=7, gid="heads"), autolim=False
+        )
 
     def label(self, ax: Any, target: int, sources: Index) -> None:
-        """Names of a target and of as many of its sources, in the order given, as fit without touching."""
+        """Names of a target and of as many of its sources, in the order given, as fit without
+        touching.
+        """
         from matplotlib import patheffects
 
         if self.names is None:
@@ -73,8 +83,17 @@ class Network(Points):
                 self.source_at[node],
                 (7 if right else -7, 0),
                 textcoords="offset points",
-                **{"ha": "left" if right else "right", "va": "center", "fontsize": TEXT - 1, "color": INK},
-                **{"weight": "bold" if node == target else "normal", "path_effects": halo, "zorder": 10},
+                **{
+                    "ha": "left" if right else "right",
+                    "va": "center",
+                    "fontsize": TEXT - 1,
+                    "color": INK,
+                },
+                **{
+                    "weight": "bold" if node == target else "normal",
+                    "path_effects": halo,
+                    "zorder": 10,
+                },
             )
             box = text.get_window_extent()
             if any(box.overlaps(other) for other in taken):

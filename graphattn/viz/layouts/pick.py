@@ -38,23 +38,35 @@ def layout_of(
     nodes = max(graph.num_targets, graph.num_sources)
     if nodes > _MOST_NODES:
         raise GraphError(
-            f"a picture places each node, at most {_MOST_NODES:,}; got {nodes:,}: draw a smaller graph of the same rule"
+            f"a picture places each node, at most {_MOST_NODES:,}; got {nodes:,}: draw a smaller "
+            "graph of the same rule"
         )
     two_sets = is_pair(graph, tokens)
     layout = layout or suggested(graph, pos, size if image is None else (), tokens)
     one_of(layout, "layout", LAYOUTS, GraphError)
-    used = {"pos": "points", "queries": "points", "faces": "points", "size": "grid", "image": "grid"}
+    used = {
+        "pos": "points",
+        "queries": "points",
+        "faces": "points",
+        "size": "grid",
+        "image": "grid",
+    }
     given = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image}
     for argument, wanted in used.items():
         if given[argument] is not None and layout != wanted:
-            raise GraphError(f'{argument} is for layout "{wanted}", got layout "{layout}"; leave one of them out')
+            raise GraphError(
+                f'{argument} is for layout "{wanted}", got layout "{layout}"; leave one of them out'
+            )
     if layout == "points":
         return _points(graph, pos, queries, faces, two_sets)
     if layout == "two rows":
         return TwoRows(graph.num_targets, graph.num_sources, names_of(graph, tokens))
     graph._need_square(f'layout "{layout}"')
     if two_sets:
-        raise GraphError(f'layout "{layout}" has one set of nodes, and tokens name two; use "two rows", or one list')
+        raise GraphError(
+            f'layout "{layout}" has one set of nodes, and tokens name two; use "two rows", or one '
+            "list"
+        )
     names = names_of(graph, tokens)[0]
     if layout == "grid":
         return _grid(graph, size, image)
@@ -62,7 +74,10 @@ def layout_of(
         return Network(graph, names)
     back, ahead = _reach(graph)
     line = Sequence(graph.num_nodes, names, back, ahead)
-    line.cells = graph.edges.grid if len(graph.edges.grid) > 2 else ()
+    if len(graph.edges.grid) > 2:
+        line.cells = graph.edges.grid
+    else:
+        line.cells = ()
     return line
 
 
@@ -74,12 +89,21 @@ def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
         return "grid"
     if not graph.is_square or is_pair(graph, tokens):
         return "two rows"
-    tangled = not graph.is_rule and graph.num_nodes <= _AUTO_NETWORK and tokens is None and _reach(graph)[1] > 0
-    return "network" if tangled else "sequence"
+    tangled = (
+        not graph.is_rule
+        and graph.num_nodes <= _AUTO_NETWORK
+        and tokens is None
+        and _reach(graph)[1] > 0
+    )
+    if tangled:
+        return "network"
+    return "sequence"
 
 
 def _reach(graph: AttentionGraph) -> tuple[int, int]:
-    """Distances that targets read back and ahead, in nodes; all nodes where that is costly to find."""
+    """Distances that targets read back and ahead, in nodes; all nodes where that is costly to
+    find.
+    """
     if not can_walk(graph):
         return graph.num_nodes, graph.num_nodes
     back = ahead = 0
@@ -92,24 +116,39 @@ def _reach(graph: AttentionGraph) -> tuple[int, int]:
 
 
 def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
-    """True if ``tokens`` is a pair, so that sources and targets are two sets of nodes even where T = S."""
+    """True if ``tokens`` is a pair, so that sources and targets are two sets of nodes even where T
+    = S.
+    """
     if tokens is None or not isinstance(tokens, list | tuple) or len(tokens) != 2:
         return False
-    return not graph.is_square or all(names is None or isinstance(names, list | tuple) for names in tokens)
+    return not graph.is_square or all(
+        names is None or isinstance(names, list | tuple) for names in tokens
+    )
 
 
 def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list[str] | None]:
-    """``(target names, source names)`` from one list for a square graph, or from a pair of lists."""
+    """``(target names, source names)`` from one list for a square graph, or from a pair of
+    lists.
+    """
     if tokens is None:
         return None, None
     expected = "must be the names of the nodes, or a pair (target tokens, source tokens)"
-    tokens = tokens if isinstance(tokens, list | tuple) else several(tokens, "tokens", expected, ShapeError)
-    pair = tokens if is_pair(graph, tokens) else (tokens, tokens)
+    if not isinstance(tokens, list | tuple):
+        tokens = several(tokens, "tokens", expected, ShapeError)
+    if is_pair(graph, tokens):
+        pair = tokens
+    else:
+        pair = (tokens, tokens)
     if pair is not tokens and not graph.is_square:
-        raise ShapeError("tokens of a bipartite graph must be a pair (target tokens, source tokens)")
+        raise ShapeError(
+            "tokens of a bipartite graph must be a pair (target tokens, source tokens)"
+        )
     made = []
-    for names, count, side in zip(pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True):
-        names = None if names is None else several(names, "tokens", expected, ShapeError)
+    for names, count, side in zip(
+        pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True
+    ):
+        if names is not None:
+            names = several(names, "tokens", expected, ShapeError)
         made.append(None if names is None else [str(name) for name in names])
         if names is not None and len(made[-1] or ()) != count:
             raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}")
@@ -117,21 +156,28 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
 
 
 def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
-    size = graph.edges.grid if size is None and len(graph.edges.grid) == 2 else size
+    if size is None and len(graph.edges.grid) == 2:
+        size = graph.edges.grid
     if image is not None:
         image = table(image, "image", "numbers (height, width) or (height, width, 3)", ShapeError)
         image = _real(image, "image").numpy()
-        size = image.shape[:2] if size is None else size
-        grey, fits = image.ndim == 2, all(n and n % side == 0 for n, side in zip(image.shape, size, strict=False))
+        if size is None:
+            size = image.shape[:2]
+        grey = image.ndim == 2
+        fits = all(n and n % side == 0 for n, side in zip(image.shape, size, strict=False))
         if not (fits and (grey or (image.ndim == 3 and image.shape[2] == 3))):
             raise ShapeError(
-                f"image must be (height, width) = {tuple(size)}, got {image.shape}; whole patches of pixels for each "
+                f"image must be (height, width) = {tuple(size)}, got {image.shape}; whole patches "
+                "of pixels for each "
                 "cell do as well, grey or with a last axis of 3 (red, green, blue in [0, 1])"
             )
-    whole = isinstance(size, list | tuple | torch.Size) and all(isinstance(n, int | np.integer) for n in size)
+    whole = isinstance(size, list | tuple | torch.Size) and all(
+        isinstance(n, int | np.integer) for n in size
+    )
     if not whole or len(size) != 2 or min(size) < 0 or size[0] * size[1] != graph.num_nodes:
         raise ShapeError(
-            f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got {shown(size)}"
+            f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got "
+            f"{shown(size)}"
         )
     return Grid((int(size[0]), int(size[1])), image)
 
@@ -143,10 +189,17 @@ def _real(values: torch.Tensor, argument: str) -> torch.Tensor:
 
 
 def _array(points: Any, count: int, argument: str) -> Array:
-    array = _real(table(points, argument, f"numbers ({count}, 2) or ({count}, 3)", ShapeError), argument).numpy()
+    array = _real(
+        table(points, argument, f"numbers ({count}, 2) or ({count}, 3)", ShapeError), argument
+    ).numpy()
     if array.shape not in ((count, 2), (count, 3)):
-        hint = "; choose two or three columns" if array.ndim == 2 and array.shape[0] == count else ""
-        raise ShapeError(f"{argument} must have shape ({count}, 2) or ({count}, 3), got {array.shape}{hint}")
+        if array.ndim == 2 and array.shape[0] == count:
+            hint = "; choose two or three columns"
+        else:
+            hint = ""
+        raise ShapeError(
+            f"{argument} must have shape ({count}, 2) or ({count}, 3), got {array.shape}{hint}"
+        )
     if not np.isfinite(array).all():
         raise ShapeError(f"{argument} must be finite, got NaN or inf")
     return array
@@ -161,9 +214,14 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
             f"pass queries, those of the {graph.num_targets} targets"
         )
     source_at = _array(pos, graph.num_sources, "pos")
-    target_at = None if queries is None else _array(queries, graph.num_targets, "queries")
+    if queries is None:
+        target_at = None
+    else:
+        target_at = _array(queries, graph.num_targets, "queries")
     if target_at is not None and target_at.shape[1] != source_at.shape[1]:
-        raise ShapeError(f"pos has {source_at.shape[1]} axes and queries {target_at.shape[1]}; they must agree")
+        raise ShapeError(
+            f"pos has {source_at.shape[1]} axes and queries {target_at.shape[1]}; they must agree"
+        )
     return _with_faces(source_at, target_at, faces)
 
 
@@ -173,7 +231,10 @@ def points_of(pos: torch.Tensor, faces: Any) -> Points:
 
 
 def _with_faces(source_at: Array, target_at: Array | None, faces: Any) -> Points:
-    over = None if faces is None else _faces(faces, len(source_at))
+    if faces is None:
+        over = None
+    else:
+        over = _faces(faces, len(source_at))
     kind = Surface if over is not None and source_at.shape[1] == 3 else Points
     return kind(source_at, target_at, over)
 
@@ -182,8 +243,11 @@ def _faces(faces: Any, count: int) -> Index:
     array = table(faces, "faces", "integers of shape (F, 3)", ShapeError).detach().cpu().numpy()
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
         raise ShapeError(
-            f"faces must be integers of shape (F, 3), got {array.dtype} {array.shape}; of PyG's data pass data.face.t()"
+            f"faces must be integers of shape (F, 3), got {array.dtype} {array.shape}; of PyG's "
+            "data pass data.face.t()"
         )
     if array.size and not 0 <= array.min() <= array.max() < count:
-        raise ShapeError(f"faces must name vertices in [0, {count}), got {array.min()} .. {array.max()}")
+        raise ShapeError(
+            f"faces must name vertices in [0, {count}), got {array.min()} .. {array.max()}"
+        )
     return array.astype(np.int64)

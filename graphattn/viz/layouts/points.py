@@ -15,10 +15,16 @@ from .base import Array, Index, Layout
 
 _MOST_CROSSES = 20_000
 _BESIDE, _ABOVE = 38.0, 55.0  # degrees: elevation of the eye, of what is flat as a landscape
-_BEYOND = 2.0  # radii of a close-up, up to which a surface is drawn: it is cut off outside the picture
+# radii of a close-up, up to which a surface is drawn: it is cut off outside the picture
+_BEYOND = 2.0
 _REACH = 0.06  # of the size of a mesh: how far from a node a long face has the colour of its weight
 _MARGIN = 0.03  # of the picture
-_MANY, _STRAY, _FAR = 1_000, 0.002, 1.6  # of so many points a few strays may make a picture so much larger: left out
+# of so many points a few strays may make a picture so much larger: left out
+_MANY, _STRAY, _FAR = (
+    1_000,
+    0.002,
+    1.6,
+)
 _NO_FACES = np.empty((0, 3), dtype=np.int64)
 
 
@@ -31,54 +37,87 @@ class Points(Layout):
         faces: int (F, 3), a mesh drawn under the nodes, or ``None``.
     """
 
-    camera: tuple[float, float] | None = None  # elevation and azimuth, degrees; by default as it is best seen
+    # elevation and azimuth, degrees; by default as it is best seen
+    camera: tuple[float, float] | None = None
     smooth = SMOOTH  # degrees; of the surface
     colours: Colouring | None = None  # of the nodes or faces; grey by default
     view: Camera | None = None  # of the last ``frame`` in space
 
-    def __init__(self, source_at: Array, target_at: Array | None = None, faces: Index | None = None) -> None:
+    def __init__(
+        self, source_at: Array, target_at: Array | None = None, faces: Index | None = None
+    ) -> None:
         self.source_at = source_at
-        self.target_at = source_at if target_at is None else target_at
+        if target_at is None:
+            self.target_at = source_at
+        else:
+            self.target_at = target_at
         self.two_sets = target_at is not None
         self.hides_loops = not self.two_sets
         self.faces = faces
         self.drawn_faces: Index = _NO_FACES  # by the last ``ground``
         crowd = max(len(self.source_at), len(self.target_at))
-        self.big, self.small = (8.0, 5.0) if crowd <= 100 else (7.0, 3.4)
+        if crowd <= 100:
+            self.big = 8.0
+            self.small = 5.0
+        else:
+            self.big = 7.0
+            self.small = 3.4
 
     def flat(self, at: Array) -> Array:
-        return at if self.view is None else self.view(at)[:, :2]
+        if self.view is None:
+            return at
+        return self.view(at)[:, :2]
 
     def paints(self, sources: int) -> bool:
-        """True if values of sources are colours of the surface or of the points: lines to so many hide each other."""
+        """True if values of sources are colours of the surface or of the points: lines to so many
+        hide each other.
+        """
         return self.faces is not None or sources > MOST_SOURCES
 
     def painted(self, sources: Index, rgb: Array) -> Colouring:
         """The colours (n, 3) of some sources, on the grey of the others."""
         colours = plainly(len(self.source_at))
         colours.rgb[sources] = rgb
-        return replace(colours, reach=_REACH * float(np.ptp(self.source_at, axis=0).max(initial=0.0)))
+        return replace(
+            colours, reach=_REACH * float(np.ptp(self.source_at, axis=0).max(initial=0.0))
+        )
 
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
         quiet(ax)
         low, high = self.frame(near)
         ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
-        sentences = ["A projection: what is near on the page may be far apart in space."] * self.is_3d
-        kept = np.arange(len(self.source_at)) if near is None else np.flatnonzero(_within(self.source_at, near))
+        sentences = [
+            "A projection: what is near on the page may be far apart in space."
+        ] * self.is_3d
+        if near is None:
+            kept = np.arange(len(self.source_at))
+        else:
+            kept = np.flatnonzero(_within(self.source_at, near))
         self._object(ax, kept, near)
         outside = int((~_between(self.flat(self.source_at[kept]), low, high)).sum())
         if outside:
-            sentences.append(f"{number(outside)} of {number(len(kept))} points are outside the picture.")
-        seen = [] if self.faces is not None or len(kept) == 0 else ["grey dots are sources"]
+            sentences.append(
+                f"{number(outside)} of {number(len(kept))} points are outside the picture."
+            )
+        if self.faces is not None or len(kept) == 0:
+            seen = []
+        else:
+            seen = ["grey dots are sources"]
         if self.two_sets and len(
-            crosses := self.target_at if near is None else self.target_at[_within(self.target_at, near)]
+            crosses := self.target_at
+            if near is None
+            else self.target_at[_within(self.target_at, near)]
         ):
             seen.append("grey crosses are targets")
             if len(crosses) > _MOST_CROSSES:
-                sentences.append(f"{number(_MOST_CROSSES)} of {number(len(crosses))} targets are shown.")
+                sentences.append(
+                    f"{number(_MOST_CROSSES)} of {number(len(crosses))} targets are shown."
+                )
                 crosses = crosses[np.linspace(0, len(crosses) - 1, _MOST_CROSSES).astype(np.int64)]
             side = float(np.clip(3000 / len(self.target_at), 6, 18))
-            self._dots(ax, crosses, "targets", zorder=2, marker="x", linewidth=0.7, s=side, color=EDGE)
+            self._dots(
+                ax, crosses, "targets", zorder=2, marker="x", linewidth=0.7, s=side, color=EDGE
+            )
         if self.two_sets and seen:
             sentences.insert(0, f"{', '.join(seen).capitalize()}.")
         return sentences
@@ -89,40 +128,73 @@ class Points(Layout):
         self.drawn_faces = _NO_FACES
         if self.faces is None:
             ground = replace(colours, rgb=colours.rgb[kept])
-            paint(ax, self.source_at[kept], self.view, ground, None, "sources", pale=self.colours is None)
+            paint(
+                ax,
+                self.source_at[kept],
+                self.view,
+                ground,
+                None,
+                "sources",
+                pale=self.colours is None,
+            )
             return
         inside = np.zeros(len(self.source_at), dtype=bool)
-        inside[kept if near is None else _within(self.source_at, (near[0], _BEYOND * near[1]))] = True
+        inside[kept if near is None else _within(self.source_at, (near[0], _BEYOND * near[1]))] = (
+            True
+        )
         shown = inside[self.faces].all(1)
         self.drawn_faces = self.faces[shown]
         if len(colours.rgb) == len(self.faces) != len(self.source_at):
             colours = replace(colours, rgb=colours.rgb[shown])
-        paint(ax, self.source_at, self.view, colours, self.drawn_faces, "surface", smooth=self.smooth)
+        paint(
+            ax, self.source_at, self.view, colours, self.drawn_faces, "surface", smooth=self.smooth
+        )
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         at = np.concatenate((self.source_at[sources], self.target_at[[target]]))
-        low, high = at.min(0), at.max(0)
+        low = at.min(0)
+        high = at.max(0)
         reach = float((high - low).max())
         whole = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
-        below /= 1 if self.faces is None else 2  # a surface of which less is cut off is better seen whole
-        return ((low + high) / 2, 0.9 * reach) if 0 < reach < below * whole else None
+        # a surface of which less is cut off is better seen whole
+        below /= 1 if self.faces is None else 2
+        if 0 < reach < below * whole:
+            return ((low + high) / 2, 0.9 * reach)
+        return None
 
     def face(self, target: int) -> None:
         out = self.target_at[target] - (self.source_at.min(0) + self.source_at.max(0)) / 2
         if self.is_3d and out.any():
             elevation, azimuth = angles_of(out)
-            self.camera = float(np.clip(elevation, -30, 60)), azimuth - 15  # not quite from the front
+            # not quite from the front
+            self.camera = (
+                float(np.clip(elevation, -30, 60)),
+                azimuth - 15,
+            )
 
     def frame(self, near: tuple[Array, float] | None = None) -> tuple[Array, Array]:
-        """The lower left and the upper right corner of what is seen on the page; in space the camera is set first."""
-        at = np.concatenate((self.source_at, self.target_at)) if self.two_sets else self._drawn
+        """The lower left and the upper right corner of what is seen on the page; in space the
+        camera is set first.
+        """
+        if self.two_sets:
+            at = np.concatenate((self.source_at, self.target_at))
+        else:
+            at = self._drawn
         if self.is_3d:
             self.view = Camera.around(at, *self._camera(near))
         if near is not None:
             within = self.source_at[_within(self.source_at, near)]
-            at = within if len(within) > 1 else np.stack((near[0] - near[1], near[0] + near[1]))
+            if len(within) > 1:
+                at = within
+            else:
+                at = np.stack((near[0] - near[1], near[0] + near[1]))
         at = self.flat(at)
-        low, high = (at.min(0), at.max(0)) if len(at) else (np.zeros(2), np.zeros(2))
+        if len(at):
+            low = at.min(0)
+            high = at.max(0)
+        else:
+            low = np.zeros(2)
+            high = np.zeros(2)
         if self.faces is None and len(at) >= _MANY:
             few = np.quantile(at, [_STRAY, 1 - _STRAY], axis=0)
             if ((high - low) > _FAR * (few[1] - few[0])).any():
@@ -132,7 +204,10 @@ class Points(Layout):
 
     def _camera(self, near: tuple[Array, float] | None) -> tuple[float, float]:
         """Elevation and azimuth, degrees, of the eye."""
-        seen = self.source_at[_within(self.source_at, near)] if near is not None else self.source_at[:0]
+        if near is not None:
+            seen = self.source_at[_within(self.source_at, near)]
+        else:
+            seen = self.source_at[:0]
         if len(seen) >= 3:
             elevation, azimuth = facing(seen, self.source_at.mean(0))
             return min(elevation, 60.0), azimuth
@@ -141,14 +216,21 @@ class Points(Layout):
     @property
     def _drawn(self) -> Array:
         """The nodes; of a mesh those that are corners of its faces: a stray vertex is not seen."""
-        return self.source_at if self.faces is None or not len(self.faces) else self.source_at[np.unique(self.faces)]
+        if self.faces is None or not len(self.faces):
+            return self.source_at
+        return self.source_at[np.unique(self.faces)]
 
     @property
     def best_camera(self) -> tuple[float, float]:
-        """Elevation and azimuth, degrees, of an eye that sees all: as given, or higher over what is flat."""
+        """Elevation and azimuth, degrees, of an eye that sees all: as given, or higher over what is
+        flat.
+        """
         if self.camera is not None:
             return self.camera
-        sides = np.ptp(self._drawn, axis=0) if len(self.source_at) else np.ones(3)
+        if len(self.source_at):
+            sides = np.ptp(self._drawn, axis=0)
+        else:
+            sides = np.ones(3)
         return (_ABOVE if sides[2] < 0.3 * min(sides[:2]) else _BESIDE), -62.0
 
 

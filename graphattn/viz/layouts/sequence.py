@@ -11,11 +11,13 @@ _LABELLED = 40
 _TOLD_APART = 4 * _LABELLED  # nodes drawn one by one
 _POINTS = 33  # of an arc
 _LETTERS = 14  # of an inch
-_LETTER = 0.024  # half the height of a letter turned by 90 degrees, in parts of the room above the line
+# half the height of a letter turned by 90 degrees, in parts of the room above the line
+_LETTER = 0.024
 
 
 class Sequence(Layout):
-    """Node ``i`` at ``x = i``. An arc above reads an earlier node, an arc below a later one; a ring is a self-loop.
+    """Node ``i`` at ``x = i``. An arc above reads an earlier node, an arc below a later one; a ring
+    is a self-loop.
 
     Args:
         num_nodes: Nodes of the sequence.
@@ -31,13 +33,23 @@ class Sequence(Layout):
 
     def __init__(self, num_nodes: int, names: list[str] | None, back: int, ahead: int) -> None:
         self.target_at = self.source_at = np.arange(num_nodes, dtype=np.float64)[:, None]
-        self.names = [fitting(name) for name in names] if names is not None and num_nodes <= _LABELLED else None
+        self.names = (
+            [fitting(name) for name in names]
+            if names is not None and num_nodes <= _LABELLED
+            else None
+        )
         self.below = ahead > 0
         self.reads = self._reading(back > 0, ahead > 0)
         self.longest = max(1, back, ahead)
         self.room = self._room(num_nodes)
-        letters = max(map(len, self.names), default=0) if self.names else 0
-        self.gap = self.room * (0.1 + _LETTER * letters) if self.below and letters else 0.0
+        if self.names:
+            letters = max(map(len, self.names), default=0)
+        else:
+            letters = 0
+        if self.below and letters:
+            self.gap = self.room * (0.1 + _LETTER * letters)
+        else:
+            self.gap = 0.0
 
     def paths(self, source: Index, target: Index) -> Array:
         angle = np.linspace(0, np.pi, _POINTS)
@@ -46,22 +58,39 @@ class Sequence(Layout):
         half = np.where(loop, -0.3, span / 2)[:, None]
         height = np.where(loop, 0.35 / self.longest, np.abs(span) / self.longest)[:, None]
         below = (span < 0)[:, None]
-        x = source[:, None] + half * (1 - np.cos(angle)) + np.where(loop[:, None], 0.3 + 0 * angle, 0)
+        x = (
+            source[:, None]
+            + half * (1 - np.cos(angle))
+            + np.where(loop[:, None], 0.3 + 0 * angle, 0)
+        )
         y = self.gap + height * np.sin(angle)
         return np.stack((x, np.where(below, -y, y)), 2)
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         ends = np.append(sources, target)
-        low, high = int(ends.min()), int(ends.max())
-        small = len(self.target_at) > _TOLD_APART and 0 < high - low < below / 4 * len(self.target_at)
-        return (np.array([(low + high) / 2]), 0.65 * (high - low) + 1.0) if small else None
+        low = int(ends.min())
+        high = int(ends.max())
+        small = len(self.target_at) > _TOLD_APART and 0 < high - low < below / 4 * len(
+            self.target_at
+        )
+        if small:
+            return (np.array([(low + high) / 2]), 0.65 * (high - low) + 1.0)
+        return None
 
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
         n = len(self.target_at)
         edge = 0.6 + 0.02 * n
-        low, high = (-edge, n - 1 + edge) if near is None else (near[0][0] - near[1], near[0][0] + near[1])
+        if near is None:
+            low = -edge
+            high = n - 1 + edge
+        else:
+            low = near[0][0] - near[1]
+            high = near[0][0] + near[1]
         ax.set_xlim(low, high)
-        room = self.room if near is None else self._room(high - low)
+        if near is None:
+            room = self.room
+        else:
+            room = self._room(high - low)
         top = 1.06 * room + self.gap
         ax.set_ylim(-top if self.below else -0.12 * room, top)
         quiet(ax)
@@ -73,7 +102,9 @@ class Sequence(Layout):
             ax.axhline(0, color=GROUND, linewidth=1.2, zorder=3)
         self._labels(ax, n, room, near is not None)
         size = " x ".join(map(str, self.cells))
-        return [f"The grid of {size} cells lies on one line, the last axis fastest."] if self.cells else []
+        if self.cells:
+            return [f"The grid of {size} cells lies on one line, the last axis fastest."]
+        return []
 
     def _room(self, width: float) -> float:
         """The height above the line: short arcs stay low, ellipses, not needles."""
@@ -83,7 +114,9 @@ class Sequence(Layout):
     def _reading(above: bool, below: bool) -> str:
         if above:
             return f"Arcs above the line read earlier nodes{' and below it later ones' * below}."
-        return "Arcs below the line read later nodes." if below else ""
+        if below:
+            return "Arcs below the line read later nodes."
+        return ""
 
     def _labels(self, ax: Any, n: int, room: float, whole_numbers: bool) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -96,12 +129,16 @@ class Sequence(Layout):
             return
         if self.names is None:
             ax.xaxis.set_major_locator(MaxNLocator(3 if whole_numbers else "auto", integer=True))
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if whole_numbers else short(x)))
+            ax.xaxis.set_major_formatter(
+                FuncFormatter(lambda x, _: f"{x:,.0f}" if whole_numbers else short(x))
+            )
             ax.tick_params(labelsize=TEXT - 1, colors=INK)
             ax.set_xlabel("place in the sequence", fontsize=TEXT)
         elif self.gap:
             for i, name in enumerate(self.names):
-                ax.text(i, 0, name, rotation=90, ha="center", va="center", fontsize=TEXT - 1, color=INK)
+                ax.text(
+                    i, 0, name, rotation=90, ha="center", va="center", fontsize=TEXT - 1, color=INK
+                )
         else:
             inches = width_of(ax.figure) * ax.get_position().width
             turned = n * (1 + max(map(len, self.names))) > _LETTERS * inches
@@ -113,5 +150,7 @@ class Sequence(Layout):
         at = np.concatenate((at, np.full_like(at, self.gap)), 1)
         if self.gap:
             at = np.concatenate((at, at * [1, -1]))
-            style |= {k: np.concatenate((v, v)) for k, v in style.items() if isinstance(v, np.ndarray)}
+            style |= {
+                k: np.concatenate((v, v)) for k, v in style.items() if isinstance(v, np.ndarray)
+            }
         return super()._dots(ax, at, gid, zorder, **style)

@@ -14,19 +14,23 @@ BEHIND = "Hollow dots and pale dashed edges are behind the surface."
 
 
 class Surface(Points):
-    """Vertices of a mesh in 3-D; of every edge only those are drawn whose ends are both in front."""
+    """Vertices of a mesh in 3-D; of every edge only those are drawn whose ends are both in
+    front.
+    """
 
     _covered = _left_out = False  # something drawn was behind, or was not drawn as it is
 
     def seen(self, at: Array) -> NDArray[np.bool_]:
         """bool (n,): which points no drawn face hides from the eye.
 
-        In the projection planes stay planes: a face hides a point within its triangle that is farther away.
+        In the projection planes stay planes: a face hides a point within its triangle that is
+        farther away.
         """
         shown = np.ones(len(at), dtype=bool)
         if len(self.drawn_faces) == 0 or len(at) == 0 or self.view is None:
             return shown
-        points, corners = self.view(at), self.view(self.source_at)
+        points = self.view(at)
+        corners = self.view(self.source_at)
         a, b, c = (corners[self.drawn_faces[:, i]] for i in range(3))
         area = _cross(b - a, c - a)
         low, high = (bound(np.stack((a, b, c)), axis=0)[:, :2] for bound in (np.min, np.max))
@@ -54,7 +58,13 @@ class Surface(Points):
         super().edges(ax, source[front], target[front])
 
     def neighbourhood(
-        self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
+        self,
+        ax: Any,
+        target: int,
+        sources: Index,
+        colour: Any,
+        marker: str,
+        share: Array | None = None,
     ) -> None:
         front = self.seen(self.source_at[sources])
         solid = front & self.seen(self.target_at[[target]])
@@ -77,14 +87,31 @@ class Surface(Points):
             return
         self._covered = True
         style: dict[str, Any] = {"marker": marker, "s": self.big**2, "linewidth": 1.1}
-        edge = _HOLLOW if colour == "white" else colour
-        self._dots(ax, self.target_at[[target]], f"target {target}", facecolor="none", edgecolor=edge, **style)
+        if colour == "white":
+            edge = _HOLLOW
+        else:
+            edge = colour
+        self._dots(
+            ax,
+            self.target_at[[target]],
+            f"target {target}",
+            facecolor="none",
+            edgecolor=edge,
+            **style,
+        )
 
     def _hollow(self, ax: Any, target: int, sources: Index, edge: str) -> None:
         if len(sources):
             self._covered = True
             style: dict[str, Any] = {"facecolor": "none", "edgecolor": edge, "linewidth": 0.7}
-            self._dots(ax, self.source_at[sources], f"hidden sources of {target}", 7, s=0.7 * self.small**2, **style)
+            self._dots(
+                ax,
+                self.source_at[sources],
+                f"hidden sources of {target}",
+                7,
+                s=0.7 * self.small**2,
+                **style,
+            )
 
 
 def _cross(a: Array, b: Array) -> Array:

@@ -22,7 +22,9 @@ class TwoRows(Layout):
     two_sets = True
     big, small = 6.0, 4.0
 
-    def __init__(self, num_targets: int, num_sources: int, names: tuple[list[str] | None, list[str] | None]) -> None:
+    def __init__(
+        self, num_targets: int, num_sources: int, names: tuple[list[str] | None, list[str] | None]
+    ) -> None:
         self.names = names
         self.target_at, self.source_at = (
             np.stack(((np.arange(n) + 0.5) / max(1, n), np.full(n, y)), 1)
@@ -41,12 +43,26 @@ class TwoRows(Layout):
                 ax.scatter(*at.T, s=12, color=GROUND, zorder=3, gid="nodes")
             else:
                 ax.plot([0, 1], [y, y], color=GROUND, linewidth=3, zorder=3)
-            shown = [fitting(name) for name in names] if names is not None and len(names) <= _LABELLED else None
-            turned = 90 if shown and sum(map(len, shown)) > 50 else 0
+            if names is not None and len(names) <= _LABELLED:
+                shown = [fitting(name) for name in names]
+            else:
+                shown = None
+            if shown and sum(map(len, shown)) > 50:
+                turned = 90
+            else:
+                turned = 0
             for (x, _), name in zip(at, shown or [], strict=False):
                 place = (0, 7 if va == "bottom" else -7)
-                style: dict[str, Any] = {"ha": "center", "va": va, "rotation": turned, "fontsize": TEXT, "color": INK}
-                ax.annotate(name, (x, y), place, textcoords="offset points", annotation_clip=False, **style)
+                style: dict[str, Any] = {
+                    "ha": "center",
+                    "va": va,
+                    "rotation": turned,
+                    "fontsize": TEXT,
+                    "color": INK,
+                }
+                ax.annotate(
+                    name, (x, y), place, textcoords="offset points", annotation_clip=False, **style
+                )
         ax.set_yticks(
             [1, 0],
             [f"{number(len(self.target_at))}\ntargets", f"{number(len(self.source_at))}\nsources"],
