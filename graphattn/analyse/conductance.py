@@ -71,8 +71,7 @@ def conductance(graph: AttentionGraph) -> Conductance:
         >>> print(conductance(sliding_window(8, 2)))  # a path is cut in its middle: 1 of 7 ends of edges
         conductance 0.1429 (4 nodes on one side)
         >>> print(conductance(sliding_window(64, 2)))
-        conductance from 0.0006215 (half the second eigenvalue) to 0.01587 (a cut, 32 nodes on one
-        side)
+        conductance from 0.0006215 (half the second eigenvalue) to 0.01587 (a cut, 32 nodes on one side)
     """
     matrix = undirected(graph, "conductance")
     if matrix.nnz == 0:

@@ -19,8 +19,7 @@ def forman_curvature(graph: AttentionGraph) -> Tensor:
     it, a bottleneck.
 
     .. math:: \frac{2}{d_i} + \frac{2}{d_j} - 2 + 2 \frac{|\triangle|}{\max(d_i, d_j)} +
-        \frac{|\triangle|}{\min(d_i, d_j)} + \frac{|\square^i| + |\square^j|}{\gamma_{max} \max(d_i,
-        d_j)}
+        \frac{|\triangle|}{\min(d_i, d_j)} + \frac{|\square^i| + |\square^j|}{\gamma_{max} \max(d_i, d_j)}
 
     Of the simple undirected graph underneath: both directions of an edge and all its copies have
     the same curvature, and self-loops, which have none, NaN. 0 where an end has no other neighbour.
@@ -37,8 +36,7 @@ def forman_curvature(graph: AttentionGraph) -> Tensor:
     Example:
         >>> from graphattn.graphs import circulant
         >>> forman_curvature(circulant(5, (1,))), forman_curvature(circulant(4, (1,)))
-        (tensor([0., 0., 0., 0., 0.], dtype=torch.float64), tensor([1., 1., 1., 1.],
-        dtype=torch.float64))
+        (tensor([0., 0., 0., 0., 0.], dtype=torch.float64), tensor([1., 1., 1., 1.], dtype=torch.float64))
     """
     matrix = undirected(graph, "forman_curvature")
     degree = np.diff(matrix.indptr)

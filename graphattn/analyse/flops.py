@@ -65,8 +65,7 @@ def flops(
     more (a backend of dense products also computes pairs that are no edges):
     :func:`graphattn.explain` says how long.
 
-    .. math:: \underbrace{4 E H D}_{\text{attention}} + \underbrace{4 C D (T H + S
-    H_{kv})}_{\text{projections}}
+    .. math:: \underbrace{4 E H D}_{\text{attention}} + \underbrace{4 C D (T H + S H_{kv})}_{\text{projections}}
               + \underbrace{4 T C F}_{\text{feed-forward}}
 
     Args:
@@ -88,11 +87,9 @@ def flops(
     Example:
         >>> from graphattn.graphs import causal, sliding_window
         >>> print(flops([causal(65_536)] * 2))
-        9.621 TFLOP: attention 8.796 TFLOP (50.001% of all pairs'), projections 274.9 GFLOP,
-            feed-forwards 549.8 GFLOP
+        9.621 TFLOP: attention 8.796 TFLOP (50.001% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
         >>> print(flops([sliding_window(65_536, window=257)] * 2))
-        893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP,
-            feed-forwards 549.8 GFLOP
+        893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
     """
     layers = layers_of(layers)
     graphs = unions(layers)

@@ -73,10 +73,8 @@ def jacobian_bound(
     r"""A bound of how much an output can change with an input, whatever is trained: over-squashing
     between two nodes.
 
-    .. math:: \left\| \frac{\partial h_t^{(L)}}{\partial x_s} \right\| \le \left( \prod_l (r I + c
-    A_l) \right)_{ts}
-        \quad \text{of layers} \quad h_t \leftarrow \sigma \Big( r \, h_t + \sum_s a_{ts} \psi(h_s)
-        \Big)
+    .. math:: \left\| \frac{\partial h_t^{(L)}}{\partial x_s} \right\| \le \left( \prod_l (r I + c A_l) \right)_{ts}
+        \quad \text{of layers} \quad h_t \leftarrow \sigma \Big( r \, h_t + \sum_s a_{ts} \psi(h_s) \Big)
 
     Of message passing with fixed weights ``a``, a ``sigma`` with slopes of at most 1 (ReLU, tanh)
     and messages ``psi`` that are ``c``-Lipschitz, such as a matrix of spectral norm ``c``. It is no
@@ -136,8 +134,7 @@ def jacobian_norms(
 ) -> Tensor:
     r"""How much each output of a model changes with each input, measured at ``x`` by gradients.
 
-    .. math:: \left\| \frac{\partial \, module(x)_t}{\partial x_s} \right\|, \quad \text{a mean over
-    samples}
+    .. math:: \left\| \frac{\partial \, module(x)_t}{\partial x_s} \right\|, \quad \text{a mean over samples}
 
     A torch module runs in eval mode, and is as it was afterwards. A row over its sum, with
     ``norm="sum"``, is the influence distribution of Xu et al. 2018, of the model instead of the

@@ -23,8 +23,7 @@ def path_counts(
     r"""Paths from every source of the first layer to a target of the last one, with one edge for
     each layer.
 
-    .. math:: P = A_L \cdots A_2 A_1, \quad A_l \text{ the mask of layer } l \text{ (copies of an
-    edge counted)}
+    .. math:: P = A_L \cdots A_2 A_1, \quad A_l \text{ the mask of layer } l \text{ (copies of an edge counted)}
 
     Args:
         layers: One graph, or a list of graphs, first layer first.

@@ -81,8 +81,7 @@ def mean_resistance(graph: AttentionGraph) -> float | None:
 def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
     r"""Steps, on average, that a random walk takes from one node to another and back.
 
-    .. math:: \tau_{st} = H(s, t) + H(t, s), \quad \tau_{st} = R_{st} \sum_u d_u \text{ on a
-    symmetric graph}
+    .. math:: \tau_{st} = H(s, t) + H(t, s), \quad \tau_{st} = R_{st} \sum_u d_u \text{ on a symmetric graph}
 
     The walk goes against the edges, as a Jacobian does: from a target to one of its sources, each
     edge with the same probability. So direction counts; self-loops hold it up, and repeated edges

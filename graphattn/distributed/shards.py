@@ -93,11 +93,9 @@ def shard(  # type: ignore[misc]  # options have names
 
     Returns:
         A :class:`Shard`, which ``attention`` and layers take as their graph; ``print(shard)`` shows
-        its report. Of a
-        hierarchy one of own points, which models of points take: its graphs are shards, those
-            between levels by "halo".
-        ``shape.levels[0].graph`` scatters features and gathers outputs, ``shape.clouds`` those of
-        clouds.
+        its report. Of a hierarchy one of own points, which models of points take: its graphs are
+        shards, those between levels by "halo". ``shape.levels[0].graph`` scatters features and
+        gathers outputs, ``shape.clouds`` those of clouds.
 
     Raises:
         ProcessError: If processes hold different graphs, partitions, options or versions, or one

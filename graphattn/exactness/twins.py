@@ -40,8 +40,7 @@ def dense_attention(
     normalisation.
 
     .. math:: \mathrm{out}_t = \sum_{s : \mathrm{mask}_{ts}} \mathrm{softmax}_s\big(
-        c \tanh(\mathrm{scale} \, q_t \cdot (k_s + e_{ts}) / c) + b_{ts} + \log m_{ts} \big) (v_s +
-        e_{ts})
+        c \tanh(\mathrm{scale} \, q_t \cdot (k_s + e_{ts}) / c) + b_{ts} + \log m_{ts} \big) (v_s + e_{ts})
 
     A row without an edge, or whose scores are all -inf, gives output 0, lse -inf and gradients of
     exactly 0.

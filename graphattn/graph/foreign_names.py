@@ -136,8 +136,7 @@ def names_checked(made: Callable[P, R]) -> Callable[P, R]:
         ...     return query
         >>> attend(1, 2, is_causal=True)
         Traceback (most recent call last):
-        graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is a
-            graph: \
+        graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is a graph: \
 graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, graph
     """
     known = tuple(

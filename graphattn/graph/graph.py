@@ -487,9 +487,8 @@ class AttentionGraph(Immutable):
 
         Returns:
             The graph, whose listed edges keep their order, and ``order``, int64 (N,): node
-                ``order[i]`` is now node
-            ``i``. Tensors of nodes go there as ``x[order]``, and results come back as
-            ``result[order.argsort()]``.
+            ``order[i]`` is now node ``i``. Tensors of nodes go there as ``x[order]``, and results
+            come back as ``result[order.argsort()]``.
 
         Raises:
             GraphError: If sources and targets are not the same nodes.

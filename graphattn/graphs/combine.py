@@ -22,8 +22,7 @@ def block_sparse(
 ) -> AttentionGraph:
     r"""Blocks of consecutive tokens that read each other along the edges of a small graph.
 
-    .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \mathcal{N}_{layout}(\lfloor t / b
-    \rfloor) \}
+    .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \mathcal{N}_{layout}(\lfloor t / b \rfloor) \}
 
     Args:
         layout: The graph between blocks, square.
@@ -41,8 +40,8 @@ def block_sparse(
     Example:
         >>> from graphattn.graphs import causal
         >>> print(block_sparse(causal(3), 2, num_nodes=5))
-        AttentionGraph(block_sparse(causal(3), 2, num_nodes=5): 5 nodes, 17 edges, density 0.68,
-        rule) █ █ · · ·
+        AttentionGraph(block_sparse(causal(3), 2, num_nodes=5): 5 nodes, 17 edges, density 0.68, rule)
+        █ █ · · ·
         █ █ · · ·
         █ █ █ █ ·
         █ █ █ █ ·
@@ -88,8 +87,7 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     Example:
         >>> from graphattn.graphs import causal, cross, full
         >>> print(composite([[full(2), None], [cross(3, 2), causal(3)]]))  # an encoder and its decoder
-        AttentionGraph(composite([[full(2), None], [cross(3, 2), causal(3)]]): 5 nodes, 16 edges,
-            density 0.64, rule)
+        AttentionGraph(composite([[full(2), None], [cross(3, 2), causal(3)]]): 5 nodes, 16 edges, density 0.64, rule)
         █ █ · · ·
         █ █ · · ·
         █ █ █ · ·

@@ -30,8 +30,7 @@ class GPSBlock(nn.Module):
     r"""Local messages and attention, each with a residual and a norm, added; then a feed-forward
     with its own.
 
-    .. math:: y = \mathrm{norm}_1(x + \mathrm{conv}(x)) + \mathrm{norm}_2(x +
-    \mathrm{attention}(x)), \qquad
+    .. math:: y = \mathrm{norm}_1(x + \mathrm{conv}(x)) + \mathrm{norm}_2(x + \mathrm{attention}(x)), \qquad
               x \leftarrow \mathrm{norm}_3(y + f(y))
 
     Args:

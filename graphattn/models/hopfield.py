@@ -86,8 +86,7 @@ class Hopfield(nn.Module):
         """A memory of patterns (P, N) of -1 and 1, by Hebb's rule on every edge; all pairs by
         default.
 
-        .. math:: J_{ts} = \\frac{1}{P} \\sum_\\mu x^\\mu_t x^\\mu_s, \\quad s \\ne t: \\qquad J =
-        X^T X / P - I
+        .. math:: J_{ts} = \\frac{1}{P} \\sum_\\mu x^\\mu_t x^\\mu_s, \\quad s \\ne t: \\qquad J = X^T X / P - I
 
         Raises:
             ShapeError: If patterns are not (P, N).
@@ -207,8 +206,7 @@ def retrieve(
     r"""Queries moved towards similar patterns: a modern Hopfield network, and a step of
     cross-attention.
 
-    .. math:: \xi_t \leftarrow \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s (\beta \, \langle
-    \xi_t, x_s \rangle) x_s
+    .. math:: \xi_t \leftarrow \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s (\beta \, \langle \xi_t, x_s \rangle) x_s
 
     Args:
         query: (..., T, C), the states.
@@ -247,8 +245,7 @@ def retrieval_energy(
     r"""The energy (..., T) of each state, which no step of :func:`retrieve` raises; arguments as
     there.
 
-    .. math:: E_t = -\beta^{-1} \log \sum_{s \in \mathcal{N}(t)} e^{\beta \langle \xi_t, x_s
-    \rangle}
+    .. math:: E_t = -\beta^{-1} \log \sum_{s \in \mathcal{N}(t)} e^{\beta \langle \xi_t, x_s \rangle}
               + \tfrac{1}{2} \lVert \xi_t \rVert^2 + \beta^{-1} \log |\mathcal{N}(t)|
               + \tfrac{1}{2} \max_s \lVert x_s \rVert^2
 

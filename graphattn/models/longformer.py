@@ -43,8 +43,7 @@ class Longformer(nn.Module):
 
     The edges into the global tokens G belong to another attention than the edges into other tokens:
 
-    .. math:: y_t = W_o \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s \langle W_q x_t, W_k x_s
-    \rangle W_v x_s
+    .. math:: y_t = W_o \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s \langle W_q x_t, W_k x_s \rangle W_v x_s
 
     with :math:`W_q, W_k, W_v` of ``model.text`` for :math:`t \notin G`, and those of
     ``model.of_global`` for :math:`t \in G`. Both are softmax over a target's own edges, so that no

@@ -24,8 +24,7 @@ class SummaryEncoder(nn.Module):
     every layer.
 
     .. math:: \mathcal{N}(t) = \mathcal{N}_\ell(t) \cup \{ u_1, \ldots, u_G \}, \qquad
-              u_g = \mathrm{norm} \Big( \sum_{s \in \text{block } g} x_s \Big), \quad G = \lfloor N
-              / b \rfloor
+              u_g = \mathrm{norm} \Big( \sum_{s \in \text{block } g} x_s \Big), \quad G = \lfloor N / b \rfloor
 
     Tokens after the last whole block belong to that block. It is a bipartite graph from N + G
     sources to N targets.

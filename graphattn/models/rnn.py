@@ -29,8 +29,7 @@ Context = Callable[[int, Tensor], Tensor]
 class RecurrentAttention(nn.Module):
     r"""States that read a memory along a bipartite graph, with the memory itself as values.
 
-    .. math:: c_t = \sum_{i \in \mathcal{N}(t)} \mathrm{softmax}_i \, \mathrm{score}(s_t, h_i) \;
-    h_i
+    .. math:: c_t = \sum_{i \in \mathcal{N}(t)} \mathrm{softmax}_i \, \mathrm{score}(s_t, h_i) \; h_i
 
     The score is :math:`v \cdot \tanh(W s_t + U h_i)` ("bahdanau"), :math:`s_t \cdot h_i` ("dot") or
     :math:`s_t \cdot U h_i` ("general").

@@ -48,8 +48,7 @@ class KeyValueCache:
         >>> first = layer(x[:3], graph.subgraph(range(3)), cache=cache)
         >>> growing = graph.subgraph(targets=[3, 4])
         >>> print(growing)  # the new targets read three sources in the cache, and themselves
-        AttentionGraph(subgraph(sliding_window(5, 4)): 5 sources -> 2 targets, 8 edges, density 0.8,
-            rule)
+        AttentionGraph(subgraph(sliding_window(5, 4)): 5 sources -> 2 targets, 8 edges, density 0.8, rule)
         █ █ █ █ ·
         · █ █ █ █
         >>> rest = layer(x[3:], growing, cache=cache)

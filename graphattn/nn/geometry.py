@@ -68,13 +68,11 @@ def edge_geometry(
     ``"offset"``     axes  :math:`d`
     ``"distance"``   1     :math:`|d|`
     ``"direction"``  axes  :math:`d / |d|`, and 0 of points at one place
-    ``"pair"``       4     :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's
-    ``PointPairFeatures`` ``"alignment"``  3     :math:`|\cos|` of these angles: the same for
-    normals without a sign, which PCA gives ``"frame"``      3     :math:`-d` in the target's frame
-    of :func:`local_frames` ``"bend"``       2     :math:`-2 n_s \cdot d / |d|^2`,
-    :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
-                           its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of
-                           points at one place
+    ``"pair"``       4     :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's ``PointPairFeatures``
+    ``"alignment"``  3     :math:`|\cos|` of these angles: the same for normals without a sign, which PCA gives
+    ``"frame"``      3     :math:`-d` in the target's frame of :func:`local_frames`
+    ``"bend"``       2     :math:`-2 n_s \cdot d / |d|^2`, :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
+                           its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
     ===============  ====  =============================================================================================
 
     Distances, pairs, alignments, frames and bends are invariant under rotations of all points.

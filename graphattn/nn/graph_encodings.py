@@ -58,8 +58,7 @@ def relative_walk_pe(
     r"""The probabilities that walks of 0, 1, ..., ``steps - 1`` steps lead from target to source,
     for each edge.
 
-    .. math:: p_{ts} = (I, M, M^2, \dots, M^{K-1})_{ts}, \qquad M_{ts} = 1 / \mathrm{outdegree}(t)
-    \text{ if } t \to s
+    .. math:: p_{ts} = (I, M, M^2, \dots, M^{K-1})_{ts}, \qquad M_{ts} = 1 / \mathrm{outdegree}(t) \text{ if } t \to s
 
     Args:
         along: A square graph without repeated edges, whose edges the walks follow: the data's.

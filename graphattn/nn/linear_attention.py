@@ -128,8 +128,7 @@ class PositiveFeatures(nn.Module):
     r"""Random features whose dot product has the mean ``exp(<q, k> / sqrt(D))``: linear attention
     close to softmax.
 
-    .. math:: \phi(x)_i = m^{-1/2} \exp(\langle \omega_i, y \rangle - |y|^2 / 2), \qquad y =
-    D^{-1/4} x
+    .. math:: \phi(x)_i = m^{-1/2} \exp(\langle \omega_i, y \rangle - |y|^2 / 2), \qquad y = D^{-1/4} x
 
     Args:
         head_dim: D.

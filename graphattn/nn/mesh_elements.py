@@ -30,12 +30,10 @@ def mesh_elements(
     and neighbours.
 
     ==============  ===================================================================================================
-    ``"vertices"``  the area around it, its angle defect, and the mean and the largest length of its
-    edges ``"faces"``     its area, and its three angles, ascending
-    ``"edges"``     the dihedral angle, the two opposite angles and the two ratios of its length to
-    the heights of its
-                    faces (at most 1e4), each pair ascending: MeshCNN's features; 0 in place of a
-                    face that is not there
+    ``"vertices"``  the area around it, its angle defect, and the mean and the largest length of its edges
+    ``"faces"``     its area, and its three angles, ascending
+    ``"edges"``     the dihedral angle, the two opposite angles and the two ratios of its length to the heights of its
+                    faces (at most 1e4), each pair ascending: MeshCNN's features; 0 in place of a face that is not there
     ==============  ===================================================================================================
 
     Args:

@@ -71,8 +71,7 @@ class LearnedPosition(nn.Module):
 class SinusoidalPosition(nn.Module):
     r"""Sines and cosines of the position, added to the features; no parameters, any length.
 
-    .. math:: p_{n, 2i} = \sin(n \, \theta^{-2i / C}), \qquad p_{n, 2i + 1} = \cos(n \, \theta^{-2i
-    / C})
+    .. math:: p_{n, 2i} = \sin(n \, \theta^{-2i / C}), \qquad p_{n, 2i + 1} = \cos(n \, \theta^{-2i / C})
 
     Args:
         dim: C, width of the features; even.

@@ -84,8 +84,7 @@ class Rotary(nn.Module):
 
     A pair of channels (a, b) of a node at position n is a point of the plane, rotated by an angle:
 
-    .. math:: (a \cos \phi - b \sin \phi, \; a \sin \phi + b \cos \phi), \qquad \phi = n \,
-    \theta^{-2i / d}
+    .. math:: (a \cos \phi - b \sin \phi, \; a \sin \phi + b \cos \phi), \qquad \phi = n \, \theta^{-2i / d}
 
     with d the number of rotated channels and i = 0, 1, ..., d / 2 - 1 the index of the pair. With
     several axes the pairs are divided evenly: the first d / (2 A) pairs rotate by the first axis,

@@ -29,13 +29,10 @@ def probed(
 
     Returns:
         ``entropy`` (bits) and ``distance`` (places) of attention, the mean over heads and targets
-        of each layer;
-        ``spread``: the distance of the tokens to their mean after each layer, over their norm (1 is
-            no collapse);
-        ``effective_nodes``: how many nodes the gradient of the readout is spread over, (sum g)^2 /
-            sum g^2; and
-        ``along_full``: the score along all pairs, a graph that it was not trained on; of a user's
-            module this alone.
+        of each layer; ``spread``: the distance of the tokens to their mean after each layer, over
+        their norm (1 is no collapse); ``effective_nodes``: how many nodes the gradient of the
+        readout is spread over, (sum g)^2 / sum g^2; and ``along_full``: the score along all pairs,
+        a graph that it was not trained on; of a user's module this alone.
     """
     found: dict[str, Any] = {}
     if isinstance(network, Network):

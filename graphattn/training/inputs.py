@@ -40,15 +40,13 @@ class Inputs:
     ``"position"``      3     from the mean of the points
     ``"distance"``      1     of the point from that mean
     ``"outward"``       1     :math:`|\cos|` of the angle between that direction and the normal
-    ``"spread"``        6     standard deviations of the 20 and of the 10 nearest points along their
-    principal axes ``"normals"``       3     unit normals
-    ``"local"``         27    covariances of the 10, 30 and 100 nearest points:
-    :mod:`graphattn.training.forest`;
+    ``"spread"``        6     standard deviations of the 20 and of the 10 nearest points along their principal axes
+    ``"normals"``       3     unit normals
+    ``"local"``         27    covariances of the 10, 30 and 100 nearest points: :mod:`graphattn.training.forest`;
                               36 with an axis up
-    ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is
-    thinned by ``grid`` ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the
-    normals of the 20 and the 10 nearest points ``"element"``       4, 5  of a face its area and
-    angles, of an edge its dihedral angle, the angles that see it, and
+    ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is thinned by ``grid``
+    ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the normals of the 20 and the 10 nearest points
+    ``"element"``       4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
                               ratios: :func:`graphattn.nn.mesh_elements`
     a property          any   of the files, by its name: ``"color"``
     ==================  ====  ==========================================================================================

@@ -52,8 +52,7 @@ def predict(
 
     Returns:
         Of each file its name, what was written, how it is unlike those of training (such a file is
-            warned of: it may
-        be in other units), and the prediction with its probability.
+        warned of: it may be in other units), and the prediction with its probability.
 
     Raises:
         LoaderError: With the file that cannot be read or does not fit the model; those before it

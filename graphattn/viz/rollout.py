@@ -29,8 +29,7 @@ def rollout(
     r"""The weights of all layers multiplied, residual connections included: what reaches a target
     from the input.
 
-    .. math:: R = \hat A_L \cdots \hat A_1, \qquad \hat A_l = r I + (1 - r) \, \mathrm{mean}_h \,
-    \alpha_l
+    .. math:: R = \hat A_L \cdots \hat A_1, \qquad \hat A_l = r I + (1 - r) \, \mathrm{mean}_h \, \alpha_l
 
     The layers' graphs may differ (shifted windows, kNN per layer, pooling); the products are
     sparse. A target without an edge keeps itself: its row of :math:`\hat A` is its row of

@@ -44,9 +44,8 @@ def window_partition(
             to whole cells, row by row as ``torch.nn.functional.pad`` returns them.
     Returns:
         A rule: disjoint cliques, self-loops included. ``cell=(1, width)`` reads rows,
-            ``cell=(height, 1)`` columns.
-        With ``read_padding`` every target reads a whole cell of sources (less the part that a shift
-        cuts off).
+        ``cell=(height, 1)`` columns. With ``read_padding`` every target reads a whole cell of
+        sources (less the part that a shift cuts off).
     Raises:
         GraphError: If an axis is not a multiple of ``cell`` without padding, or a shift is not
             below its cell.
@@ -58,8 +57,8 @@ def window_partition(
         torchvision's Video Swin first shortens a cell to its axis.
     Example:
         >>> print(window_partition((1, 6), (1, 3), shift=(0, 2)))
-        AttentionGraph(window_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density
-        0.389, rule) █ █ · · · ·
+        AttentionGraph(window_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density 0.389, rule)
+        █ █ · · · ·
         █ █ · · · ·
         · · █ █ █ ·
         · · █ █ █ ·
@@ -163,8 +162,8 @@ def grid_neighbourhood(
         · · · █ █ █
         · · · █ █ █
         >>> print(grid_neighbourhood((6,), (3,), clamp=False))
-        AttentionGraph(grid_neighbourhood((6,), (3,), clamp=False): 6 nodes, 16 edges, density
-        0.444, rule) █ █ · · · ·
+        AttentionGraph(grid_neighbourhood((6,), (3,), clamp=False): 6 nodes, 16 edges, density 0.444, rule)
+        █ █ · · · ·
         █ █ █ · · ·
         · █ █ █ · ·
         · · █ █ █ ·

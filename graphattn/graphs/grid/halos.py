@@ -53,8 +53,8 @@ def halo(
         · · · █ █ █
         · · · █ █ █
         >>> print(halo((4,), 2, 1, read_padding=True))
-        AttentionGraph(halo((4,), (2,), (1,), read_padding=True): 6 sources -> 4 targets, 16 edges,
-        density 0.667, rule) █ █ █ █ · ·
+        AttentionGraph(halo((4,), (2,), (1,), read_padding=True): 6 sources -> 4 targets, 16 edges, density 0.667, rule)
+        █ █ █ █ · ·
         █ █ █ █ · ·
         · · █ █ █ █
         · · █ █ █ █
@@ -105,8 +105,7 @@ def cell_pooling(
         fine nodes then read all coarse nodes, :func:`~graphattn.graphs.cross`.
     Example:
         >>> print(cell_pooling((2, 6), (2, 3)))
-        AttentionGraph(cell_pooling((2, 6), (2, 3)): 12 sources -> 2 targets, 12 edges, density 0.5,
-            rule)
+        AttentionGraph(cell_pooling((2, 6), (2, 3)): 12 sources -> 2 targets, 12 edges, density 0.5, rule)
         █ █ █ · · · █ █ █ · · ·
         · · · █ █ █ · · · █ █ █
     """

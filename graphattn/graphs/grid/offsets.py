@@ -26,8 +26,7 @@ def offset(
         stride: k, sources from one target to the next, on every axis or one number for all.
     Returns:
         A rule of in-degree at most 1: targets whose source lies outside have none, which is zero
-            padding. There are
-        ``ceil(size / k)`` targets on every axis.
+        padding. There are ``ceil(size / k)`` targets on every axis.
     Raises:
         GraphError: If a length is not a whole number >= 0, or a stride not >= 1.
     Source:
@@ -36,14 +35,14 @@ def offset(
         graphs.
     Example:
         >>> print(offset(4, -1) | offset(4, 1))
-        AttentionGraph(offset((4,), (-1,)) | offset((4,), (1,)): 4 nodes, 6 edges, density 0.375,
-        rule) · █ · ·
+        AttentionGraph(offset((4,), (-1,)) | offset((4,), (1,)): 4 nodes, 6 edges, density 0.375, rule)
+        · █ · ·
         █ · █ ·
         · █ · █
         · · █ ·
         >>> print(offset(6, 1, stride=2))
-        AttentionGraph(offset((6,), (1,), stride=(2,)): 6 sources -> 3 targets, 3 edges, density
-        0.167, rule) · █ · · · ·
+        AttentionGraph(offset((6,), (1,), stride=(2,)): 6 sources -> 3 targets, 3 edges, density 0.167, rule)
+        · █ · · · ·
         · · · █ · ·
         · · · · · █
     """

@@ -23,8 +23,7 @@ def mesh_vertices(
     r"""Every vertex reads the vertices that it shares a mesh edge with, or those up to ``hops``
     edges away.
 
-    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a path of at most } h \text{ mesh edges joins } s
-    \text{ and } t \}
+    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a path of at most } h \text{ mesh edges joins } s \text{ and } t \}
 
     Args:
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
@@ -72,8 +71,7 @@ def mesh_faces(
     r"""Every face reads the faces that it shares an edge (or a vertex) with, or those up to
     ``hops`` faces away.
 
-    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{faces } t \text{ and } s \text{ share an edge} \}
-    \quad (h = 1)
+    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{faces } t \text{ and } s \text{ share an edge} \} \quad (h = 1)
 
     Args:
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
@@ -121,8 +119,7 @@ def mesh_faces(
 def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> AttentionGraph:
     r"""Every edge of a mesh reads the other edges of its faces: four between two triangles.
 
-    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a face has both edges } t \text{ and } s \} \quad
-    (h = 1)
+    .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a face has both edges } t \text{ and } s \} \quad (h = 1)
 
     Args:
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
@@ -167,7 +164,7 @@ def mesh_edge_ends(faces: Tensor) -> Tensor:
         faces: As for :func:`mesh_edges`.
     Returns:
         int64 (E, 2) on the device of ``faces``: the lower vertex first, ascending by it and then by
-            the other.
+        the other.
     Example:
         >>> mesh_edge_ends(torch.tensor([[0, 1, 2], [2, 1, 3]])).tolist()
         [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]

@@ -132,8 +132,7 @@ def hypergraph(
     Example:
         >>> h = hypergraph(torch.tensor([0, 1, 2, 2, 3]), torch.tensor([0, 0, 0, 1, 1]))
         >>> print(h)
-        AttentionGraph(hypergraph([0, 1, 2, 2, ...], [0, 0, 0, 1, ...]): 4 sources -> 2 targets, 5
-            edges, density 0.625, listed)
+        AttentionGraph(hypergraph([0, 1, 2, 2, ...], [0, 0, 0, 1, ...]): 4 sources -> 2 targets, 5 edges, density 0.625, listed)
         █ █ █ ·
         · · █ █
     """

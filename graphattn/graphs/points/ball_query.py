@@ -29,8 +29,7 @@ def ball_query(
     r"""The first ``k`` points by index within a distance; if there are fewer, the first is
     repeated.
 
-    .. math:: \mathcal{N}(t) = \text{the first } k \text{ of } \{ s : \|p_s - p_t\|^2 \le r^2 \}
-    \text{ by index}
+    .. math:: \mathcal{N}(t) = \text{the first } k \text{ of } \{ s : \|p_s - p_t\|^2 \le r^2 \} \text{ by index}
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
@@ -59,8 +58,7 @@ def ball_query(
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> graph = ball_query(line, 2.0, 3)
         >>> graph
-        AttentionGraph(ball_query(r=2.0, k=3): 4 nodes, 12 edges, density 0.75, listed, repeated
-        edges)
+        AttentionGraph(ball_query(r=2.0, k=3): 4 nodes, 12 edges, density 0.75, listed, repeated edges)
         >>> graph.source.view(4, 3).tolist()
         [[0, 1, 0], [0, 1, 2], [1, 2, 1], [3, 3, 3]]
     """

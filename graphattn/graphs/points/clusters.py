@@ -37,8 +37,7 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
         equal scores is the mean.
     Example:
         >>> print(clusters(torch.tensor([1, 0, 1, 2, -1])))
-        AttentionGraph(clusters([1, 0, 1, 2, ...]): 5 sources -> 3 targets, 4 edges, density 0.267,
-            rule)
+        AttentionGraph(clusters([1, 0, 1, 2, ...]): 5 sources -> 3 targets, 4 edges, density 0.267, rule)
         · █ · · ·
         █ · █ · ·
         · · · █ ·

@@ -41,7 +41,7 @@ def curve_order(
         batch: (N,) cloud of every point, sorted; the clouds stay in order.
     Returns:
         int64 (N,) on the device of ``pos``: indices of the points in order; points of one cell keep
-            theirs.
+        theirs.
     Raises:
         GraphError: If a cell does not fit ``bits``, a coordinate is not finite, or ``batch`` is not
             sorted.

@@ -73,8 +73,7 @@ def serialized_hierarchy(
         >>> pos = torch.cartesian_prod(*[torch.arange(4.0)] * 3)
         >>> shape = serialized_hierarchy(pos, cell=1.0, levels=2, patch=16, curves=("z", "hilbert"))
         >>> shape, shape.levels[1].graphs[0]
-        (Hierarchy(64 -> 8 points, 1 cloud), AttentionGraph(curve_patches(patch=16, bits=15,
-        shrink='cloud'): 8 nodes, \
+        (Hierarchy(64 -> 8 points, 1 cloud), AttentionGraph(curve_patches(patch=16, bits=15, shrink='cloud'): 8 nodes, \
 64 edges, density 1, rule))
     """
     step = whole(stride, "stride", 2)

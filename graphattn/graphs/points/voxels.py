@@ -32,7 +32,7 @@ def voxel_ids(
         batch: (N,) cloud of every point, sorted; clouds share no cube.
     Returns:
         int64 (N,) on the device of ``pos``: 0, 1, ... without gaps, by cloud, then by first axis,
-            second axis, ...
+        second axis, ...
     Raises:
         GraphError: If ``window`` is not above 0, a coordinate is not finite, or ``batch`` is not
             sorted.
@@ -187,8 +187,8 @@ def stratified_windows(
     Example:
         >>> line = torch.arange(6.0)[:, None]
         >>> print(stratified_windows(line, 2.0, torch.tensor([0, 3])))
-        AttentionGraph(stratified_windows(window=2.0, sampled=[0, 3]): 6 nodes, 16 edges, density
-        0.444, rule) █ █ · █ · ·
+        AttentionGraph(stratified_windows(window=2.0, sampled=[0, 3]): 6 nodes, 16 edges, density 0.444, rule)
+        █ █ · █ · ·
         █ █ · █ · ·
         █ · █ █ · ·
         █ · █ █ · ·

@@ -67,8 +67,7 @@ def causal(
 ) -> AttentionGraph:
     r"""Every token reads itself and everything before it: a decoder.
 
-    .. math:: \mathcal{N}(t) = \{ s : s \le t + o \}, \quad o = S - T \text{ (end)}, \; 0 \text{
-    (start)}
+    .. math:: \mathcal{N}(t) = \{ s : s \le t + o \}, \quad o = S - T \text{ (end)}, \; 0 \text{ (start)}
 
     Args:
         num_targets: T.
@@ -90,8 +89,8 @@ def causal(
         █ █ █ ·
         █ █ █ █
         >>> print(causal(2, 4, align="start"))
-        AttentionGraph(causal(2, 4, align='start'): 4 sources -> 2 targets, 3 edges, density 0.375,
-        rule) █ · · ·
+        AttentionGraph(causal(2, 4, align='start'): 4 sources -> 2 targets, 3 edges, density 0.375, rule)
+        █ · · ·
         █ █ · ·
     """
     T = whole(num_targets, "num_targets")
@@ -181,8 +180,8 @@ def sliding_window(
         · · █ █ █ ·
         · · · █ █ █
         >>> print(sliding_window(6, 3, causal=False, dilation=2))
-        AttentionGraph(sliding_window(6, 3, causal=False, dilation=2): 6 nodes, 14 edges, density
-        0.389, rule) █ · █ · · ·
+        AttentionGraph(sliding_window(6, 3, causal=False, dilation=2): 6 nodes, 14 edges, density 0.389, rule)
+        █ · █ · · ·
         · █ · █ · ·
         █ · █ · █ ·
         · █ · █ · █

@@ -68,8 +68,8 @@ def block_local(
         ``local-attention`` package has ``look_backward=1``.
     Example:
         >>> print(block_local(6, 2, look_back=1, causal=True))
-        AttentionGraph(block_local(6, 2, look_back=1, causal=True): 6 nodes, 17 edges, density
-        0.472, rule) █ · · · · ·
+        AttentionGraph(block_local(6, 2, look_back=1, causal=True): 6 nodes, 17 edges, density 0.472, rule)
+        █ · · · · ·
         █ █ · · · ·
         █ █ █ · · ·
         █ █ █ █ · ·

@@ -41,8 +41,7 @@ def top_k(
     r"""Every target reads the ``k`` sources of highest score, or the members of the ``k`` best
     blocks of sources.
 
-    .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources by } (-a_{ts}, s), \; a_{ts} >
-    -\infty \}
+    .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources by } (-a_{ts}, s), \; a_{ts} > -\infty \}
 
     With ``...`` for the scores, ``top_k(..., 8, within=causal(...))``, it is a pattern for layers,
     ``attention`` and ``ga.patch``: each example and head chooses, in every call, by
@@ -281,8 +280,7 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     r"""A target reads the sources that are routed to its cluster, that of the centroid with the
     highest product.
 
-    .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \arg\max_c \langle x, \mu_c
-    \rangle
+    .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \arg\max_c \langle x, \mu_c \rangle
 
     With ``...`` for the features it is a pattern: each example and head routes its queries and keys
     in every call, and a target reads the keys in the cluster of its query:
@@ -295,7 +293,7 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     Returns:
         A rule on the device of ``features``; of equal products the lowest centroid wins. Routes
         have no gradient: queries and keys get theirs from the attention along the edges, centroids
-            none.
+        none.
     Raises:
         GraphError: If the shapes do not fit, or given features or centroids hold a NaN.
     Source:

@@ -28,8 +28,7 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
         itself both ways.
     Example:
         >>> print(bidirectional_segments(torch.tensor([-1, 0, 0, -1, -1])))
-        AttentionGraph(bidirectional_segments([-1, 0, 0, -1, ...]): 5 nodes, 16 edges, density 0.64,
-            rule)
+        AttentionGraph(bidirectional_segments([-1, 0, 0, -1, ...]): 5 nodes, 16 edges, density 0.64, rule)
         █ · · · ·
         █ █ █ · ·
         █ █ █ · ·
@@ -106,8 +105,7 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
         and keys of different lengths.
     Example:
         >>> print(cross_documents(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 1, 2])))
-        AttentionGraph(cross_documents([0, 1, 1, 2], [1, 1, 2]): 3 sources -> 4 targets, 5 edges,
-            density 0.417, rule)
+        AttentionGraph(cross_documents([0, 1, 1, 2], [1, 1, 2]): 3 sources -> 4 targets, 5 edges, density 0.417, rule)
         · · ·
         █ █ ·
         █ █ ·

@@ -23,8 +23,7 @@ def asymmetric_window(
 ) -> AttentionGraph:
     r"""Every token reads itself, ``left`` tokens before it and ``right`` tokens after it.
 
-    .. math:: \mathcal{N}(t) = \{ s : -r \le t + o - s \le l \}, \quad o = S - T \text{ (end)}, \; 0
-    \text{ (start)}
+    .. math:: \mathcal{N}(t) = \{ s : -r \le t + o - s \le l \}, \quad o = S - T \text{ (end)}, \; 0 \text{ (start)}
 
     Args:
         num_targets: T.
@@ -50,8 +49,8 @@ def asymmetric_window(
         · █ █ █ █
         · · █ █ █
         >>> print(asymmetric_window(2, 2, 0, num_sources=6))
-        AttentionGraph(asymmetric_window(2, 2, 0, num_sources=6): 6 sources -> 2 targets, 6 edges,
-        density 0.5, rule) · · █ █ █ ·
+        AttentionGraph(asymmetric_window(2, 2, 0, num_sources=6): 6 sources -> 2 targets, 6 edges, density 0.5, rule)
+        · · █ █ █ ·
         · · · █ █ █
     """
     T = whole(num_targets, "num_targets")
@@ -80,9 +79,8 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
         k: Number of sinks; N or more is :func:`~graphattn.graphs.causal`.
     Returns:
         A rule, a subset of ``causal(N)``. Joined with a window it is StreamingLLM:
-            ``sliding_window(N, w) |
-        sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is not a set of sinks: it is causal in full, and its first
-        tokens read each other both ways.)
+        ``sliding_window(N, w) | sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is not a set of
+        sinks: it is causal in full, and its first tokens read each other both ways.)
     Raises:
         GraphError: If a number is not whole and >= 0.
     Source:

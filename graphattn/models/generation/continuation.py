@@ -55,8 +55,7 @@ class Continuation:
         >>> write = Continuation(model, graph, prompt=4, length=7)
         >>> prompt = write(tokens[:, :4])
         >>> print(write.rows(2)[0])  # two new targets; two sources in the cache, and the new ones
-        AttentionGraph(rows of sliding_window(7, 3): 4 sources -> 2 targets, 6 edges, density 0.75,
-            listed)
+        AttentionGraph(rows of sliding_window(7, 3): 4 sources -> 2 targets, 6 edges, density 0.75, listed)
         █ █ █ ·
         · █ █ █
         >>> logits = torch.cat((prompt, write(tokens[:, 4:6]), write(tokens[:, 6:])), 1)

@@ -51,8 +51,7 @@ class ContextualTable(nn.Module):
     relative positions.
 
     .. math:: b_{ts} = \langle \lambda q_t, r^q_{ts} \rangle + \langle k_s, r^k_{ts} \rangle, \qquad
-              r_{ts} = \sum_a \mathrm{table}[a, \, \mathrm{clamp}(\lfloor (p_t - p_s)_a / \ell
-              \rfloor, -R, R - 1) + R]
+              r_{ts} = \sum_a \mathrm{table}[a, \, \mathrm{clamp}(\lfloor (p_t - p_s)_a / \ell \rfloor, -R, R - 1) + R]
 
     Products are computed for nodes and rows of the tables, (N, 2 R axes, H), and looked up by
     edges: no tensor (E, D).

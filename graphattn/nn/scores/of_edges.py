@@ -149,8 +149,7 @@ class GATScore(Score):
     r"""A leaky ReLU of a sum of separate terms of target, source and edge, as in graph attention
     networks.
 
-    .. math:: \mathrm{score}_{ts} = \mathrm{LeakyReLU}\big(a_h \cdot q_t + b_h \cdot k_s + c_h \cdot
-    W_e a_{ts}\big)
+    .. math:: \mathrm{score}_{ts} = \mathrm{LeakyReLU}\big(a_h \cdot q_t + b_h \cdot k_s + c_h \cdot W_e a_{ts}\big)
 
     Up to the kink all targets rank sources equally; :class:`Additive` with a leaky ReLU is the
     score that Brody et al. 2022 (GATv2) propose for that reason.
@@ -320,8 +319,7 @@ class Subtraction(Score):
     channels: vector attention.
 
     .. math:: \mathrm{score}_{ts} = \gamma(q_t - k_s + \delta_{ts}), \qquad
-              o_t = \sum_s \alpha_{ts} \, (v_s + \delta_{ts}), \qquad \delta_{ts} = \theta(p_t
-              - p_s)
+              o_t = \sum_s \alpha_{ts} \, (v_s + \delta_{ts}), \qquad \delta_{ts} = \theta(p_t - p_s)
 
     A head is a group of channels with one weight, so that ``num_heads = embed_dim`` weighs every
     channel separately.
