@@ -17,11 +17,11 @@ from torch import Tensor
 from ..arguments import clipped
 from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
-from ..graph.expression import JOINS, METHODS, SIGNS, Expression, expression_of, function_of
+from ..graph.expression import JOINS, METHODS, SIGNS, Expression, Operand, built, function_of
 from ..graphs import causal, cross, full
 from .simple import simple_expression
 
-Node = Expression | AttentionGraph
+Node = Expression | Operand
 Grown = Callable[[Node], AttentionGraph]
 _ROWS = 1 << 20  # targets of a graph whose empty rows are looked for
 _NAMED = 6  # nodes of padding that are named
@@ -77,7 +77,7 @@ class Mutants:
 
         self._known: dict[Node, AttentionGraph] = {}
         self.device = graph.device
-        self.root = _recognised(expression_of(graph))
+        self.root = _recognised(graph.as_operand())
         self.all: list[Mutant] = []
         for part in reversed(list(parts(self.root))):
             self._known[part] = self.grow(part)
@@ -103,11 +103,13 @@ class Mutants:
         """
         if node in self._known:
             return self._known[node]
-        if isinstance(node, AttentionGraph):
-            return node.to(self.device)
-        args = self._grown(node.args)
-        options = {name: self._grown(value) for name, value in node.options.items()}
-        made: AttentionGraph = function_of(node.function, node.args)(*args, **options)
+        made: AttentionGraph
+        if isinstance(node, Expression):
+            args = self._grown(node.args)
+            options = {name: self._grown(value) for name, value in node.options.items()}
+            made = function_of(node.function, node.args)(*args, **options)
+        else:
+            made = built(node)
         if made.device == self.device:
             return made
         return made.to(self.device)

@@ -13,7 +13,6 @@ from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
 from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET
-from ..graph.near import near_order
 from ..plans.blocks import grid_cells
 from .forms import MOST_LISTED, is_listable
 
@@ -134,7 +133,7 @@ def _order(graph: AttentionGraph, height: int) -> tuple[str, tuple[Tensor, Tenso
     if cells is not None:
         number = _numbers(torch.argsort(cells, stable=True))
         return "boxes of the grid", (number, number)
-    targets = _numbers(near_order(graph))
+    targets = _numbers(graph._near_order())
     if graph.is_square:
         return "reverse Cuthill-McKee", (targets, targets)
     first = torch.full((graph.num_sources,), graph.num_targets)

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError, LoaderError, need_extra
-from ..graph.pickles import parsed
-from ..graph.saving import Savable, from_plain, to_plain
+from ..graph.saving import Savable, from_plain, parsed, to_plain
 from .files._guard import MAX_BYTES, PathLike, file_name, read, suffix
 from .files._replace import replace_file
 

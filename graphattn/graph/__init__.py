@@ -1,5 +1,6 @@
 """Graphs: which target may read which source, as integers only, without floats or weights."""
 
+from . import pickles as _pickles  # noqa: F401 - how graphs are pickled
 from .chosen import Chosen as Chosen
 from .graph import EMPTY as EMPTY
 from .graph import FULL as FULL

@@ -12,13 +12,12 @@ from torch import Tensor
 from ..errors import GraphError
 from . import runs as _runs
 from .edges import Edges
-from .expression import METHODS, Expression, built, function_of
+from .expression import METHODS, Expression, Operand, built, function_of
 from .filled import OfSize, filled, leaves_open
 from .graph import AttentionGraph, disjoint_union
 from .html import mask_page
 from .listed import listed
 from .modes import not_compiled, without_modes
-from .pickles import Immutable
 
 #: Arguments of builders that queries and keys give.
 CONTENT = ("scores", "features")
@@ -55,7 +54,7 @@ class Content:
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class Chosen(Immutable):
+class Chosen(Operand):
     """A graph whose edges are chosen by the queries and keys of each call, for every example and
     head.
 
@@ -129,11 +128,6 @@ class Chosen(Immutable):
     def target(self) -> Tensor:
         """int64 (E,): their targets."""
         return self.union().target
-
-    @property
-    def name(self) -> str:
-        """The name that ``repr`` shows."""
-        return str(self.expression)
 
     @property
     def is_rule(self) -> bool:

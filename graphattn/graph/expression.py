@@ -4,23 +4,22 @@ audited.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .edges import Edges
+from .immutable import Immutable
 from .modes import without_modes
 
-if TYPE_CHECKING:
-    from .graph import AttentionGraph
-
 P = ParamSpec("P")
+G = TypeVar("G", bound="Operand")
 SIGNS: dict[str, Callable[..., Any]] = {
     "|": operator.or_,
     "&": operator.and_,
@@ -39,19 +38,37 @@ METHODS = (
     "relabel",
 )
 _BUILDERS: dict[str, Callable[..., Any]] = {}
-# limit of the tensors of an expression; beyond it a graph keeps its edges alone,
+#: Limits of the tensors and of the calls of an expression; beyond them a graph keeps its edges
+#: alone.
 _MOST_BYTES = 1 << 28
-# as does a graph whose tensors are larger than its listed edges
-_FEW_BYTES, _BYTES_PER_EDGE = (
-    1 << 16,
-    64,
-)
-MOST_CALLS = 256  # limit of the calls of an expression; beyond it a graph keeps its edges alone
+MOST_CALLS = 256
+#: As does a graph whose tensors are larger than its listed edges.
+_FEW_BYTES = 1 << 16
+_BYTES_PER_EDGE = 64
 _PLAIN = bool | int | float | str | EllipsisType | None
 
 
 class NotPlain(Exception):
     """An argument that is not plain data, such as a function."""
+
+
+class Operand(Immutable):
+    """A graph, or a pattern that becomes one: what expressions join, and what they make."""
+
+    expression: "Expression | None"
+
+    @property
+    def name(self) -> str:
+        """The name that ``repr`` shows."""
+        return str(self.expression)
+
+    def made_by(self, function: str, *args: Any, **options: Any) -> Self:
+        """The same operand, with this call as its expression unless that is fixed."""
+        return self
+
+    def as_operand(self) -> "Expression | Operand":
+        """The expression, or the graph itself where only its edges are known."""
+        return self.expression or self
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +79,7 @@ class Expression:
         function: A builder, a method of :class:`AttentionGraph`, or one of the operators
             ``| & - @ ~``.
         args: Numbers, strings, tensors, arrays, tuples of these, and its operands: an Expression
-            each, or an AttentionGraph where only the edges are known.
+            each, or a graph where only the edges are known.
         options: Keyword arguments, alike.
         is_listed: True if the graph of this expression lists its edges.
 
@@ -80,14 +97,14 @@ class Expression:
     options: Mapping[str, Any] = field(default_factory=dict)
     is_listed: bool = False
 
-    def build(self) -> "AttentionGraph":
-        """A new graph from the calls."""
+    def build(self) -> Any:
+        """A new graph from the calls, or a pattern where a size is open."""
         function = function_of(self.function, self.args)
         return function(
             *map(built, self.args), **{name: built(value) for name, value in self.options.items()}
         )
 
-    def children(self) -> "Iterator[Expression | AttentionGraph]":
+    def children(self) -> "Iterator[Expression | Operand]":
         """The operands that are graphs."""
         for value in (*self.args, *self.options.values()):
             yield from _graphs_in(value)
@@ -165,11 +182,6 @@ def builders() -> dict[str, Callable[..., Any]]:
     return dict(_BUILDERS)
 
 
-def expression_of(graph: "AttentionGraph") -> "Expression | AttentionGraph":
-    """The expression of a graph, or the graph itself where only its edges are known."""
-    return graph.expression or replace(graph)  # without cached derivations
-
-
 def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expression | None:
     """The expression of a call, with copies of its tensors; None if an argument is large or not
     plain data.
@@ -194,19 +206,19 @@ def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expressi
     return None
 
 
-def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]":
+def builder(make: Callable[P, G]) -> Callable[P, G]:
     """A decorator: graphs of the builder keep their call, with copies of its tensors."""
     name = make.__name__
 
     @wraps(make)
-    def build(*args: P.args, **options: P.kwargs) -> "AttentionGraph":
+    def build(*args: P.args, **options: P.kwargs) -> G:
         args = tuple(map(copied, args))  # type: ignore[assignment]
         options = {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
         if any(isinstance(value, Tensor) for value in (*args, *options.values())):
             graph = make(*args, **options)
         else:  # a rule of numbers is on the CPU, and real, whatever the mode that it is made in
             graph = without_modes(lambda: make(*args, **options))
-        return graph.written_as(written(graph.edges, name, *args, **options))
+        return graph.made_by(name, *args, **options)
 
     _BUILDERS[name] = build
     return build
@@ -243,8 +255,8 @@ def frozen(value: Any) -> Any:
         return copied(value)
     if isinstance(value, list | tuple | range):
         return tuple(map(frozen, value))
-    if hasattr(value, "expression"):
-        return expression_of(value)
+    if isinstance(value, Operand):
+        return value.as_operand()
     raise NotPlain
 
 
@@ -272,18 +284,19 @@ def built(value: Any) -> Any:
     return value
 
 
-def _graphs_in(value: Any) -> "Iterator[Expression | AttentionGraph]":
+def _graphs_in(value: Any) -> Iterator[Expression | Operand]:
     if isinstance(value, tuple):
         for item in value:
             yield from _graphs_in(item)
-    elif isinstance(value, Expression) or hasattr(value, "expression"):
+    elif isinstance(value, Expression | Operand):
         yield value
 
 
 def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False) -> str:
     """An operand of an operator, in parentheses where precedence needs them."""
     text = shown(value, held)
-    value = getattr(value, "expression", None) or value
+    if isinstance(value, Operand):
+        value = value.expression
     is_held = held is not None and text == f"_{len(held) - 1}"
     if not isinstance(value, Expression) or value.function not in SIGNS or is_held:
         return text
@@ -305,17 +318,15 @@ def shown(value: Any, held: list[Any] | None = None) -> str:
         value = value.build()  # another machine may find other neighbours
     if isinstance(value, Expression):
         return value.text(held)
-    if held is not None and (
-        isinstance(value, Tensor | np.ndarray) or hasattr(value, "expression")
-    ):
+    if held is not None and isinstance(value, Tensor | np.ndarray | Operand):
         held.append(value)
         return f"_{len(held) - 1}"
     if isinstance(value, Tensor | np.ndarray):
         if value.ndim != 1 or len(value) > 8:
             return f"<{tuple(value.shape)}>"
         return repr(value.tolist())
-    if hasattr(value, "expression"):
-        return str(value.name)
+    if isinstance(value, Operand):
+        return value.name
     if callable(value):
         return str(getattr(value, "__name__", type(value).__name__))
     if value is ...:

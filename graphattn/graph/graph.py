@@ -16,14 +16,13 @@ from . import runs as _runs
 from .advice import no_graph, of_other_size
 from .draw import draw
 from .edges import COUNTED_AT_ONCE, Edges
-from .expression import JOINS, Expression, builder, written
+from .expression import JOINS, Expression, Operand, builder, written
 from .forms import band
 from .html import mask_page
 from .limits import MAX_BYTES, every_node, refuse_over
 from .listed import Listed, listed
 from .modes import constant_result, not_compiled, without_modes
-from .near import near_order
-from .pickles import Immutable
+from .near import cuthill_mckee
 
 _LONGEST_NAME = 72
 _MISSING = object()
@@ -32,7 +31,7 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionGraph(Immutable):
+class AttentionGraph(Operand):
     """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source
     ``s``.
 
@@ -279,9 +278,7 @@ class AttentionGraph(Immutable):
                 f"this one has {self.num_targets} targets and {self.num_sources} sources"
             )
 
-    def _need_same_nodes(self, other: object, sign: str) -> "AttentionGraph":
-        if not isinstance(other, AttentionGraph):
-            raise no_graph(other, f"{sign} joins two AttentionGraphs")
+    def _need_same_nodes(self, other: "AttentionGraph", sign: str) -> None:
         own_size = (self.num_targets, self.num_sources)
         other_size = (other.num_targets, other.num_sources)
         if sign != "@" and own_size != other_size:
@@ -294,11 +291,16 @@ class AttentionGraph(Immutable):
             raise GraphError(
                 f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)"
             )
-        return other
 
-    def written_as(self, expression: Expression | None) -> "AttentionGraph":
-        """The same graph with another expression."""
-        return replace(self, expression=expression)
+    def made_by(self, function: str, *args: Any, **options: Any) -> "AttentionGraph":
+        """The same graph with this call as its expression, if the call can be written down."""
+        return replace(self, expression=written(self.edges, function, *args, **options))
+
+    def as_operand(self) -> Expression | Operand:
+        """The expression, or the graph without cached derivations where only its edges are
+        known.
+        """
+        return self.expression or replace(self)
 
     def _made(
         self, edges: Edges, name: str, function: str, *args: Any, **options: Any
@@ -319,11 +321,11 @@ class AttentionGraph(Immutable):
     def _join(
         self, other: object, sign: str, make: Callable[[Edges, Edges], Edges]
     ) -> "AttentionGraph":
-        from .pattern import Chosen, Pattern  # it imports this file
-
-        if isinstance(other, Pattern | Chosen):  # the one joins later, the other says how to join
-            return NotImplemented
-        other = self._need_same_nodes(other, sign)
+        if not isinstance(other, AttentionGraph):
+            if isinstance(other, Operand):  # a pattern joins later, a choice says how to join
+                return NotImplemented
+            raise no_graph(other, f"{sign} joins two AttentionGraphs")
+        self._need_same_nodes(other, sign)
         edges = make(self.edges, other.edges)
         return self._made(
             edges, f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}", sign, other
@@ -503,8 +505,11 @@ class AttentionGraph(Immutable):
             True
         """
         self._need_square("relabelled")
-        order = near_order(self).to(self.device)
+        order = self._near_order().to(self.device)
         return self.relabel(order.argsort()), order
+
+    def _near_order(self) -> Tensor:
+        return self._remember("near order", lambda: cuthill_mckee(self._listed()))
 
     def _pulled_back(
         self, new_targets: Tensor, new_sources: Tensor, function: str, **given: Tensor

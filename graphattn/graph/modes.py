@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .pickles import Immutable
+from .immutable import Immutable
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,23 +1,12 @@
 """An order of the targets in which neighbours stand together."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from .listed import Listed
 
-if TYPE_CHECKING:
-    from .graph import AttentionGraph
-
 HUB = 8  # times the mean degree; beyond it a node is near all others, and carries no order
-
-
-def near_order(graph: "AttentionGraph") -> Tensor:
-    """:func:`cuthill_mckee` of a graph's edges, cached on the graph: int64 (T,)."""
-    order: Tensor = graph._remember("near order", lambda: cuthill_mckee(graph._listed()))
-    return order
 
 
 def cuthill_mckee(edges: Listed) -> Tensor:

@@ -15,12 +15,11 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import GraphError, ShapeError
 from .chosen import CONTENT, Chosen, lacks
-from .expression import SIGNS, Expression, NotPlain, copied, frozen
+from .expression import SIGNS, Expression, NotPlain, Operand, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open
 from .foreign_names import names_checked
 from .graph import AttentionGraph
 from .modes import constant_result, not_compiled
-from .pickles import Immutable
 from .places import PLACES, no_places
 
 SIZES = ("num_nodes", "num_targets", "num_sources", "size")
@@ -46,7 +45,7 @@ def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class Pattern(Immutable):
+class Pattern(Operand):
     """A graph whose number of nodes is left open: call it with a size, or use it where a graph is
     expected.
 
@@ -102,11 +101,6 @@ class Pattern(Immutable):
                 f"{got}"
             )
         object.__setattr__(self, "on_grid", leaves_open(self.expression, ("size",)))
-
-    @property
-    def name(self) -> str:
-        """The name that ``repr`` shows."""
-        return str(self.expression)
 
     @property
     def on_points(self) -> bool:

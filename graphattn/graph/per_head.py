@@ -13,8 +13,8 @@ from ..arguments import several, whole
 from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
+from .immutable import Immutable
 from .modes import constant_result, not_compiled
-from .pickles import Immutable
 
 
 class Group(NamedTuple):

@@ -1,34 +1,29 @@
-"""Copies and pickles of graphs, which ``torch.load(weights_only=True)`` can read."""
+"""Pickles of graphs, which ``torch.load(weights_only=True)`` can read."""
 
+import copyreg
 import json
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import GraphError, LoaderError
+from .graph import AttentionGraph
+from .pattern import Pattern
+from .per_head import PerHead
+from .relations import Relations
+from .saving.read import from_plain, parsed
+from .saving.write import to_plain
 
 
-class Immutable:
-    """An object that is its own copy, and is pickled as a call of :func:`restored` on plain
-    data.
-    """
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from .saving.write import to_plain  # it imports all graphs, which are all of this class
-
-        tensors: list[Tensor] = []
-        try:
-            data = to_plain(self, tensors, keep_device=True)  # type: ignore[arg-type]
-        except GraphError:  # too many intervals: a plain pickle, which weights_only refuses
-            return super().__reduce_ex__(protocol)
-        return restored, (json.dumps(data), tensors)
+def reduced(graph: AttentionGraph | Pattern | PerHead | Relations) -> Any:
+    """A graph as a call of :func:`restored` on plain data, which pickle writes in its place."""
+    tensors: list[Tensor] = []
+    try:
+        data = to_plain(graph, tensors, keep_device=True)
+    except GraphError:  # too many intervals: a plain pickle, which weights_only refuses
+        return object.__reduce_ex__(graph, 2)
+    return restored, (json.dumps(data), tensors)
 
 
 def restored(text: str, tensors: list[Tensor]) -> Any:
@@ -38,13 +33,8 @@ def restored(text: str, tensors: list[Tensor]) -> Any:
     Raises:
         LoaderError: If the data is not a saved graph.
     """
-    from .saving.read import from_plain  # it imports all graphs
-
-    if (
-        not isinstance(text, str)
-        or not isinstance(tensors, list)
-        or not all(isinstance(x, Tensor) for x in tensors)
-    ):
+    is_pickle = isinstance(text, str) and isinstance(tensors, list)
+    if not is_pickle or not all(isinstance(x, Tensor) for x in tensors):
         raise LoaderError(
             "a pickled graph: expected text and tensors, got other data. Try: save it again."
         )
@@ -52,24 +42,7 @@ def restored(text: str, tensors: list[Tensor]) -> Any:
 
 
 torch.serialization.add_safe_globals([restored])  # torch.load trusts no function by default
-
-
-def parsed(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        LoaderError: If the text is not JSON, or nested too deeply.
-    """
-    try:
-        return json.loads(text)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # UnicodeDecodeError, JSONDecodeError, a number of 5000 digits
-        if isinstance(error, RecursionError):
-            reason = "nesting too deep"
-        else:
-            reason = str(error)[:200]
-        raise LoaderError(
-            f"{where}: expected JSON, got: {reason}. Try: load what graphattn saved, unchanged."
-        ) from None
+copyreg.pickle(AttentionGraph, reduced)
+copyreg.pickle(Pattern, reduced)
+copyreg.pickle(PerHead, reduced)
+copyreg.pickle(Relations, reduced)

@@ -10,8 +10,8 @@ from torch import Tensor
 from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
+from .immutable import Immutable
 from .modes import not_compiled
-from .pickles import Immutable
 
 
 @not_compiled

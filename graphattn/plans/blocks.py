@@ -13,7 +13,7 @@ from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET, Edges
 from ..graph.listed import Listed
-from ..graph.near import HUB, near_order
+from ..graph.near import HUB
 from ..graph.runs import Runs, mixed
 from .cache import on_devices
 from .grouped import effective_edges
@@ -199,7 +199,7 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
     given = torch.arange(graph.num_targets)
     orders = [given]
     if not graph.is_rule and mean > WORTH_ORDERING:
-        order = near_order(graph)
+        order = graph._near_order()
         orders.insert(0, torch.empty_like(given).index_copy_(0, order, given))
     ranks = [_rank(place, plain) for place in orders]
     for height in HEIGHTS:

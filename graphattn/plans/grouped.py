@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
-from ..graph.near import near_order
 from ..graph.sort import Sorted, offsets, transposed
 from .cache import CPU, moved, on_devices, planned
 
@@ -122,7 +121,7 @@ def order(graph: AttentionGraph) -> Tensor | None:
     before = distance(graph)
     if before < FAR:
         return None
-    nodes = near_order(graph)
+    nodes = graph._near_order()
     if GAIN * distance(graph, torch.argsort(nodes)) < before:
         return nodes
     return None

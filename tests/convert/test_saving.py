@@ -22,6 +22,7 @@ import graphattn as ga
 from graphattn.convert import graph_from_dict, graph_to_dict
 from graphattn.errors import GraphError, LoaderError
 from graphattn.graph import expression
+from graphattn.graph.pickles import reduced
 from graphattn.models.swin_stage import window_patterns
 
 ZOO = {name: named.graph() for name, named in ga.graphs.zoo().items()}
@@ -188,7 +189,7 @@ def test_a_checkpoint_may_call_nothing_else_of_ours(tmp_path):
 
 
 def test_the_graph_of_a_pickle_is_checked():
-    function, (text, tensors) = (WINDOW | LISTED).__reduce_ex__(4)
+    function, (text, tensors) = reduced(WINDOW | LISTED)
     assert function(text, tensors).equals(WINDOW | LISTED)
     for parts in (
         (text, []),

@@ -8,7 +8,6 @@ import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.graph.near import near_order
 from graphattn.plans.blocks import grid_cells, survey
 from graphattn.plans.tiles import edge_places, tiles
 
@@ -130,7 +129,7 @@ def test_a_shuffled_window_is_found_again():
     mixed = torch.randperm(3000, generator=torch.Generator().manual_seed(0))
     graph = ga.from_edge_index(mixed[window.edge_index], num_nodes=3000)
     assert survey(graph).pairs < 2 * survey(window).pairs
-    assert torch.equal(near_order(graph).sort().values, torch.arange(3000))
+    assert torch.equal(graph._near_order().sort().values, torch.arange(3000))
     assert torch.equal(pairs(graph)[0], graph.mask())
 
 

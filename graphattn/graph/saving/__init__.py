@@ -5,5 +5,6 @@ executes none of it: a pattern is built when it is given a size.
 """
 
 from .read import from_plain as from_plain
+from .read import parsed as parsed
 from .write import Savable as Savable
 from .write import to_plain as to_plain

@@ -1,6 +1,7 @@
 """Graphs from untrusted plain data: edges are checked, text is parsed, and no builder is called."""
 
 import ast
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,6 +70,23 @@ def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data"
         reader.read(plain)
     reader.where = f"{where}, value"
     return reader.form(data["value"])
+
+
+def parsed(text: str | bytes, where: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        LoaderError: If the text is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        reason = "nesting too deep"
+    except ValueError as error:  # UnicodeDecodeError, JSONDecodeError, a number of 5000 digits
+        reason = str(error)[:200]
+    raise LoaderError(
+        f"{where}: expected JSON, got: {reason}. Try: load what graphattn saved, unchanged."
+    )
 
 
 class _Reader:
