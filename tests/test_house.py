@@ -50,7 +50,7 @@ MODULES = {
 
 
 #: Rooms that still have files which need each other.
-CIRCULAR = {"analyse", "distributed", "graphs", "hf", "study", "training"}
+CIRCULAR = {"analyse", "distributed", "graphs", "study", "training"}
 
 
 def room_of(path: Path) -> str:

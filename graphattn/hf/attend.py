@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,7 @@ from ..graph.modes import not_followed
 from .frame import BREAK
 from .masks import ticket_of
 from .rows import Graph, Index, Job
-
-if TYPE_CHECKING:
-    from .state import Patch, Slot
+from .state import Patch, Slot
 
 #: Arguments that change the sources or their weights, which cannot be expressed as a graph.
 _REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")
@@ -30,7 +28,7 @@ _REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")
 
 @partial(not_followed, reason=BREAK)
 def attend(
-    patch: "Patch",
+    patch: Patch,
     module: nn.Module,
     query: Tensor,
     key: Tensor,

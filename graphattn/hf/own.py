@@ -7,7 +7,7 @@ from ..convert import from_mask
 from ..graph import AttentionGraph
 from ..graphs import causal, full, sliding_window
 from ..graphs import cross as all_pairs
-from .masks import Ticket
+from .ticket import Ticket
 
 
 def own_graphs(

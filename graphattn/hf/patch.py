@@ -19,6 +19,7 @@ from . import generation, saving
 from .attend import attend, carries_patch
 from .config import give_back, take_weights
 from .given import by_module, reads_batch
+from .hooks import begin, end
 from .masks import mask_of
 from .modules import attention_modules
 from .state import Patch, Slot
@@ -248,10 +249,10 @@ def _watch(model: nn.Module, made: Patch) -> None:
             and held <= {"decoder", "cross"}
         )
         named = getattr(getattr(part, "config", None), _NAME, None) in made.originals
-        begin = partial(made.begin, names=_inputs(part), prefix="decoder_" * decodes, named=named)
+        first = partial(begin, made, names=_inputs(part), prefix="decoder_" * decodes, named=named)
         part._graphattn_hooks = [  # type: ignore[assignment]
-            part.register_forward_pre_hook(begin, with_kwargs=True),
-            part.register_forward_hook(made.end, always_call=True),
+            part.register_forward_pre_hook(first, with_kwargs=True),
+            part.register_forward_hook(partial(end, made), always_call=True),
         ]
 
 

@@ -4,8 +4,7 @@ call.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from threading import Lock, local
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,15 +15,14 @@ from torch import Tensor, nn
 from ..arguments import whole
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
-from ..graph.modes import not_followed
-from .frame import BREAK, Frame, Piece, all_tokens, of_cross
+from .frame import Frame, Piece, all_tokens, of_cross
 from .given import OWN, Given, sized
-from .masks import KEPT, Ticket, marked, outside_call
 from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .rows import Graph, Job, check_written, full_rows, job_of
-from .sequences import TokenInputs, token_inputs
-from .virtual import behind, virtual_tokens
+from .sequences import TokenInputs
+from .ticket import KEPT, Call, Ticket, outside_call
+from .virtual import behind
 
 _KEPT = 32  # cached jobs of a patch, with their plans
 
@@ -50,22 +48,6 @@ class Slot:
 
     def __deepcopy__(self, memo: Any) -> "Slot":
         return self
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A call of the model, or a direct call of a model in it, as ``generate`` calls encoders."""
-
-    inputs: dict[str, Any]
-    """Inputs of functions that return graphs."""
-    graphs: dict[int, Any] = field(default_factory=dict)
-    """Graphs that the functions returned."""
-    weights: bool = False
-    """True if the caller requests attention weights."""
-    virtual: dict[str, int] = field(default_factory=dict)
-    """Numbers of virtual tokens before the text, by role."""
-    tickets: list[Ticket] = field(default_factory=list)
-    """Tickets of the masks of this call."""
 
 
 class _Running(local):
@@ -358,82 +340,6 @@ class Patch:
             while len(self._jobs) > _KEPT:
                 self._jobs.popitem(last=False)
         return made
-
-    @partial(not_followed, reason=BREAK)
-    def begin(
-        self,
-        part: nn.Module,
-        args: tuple[Any, ...],
-        options: dict[str, Any],
-        *,
-        names: tuple[str, ...],
-        prefix: str,
-        named: bool,
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Hook before a call of the model, or of one in it: keep the inputs that graphs depend on.
-
-        Returns:
-            The arguments of the call, with a ticket on a mask of the caller.
-
-        Raises:
-            OptionError: If its configuration, which ``named`` the patch, now names another
-                attention.
-        """
-        config = getattr(part, "config", None)
-        if named and (other := getattr(config, "_attn_implementation", None)) not in self.originals:
-            raise OptionError(
-                f"the patched model's attention was set to {other!r}, which ignores the graph; "
-                "call ga.unpatch(model), "
-                "or patch it again"
-            )
-        if torch.jit.is_tracing() or torch.compiler.is_exporting():
-            raise OptionError(
-                "a patched model makes its graphs from the tokens of each call, which "
-                "torch.export and torch.jit.trace "
-                "cannot follow; call ga.unpatch(model), and export with "
-                "attention_mask=graph.mask()[None, None]"
-            )
-        here = self.running
-        named_inputs = dict(zip(names, args, strict=False)) | options
-        has_pairs = (getattr(config, "type_vocab_size", None) or 0) > 1
-        tokens = token_inputs(named_inputs, has_pairs=has_pairs)
-        if here.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
-            tokens = tokens.with_made_positions()
-        here.tokens.append((part, tokens))
-        if here.part is None or part is here.part or part is self.model:
-            self._begin_call(part, {prefix + name: x for name, x in named_inputs.items()}, prefix)
-        if "attention_mask" not in options:
-            return args, options
-        needed = self.splits_rows and not tokens.is_trivial
-        mask = marked(
-            self, options["attention_mask"], options.get("past_key_values"), needed=needed
-        )
-        return args, options | {"attention_mask": mask}
-
-    def _begin_call(self, part: nn.Module, given: dict[str, Any], prefix: str) -> None:
-        """Keep the inputs of an outermost call."""
-        here = self.running
-        config = getattr(part, "config", None)
-        wanted = {name for slot in self.slots.values() for name in slot.inputs}
-        wants = given.get(f"{prefix}output_attentions")
-        if wants is None:
-            wants = getattr(config, "output_attentions", False)
-        inputs = {name: given[name] for name in wanted if name in given}
-        virtual = virtual_tokens(part) or here.virtual
-        here.part = part
-        here.call = Call(inputs, weights=bool(wants), virtual=virtual)
-        here.decoder = None
-        here.ran = {}
-
-    def end(self, part: nn.Module, *_: Any) -> None:
-        """Hook after a call, also after an error: forget its inputs."""
-        tokens = self.running.tokens
-        if any(inner is part for inner, _ in tokens):
-            while tokens.pop()[0] is not part:
-                pass
-        if part is self.running.part:
-            self.last = self.last | self.running.ran
-            self.forget()
 
     def forget(self) -> None:
         """Forget the calls of this thread."""

@@ -19,7 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
 from graphattn.graphs import ancestors, causal, documents, sliding_window
-from graphattn.hf.masks import KEPT
+from graphattn.hf.ticket import KEPT
 
 N = 13
 DECODERS = ["llama", "qwen2", "gpt2", "gemma3_text"]

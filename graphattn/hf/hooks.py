@@ -1,0 +1,93 @@
+"""Hooks around the calls of a patched model: the inputs that its graphs depend on."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import OptionError
+from ..graph.modes import not_followed
+from .frame import BREAK
+from .masks import marked
+from .sequences import token_inputs
+from .state import Patch
+from .ticket import Call
+from .virtual import virtual_tokens
+
+
+@partial(not_followed, reason=BREAK)
+def begin(
+    patch: Patch,
+    part: nn.Module,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    *,
+    names: tuple[str, ...],
+    prefix: str,
+    named: bool,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Hook before a call of the model, or of one in it: keep the inputs that graphs depend on.
+
+    Returns:
+        The arguments of the call, with a ticket on a mask of the caller.
+
+    Raises:
+        OptionError: If its configuration, which ``named`` the patch, now names another
+            attention.
+    """
+    config = getattr(part, "config", None)
+    if named and (other := getattr(config, "_attn_implementation", None)) not in patch.originals:
+        raise OptionError(
+            f"the patched model's attention was set to {other!r}, which ignores the graph; "
+            "call ga.unpatch(model), "
+            "or patch it again"
+        )
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        raise OptionError(
+            "a patched model makes its graphs from the tokens of each call, which "
+            "torch.export and torch.jit.trace "
+            "cannot follow; call ga.unpatch(model), and export with "
+            "attention_mask=graph.mask()[None, None]"
+        )
+    here = patch.running
+    named_inputs = dict(zip(names, args, strict=False)) | options
+    has_pairs = (getattr(config, "type_vocab_size", None) or 0) > 1
+    tokens = token_inputs(named_inputs, has_pairs=has_pairs)
+    if here.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
+        tokens = tokens.with_made_positions()
+    here.tokens.append((part, tokens))
+    if here.part is None or part is here.part or part is patch.model:
+        _begin_call(patch, part, {prefix + name: x for name, x in named_inputs.items()}, prefix)
+    if "attention_mask" not in options:
+        return args, options
+    needed = patch.splits_rows and not tokens.is_trivial
+    mask = marked(patch, options["attention_mask"], options.get("past_key_values"), needed=needed)
+    return args, options | {"attention_mask": mask}
+
+
+def _begin_call(patch: Patch, part: nn.Module, given: dict[str, Any], prefix: str) -> None:
+    """Keep the inputs of an outermost call."""
+    here = patch.running
+    config = getattr(part, "config", None)
+    wanted = {name for slot in patch.slots.values() for name in slot.inputs}
+    wants = given.get(f"{prefix}output_attentions")
+    if wants is None:
+        wants = getattr(config, "output_attentions", False)
+    inputs = {name: given[name] for name in wanted if name in given}
+    virtual = virtual_tokens(part) or here.virtual
+    here.part = part
+    here.call = Call(inputs, weights=bool(wants), virtual=virtual)
+    here.decoder = None
+    here.ran = {}
+
+
+def end(patch: Patch, part: nn.Module, *_: Any) -> None:
+    """Hook after a call, also after an error: forget its inputs."""
+    tokens = patch.running.tokens
+    if any(inner is part for inner, _ in tokens):
+        while tokens.pop()[0] is not part:
+            pass
+    if part is patch.running.part:
+        patch.last = patch.last | patch.running.ran
+        patch.forget()

@@ -1,0 +1,125 @@
+"""Tickets of masks: the requests of transformers for them, and the calls in which they were made."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from torch import Tensor
+
+from ..errors import OptionError
+from .frame import Frame, frame_of
+from .sequences import TokenInputs
+
+KEPT = 8  # tickets kept to recognise a mask that was copied to another device
+_WHOLE = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of the model, or a direct call of a model in it, as ``generate`` calls encoders."""
+
+    inputs: dict[str, Any]
+    """Inputs of functions that return graphs."""
+    graphs: dict[int, Any] = field(default_factory=dict)
+    """Graphs that the functions returned."""
+    weights: bool = False
+    """True if the caller requests attention weights."""
+    virtual: dict[str, int] = field(default_factory=dict)
+    """Numbers of virtual tokens before the text, by role."""
+    tickets: list["Ticket"] = field(default_factory=list)
+    """Tickets of the masks of this call."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """A request of transformers for a mask, with the derivations of layers."""
+
+    request: dict[str, Any]
+    view: Tensor | None = None
+    call: Call | None = None
+    """The call of the request."""
+    tokens: TokenInputs | None = None
+    """Inputs that assign tokens to sequences, of the model that requests the mask."""
+    held: int | None = None
+    """Tokens in a cache with unwritten positions, which a mask of the caller covers."""
+    frames: dict[bool, Frame] = field(default_factory=dict)
+    masks: dict[str, Tensor | None] = field(default_factory=dict)
+
+    @property
+    def past(self) -> int:
+        """The number of tokens before the new ones.
+
+        Encoders do not count the keys of prefix tuning, which their mask covers.
+        """
+        request = self.request
+        past: int = request["q_offset"]
+        hidden = request["kv_length"] - request["q_length"]
+        present = request.get("attention_mask")
+        if past or present is None or present.shape[1] != request["kv_length"] or self.call is None:
+            return past
+        if hidden in self.call.virtual.values():
+            return hidden
+        return past
+
+    @property
+    def is_given(self) -> bool:
+        """True if the caller passed the mask, which transformers was not asked for."""
+        return not self.request
+
+    def frame(self, *, crosses: bool) -> Frame:
+        """The sequences of the call."""
+        if crosses not in self.frames:
+            self.frames[crosses] = frame_of(self.request, past=self.past, crosses=crosses)
+        return self.frames[crosses]
+
+    def splits_as(self, other: "Ticket") -> bool:
+        """True if the rows of another call are split into the same sequences."""
+        if self.tokens is None or other.tokens is None:
+            return self.tokens is other.tokens
+        return self.tokens.has_same_positions(other.tokens)
+
+    def mask(self, implementation: str) -> Tensor | None:
+        """The mask of the model without a patch."""
+        if implementation not in self.masks:
+            from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+            self.masks[implementation] = ALL_MASK_ATTENTION_FUNCTIONS[implementation](
+                **self.request
+            )
+        return self.masks[implementation]
+
+    def dense(self) -> Tensor:
+        """The mask as bool (B, 1, T, S), even if it is trivial."""
+        from transformers.masking_utils import sdpa_mask
+
+        mask: Any = sdpa_mask(**{**self.request, **_WHOLE})
+        return cast(Tensor, mask)
+
+    def says_nothing(self, *, own: bool) -> bool:
+        """True if all tokens are unmasked, as without a mask; with ``own`` also if its layers need
+        no mask.
+        """
+        request, window = self.request, self.request.get("local_size")
+        present = request.get("attention_mask")
+        if (
+            request["q_offset"]
+            or request["kv_offset"]
+            or request["q_length"] != request["kv_length"]
+        ):
+            return False
+        skips = request.get("allow_is_causal_skip", True) or request.get(
+            "allow_is_bidirectional_skip", False
+        )
+        if own and not (skips and (window is None or request["kv_length"] < window)):
+            return False
+        return present is None or bool(present.all())
+
+
+def outside_call() -> OptionError:
+    """The error for a layer on a function of the batch that runs outside a call of the model."""
+    return OptionError(
+        "the graph is a function of the model's inputs, which are unknown to a layer that runs "
+        "outside a call of the "
+        "model, such as under gradient checkpointing in a model that passes no masks to its "
+        "layers; pass a graph or a "
+        "function of the length, or turn checkpointing off"
+    )
