@@ -50,7 +50,7 @@ MODULES = {
 
 
 #: Rooms that still have files which need each other.
-CIRCULAR = {"analyse", "distributed", "graphs", "study", "training"}
+CIRCULAR = {"analyse", "graphs", "study"}
 
 
 def room_of(path: Path) -> str:

@@ -19,9 +19,9 @@ from ..convert.files._replace import replace_file, save_page
 from ..errors import GraphError, LoaderError, OptionError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
+from ..graph.runs import hashed
 from ..graph.sort import offsets
 from ..plans.edge_tensors import EdgeTensors
-from .fingerprint import hashed
 from .own import OwnEdges, edges_into, local_edges
 from .partition import partition_of
 

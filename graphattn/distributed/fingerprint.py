@@ -1,24 +1,22 @@
 """A fingerprint of a graph and its partition: processes that hold others are refused, not run."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import ProcessError
 from ..graph import AttentionGraph
-from ..graph.runs import mixed
+from ..graph.runs import hashed
 from ..versions import VERSION
 from .exchange import Processes
+from .files import EdgeFiles
 from .own import OwnEdges, edges_into
-
-if TYPE_CHECKING:
-    from .files import EdgeFiles
 
 
 def agree(
     processes: Processes,
-    graph: "AttentionGraph | EdgeFiles",
+    graph: AttentionGraph | EdgeFiles,
     target_part: Tensor,
     own: OwnEdges,
     facts: dict[str, Any],
@@ -68,9 +66,3 @@ def agree(
                     "different edges into the "
                     f"targets of process {rank}; make the graph by one call in every process"
                 )
-
-
-def hashed(words: Tensor) -> int:
-    """A hash of integers in their order."""
-    place = torch.arange(words.numel(), device=words.device)
-    return int(mixed(mixed(words.long()) + place * -0x61C8864680B583EB).sum())

@@ -14,13 +14,14 @@ from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
 from ..graph.listed import listed
+from ..graph.runs import hashed
 from ..graph.sort import rows_of
 from ..graphs import Hierarchy, HierarchyRecipe
 from ..kernels.row_work import Degrees
 from ..plans.edge_tensors import EdgeTensors
 from .exchange import Every, Processes, along
 from .files import EdgeFiles, refuse_listed
-from .fingerprint import agree, hashed
+from .fingerprint import agree
 from .halo import Halo
 from .heads import Heads, Run, refuse
 from .levels import shared

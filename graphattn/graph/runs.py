@@ -220,6 +220,12 @@ def mixed(x: Tensor) -> Tensor:
     return x ^ (x >> 32)
 
 
+def hashed(words: Tensor) -> int:
+    """A hash of integers in their order."""
+    place = torch.arange(words.numel(), device=words.device)
+    return int(mixed(mixed(words.long()) + place * -0x61C8864680B583EB).sum())
+
+
 def from_dense(mask: Tensor) -> Runs:
     """The runs of a bool mask of shape (rows, num_sources)."""
     padded = torch.nn.functional.pad(mask.to(torch.int8), (1, 1))

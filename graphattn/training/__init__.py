@@ -5,8 +5,8 @@ files.
 from types import ModuleType as _Module
 
 from .compare import compare as compare
-from .evaluate import Evaluation as Evaluation
 from .evaluate import evaluate as evaluate
+from .evaluation import Evaluation as Evaluation
 from .inputs import Inputs as Inputs
 from .loop import Progress as Progress
 from .loop import Schedule as Schedule

@@ -1,6 +1,5 @@
 """Scores of a trained model on shapes with labels."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,102 +11,12 @@ from ..convert.files._guard import PathLike
 from ..shapes import ShapeFolder
 from .chosen import check_labels, labelled
 from .data import Prepared, digests, same_files
-from .difference import Difference, difference
+from .evaluation import Evaluation
 from .loop import answers_of
 from .notes import notes
 from .ranges import load_ranges, unlike, warn_of
-from .run import MODEL, SAID, Run
+from .run import MODEL, Run
 from .scenes import Scenes, prepared
-from .tasks import Task
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores of a model on a part of a folder.
-
-    Attributes:
-        task: What was learned.
-        part: "test", "val", "train", or "all" of another folder.
-        scores: As JSON holds them.
-        names: The files.
-        data: The shapes.
-        answers: Of each shape: probabilities or numbers, of its points or its own.
-        labels: Of each shape.
-        controls: Of what was trained beside the model, by name.
-        notes: What a reader of the scores should know: classes that are never found, a model that
-            reads too little.
-    """
-
-    task: Task
-    part: str
-    scores: dict[str, Any]
-    names: list[str] = field(repr=False)
-    data: Prepared = field(repr=False)
-    answers: list[Tensor] = field(repr=False)
-    labels: list[Tensor] = field(repr=False)
-    controls: dict[str, "Evaluation"] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def over(self, control: str) -> Difference:
-        """Difference of the model's scores and a control's, shape by shape."""
-        own, other = (
-            self.task.each(one.predictions, one.labels) for one in (self, self.controls[control])
-        )
-        return difference(own - other, self.task.bounds)
-
-    @property
-    def predictions(self) -> list[Tensor]:
-        """Of each shape: classes or numbers."""
-        return [self.task.predictions(answer) for answer in self.answers]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        told = {
-            "task": self.task.name,
-            "part": self.part,
-            "files": len(self.names),
-            "scores": self.scores,
-        }
-        beside = {
-            name: {"scores": one.scores, "difference": self.over(name)._asdict()}
-            for name, one in self.controls.items()
-        }
-        each = dict(
-            zip(self.names, self.task.each(self.predictions, self.labels).tolist(), strict=True)
-        )
-        return told | {
-            "classes": list(self.task.classes),
-            "each": each,
-            "controls": beside,
-            "notes": self.notes,
-        }
-
-    def __str__(self) -> str:
-        return "\n".join(filter(None, (self.own, self.beside)))
-
-    @property
-    def own(self) -> str:
-        """Scores of the model in words."""
-        where = {
-            "test": "held out",
-            "val": "validation",
-            "train": "the shapes it was trained on",
-            "all": "all shapes",
-        }
-        known = self.data.folder.classes_here()
-        lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
-        return "\n".join(
-            [*lines, *(f"  {line}" for line in self.task.by_class(self.scores, known))]
-        )
-
-    @property
-    def beside(self) -> str:
-        """Scores of the controls, differences from them, and notes."""
-        lines = []
-        for name, one in self.controls.items():
-            lines.append(f"{SAID[name]}, on the same split: {self.task.said(one.scores)}")
-            lines.append(f"  the model scores {self.over(name).said}, {self.task.per_shape}")
-        return "\n".join(lines + [f"note: {note}" for note in self.notes])
 
 
 def evaluated(

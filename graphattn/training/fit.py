@@ -11,7 +11,8 @@ from ..shapes import ShapeFolder
 from .budget import foretold
 from .controls import control_of
 from .data import Prepared, joined
-from .evaluate import Evaluation, evaluated
+from .evaluate import evaluated
+from .evaluation import Evaluation
 from .forest import Forest
 from .loop import Progress, Tell, Training
 from .notes import notes, reads, unseen_classes

@@ -2,15 +2,13 @@
 short reach.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, bincount, cat
 
 from ..shapes import ShapeFolder
+from .evaluation import Evaluation
 from .run import SAID, Run
-
-if TYPE_CHECKING:
-    from .evaluate import Evaluation
 
 _FEW = 20  # labels of a class
 _LOW = 0.5  # R2 below which a model of short reach may be the reason
@@ -116,7 +114,7 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
     return words
 
 
-def notes(run: Run, result: "Evaluation") -> list[str]:
+def notes(run: Run, result: Evaluation) -> list[str]:
     """Lines for the terminal and the page."""
     task = result.task
     scores = result.scores

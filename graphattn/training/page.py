@@ -6,7 +6,7 @@ import html
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,18 +16,13 @@ from ..viz import png
 from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
+from .evaluation import Evaluation
 from .gallery import chosen, gallery, isolated
 from .notes import left_out, scene_of
-from .run import SAID
-
-if TYPE_CHECKING:
-    from .evaluate import Evaluation
-    from .run import Run
+from .run import SAID, Run
 
 
-def save_report(
-    path: Path, run: "Run", history: list[dict[str, Any]], result: "Evaluation"
-) -> None:
+def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Evaluation) -> None:
     """Write the page; without matplotlib it says what to install in the place of pictures."""
     try:
         import matplotlib  # noqa: F401 (an extra)
@@ -45,7 +40,7 @@ def save_report(
     save_page(path, text.substitute({**_words(run, result), **pictures}))
 
 
-def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
+def _words(run: Run, result: Evaluation) -> dict[str, str]:
     task = run.task
     escape = html.escape
     metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
@@ -98,7 +93,7 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
     }
 
 
-def _facts(run: "Run", result: "Evaluation") -> dict[str, str]:
+def _facts(run: Run, result: Evaluation) -> dict[str, str]:
     how = run.schedule
     inputs = run.inputs
     graphs = " ; ".join(dict.fromkeys(inputs.graph)) or "none"

@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..distributed.exchange import Processes
-from ..distributed.fingerprint import hashed
 from ..distributed.shards import Shard, shard
 from ..errors import GraphAttnError, ProcessError
+from ..graph.runs import hashed
 from ..graphs import Hierarchy
 from ..versions import VERSION
 

@@ -16,7 +16,7 @@ from .chosen import augment_of, check_labels, inputs_of, labelled, scene_of, sch
 from .controls import controls_named
 from .data import OTHERS, RIGID, digests, same_files
 from .elements import elements_of
-from .evaluate import Evaluation
+from .evaluation import Evaluation
 from .fit import fit
 from .loop import Progress, Tell
 from .models import MODELS

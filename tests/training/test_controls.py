@@ -12,7 +12,7 @@ from shape_folders import QUICK
 import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.training.difference import difference
-from graphattn.training.evaluate import Evaluation
+from graphattn.training.evaluation import Evaluation
 from graphattn.training.inputs import Inputs
 from graphattn.training.run import Run
 from graphattn.training.tasks import Classify, Regress, Segment
