@@ -161,6 +161,35 @@ print([name for name in ("torch_geometric", "torch._dynamo", "networkx") if name
     assert result.stdout.strip() == "[]", result.stderr
 
 
+def loaded_by(call: str) -> set[str]:
+    """The files of this package that are loaded where a call is the first thing that is done."""
+    found = run_python(
+        "import sys, torch, graphattn as ga\n"
+        f"{call}\n"
+        "print(*(name for name in sys.modules if name.split('.')[0] == 'graphattn'))"
+    )
+    return {name for name in found.split() if name in MODULES}
+
+
+def test_a_first_layer_call_loads_no_room_that_it_does_not_use():
+    loaded = loaded_by(
+        "ga.nn.GraphAttention(32, 4)(torch.randn(64, 32), ga.graphs.sliding_window(64, 9))"
+    )
+    rooms = {room_of(MODULES[name]) for name in loaded}
+    assert rooms == {
+        "versions",
+        "errors",
+        "arguments",
+        "graph",
+        "graphs",
+        "plans",
+        "kernels",
+        "backends",
+        "functional",
+        "nn",
+    }
+
+
 def test_marks_for_the_compiler_are_torchs():
     ours, theirs = marked(lambda: 0), torch.compiler.assume_constant_result(lambda: 0)
     assert vars(ours) == vars(theirs) != {}

@@ -1,8 +1,8 @@
 """Graphs of other libraries: ``from_*`` and ``to_*``; a graph as plain data."""
 
+from ..graph.edge_index import from_edge_index as from_edge_index
 from .block_mask import from_block_mask as from_block_mask
 from .block_mask import to_block_mask as to_block_mask
-from .edge_index import from_edge_index as from_edge_index
 from .flex import from_mask_mod as from_mask_mod
 from .flex import to_mask_mod as to_mask_mod
 from .masks import from_mask as from_mask

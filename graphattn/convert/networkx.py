@@ -8,7 +8,7 @@ import torch
 from ..arguments import check_flags, one_of, several, shown
 from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
-from .edge_index import from_edge_index
+from ..graph.edge_index import from_edge_index
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
-from .edge_index import from_edge_index
+from ..graph.edge_index import from_edge_index
 
 if TYPE_CHECKING:
     from torch_geometric import EdgeIndex

@@ -7,7 +7,7 @@ import torch
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
-from .edge_index import from_edge_index
+from ..graph.edge_index import from_edge_index
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from ..arguments import check_flags, one_of, probability
 from ..backends.choose import BACKENDS
-from ..convert import from_edge_index
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import advice, of_other_size
 from ..graph.chosen import Chosen
+from ..graph.edge_index import from_edge_index
 from ..graph.pattern import sized
 from ..plans.edge_tensors import EdgeTensors
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import check_flags, whole
-from ..convert.edge_index import from_edge_index
 from ..errors import OptionError
 from ..graph import PerHead
+from ..graph.edge_index import from_edge_index
 from .loaders import linear, refuse_other
 
 _FROM_LATER = ("circular", "reflect")  # padding before the start is a copy of what comes later

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..arguments import check_flags, floats, probability, refuse_class, width
-from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
+from ..graph.edge_index import from_edge_index
 from .arguments import check_input
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.listed import INTEGERS, checked
+from .graph import AttentionGraph
+from .listed import INTEGERS, checked
 
 _SIDES = ("num_sources", "num_targets")
 
