@@ -14,11 +14,10 @@ from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
 from .backends.weights import EdgeWeights
-from .errors import GraphError, OptionError
+from .errors import OptionError
 from .graph import AttentionGraph, Chosen, Pattern, PerHead
-from .graph.advice import no_graph
 from .graph.foreign_names import names_checked
-from .graph.pattern import sized
+from .graph.like import need_fixed, sized
 from .plans.edge_tensors import EdgeTensors
 
 _FLAGS = {  # arguments of a call -> fields of a Request
@@ -170,10 +169,7 @@ def explain(
             "use "
             "explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
         )
-    if isinstance(graph, Pattern):
-        raise GraphError(f"{graph!r} has no size; pass pattern(num_nodes)")
-    if not isinstance(graph, AttentionGraph | PerHead):
-        raise no_graph(graph, "graph must be an AttentionGraph")
+    need_fixed(graph, "graph must be an AttentionGraph")
     for option in options:
         if option not in _FLAGS:
             raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")

@@ -20,6 +20,7 @@ ROOMS = [
     "versions",
     "errors",
     "arguments",
+    "operands",
     "compiled",
     "graph",
     "graphs",

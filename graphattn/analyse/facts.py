@@ -10,10 +10,11 @@ from typing import Any, overload
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph, Pattern, PerHead, need_graph
+from ..graph import AttentionGraph
 from ..graph.edges import Edges
 from ..graph.facts import is_full, is_symmetric, no_source_after_target
 from ..graph.layers import Layer, Layers, layers_of, sized_layers, unions
+from ..graph.like import GraphLike, need_fixed
 from .conductance import conductance
 from .connectivity import connectivity, num_components
 from .forms import looped_axes
@@ -218,14 +219,14 @@ def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | Fac
         (True, 1, 391, True)
     """
     budget = whole(budget, "budget", 1, GraphError)
-    if isinstance(graph, Pattern) and size is not None:
-        graph = graph(size)
-    if isinstance(graph, PerHead):
-        *each, union = _of_each((*graph.graphs, graph.union()), budget)
-        return FactsOfMany("graphs of heads", tuple(each), union)
     if isinstance(graph, list | tuple):
         return _of_layers(_sized(graph, size), budget)
-    need_graph(graph, "facts")
+    if isinstance(graph, GraphLike) and size is not None:
+        graph = graph.at(size)
+    need_fixed(graph, "facts needs an AttentionGraph")
+    if graph.of_heads != (graph,):
+        *each, union = _of_each((*graph.of_heads, graph.union()), budget)
+        return FactsOfMany("graphs of heads", tuple(each), union)
     return _of_one(graph, budget, 1)
 
 
@@ -351,7 +352,7 @@ def _sized(layers: Any, size: Any) -> tuple[Layer, ...]:
         return sized_layers(layers, size)
     graphs = layers_of(layers)
     for number, layer in enumerate(graphs):
-        if isinstance(layer, Pattern):
+        if layer.is_open:
             raise GraphError(
                 f"facts needs the size of layer {number}, {layer!r}: pass size=N, or "
                 "size=(height, width)"

@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import OptionError
-from ..graph import AttentionGraph, PerHead
 from ..graph.layers import Layers, layers_of, unions
 from ..graphs.arguments import whole
 
@@ -106,12 +105,8 @@ def flops(
     F = whole(4 * C if hidden is None else hidden, "hidden")
     read = 0
     for layer in layers:
-        if isinstance(layer, PerHead):
-            read += sum(
-                graph.num_edges * (last - first) for _, graph, first, last in layer.groups(H)
-            )
-        elif isinstance(layer, AttentionGraph):
-            read += layer.num_edges * H
+        for _, graph, first, last in layer.groups(H):
+            read += graph.num_edges * (last - first)
     targets, sources = (
         sum(getattr(graph, side) for graph in graphs) for side in ("num_targets", "num_sources")
     )

@@ -3,8 +3,9 @@
 from typing import Any
 
 from ..graph import AttentionGraph
+from ..operands import HALF, Inputs, Outputs
 from .rates import kept
-from .request import HALF, Inputs, Outputs, Request
+from .request import Request
 
 #: Every backend by name, in the order of registration.
 BACKENDS: dict[str, "Backend"] = {}

@@ -12,17 +12,13 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError, OptionError, ShapeError
-from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph, of_other_size
-from ..graph.chosen import Chosen
+from ..graph.like import GraphLike
+from ..operands import Inputs
 from ..plans.cache import known
-from ..plans.edge_tensors import EdgeTensors
-from .request import Inputs
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LARGEST = sys.float_info.max
-_GRAPHS = (AttentionGraph, PerHead, Chosen, EdgeTensors)
-Graph = AttentionGraph | PerHead | Chosen | EdgeTensors
 _NUMBERS = frozenset((float, int, type(None)))
 
 
@@ -30,7 +26,7 @@ def check(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: Graph,
+    graph: GraphLike,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -46,7 +42,7 @@ def check(
     ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the
     value of each edge. ``score`` and ``normalize`` come from the layer.
     """
-    if not isinstance(graph, _GRAPHS):
+    if not isinstance(graph, GraphLike) or graph.is_open:
         raise no_graph(graph, "graph must be an AttentionGraph")
     query, key, value = _under_autocast(query, key, value)
     lead, scale, softcap = _checked(query, key, value, graph, scale, softcap, dropout_p)
@@ -78,7 +74,7 @@ def check(
 
 
 def _checked(
-    query: Tensor, key: Tensor, value: Tensor, graph: Graph, *numbers: Any
+    query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, *numbers: Any
 ) -> tuple[torch.Size | None, float, float | None]:
     """Scale, softcap, and the leading dimensions to expand to, if those of the tensors differ.
 
@@ -115,7 +111,7 @@ def _check_all(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: Graph,
+    graph: GraphLike,
     scale: float | None,
     softcap: float | None,
     dropout_p: float,
@@ -199,7 +195,7 @@ def _under_autocast(*given: Any) -> tuple[Any, ...]:
     return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: Graph) -> None:
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) -> None:
     sides = (
         ("query", query, graph.num_targets, "targets"),
         ("key", key, graph.num_sources, "sources"),
@@ -274,7 +270,7 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
         ) from None
 
 
-def _check_bias(score_bias: Tensor, query: Tensor, graph: Graph) -> Tensor:
+def _check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
     E = graph.num_edges
     heads = query.shape[-2]
     if not isinstance(score_bias, Tensor):

@@ -8,11 +8,13 @@ from ..arguments import shown
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..graph.modes import without_modes
+from ..graph.per_head import heads_read
+from ..operands import HALF
 from ..plans.cache import known
 from .base import BACKENDS, Backend
-from .heads import heads_read
+from .device import without_kernels
 from .rates import measured, revision
-from .request import HALF, Request
+from .request import Request
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,25 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]
         raise BackendError(f"no backend can run {graph!r}:", reasons)
     return chosen
+
+
+def choose_among(names: tuple[str, ...], request: Request, backend: str) -> str:
+    """The backend for edges that only some backends run: the one named, or ``edges`` where the
+    device has kernels.
+
+    Raises:
+        BackendError: If the one named cannot run them.
+    """
+    reasons = without_kernels(request.device)
+    if backend == "auto":
+        if reasons:
+            return "message_passing"
+        return "edges"
+    if backend not in names:
+        reasons = [f"EdgeTensors run on {' or '.join(names)}"]
+    if reasons and backend != "message_passing":
+        raise BackendError(f"backend {backend!r} cannot run EdgeTensors:", reasons)
+    return backend
 
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:

@@ -11,10 +11,11 @@ from ..graph import AttentionGraph
 from ..graph.facts import is_full, is_lower_triangle
 from ..graph.limits import MAX_BYTES
 from ..graph.modes import without_autocast
+from ..operands import Inputs, Outputs
 from ..plans.cache import planned
 from ..plans.grouped import ends
 from .base import Backend
-from .request import Inputs, Outputs, Request, reasons_against_products
+from .request import Request, reasons_against_products
 from .rows import WORK, of_rows
 from .sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 
@@ -254,13 +255,11 @@ def _bias(
     else:
         blank = plan.isolated[:, None]
     if plan.log_copies is not None and plan.allowed is not None:
-        return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(
-            inputs.request().statistics
-        ), blank
+        return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(inputs.statistics), blank
     if inputs.score_bias is None:
         return None, blank
     target, source = ends(graph, inputs.query.device)
-    given = inputs.score_bias.to(inputs.request().statistics)
+    given = inputs.score_bias.to(inputs.statistics)
     T = graph.num_targets
     S = graph.num_sources
     nothing = given.new_full((*given.shape[:-2], T * S, given.shape[-1]), -torch.inf)

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from ..errors import BackendError
+from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
-from .request import Inputs, Outputs
+from ..operands import Inputs, Outputs
 from .scored import of_every_edge
 
 
@@ -34,8 +36,8 @@ class EdgeAttention(MessagePassing):
 
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
         """Output, alpha and lse of checked inputs; statistics are float32 or wider."""
-        request = inputs.request()
-        wide = request.statistics
+        dtype = inputs.query.dtype
+        wide = inputs.statistics
         # of this call, since several threads may use a layer
         result = SimpleNamespace(alpha=None, lse=None, messages=None)
         with without_autocast(inputs.query.device.type):
@@ -56,11 +58,51 @@ class EdgeAttention(MessagePassing):
         def total(weights: Tensor) -> Tensor:
             with without_autocast(weights.device.type):
                 messages: Tensor = result.messages(weights)
-                return scatter_sum(messages, edge_index[1], size[1], self.node_dim).to(
-                    request.dtype
-                )
+                return scatter_sum(messages, edge_index[1], size[1], self.node_dim).to(dtype)
 
-        return Outputs(output.to(request.dtype), result.alpha, result.lse, total)
+        return Outputs(output.to(dtype), result.alpha, result.lse, total)
+
+    def is_observed(self) -> bool:
+        """True if a PyG explainer or hook listens to ``propagate``, so that messages must be made
+        here.
+
+        Raises:
+            BackendError: If a backend without messages is named.
+        """
+        observed = bool(
+            self.explain
+            or self._propagate_forward_pre_hooks
+            or self._propagate_forward_hooks
+            or self._message_forward_pre_hooks
+            or self._message_forward_hooks
+            or self._aggregate_forward_pre_hooks
+            or self._aggregate_forward_hooks
+        )
+        backend = getattr(self, "backend", "auto")
+        if observed and backend not in ("auto", "message_passing"):
+            raise BackendError(
+                f"backend {backend!r} cannot run an observed layer:",
+                [
+                    'PyG\'s explainers and hooks read messages, which only "auto" and '
+                    '"message_passing" pass'
+                ],
+            )
+        return observed
+
+    def observed(self, graph: GraphLike, inputs: Inputs) -> Outputs:
+        """The outputs of checked inputs by messages of this module, which PyG's hooks see.
+
+        Raises:
+            BackendError: If the graph is a shard that has rows of own nodes alone.
+        """
+        if graph.positions is not None:
+            raise BackendError(
+                "an observed layer cannot run on a shard by heads, with rotary or held keys:", []
+            )
+        edge_index = graph.union()._listed().edge_index.to(inputs.query.device)
+        return self.attend(
+            edge_index, (graph.num_sources, graph.num_targets), graph.on_union(inputs)
+        )
 
     def message(
         self,

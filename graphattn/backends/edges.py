@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.modes import constant_result, without_autocast
+from ..graph.modes import constant_result, plain_operations_only, without_autocast
 from ..kernels.bytes_moved import Sizes, forward, kept
-from ..kernels.modes import plain_operations_only
+from ..operands import Inputs, Outputs
 from ..plans.cache import cached
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import (
@@ -22,7 +22,7 @@ from ..plans.grouped import (
 )
 from .base import Backend
 from .device import without_kernels
-from .request import Inputs, Outputs, Request, edges_too_many, flat_batch, flat_batch_of_edges
+from .request import Request, edges_too_many, flat_batch, flat_batch_of_edges
 from .scored import BLOCK, PER_NODE, scored_run, total_of
 
 SCORED = 6  # measured: time of an additive score over that of a product; other functions take more
@@ -137,7 +137,7 @@ def _needs_scores(inputs: Inputs) -> bool:
         unprojected
         or inputs.normalize is not None
         or inputs.score is not None
-        or inputs.request().cap_bias
+        or Request.of(inputs).cap_bias
     )
 
 
@@ -158,7 +158,7 @@ def edges_run(
 ) -> Outputs:
     """Attention on a graph, or on edges that are inputs of a compiled program."""
     lead = inputs.query.shape[:-3]
-    request = inputs.request()
+    request = Request.of(inputs)
     wide = request.statistics
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
@@ -188,7 +188,7 @@ def edges_run(
         seed = torch.randint(2**63 - 1, (), device=query.device)
     else:
         seed = None
-    if seed is not None and isinstance(graph, EdgeTensors) and graph.agreed is not None:
+    if seed is not None:
         seed = graph.agreed(seed)
     operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)

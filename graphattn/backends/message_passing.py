@@ -8,8 +8,9 @@ import torch
 
 from ..graph import AttentionGraph
 from ..graph.modes import not_followed
+from ..operands import Inputs, Outputs
 from .base import Backend
-from .request import Inputs, Outputs, Request, edges_too_many
+from .request import Request, edges_too_many
 
 
 class MessagePassingBackend(Backend):

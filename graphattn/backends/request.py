@@ -1,8 +1,6 @@
 """A call in sizes and flags only, from which a backend decides beforehand if it can run."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from operator import index
 from typing import NamedTuple
 
@@ -11,9 +9,8 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
+from ..operands import Inputs, statistics
 from .rows import of_rows
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 class Request(NamedTuple):
@@ -39,6 +36,36 @@ class Request(NamedTuple):
     cap_bias: bool = False
     """True if softcap bounds scores with their bias."""
 
+    @classmethod
+    def of(cls, inputs: Inputs, weights: bool = False, lse: bool = False) -> "Request":
+        """The sizes and flags of a call.
+
+        Compiled code assumes a batch of one, so that one program serves every batch size; heads and
+        widths are fixed.
+        """
+        *lead, _, heads, head_dim = inputs.query.shape
+        return cls(
+            index(heads),
+            index(inputs.key.shape[-2]),
+            index(head_dim),
+            index(inputs.value.shape[-1]),
+            1 if torch.compiler.is_compiling() else math.prod(lead),
+            inputs.query.dtype,
+            inputs.query.device,
+            score_bias=inputs.score_bias is not None,
+            softcap=inputs.softcap is not None,
+            dropout=False if inputs.dropout_p <= 0.0 else True,  # noqa: SIM211 (torch.compile fixes a branch)
+            weights=weights,
+            lse=lse,
+            edge_features=inputs.edge_attr is not None,
+            score=inputs.score is not None,
+            normalize=inputs.normalize is not None,
+            of_rows=of_rows(inputs.normalize) is not None,
+            cap_bias=inputs.cap_bias
+            and inputs.score_bias is not None
+            and inputs.softcap is not None,
+        )
+
     @property
     def floats_per_pair(self) -> int:
         """Numbers of key and value per pair or edge, for all heads and examples."""
@@ -47,132 +74,7 @@ class Request(NamedTuple):
     @property
     def statistics(self) -> torch.dtype:
         """The dtype of scores, weights and lse: float32 or wider."""
-        if self.dtype in HALF:
-            return torch.float32
-        return self.dtype
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The tensors and numbers of one call, checked: node-first, heads of the query a multiple of
-    the others'.
-    """
-
-    query: Tensor  # (..., T, H, D)
-    key: Tensor  # (..., S, H_kv, D)
-    value: Tensor  # (..., S, H_kv, D_v)
-    scale: float
-    softcap: float | None = None
-    score_bias: Tensor | None = None  # (..., E, H or 1)
-    dropout_p: float = 0.0
-    # (..., E, F), projected by edge_weight and added to key and value
-    edge_attr: Tensor | None = None
-    # (H_kv, D, F); without it, F = H * D, and edge_attr itself is added
-    edge_weight: Tensor | None = None
-    # (query, key, edge_attr) of edges -> (..., E, H); the product if None
-    score: Callable[..., Tensor] | None = None
-    # (score, target, T) -> (..., E, H); softmax if None
-    normalize: Callable[..., Tensor] | None = None
-    edge_to: str = "both"  # operand to which edge features are added: "key", "value" or "both"
-    cap_bias: bool = False  # True if softcap bounds the score with its bias
-    # keyword arguments of normalize: "source" (E,), "edge_attr" (..., E, F)
-    asks: tuple[str, ...] = ()
-
-    def request(self, weights: bool = False, lse: bool = False) -> Request:
-        """The sizes and flags of these inputs.
-
-        Compiled code assumes a batch of one, so that one program serves every batch size; heads and
-        widths are fixed.
-        """
-        *lead, _, heads, head_dim = self.query.shape
-        return Request(
-            index(heads),
-            index(self.key.shape[-2]),
-            index(head_dim),
-            index(self.value.shape[-1]),
-            1 if torch.compiler.is_compiling() else math.prod(lead),
-            self.query.dtype,
-            self.query.device,
-            score_bias=self.score_bias is not None,
-            softcap=self.softcap is not None,
-            dropout=False if self.dropout_p <= 0.0 else True,  # noqa: SIM211 (torch.compile fixes a branch)
-            weights=weights,
-            lse=lse,
-            edge_features=self.edge_attr is not None,
-            score=self.score is not None,
-            normalize=self.normalize is not None,
-            of_rows=of_rows(self.normalize) is not None,
-            cap_bias=self.cap_bias and self.score_bias is not None and self.softcap is not None,
-        )
-
-    @property
-    def tracks_weights(self) -> bool:
-        """True if autograd records the weights. Not in compiled code, whose outputs are not made of
-        each other.
-        """
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return False
-        operands = (self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
-        return any(x is not None and x.requires_grad for x in operands)
-
-    def present(self, alpha: Tensor) -> Tensor:
-        """Weights (..., E, H), 0 on edges that a bias of -inf removes: they get gradients of 0,
-        too.
-        """
-        if self.score_bias is None:
-            return alpha
-        return alpha.masked_fill(self.score_bias == -torch.inf, 0.0)
-
-    def bounded(self, score: Tensor, bias: Tensor | None, removed: Tensor | None) -> Tensor:
-        """Scores (..., E, H) with softcap and bias, -inf where an edge is removed."""
-        if bias is not None and removed is not None and self.cap_bias:
-            score = score + bias.masked_fill(removed, 0.0)
-            bias = None
-        if self.softcap is not None:
-            score = self.softcap * torch.tanh(score / self.softcap)
-        if bias is not None:
-            score = score + bias
-        if removed is None:
-            return score
-        return score.masked_fill(removed, -torch.inf)
-
-    def normalized(
-        self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int
-    ) -> Tensor:
-        """The weights that ``normalize`` returns; a caller's function may write to its indices,
-        which are copies.
-        """
-        known = {"source": source, "edge_attr": attr}
-        assert self.normalize is not None
-        return self.normalize(
-            score, target.clone(), targets, **{name: known[name] for name in self.asks}
-        )
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """The outputs of a backend; ``alpha`` and ``lse`` only if requested."""
-
-    output: Tensor  # (..., T, H, D_v)
-    # (..., E, H), before dropout; output is made of it if autograd records it
-    alpha: Tensor | None = None
-    lse: Tensor | None = None  # (..., T, H)
-    total: Callable[[Tensor], Tensor] | None = None  # the output of other weights (..., E, H)
-
-
-def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) -> Outputs:
-    """Outputs with other weights, through which the output is computed, so that they have
-    gradients.
-
-    Args:
-        outputs: The outputs of a backend.
-        alpha: The weights to return.
-        used: The weights of the backend's edges (..., E, H), made of ``alpha``; ``alpha`` itself by
-            default.
-    """
-    assert outputs.total is not None
-    output = outputs.total(alpha if used is None else used)
-    return replace(outputs, output=output, alpha=alpha)
+        return statistics(self.dtype)
 
 
 def reasons_against_products(request: Request) -> list[str]:

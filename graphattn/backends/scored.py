@@ -19,10 +19,11 @@ from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import gather
+from ..operands import Inputs, Outputs
 from ..plans.cache import planned
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target, ends
-from .request import Inputs, Outputs, flat_batch, flat_batch_of_edges
+from .request import flat_batch, flat_batch_of_edges
 
 BLOCK = 1 << 17  # least edges of a block, for scores that are any function
 PER_NODE = 8  # least edges per node, too: the backward of a block writes gradients of all nodes
@@ -46,9 +47,8 @@ class AdditiveForm(NamedTuple):
 def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     """Output, weights and, for softmax, lse."""
     lead = inputs.query.shape[:-3]
-    request = inputs.request()
     heads = inputs.query.shape[-2]
-    wide, (target, source, *nodes) = request.statistics, _of_nodes(graph, inputs.query.device)
+    wide, (target, source, *nodes) = inputs.statistics, _of_nodes(graph, inputs.query.device)
     query, key = (flat_batch(x.to(wide)) for x in (inputs.query, inputs.key))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
@@ -95,10 +95,9 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
 
     device = inputs.query.device
     lead = inputs.query.shape[:-3]
-    request = inputs.request()
     nodes = _of_nodes(graph, device)[2:]
-    value = flat_batch(inputs.value.to(request.statistics))
-    attr = flat_batch_of_edges(inputs.edge_attr, lead, request.statistics)
+    value = flat_batch(inputs.value.to(inputs.statistics))
+    attr = flat_batch_of_edges(inputs.edge_attr, lead, inputs.statistics)
     removed = None
     if inputs.score_bias is not None:
         bias = flat_batch_of_edges(inputs.score_bias, lead, inputs.score_bias.dtype)
@@ -118,7 +117,7 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
                     kept, features.rows, features.rows.shape[2], False, removed, *edges
                 )
                 output = output + features.projected(summed)
-            return output.reshape(*lead, *output.shape[1:]).to(request.dtype)
+            return output.reshape(*lead, *output.shape[1:]).to(inputs.query.dtype)
 
     return total
 
@@ -175,7 +174,7 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
     """Scores (B, E, H) of any function; several blocks of edges are computed again in the
     backward.
     """
-    wide = inputs.request().statistics
+    wide = inputs.statistics
     lead = inputs.query.shape[:-3]
     query = inputs.query.to(wide)
     key = inputs.key.to(wide)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BackendError
-from ..graph.modes import without_autocast
+from ..graph.modes import plain_operations_only, without_autocast
 from ..kernels.again import twice_differentiable
-from ..kernels.modes import can_read_values, plain_operations_only
-from .request import HALF, Request
+from ..kernels.modes import can_read_values
+from ..operands import HALF
+from .request import Request
 from .rows import Weigh
 
 _REGISTER = 64  # bytes of the widest, AVX-512

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph.modes import without_autocast
+from ..graph.modes import plain_operations_only, without_autocast
 from ..kernels.again import gradients_of_definition
-from ..kernels.modes import plain_operations_only
 from .sdpa import Mask, above_zero, bias_dwarfs_lse, sdpa_drops_nonfinite_rows, unfused_attention
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

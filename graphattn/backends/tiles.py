@@ -10,22 +10,15 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
-from ..graph.modes import constant_result, without_autocast
-from ..kernels.modes import plain_operations_only
+from ..graph.modes import constant_result, plain_operations_only, without_autocast
 from ..kernels.rows import take
+from ..operands import Inputs, Outputs
 from ..plans.block_lists import block_work
 from ..plans.blocks import least_work, survey
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .base import Backend
 from .device import without_kernels
-from .request import (
-    Inputs,
-    Outputs,
-    Request,
-    flat_batch,
-    flat_batch_of_edges,
-    reasons_against_products,
-)
+from .request import Request, flat_batch, flat_batch_of_edges, reasons_against_products
 from .rows import WORK, of_rows
 from .sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 from .sdpa_lse import fused_lse
@@ -179,7 +172,7 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
     """Attention on a graph by the quickest way."""
     on_cuda = inputs.query.device.type == "cuda" and not plain_operations_only()
     if on_cuda:
-        way = _way(graph, *inputs.request(weights, lse))
+        way = _way(graph, *Request.of(inputs, weights, lse))
     else:
         way = ""
     if way in ("flex", "varlen"):
@@ -269,7 +262,7 @@ def _empty_outputs(inputs: Inputs) -> Outputs:
     given = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
     zero = sum(x.flatten()[:0].sum() for x in given if x is not None)
     shape = inputs.query.shape[:-1]
-    wide = inputs.request().statistics
+    wide = inputs.statistics
     alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=wide) + zero
     lse = inputs.query.new_full(shape, -torch.inf, dtype=wide)
 
@@ -284,9 +277,7 @@ def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tens
     """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no
     edge.
     """
-    given = flat_batch_of_edges(
-        inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics
-    )
+    given = flat_batch_of_edges(inputs.score_bias, inputs.query.shape[:-3], inputs.statistics)
     if given is None:
         return [None] * len(plan.buckets)
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]

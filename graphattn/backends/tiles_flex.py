@@ -16,6 +16,7 @@ from torch import Tensor
 from ..graph import FULL, PARTIAL, AttentionGraph
 from ..kernels.again import twice_differentiable
 from ..kernels.rows import take
+from ..operands import Inputs, Outputs
 from ..plans.block_lists import (
     MOST_BLOCKS,
     SIDE,
@@ -27,7 +28,7 @@ from ..plans.block_lists import (
     ordered,
 )
 from ..plans.cache import planned
-from .request import Inputs, Outputs, Request, flat_batch
+from .request import Request, flat_batch
 from .sdpa import softmax_lse
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..kernels.again import twice_differentiable
+from ..operands import HALF, Inputs, Outputs
 from ..plans.sequences import sequences
-from .request import HALF, Inputs, Outputs, Request, flat_batch
+from .request import Request, flat_batch
 from .sdpa import above_zero
 from .tiles_flex import Pair, reasons_against_fused
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,14 +11,13 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
-from ..graph.chosen import Chosen
 from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
+from ..graph.modes import plain_operations_only
 from ..kernels.edge_softmax import scatter_sum
-from ..kernels.modes import plain_operations_only
+from ..operands import Outputs
 from ..plans.edge_tensors import EdgeTensors
 from .as_tensor import AsTensor
-from .request import Outputs
 
 
 class Top(NamedTuple):
@@ -65,9 +64,7 @@ class EdgeWeights(AsTensor):
     heads: PerHead | None = None
 
     @classmethod
-    def of(
-        cls, graph: AttentionGraph | PerHead | Chosen | EdgeTensors, outputs: Outputs
-    ) -> "EdgeWeights":
+    def of(cls, graph: Any, outputs: Outputs) -> "EdgeWeights":
         """The weights of a call on a graph, on graphs per head, or on a graph that is chosen, whose
         others are 0.
 
@@ -82,9 +79,9 @@ class EdgeWeights(AsTensor):
                 "the backend returns weights without gradients:",
                 ['try backend="message_passing", or torch.no_grad() for the weights alone'],
             )
-        if isinstance(graph, PerHead | Chosen):
-            return cls(graph.union(), alpha, graph if isinstance(graph, PerHead) else None)
-        return cls(graph._listed() if isinstance(graph, EdgeTensors) else graph, alpha)
+        if len(graph.of_heads) > 1:
+            return cls(graph.union(), alpha, graph)
+        return cls(graph.union(), alpha)
 
     def present(self) -> Tensor:
         """bool (E, H): True where a head has an edge; all True unless heads have different

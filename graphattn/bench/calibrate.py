@@ -14,10 +14,11 @@ from ..backends.base import in_halves
 from ..backends.check import check
 from ..backends.device import check_device
 from ..backends.rates import Rates, tried
-from ..backends.request import HALF, Request
+from ..backends.request import Request
 from ..functional import attention
 from ..graph import AttentionGraph
 from ..graphs import sliding_window
+from ..operands import HALF
 from .peers import Problem
 from .timing import timed
 
@@ -147,7 +148,7 @@ def _request(
     dtype: torch.dtype = torch.float32,
 ) -> Request:
     query, key, value = _tensors(graph, device, dtype)
-    return check(query, key, value, graph, **options).request()
+    return Request.of(check(query, key, value, graph, **options))
 
 
 def _milliseconds(

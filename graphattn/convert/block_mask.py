@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..arguments import pair
 from ..errors import GraphError
-from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph, PerHead, need_graph
-from ..graph.per_head import Group
+from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph, PerHead
+from ..graph.like import need_fixed
 from ..graphs.arguments import whole
 from ._of_pair import OfPair, of_head, of_heads, rule_of
 from .flex import to_mask_mod
@@ -45,8 +45,7 @@ def to_block_mask(
         >>> to_block_mask(causal(512)).shape
         (1, 1, 512, 512)
     """
-    if not isinstance(graph, PerHead):
-        need_graph(graph, "to_block_mask")
+    need_fixed(graph, "to_block_mask needs an AttentionGraph")
     from torch.nn.attention.flex_attention import BlockMask
 
     if isinstance(block_size, tuple | list):
@@ -59,12 +58,13 @@ def to_block_mask(
     if T == 0 or S == 0:
         raise GraphError(f"a BlockMask needs at least one target and one source, got {T} and {S}")
     mask_mod = to_mask_mod(graph, H=H)
-    if isinstance(graph, PerHead):
-        groups = graph.groups(H or len(graph.graphs))
-    else:
-        groups = [Group(0, graph, 0, 1)]
+    if len(graph.of_heads) == 1:
+        H = 1
     classes = torch.cat(
-        [x.graph.block_classes((height, width)).expand(x.last - x.first, -1, -1) for x in groups]
+        [
+            x.graph.block_classes((height, width)).expand(x.last - x.first, -1, -1)
+            for x in graph.groups(H or len(graph.of_heads))
+        ]
     )
     over = (torch.arange(classes.shape[1])[:, None] + 1) * height > T
     over = over | ((torch.arange(classes.shape[2])[None, :] + 1) * width > S)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerHead, need_graph
+from ..graph import AttentionGraph, PerHead
+from ..graph.like import need_fixed
 from ..graph.pair_test import pair_test
 from ..graphs.arguments import whole
 from ._of_pair import MaskMod, OfPair, of_head, of_heads
@@ -99,9 +100,9 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
     """
     if H is not None:
         H = whole(H, "H", 1)
+    need_fixed(graph, "to_mask_mod needs an AttentionGraph")
     if isinstance(graph, PerHead):
         return _of_heads(graph, H)
-    need_graph(graph, "to_mask_mod")
     _no_copies(graph, "a mask_mod", "add the logarithm of the number of copies in a score_mod")
     made = _made_of((graph,))
     if made is not None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..backends.request import Inputs, Outputs
 from ..graph.sort import rows_of
+from ..operands import Inputs, Outputs
 from .exchange import Asked, Every, Processes, along
 from .heads import Run
 from .own import OwnEdges, Some, local_edges
@@ -55,7 +55,7 @@ class Halo:
         self.sources = torch.cat((torch.nonzero(part == processes.rank).flatten(), away))
         columns = mine + away.numel()
         self.edges, self.local = local_edges(own, place[own.source], columns, device)
-        self.local.agreed = processes.first
+        self.local.seed_of_all = processes.first
         self.parts: list[tuple[Tensor, Some]] = []
         if overlap and processes.number > 1:
             far = torch.zeros(own.ptr.numel() - 1, dtype=torch.bool)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..backends.request import Inputs, Outputs
 from ..errors import BackendError
+from ..operands import Inputs, Outputs
 from ..plans.edge_tensors import EdgeTensors
 from .exchange import Every, Processes, along
 

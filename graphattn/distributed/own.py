@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..backends.request import Inputs
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.sort import offsets, rows_of
 from ..kernels.row_work import Degrees, part_of
+from ..operands import Inputs
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout, by_target, rows_in_order
 
@@ -95,7 +95,7 @@ class Some(NamedTuple):
         ``place`` (S,).
         """
         numbers, local = local_edges(own, place[own.source], columns, whole.device)
-        local.agreed = whole.agreed
+        local.seed_of_all = whole.seed_of_all
         return cls(local, torch.searchsorted(edges, numbers).to(whole.device))
 
     def given(self, inputs: Inputs, key: Tensor, value: Tensor) -> Inputs:

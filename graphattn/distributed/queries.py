@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..backends.request import Inputs, Outputs
 from ..graph.sort import offsets, rows_of
+from ..operands import Inputs, Outputs
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout
 from .exchange import Asked, Processes, along
@@ -63,7 +63,7 @@ class Queries:
         layout = EdgeLayout(ptr, column, torch.arange(column.numel()), torch.arange(sum(received)))
         self.there = EdgeTensors.of(layout, sources, device)
         self.there._named = lambda: name
-        self.there.agreed = processes.first
+        self.there.seed_of_all = processes.first
         self.parts = parts_of(target, targets, device)
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:

@@ -8,16 +8,18 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from ..backends.heads import heads_read, join, split
-from ..backends.request import Inputs, Outputs
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
+from ..graph.like import GraphLike, Pair
+from ..graph.like import Run as EdgesRun
 from ..graph.listed import listed
+from ..graph.per_head import heads_read
 from ..graph.runs import hashed
 from ..graph.sort import rows_of
 from ..graphs import Hierarchy, HierarchyRecipe
 from ..kernels.row_work import Degrees
+from ..operands import Inputs, Outputs
 from ..plans.edge_tensors import EdgeTensors
 from .exchange import Every, Processes, along
 from .files import EdgeFiles, refuse_listed
@@ -208,6 +210,10 @@ class Shard(EdgeTensors):
         processes: The processes that share the graph.
     """
 
+    remedy = (
+        "pass the whole graph, and take the process's own rows of the result: "
+        "x[..., shard.edges, :] of edges, shard.scatter(x) of nodes"
+    )
     name = "Shard"
 
     def __init__(
@@ -316,7 +322,8 @@ class Shard(EdgeTensors):
         whole: AttentionGraph = self._memo["of_whole"]
         return whole
 
-    def _listed(self) -> EdgeTensors:
+    def union(self) -> EdgeTensors:
+        """The edges, between the rows that they read and write here."""
         return self._plan.local
 
     def scatter(self, x: Tensor, dim: int = 0) -> Tensor:
@@ -335,31 +342,26 @@ class Shard(EdgeTensors):
         self._check("x", x, dim, self.num_targets, "the shard's own targets")
         return along(dim, self._every[0].ordered, x)
 
-    def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    def attend(
+        self, run: EdgesRun, inputs: Inputs, backend: str, weights: bool, lse: bool
+    ) -> Outputs:
         """The outputs of own targets; ``run`` computes attention on edges that are all here."""
-        return self._plan.attend(run, inputs, weights, lse)
+        return self._plan.attend(_on(run, backend), inputs, weights, lse)
 
-    def gathered(
-        self, *rows: Tensor, numbers: int
-    ) -> tuple[EdgeTensors, Callable[[], tuple[Tensor, ...]]]:
-        """Edges, and a function that waits for rows (..., C) to make keys and values of: those of
-        all sources read, if these are narrower.
-
-        ``numbers``: of a row of keys and values.
+    def projected(
+        self, query: Callable[[], Tensor], keys: Callable[..., Pair], *rows: Tensor, numbers: int
+    ) -> tuple[EdgeTensors, Tensor, Pair]:
+        """The same; where rows (..., C) are narrower than the ``numbers`` of keys and values, those
+        of all sources read are sent while queries are computed.
         """
         distinct = {id(x): x for x in rows}
-        if (
-            not isinstance(self._plan, Halo)
-            or sum(x.shape[-1] for x in distinct.values()) >= numbers
-        ):
-            return self, lambda: rows
+        narrow = sum(x.shape[-1] for x in distinct.values()) < numbers
+        if not narrow or not isinstance(self._plan, Halo):
+            return super().projected(query, keys, *rows, numbers=numbers)
         coming = {key: self._plan.coming(x) for key, x in distinct.items()}
-
-        def arrive() -> tuple[Tensor, ...]:
-            here = {key: wait() for key, wait in coming.items()}
-            return tuple(here[id(x)] for x in rows)
-
-        return self._plan.local, arrive
+        queries = query()
+        here = {key: wait() for key, wait in coming.items()}
+        return self._plan.local, queries, keys(*(here[id(x)] for x in rows))
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
@@ -396,6 +398,8 @@ class HeadShards(Shard):
         shards: The shard of each graph; heads side by side that have one graph share it.
     """
 
+    remedy = "pass the graph of a head, and take the rows of its own shard, shard.shards[0]"
+
     def __init__(self, graph: PerHead, shards: list[Shard]) -> None:
         vars(self).update(vars(shards[0]))  # nodes, processes and device are those of all
         self.graph = graph
@@ -407,7 +411,9 @@ class HeadShards(Shard):
         """Of all shards."""
         return sum(each.num_edges for each in self.shards)
 
-    def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    def attend(
+        self, run: EdgesRun, inputs: Inputs, backend: str, weights: bool, lse: bool
+    ) -> Outputs:
         """The outputs of own targets.
 
         Raises:
@@ -423,11 +429,11 @@ class HeadShards(Shard):
             reasons,
             "may read several heads",
         )
-        parts = zip(self.shards, split(self.graph, inputs), strict=True)
-        outputs = [each.attend(run, part, False, lse) for each, (_, part) in parts]
-        return join(self.graph, outputs, inputs.query.shape[-2])
+        parts = zip(self.shards, self.graph.split(inputs), strict=True)
+        outputs = [each.attend(run, part, backend, False, lse) for each, (_, part) in parts]
+        return self.graph.join(outputs, inputs.query.shape[-2])
 
-    gathered = EdgeTensors.gathered  # rows of own nodes, as they are
+    projected = GraphLike.projected  # of rows of own nodes, as they are
 
     @property
     def edges(self) -> Tensor:
@@ -453,3 +459,12 @@ class HeadShards(Shard):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.shards))
+
+
+def _on(run: EdgesRun, backend: str) -> Run:
+    """``run`` on one backend."""
+
+    def on_backend(edges: EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+        return run(edges, inputs, backend, weights, lse)
+
+    return on_backend

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..backends.request import Inputs, Outputs
 from ..graph.sort import offsets, rows_of
+from ..operands import Inputs, Outputs
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout
 from .exchange import Every, Processes, along
@@ -61,7 +61,7 @@ class Stream:
         """
         refuse_unmerged("stream", "gather", inputs, weights)
         shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
-        wide = inputs.request().statistics
+        wide = inputs.statistics
         output = inputs.value.new_zeros(shape, dtype=wide)
         sums = output.new_full(shape[:-1], -torch.inf)
         for step in range(len(self.steps)):

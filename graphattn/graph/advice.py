@@ -29,24 +29,6 @@ _OF_MANY = (
     "graph of all nodes: "
     "layer(x.flatten(0, 1), graphattn.disjoint_union(graphs)).unflatten(0, x.shape[:2])"
 )
-_OURS = {  # classes of this package that hold graphs but are not graphs
-    "Pattern": (
-        "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, "
-        "pattern(pos, batch) of points"
-    ),
-    "Chosen": "pass its .union(), every edge that may be chosen",
-    "PerHead": "pass one of its .graphs, or .union(), the edges of any head",
-    "Relations": (
-        "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation"
-    ),
-    "EdgeTensors": "pass the graph that they are of, and what comes of it to layers beside them",
-    "Shard": "pass the whole graph, and take the process's own rows of the result: x[..., "
-    "shard.edges, :] of edges, "
-    "shard.scatter(x) of nodes",
-    "Hierarchy": "pass the graph of a level, such as shape.levels[0].graph",
-    "HierarchyRecipe": "call it with positions, recipe(pos, batch), and pass the graph of a level",
-    "HeadShards": "pass the graph of a head, and take the rows of its own shard, shard.shards[0]",
-}
 
 
 def advice(graph: Any) -> str | None:
@@ -57,8 +39,9 @@ def advice(graph: Any) -> str | None:
         >>> advice(torch.ones(3, 3).tril().bool())
         'a bool mask (T, S), True where there is an edge: wrap it with graphattn.from_mask(mask)'
     """
-    if type(graph).__module__.startswith("graphattn.") and type(graph).__name__ in _OURS:
-        return _OURS[type(graph).__name__]
+    remedy: str = getattr(type(graph), "remedy", "")
+    if remedy and type(graph).__module__.startswith("graphattn."):
+        return remedy
     if isinstance(graph, list | tuple) and any(
         type(one).__module__.startswith("graphattn.graph.") for one in graph
     ):

@@ -9,15 +9,21 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
-from . import runs as _runs
-from .edges import Edges
+from ..errors import BackendError, GraphError
+from ..operands import Inputs, Outputs, counting
+from .choice import TransformedChoice, as_one_head, chosen_edges, of_all_heads
 from .expression import METHODS, Expression, Operand, built, function_of
 from .filled import OfSize, filled, leaves_open
 from .graph import AttentionGraph, disjoint_union
 from .html import mask_page
-from .listed import listed
-from .modes import not_compiled, without_modes
+from .like import GraphLike, Run
+from .modes import (
+    constant_result,
+    not_compiled,
+    not_followed,
+    plain_operations_only,
+    without_modes,
+)
 
 #: Arguments of builders that queries and keys give.
 CONTENT = ("scores", "features")
@@ -54,7 +60,7 @@ class Content:
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class Chosen(Operand):
+class Chosen(GraphLike, Operand):
     """A graph whose edges are chosen by the queries and keys of each call, for every example and
     head.
 
@@ -81,6 +87,9 @@ class Chosen(Operand):
                 [0., 0., 1., 0.],
                 [0., 0., 0., 1.]])
     """
+
+    remedy = "pass its .union(), every edge that may be chosen"
+    is_fixed = False
 
     expression: Expression
     size: tuple[int, int]
@@ -173,6 +182,31 @@ class Chosen(Operand):
         with torch.no_grad():
             return self._filled(self.expression, self._content(query.detach(), key.detach()))
 
+    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+        """The outputs of a call along the edges that its queries and keys choose."""
+        if torch.compiler.is_exporting():
+            _refuse_export(self)
+        return self._attend(run, inputs, backend, weights, lse)
+
+    @not_followed  # the edges are of this call alone
+    def _attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+        with counting.get()(self.num_edges, inputs):  # scores of all edges, to choose by
+            if weights or _needs_union(inputs, backend):
+                return run(self.union(), self.on_union(inputs), backend, weights, lse)
+            edges, call = as_one_head(self.edges, inputs)
+            return of_all_heads(run(edges, call, backend, weights, lse), inputs)
+
+    def on_union(self, inputs: Inputs) -> Inputs:
+        """The same call on :meth:`union`, with a bias of -inf on the edges that are not chosen."""
+        choose = chosen_edges
+        if plain_operations_only():
+            choose = TransformedChoice.apply
+        is_chosen = choose(self.edges, self.union(), inputs.query, inputs.key)
+        bias = inputs.score_bias
+        if bias is None:
+            bias = inputs.query.new_zeros((), dtype=inputs.statistics)
+        return replace(inputs, score_bias=bias.where(is_chosen, -torch.inf))
+
     def _content(self, *given: Tensor) -> Content:
         query, key = given or (None, None)
         if query is None:
@@ -253,28 +287,29 @@ class Chosen(Operand):
     __invert__ = _refuse_algebra
 
 
+def _needs_union(inputs: Inputs, backend: str) -> bool:
+    """True if a call has tensors of edges, functions of all heads, a backend of dense products, or
+    is transformed.
+    """
+    if plain_operations_only() or backend in ("dense", "tiles"):
+        return True
+    of_edges = (inputs.score_bias, inputs.edge_attr, inputs.score, inputs.normalize)
+    return any(part is not None for part in of_edges)
+
+
+@constant_result
+def _refuse_export(graph: Chosen) -> None:
+    raise BackendError(
+        f"{graph.name} chooses its edges in every call, and an exported program has the same ones "
+        "in each; export union(), or compile, which runs the choice outside the program"
+    )
+
+
 def lacks(owner: str, name: str, remedy: str) -> AttributeError:
     """What stands for a graph and is none lacks an attribute: a graph's comes with its remedy."""
     if name.startswith("_") or not hasattr(AttentionGraph, name):
         return AttributeError(f"{owner!r} object has no attribute {name!r}")
     return AttributeError(f"{owner} has no {name}{remedy}")
-
-
-def with_sources_moved(graph: AttentionGraph, by: Tensor, num_sources: int) -> AttentionGraph:
-    """The graph whose target ``t`` reads the source ``s + by[t]`` in place of ``s``."""
-    T = graph.num_targets
-    name = graph.name
-    if not graph.is_rule:
-        source, target = graph.edge_index
-        edges: Edges = listed(
-            target, source + by[target], T, num_sources, has_repeats=graph.has_repeated_edges
-        )
-        return AttentionGraph(edges, name, graph.device)
-    rows = graph.edges.rows(torch.arange(T))
-    by = by.cpu()
-    moved = _runs.Runs(rows.row, rows.lo + by[rows.row], rows.hi + by[rows.row])
-    edges = Edges(T, num_sources, lambda target: _runs.chosen(moved, target))
-    return AttentionGraph(edges, name, graph.device)
 
 
 def _check_joins(call: Expression) -> None:

@@ -19,6 +19,7 @@ from .edges import COUNTED_AT_ONCE, Edges
 from .expression import JOINS, Expression, Operand, builder, written
 from .forms import band
 from .html import mask_page
+from .like import GraphLike
 from .limits import MAX_BYTES, every_node, refuse_over
 from .listed import Listed, listed
 from .modes import constant_result, not_compiled, without_modes
@@ -31,7 +32,7 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionGraph(Operand):
+class AttentionGraph(GraphLike, Operand):
     """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source
     ``s``.
 

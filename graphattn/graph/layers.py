@@ -44,11 +44,10 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     for number, layer in enumerate(given):
         if not isinstance(layer, Layer):
             raise no_graph(layer, f"layer {number} must be an AttentionGraph, PerHead or Pattern")
-        if number:
-            before = given[number - 1]
-        else:
-            before = layer
-        if isinstance(layer, Pattern) or isinstance(before, Pattern) or not number:
+        if not number:
+            continue
+        before = given[number - 1]
+        if layer.is_open or before.is_open:
             continue
         if layer.num_sources != before.num_targets:
             raise GraphError(
@@ -64,9 +63,7 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
 
 def sized_layers(layers: Layers, size: int | tuple[int, ...]) -> tuple[Layer, ...]:
     """The layers with their patterns at that size; graphs stay as they are."""
-    return layers_of(
-        [layer(size) if isinstance(layer, Pattern) else layer for layer in layers_of(layers)]
-    )
+    return layers_of([layer.at(size) for layer in layers_of(layers)])
 
 
 def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
@@ -77,11 +74,11 @@ def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
     """
     graphs = []
     for number, layer in enumerate(layers_of(layers)):
-        if isinstance(layer, Pattern):
+        if layer.is_open:
             raise GraphError(
                 f"layer {number} is {layer!r}: give it a size, pattern(num_nodes), first"
             )
-        graphs.append(layer.union() if isinstance(layer, PerHead | Chosen) else layer)
+        graphs.append(layer.union())
     return tuple(graphs)
 
 

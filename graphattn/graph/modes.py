@@ -12,6 +12,7 @@ from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .immutable import Immutable
@@ -94,6 +95,11 @@ def not_compiled(made: Class) -> Class:
     """
     made.__init__ = not_followed(made.__init__, _WHY)  # type: ignore[misc]
     return made
+
+
+def plain_operations_only() -> bool:
+    """True under torch.func or forward-mode derivatives, which cannot differentiate kernels of ours."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:

@@ -19,6 +19,7 @@ from .expression import SIGNS, Expression, NotPlain, Operand, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open
 from .foreign_names import names_checked
 from .graph import AttentionGraph
+from .like import GraphLike
 from .modes import constant_result, not_compiled
 from .places import PLACES, no_places
 
@@ -45,7 +46,7 @@ def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class Pattern(Operand):
+class Pattern(GraphLike, Operand):
     """A graph whose number of nodes is left open: call it with a size, or use it where a graph is
     expected.
 
@@ -85,6 +86,13 @@ class Pattern(Operand):
                 [1, 1, 0, 0],
                 [1, 0, 1, 0]])
     """
+
+    remedy = (
+        "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, "
+        "pattern(pos, batch) of points"
+    )
+    is_open = True
+    is_fixed = False
 
     expression: Expression
     on_grid: bool = field(init=False)
@@ -173,6 +181,33 @@ class Pattern(Operand):
         kept[key] = made
         return made
 
+    def at(self, size: Size, num_sources: int | None = None) -> Any:
+        """The graph of that size, also for callers under torch.compile; a grid's is a tuple."""
+        # a dynamic size becomes a constant
+        if isinstance(size, tuple):
+            size = tuple(map(index, size))
+        else:
+            size = index(size)
+        if num_sources is not None:
+            num_sources = index(num_sources)
+        _make(self, size, num_sources)
+        return getattr(self.made, cache_key(size, num_sources))
+
+    def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> Any:
+        """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width); ``past``
+        cached sources come before those of ``key``.
+        """
+        for name, x in (("query", query), ("key", key)):
+            if not isinstance(x, Tensor) or x.dim() < 3:
+                raise ShapeError(
+                    f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}"
+                )
+        S = key.shape[-3] + past
+        if past and self.on_content:
+            whole_graph: Any = self.at(S)
+            return whole_graph.part(range(past, S), S)
+        return self.at(query.shape[-3], S)
+
     def _of_size(self, shape: Any, sources: Any) -> Any:
         if not self.on_content:
             return filled(self.expression, OfSize(shape, sources))
@@ -258,48 +293,8 @@ def _held(value: Any) -> Any:
         return value
 
 
-# --- the size of tensors, also under torch.compile
-
-
-def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
-    """The graph of a pattern at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
-
-    ``past`` cached sources come before those of ``key``.
-    """
-    if not isinstance(graph, Pattern):
-        return graph
-    for name, x in (("query", query), ("key", key)):
-        if not isinstance(x, Tensor) or x.dim() < 3:
-            raise ShapeError(
-                f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}"
-            )
-    T = query.shape[-3]
-    S = key.shape[-3] + past
-    if past and graph.on_content:
-        whole_graph: Any = of_size(graph, S)
-        return whole_graph.part(range(past, S), S)
-    return of_size(graph, T, S)
-
-
-def of_size(
-    pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None
-) -> AttentionGraph:
-    """``pattern(size, num_sources)``, also for callers under torch.compile; a grid's size is a
-    tuple.
-    """
-    # a dynamic size becomes a constant
-    if isinstance(size, tuple):
-        size = tuple(map(index, size))
-    else:
-        size = index(size)
-    if num_sources is not None:
-        num_sources = index(num_sources)
-    _make(pattern, size, num_sources)
-    return getattr(pattern.made, cache_key(size, num_sources))
-
-
 @constant_result  # Python that torch.compile does not trace
-def _make(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None) -> None:
+def _make(pattern: Pattern, size: Size, num_sources: int | None) -> None:
     pattern(size, num_sources)
 
 

@@ -1,34 +1,27 @@
 """Graphs per head: one layer whose heads read along different edges."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..arguments import several, whole
 from ..errors import GraphError
+from ..operands import Inputs, Outputs, with_weights
 from .advice import no_graph
 from .graph import AttentionGraph
 from .immutable import Immutable
+from .like import GraphLike, Group, Run
 from .modes import constant_result, not_compiled
-
-
-class Group(NamedTuple):
-    """Heads ``[first, last)`` read along ``graph``, which is ``graphs[number]``."""
-
-    number: int
-    graph: AttentionGraph
-    first: int
-    last: int
 
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class PerHead(Immutable):
+class PerHead(GraphLike, Immutable):
     """A graph for each head, or for each of n equal groups of heads, in order.
 
     Head ``h`` of H reads along ``graphs[h // (H / n)]``, as grouped-query heads share a key.
@@ -50,6 +43,8 @@ class PerHead(Immutable):
         >>> PerHead((rows, columns))  # half of the heads read rows, the others columns
         PerHead(window_partition((4, 6), (1, 6)), window_partition((4, 6), (4, 1)): 24 nodes)
     """
+
+    remedy = "pass one of its .graphs, or .union(), the edges of any head"
 
     graphs: tuple[AttentionGraph, ...]
     _memo: dict[str | int, Any] = field(default_factory=dict, init=False)
@@ -106,6 +101,11 @@ class PerHead(Immutable):
         return _count(self)
 
     @property
+    def name(self) -> str:
+        """The name that errors show."""
+        return repr(self)
+
+    @property
     def is_rule(self) -> bool:
         """True if every graph is a closed form."""
         return all(graph.is_rule for graph in self.graphs)
@@ -122,6 +122,11 @@ class PerHead(Immutable):
         if "union" not in self._memo:
             self._memo["union"] = reduce(or_, dict.fromkeys(self.graphs))
         return self._memo["union"]
+
+    @property
+    def of_heads(self) -> tuple[AttentionGraph, ...]:
+        """The graphs of equal groups of heads, in order."""
+        return self.graphs
 
     def groups(self, num_heads: int) -> list[Group]:
         """The graphs with their heads; adjacent heads of the same graph form one group.
@@ -144,6 +149,11 @@ class PerHead(Immutable):
                 first = last
         return groups
 
+    def of_each(self, make: Callable[[AttentionGraph], AttentionGraph]) -> "PerHead":
+        """The same with other graphs; those that are one stay one."""
+        made = {graph: make(graph) for graph in dict.fromkeys(self.graphs)}
+        return PerHead(tuple(made[graph] for graph in self.graphs))
+
     def in_union(self, number: int) -> Tensor:
         """int64 (E_i,): the index of each edge of ``graphs[number]`` in the edge order of the
         union.
@@ -158,10 +168,106 @@ class PerHead(Immutable):
         index: Tensor = self._memo[number]
         return index
 
+    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+        """The outputs of a call of each graph with its heads, side by side."""
+        # these read all heads at once
+        if inputs.score is not None or inputs.normalize is not None:
+            return run(self.union(), self.on_union(inputs), backend, weights, lse)
+        results = [run(*call, backend, weights, lse) for call in self.split(inputs)]
+        outputs = self.join(results, inputs.query.shape[-2])
+        if weights and inputs.tracks_weights and outputs.alpha is not None:
+            return with_weights(outputs, outputs.alpha)
+        return outputs
+
+    def on_union(self, inputs: Inputs) -> Inputs:
+        """The same call on :meth:`union`, with a bias of -inf on the edges that a head lacks."""
+        heads = inputs.query.shape[-2]
+        bias = inputs.score_bias
+        dtype = inputs.statistics
+        if bias is not None:
+            dtype = bias.dtype
+        shape = (self.num_edges, heads)
+        absent = torch.ones(shape, dtype=torch.bool, device=inputs.query.device)
+        for number, _, first, last in self.groups(heads):
+            absent[_in_union(self, number)[0].to(absent.device), first:last] = False
+        if bias is None:
+            bias = torch.zeros(shape, dtype=dtype, device=absent.device)
+        return replace(inputs, score_bias=torch.where(absent, -torch.inf, bias))
+
+    def split(self, inputs: Inputs) -> Iterator[tuple[AttentionGraph, Inputs]]:
+        """Each graph with its heads of the query, and their heads of key and value."""
+        heads = inputs.query.shape[-2]
+        kv_heads = inputs.key.shape[-2]
+        for number, graph, first, last in self.groups(heads):
+            read = heads_read(first, last, heads, kv_heads)
+            attr = self._of_edges(number, inputs.edge_attr, slice(None))
+            weight = inputs.edge_weight
+            if weight is not None:
+                weight = weight[read]
+            elif attr is not None:  # added to the value as it is: H * D numbers, head after head
+                attr = attr.unflatten(-1, (heads, -1))[..., first:last, :].flatten(-2)
+            own = replace(
+                inputs,
+                query=inputs.query[..., first:last, :],
+                key=inputs.key[..., read, :],
+                value=inputs.value[..., read, :],
+                score_bias=self._of_edges(number, inputs.score_bias, slice(first, last)),
+                edge_attr=attr,
+                edge_weight=weight,
+            )
+            yield graph, own
+
+    def join(self, results: list[Outputs], heads: int) -> Outputs:
+        """The outputs of the calls of :meth:`split` as one; weights are in the edge order of
+        :meth:`union`.
+        """
+        groups = self.groups(heads)
+        output = torch.cat([result.output for result in results], -2)
+        sums = [result.lse for result in results if result.lse is not None]
+        lse = None
+        if sums:
+            lse = torch.cat(sums, -1)
+        alpha = None
+        if all(result.alpha is not None for result in results):
+            alpha = torch.cat(
+                [
+                    self._in_all_edges(group.number, result.alpha)
+                    for group, result in zip(groups, results, strict=True)
+                ],
+                -1,
+            )
+
+        def total(weights: Tensor) -> Tensor:
+            parts = []
+            for (number, _, first, last), result in zip(groups, results, strict=True):
+                own = self._of_edges(number, weights, slice(first, last))
+                assert own is not None
+                assert result.total is not None
+                parts.append(result.total(own))
+            return torch.cat(parts, -2)
+
+        if any(result.total is None for result in results):
+            return Outputs(output, alpha, lse)
+        return Outputs(output, alpha, lse, total)
+
+    def _of_edges(self, number: int, x: Tensor | None, heads: slice) -> Tensor | None:
+        """The rows of a graph's edges, and columns of its heads, of a tensor of the union's."""
+        if x is None:
+            return None
+        rows = x.index_select(-2, _in_union(self, number)[0].to(x.device))
+        if x.shape[-1] == 1:
+            return rows
+        return rows[..., heads]
+
+    def _in_all_edges(self, number: int, alpha: Tensor | None) -> Tensor:
+        """Weights (..., E_part, h) as (..., E, h), 0 on the edges of other heads."""
+        assert alpha is not None
+        empty = alpha.new_zeros(*alpha.shape[:-2], self.num_edges, alpha.shape[-1])
+        return empty.index_copy(-2, _in_union(self, number)[0].to(alpha.device), alpha)
+
     def to(self, device: torch.device | str) -> "PerHead":
         """The same graphs with their index tensors on another device."""
-        moved = {id(graph): graph.to(device) for graph in self.graphs}
-        return PerHead(tuple(moved[id(graph)] for graph in self.graphs))
+        return self.of_each(lambda graph: graph.to(device))
 
     def __repr__(self) -> str:
         if self.num_targets == self.num_sources:
@@ -177,3 +283,19 @@ class PerHead(Immutable):
 @constant_result  # Python that torch.compile does not trace
 def _count(graph: PerHead) -> int:
     return graph.union().num_edges
+
+
+@constant_result  # in a tuple: torch.compile accepts a bare tensor from one call only
+def _in_union(graph: PerHead, number: int) -> tuple[Tensor]:
+    return (graph.in_union(number),)
+
+
+def heads_read(first: int, last: int, heads: int, kv_heads: int) -> list[int]:
+    """The heads of key and value of the query's heads ``[first, last)``: one for each, or fewer
+    where groups of equal size share one.
+    """
+    share = max(1, heads // max(1, kv_heads))
+    read = range(first // share, -(-last // share))
+    if len(read) == 1 or first % share == last % share == 0:
+        return list(read)
+    return [head // share for head in range(first, last)]

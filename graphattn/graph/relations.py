@@ -41,6 +41,10 @@ class Relations(Immutable):
     """
 
     _parts: dict[str, AttentionGraph]
+    remedy = (
+        "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation"
+    )
+
     graph: AttentionGraph = field(init=False)
 
     def __init__(self, **parts: AttentionGraph) -> None:

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..backends.check import check
-from ..backends.request import Outputs, with_weights
 from ..backends.run import run
 from ..backends.weights import EdgeWeights
 from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, Chosen, PerHead
 from ..graph.modes import not_followed
+from ..operands import Outputs, with_weights
 from .frame import BREAK
 from .masks import ticket_of
 from .rows import Graph, Index, Job
@@ -153,7 +152,7 @@ def _run(
     share = torch.sigmoid(outputs.lse - s_aux.to(outputs.lse.dtype))
     alpha = outputs.alpha
     if alpha is not None:
-        alpha = alpha * share.index_select(-2, _union_of(job.graph).target)
+        alpha = alpha * share.index_select(-2, job.graph.union().target)
         if alpha.requires_grad:
             return with_weights(outputs, alpha)
     return replace(
@@ -261,7 +260,7 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
 
 def _edges(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
     """The row (``None``: every row), target position and source position of each edge."""
-    graph = _union_of(job.graph)
+    graph = job.graph.union()
     targets = job.targets
     sources = job.sources
     if isinstance(targets, Index) and isinstance(sources, Index):
@@ -302,7 +301,7 @@ def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outp
     row, target, source = _edges(job)
     pairs, place = torch.unique(target * S + source, return_inverse=True)
     graph = from_edge_index(
-        torch.stack((pairs % S, pairs // S)), num_sources=S, num_targets=T, name=_name(job.graph)
+        torch.stack((pairs % S, pairs // S)), num_sources=S, num_targets=T, name=job.graph.name
     )
     shape = (B, pairs.numel(), outputs.alpha.shape[-1])
     rows: Any = (slice(None), place) if row is None else (row, place)
@@ -319,18 +318,6 @@ def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outp
     if not alpha.requires_grad:
         return replace(outputs, alpha=alpha), graph
     used = alpha[rows]
-    if _union_of(job.graph).has_repeated_edges:  # a copy has its share of the sum
+    if job.graph.union().has_repeated_edges:  # a copy has its share of the sum
         used = used * (outputs.alpha / placed()[rows]).nan_to_num(0.0)
     return with_weights(outputs, alpha, used), graph
-
-
-def _union_of(graph: Graph) -> AttentionGraph:
-    if isinstance(graph, PerHead | Chosen):
-        return graph.union()
-    return graph
-
-
-def _name(graph: Graph) -> str:
-    if isinstance(graph, PerHead):
-        return repr(graph)
-    return graph.name

@@ -10,10 +10,10 @@ from torch import nn
 
 from ..analyse import leaks
 from ..errors import GraphError, OptionError
-from ..graph import AttentionGraph, Chosen, PerHead
+from ..graph import AttentionGraph, PerHead
 from ..graphs import causal
+from ..models.generation.continuation import first_nodes
 from .given import sized
-from .rows import each
 from .virtual import virtual_tokens
 
 _HOOKED = ("generate", "_prepare_generated_length", "_prepare_cache_for_generation")
@@ -154,15 +154,11 @@ def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
             "batch gets the tokens "
             "so far; pass a function of the length"
         )
-    graph = sized(slot.given, length)
-    if isinstance(graph, Chosen):
-        return graph.union()
-    return graph
+    graph: Any = sized(slot.given, length)
+    if graph.is_fixed:
+        return graph
+    return graph.union()
 
 
 def _first(graph: AttentionGraph | PerHead, length: int) -> AttentionGraph | PerHead:
-    if isinstance(graph, PerHead):
-        return each(graph, lambda one: one.subgraph(range(length)))
-    if graph.num_nodes == length:
-        return graph
-    return graph.subgraph(range(length))
+    return graph.of_each(lambda one: first_nodes(one, length))

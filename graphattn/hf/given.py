@@ -2,14 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..arguments import function, several
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
+from ..graph.like import GraphLike
 from .modules import Place, stacks
-from .rows import Graph, each
+from .rows import Graph
 
 OWN = "model"
 """In place of a graph: the model's own connectivity, from its masks."""
@@ -83,9 +84,14 @@ def _by_name(given: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given
 
 
 def _is_one(given: Any) -> bool:
-    return isinstance(given, AttentionGraph | Pattern | PerHead) or (
-        callable(given) and not isinstance(given, type)
-    )
+    if isinstance(given, type):
+        return False
+    return is_graph(given) or callable(given)
+
+
+def is_graph(given: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
+    """True for what gives a graph at a size: a graph, graphs of heads, or a pattern."""
+    return isinstance(given, GraphLike) and (given.is_fixed or given.is_open)
 
 
 def checked(given: Any) -> Given:
@@ -97,14 +103,14 @@ def checked(given: Any) -> Given:
     )
 
 
-def reads_batch(given: Given, inputs: Iterable[str], role: str = "") -> list[str]:
+def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
     """The inputs of the model that a function of the batch takes; none for a function of the
     length.
 
     Raises:
         OptionError: If a function takes anything else.
     """
-    if isinstance(given, AttentionGraph | Pattern | PerHead | str):
+    if isinstance(given, str) or is_graph(given):
         return []
     taken = inspect.signature(given).parameters
     asked = [name for name in taken if name in set(inputs)]
@@ -129,19 +135,20 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
     """The graph between ``length`` tokens, or from them to ``targets``; a larger one stays as it
     is.
     """
-    if isinstance(given, Pattern):
-        if targets is None:
-            return given(length)
-        return given(targets, length)
-    if not isinstance(given, AttentionGraph | PerHead):
-        if targets is None:
-            given = given(length)
-        else:
-            given = given(targets, length)
-        if isinstance(given, Pattern):
-            return sized(given, length, targets)
-        if not isinstance(given, AttentionGraph | PerHead):
-            raise no_graph(given, "the function given to ga.patch must return a graph")
+    size: tuple[int, ...] = (length,)
+    if targets is not None:
+        size = (targets, length)
+    graph: Any = given
+    if not is_graph(given):
+        graph = given(*size)
+        if not is_graph(graph):
+            raise no_graph(graph, "the function given to ga.patch must return a graph")
+    if graph.is_open:
+        return graph.at(*size)
+    return _large_enough(graph, length, targets)
+
+
+def _large_enough(given: Any, length: int, targets: int | None) -> Graph:
     least = (length if targets is None else targets, length)
     if given.num_targets < least[0] or given.num_sources < least[1]:
         raise GraphError(
@@ -155,8 +162,5 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
 
 
 def _first_sources(graph: AttentionGraph | PerHead, length: int) -> Graph:
-    if isinstance(graph, PerHead):
-        return each(
-            graph, lambda one: one.subgraph(targets=range(one.num_targets), sources=range(length))
-        )
-    return graph.subgraph(targets=range(graph.num_targets), sources=range(length))
+    targets = range(graph.num_targets)
+    return graph.of_each(lambda one: one.subgraph(targets=targets, sources=range(length)))

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, Chosen, PerHead, disjoint_union
-from ..models.generation.continuation import each as each
 from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
@@ -56,13 +55,13 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
     """The run of graphs, one for each piece of the frame, each on the first nodes of its graph."""
     steps = frame.targets == 1 and all(piece.targets.size == 1 for piece in frame.pieces)
     steps = steps and (frame.alike or len(frame.pieces) == batch)
-    if steps and not any(isinstance(graph, PerHead | Chosen) for graph in graphs):
+    if steps and all(isinstance(graph, AttentionGraph) for graph in graphs):
         return _step(graphs, frame, device)  # type: ignore[arg-type]
     parts = [_part(graph, piece, device) for graph, piece in zip(graphs, frame.pieces, strict=True)]
     if frame.alike:
         places = (frame.pieces[0].targets.places, frame.pieces[0].sources.places)
         return Job(parts[0], *places)  # type: ignore[arg-type]
-    if any(isinstance(part, Chosen) for part in parts):
+    if not all(part.is_fixed for part in parts):
         runs = []
         for part, piece in zip(parts, frame.pieces, strict=True):
             targets = torch.as_tensor(piece.targets.places, device=device)
@@ -74,15 +73,13 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
 
 def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
     """The graph from a piece's sources to its targets."""
-    if isinstance(graph, PerHead):
-        return each(graph, lambda one: _part_of_one(one, piece, device))
     if isinstance(graph, Chosen):
         if piece.sources.node:
             raise GraphError(
                 f"{graph!r} reads token 0, which the cache has dropped; pass a DynamicCache()"
             )
         return graph.part(piece.targets.nodes, piece.sources.end)
-    return _part_of_one(graph, piece, device)
+    return graph.of_each(lambda one: _part_of_one(one, piece, device))
 
 
 def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> AttentionGraph:
@@ -100,9 +97,9 @@ def check_written(graph: Graph, piece: Piece) -> None:
     them.
     """
     before = torch.tensor([piece.targets.node - 1])
-    if isinstance(graph, Chosen):
+    if not graph.is_fixed:
         graph = graph.union()
-    for one in dict.fromkeys(graph.graphs) if isinstance(graph, PerHead) else [graph]:
+    for one in dict.fromkeys(graph.of_heads):
         if one.edges.rows(before).hi.numel():
             last = int(one.edges.rows(before).hi.amax())
         else:
@@ -138,10 +135,10 @@ def _check_present(graph: AttentionGraph, targets: range, sources: range) -> Non
 
 
 def _union(parts: list[Graph]) -> Graph:
-    number = max((len(part.graphs) for part in parts if isinstance(part, PerHead)), default=0)
-    if not number:
-        return disjoint_union(parts)  # type: ignore[arg-type]
-    heads = [part.graphs if isinstance(part, PerHead) else (part,) * number for part in parts]
+    number = max(len(part.of_heads) for part in parts)
+    if number == 1:
+        return disjoint_union([part.union() for part in parts])
+    heads = [part.of_heads * (number // len(part.of_heads)) for part in parts]
     made = {alike: disjoint_union(list(alike)) for alike in dict.fromkeys(zip(*heads, strict=True))}
     return PerHead(tuple(made[alike] for alike in zip(*heads, strict=True)))
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from ..convert import graph_from_dict, graph_to_dict
 from ..errors import LoaderError, need_extra
-from ..graph import AttentionGraph, Pattern, PerHead
-from .given import OWN
+from ..graph import Pattern
+from .given import OWN, is_graph
 
 KEY = "graphattn"  # of the configuration
 
@@ -19,7 +19,7 @@ def to_data(given: Any) -> Any:
     """The graphs given to ``patch`` as JSON data; a function is stored by name."""
     if isinstance(given, Pattern) and given.expression.has_functions:
         return {"function": given.name}
-    if isinstance(given, AttentionGraph | Pattern | PerHead):
+    if is_graph(given):
         return {"graph": graph_to_dict(given)}
     if isinstance(given, dict):
         return {"by": [[key, to_data(value)] for key, value in given.items()]}

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from ..arguments import whole
 from ..errors import GraphError, OptionError
-from ..graph import AttentionGraph, Pattern, PerHead
 from .frame import Frame, Piece, all_tokens, of_cross
-from .given import OWN, Given, sized
+from .given import OWN, Given, is_graph, sized
 from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .rows import Graph, Job, check_written, full_rows, job_of
@@ -44,7 +43,7 @@ class Slot:
         """True if the size of its graph is left open, so that each sequence of a row has one."""
         if self.given is None or self.inputs:
             return False
-        return not isinstance(self.given, AttentionGraph | PerHead | str)
+        return not (isinstance(self.given, str) or getattr(self.given, "is_fixed", False))
 
     def __deepcopy__(self, memo: Any) -> "Slot":
         return self
@@ -302,7 +301,7 @@ class Patch:
                 **{name: call.inputs[name] for name in slot.inputs}
             )
         graphs = call.graphs[id(function)]
-        if isinstance(graphs, AttentionGraph | PerHead | Pattern):
+        if is_graph(graphs):
             each = [graphs] * batch
         else:
             each = list(graphs)
@@ -404,6 +403,6 @@ def _by_place(piece: Piece, length: int, prefix: int) -> Piece:
 def _shown(given: Given) -> str:
     if given == OWN:
         return "its own masks"
-    if isinstance(given, AttentionGraph | Pattern):
+    if is_graph(given):
         return given.name
     return getattr(given, "__name__", repr(given))

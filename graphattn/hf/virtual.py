@@ -7,9 +7,9 @@ import torch
 
 from ..convert import from_edge_index
 from ..errors import GraphError
-from ..graph import AttentionGraph, Chosen, PerHead
+from ..graph import AttentionGraph
 from ..graphs import causal, global_tokens
-from .rows import Graph, each
+from .rows import Graph
 
 _CACHED = ("PREFIX_TUNING", "CARTRIDGE")  # keys and values, not embeddings
 _SOURCES_ONLY = ("PROMPT_TUNING", "P_TUNING")  # of an encoder-decoder, before the encoder's text
@@ -48,14 +48,12 @@ def behind(graph: Graph, targets: int, sources: int, *, is_causal: bool) -> Grap
     """
     if not targets and not sources:
         return graph
-    if isinstance(graph, Chosen):
+    if not graph.is_fixed:
         raise GraphError(
             f"{graph!r} chooses edges by content, which virtual tokens of prompt or prefix tuning "
             "do not take part in; pass a pattern without a choice, or merge another adapter"
         )
-    if isinstance(graph, PerHead):
-        return each(graph, lambda one: _behind(one, targets, sources, is_causal))
-    return _behind(graph, targets, sources, is_causal)
+    return graph.of_each(lambda one: _behind(one, targets, sources, is_causal))
 
 
 def _behind(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:

@@ -7,12 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd import forward_ad
 
-
-def plain_operations_only() -> bool:
-    """True under torch.func or forward-mode derivatives, which cannot differentiate our kernels."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+from ..graph.modes import plain_operations_only
 
 
 def are_batched(*grads: Tensor | None) -> bool:

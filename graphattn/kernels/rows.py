@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..graph.modes import plain_operations_only
 from ..plans.tiles import Slots
-from .modes import plain_operations_only
 
 
 def take(x: Tensor, sizes: Sequence[int], slots: Slots) -> tuple[Tensor, ...]:

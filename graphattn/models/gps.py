@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from ..arguments import one_of, probability, shown
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
+from ..graph.like import GraphLike
 from ..graphs import circulant
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_names
 from ..nn.blocks import Graph, make_norm
 from ..nn.feed_forward import Activation
-from ..plans.edge_tensors import EdgeTensors
 from .example import example, features
 
 NORMS = ("batch", "layer", "rms")
@@ -128,7 +128,7 @@ class GPSBlock(nn.Module):
         if self.local is not None:
             if edge_index is None:
                 raise OptionError("the block has local message passing: pass edge_index")
-            if isinstance(graph, EdgeTensors) and graph.positions is not None:
+            if isinstance(graph, GraphLike) and graph.positions is not None:
                 raise OptionError(
                     "local message passing needs rows of all nodes, got a shard; leave out local"
                 )

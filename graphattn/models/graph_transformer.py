@@ -12,11 +12,10 @@ from torch.nn import functional as F
 from ..arguments import one_of, shown, tensor, whole, width
 from ..convert import from_edge_index
 from ..errors import GraphError, OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern
+from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
-from ..graph.pattern import of_size
 from ..graphs import circulant, full
 from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, random_walk_pe, relative_walk_pe
@@ -239,9 +238,7 @@ class GraphTransformer(nn.Module):
         N = x.shape[-2]
         paths = self.paths
         steps = self.walks
-        graphs: tuple[Any, ...] = tuple(
-            of_size(one, N) if isinstance(one, Pattern) else one for one in layers
-        )
+        graphs = tuple(layer.at(N) for layer in layers)
         attrs: list[Any] = [edge_attr] * len(graphs)
         if steps is not None:
             walks = [of_edges(one, _walks, edges, steps, device=x.device).to(x) for one in graphs]
@@ -354,7 +351,7 @@ def _refuse_bridges(edges: AttentionGraph, batch: Tensor) -> None:
 
 def _refuse_patterns(layers: tuple[Layer, ...]) -> None:
     for layer in layers:
-        if isinstance(layer, Pattern):
+        if layer.is_open:
             raise GraphError(
                 f"{layer!r} would join the graphs of a batch; for all pairs of each pass "
                 "graphs.documents(batch)"

@@ -12,7 +12,7 @@ from ..arguments import floats, positive, real, shown
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, Pattern, need_graph
-from ..graph.pattern import of_size
+from ..graph.like import GraphLike
 from ..graphs import full
 from ..graphs.arguments import whole
 from ..kernels.edge_softmax import scatter_sum
@@ -257,8 +257,8 @@ def retrieval_energy(
     beta = positive(beta, "beta")
     floats(query, "query", "(..., T, C)", 2)
     floats(patterns, "patterns", "(..., S, C)", 2)
-    if isinstance(graph, Pattern):
-        graph = of_size(graph, query.shape[-2], patterns.shape[-2])
+    if isinstance(graph, GraphLike):
+        graph = graph.at(query.shape[-2], patterns.shape[-2])
     need_graph(graph, "retrieval_energy")
     key = patterns.unsqueeze(-2)
     result = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)

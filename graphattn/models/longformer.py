@@ -11,7 +11,6 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graph.modes import not_followed
-from ..graph.pattern import of_size
 from ..graphs import global_tokens, sliding_window
 from ..graphs.arguments import integers
 from ..nn import GraphAttention, TransformerBlock
@@ -142,7 +141,7 @@ class Longformer(nn.Module):
         for block, of_global, reads in layers:
             if id(reads) not in made:
                 if isinstance(reads, Pattern):
-                    sized = of_size(reads, x.shape[-2])
+                    sized = reads.at(x.shape[-2])
                 else:
                     sized = reads
                 both = (sized, _rows(sized, chosen))

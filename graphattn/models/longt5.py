@@ -11,7 +11,6 @@ from ..arguments import width
 from ..graph import AttentionGraph, Pattern
 from ..graph.layers import Layers, layers_of
 from ..graph.modes import not_followed
-from ..graph.pattern import of_size
 from ..graphs import composite, cross
 from ..nn import T5Bias
 from ..plans.cache import cached
@@ -84,7 +83,7 @@ class SummaryEncoder(nn.Module):
         for layer, norm, reads in layers:
             if id(reads) not in made:
                 if isinstance(reads, Pattern):
-                    own = of_size(reads, N)
+                    own = reads.at(N)
                 else:
                     own = reads
                 both, source, target = _beside(own, N // self.block, x.device)

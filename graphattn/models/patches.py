@@ -10,7 +10,7 @@ from ..arguments import several, whole, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..graph.modes import constant_result
-from ..graph.pattern import cache_key, of_size
+from ..graph.pattern import cache_key
 from ..graphs import full
 from ..nn.arguments import check_kind
 
@@ -121,7 +121,7 @@ def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1)
 @constant_result  # Python that torch.compile does not trace
 def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
     if not hasattr(pattern.made, _joined(grid, number, times)):
-        graph = of_size(pattern, grid)
+        graph = pattern.at(grid)
         if number and graph.num_targets == math.prod(grid):
             graph = graph.with_global_tokens(number)
         setattr(

@@ -12,11 +12,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..arguments import check_flags, one_of, width
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
+from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
+from ..graph.like import GraphLike
 from ..graph.modes import not_followed
-from ..graph.pattern import of_size
 from ..nn import GraphAttention
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
@@ -298,14 +298,10 @@ def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
 def _sized(graph: Any, num_targets: int, num_sources: int) -> AttentionGraph:
     if graph is None:
         graph = EVERY
-    if isinstance(graph, Pattern):
-        graph = of_size(graph, num_targets, num_sources)
-    if isinstance(graph, PerHead):
-        raise OptionError(
-            "the attention of a recurrent model has one head: pass one graph, not a PerHead"
-        )
+    if isinstance(graph, GraphLike):
+        graph = graph.at(num_targets, num_sources)
     if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph or a Pattern")
+        raise no_graph(graph, "graph must be an AttentionGraph or a Pattern, for one head")
     if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
         raise ShapeError(
             f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but "

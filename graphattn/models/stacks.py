@@ -11,7 +11,7 @@ from ..arguments import check_flags, function, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
-from ..graph.pattern import sized
+from ..graph.like import sized
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import AllOrNone, tokens_held

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
-from ..graph.advice import no_graph
 from ..graph.expression import builder
 from ..graph.layers import Layer, Layers
-from ..graph.pattern import of_size, sizable
+from ..graph.like import GraphLike, need_fixed
+from ..graph.pattern import sizable
 from ..graphs import window_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells
@@ -77,7 +77,7 @@ class SwinStage(nn.Module):
 
     def graphs(self, grid: Grid) -> list[AttentionGraph]:
         """The paper's graphs: cells, shifted by half a side in every second layer."""
-        pair = [of_size(window, grid) for window in self.windows]
+        pair = [window.at(grid) for window in self.windows]
         return [pair[number % 2] for number in range(len(self.layers))]
 
     def forward(self, x: Tensor, grid: Grid, graphs: Layers | None = None) -> Tensor:
@@ -131,12 +131,13 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         layers = layers_in(graphs)
     if len(layers) != num_layers:
         raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(layers)}")
-    result: list[Any] = [
-        of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in layers
-    ]
-    for graph in result:
-        if not isinstance(graph, AttentionGraph | PerHead):
-            raise no_graph(graph, "graphs must be AttentionGraphs")
+    result = []
+    for layer in layers:
+        graph: Any = layer
+        if isinstance(layer, GraphLike):
+            graph = layer.at(grid)
+        need_fixed(graph, "graphs must be AttentionGraphs")
+        result.append(graph)
         if graph.num_targets != math.prod(grid):
             raise ShapeError(
                 f"a stage with grid {grid} has {math.prod(grid)} nodes, but its graph has "

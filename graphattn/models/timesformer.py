@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from ..arguments import shown, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
-from ..graph.pattern import of_size
 from ..graphs import window_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.blocks import Graph
@@ -201,7 +200,7 @@ class TimeSformer(nn.Module):
             )
         time, space = graphs
         if lies_on_grid(time):
-            time = of_size(time, self.grid)
+            time = time.at(self.grid)
         if lies_on_grid(space):
             space = behind_tokens(space, self.grid[1:], times=self.grid[0])
         return time, space

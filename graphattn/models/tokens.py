@@ -7,14 +7,11 @@ from torch import Tensor
 
 from ..arguments import outside, shown
 from ..errors import OptionError, PositionIndexError, ShapeError
-from ..graph import AttentionGraph, PerHead
-from ..graph.chosen import Chosen
-from ..graph.pattern import sized
+from ..graph import AttentionGraph
+from ..graph.like import GraphLike, sized
 from ..kernels.modes import can_read_values
 from ..nn import KeyValueCache
-from ..nn.biases.constant import in_whole
 from ..nn.blocks import EVERY, Graph
-from ..plans.edge_tensors import EdgeTensors
 
 
 def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
@@ -23,8 +20,8 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
     """
     longest = source.shape[-1]
     wanted = tuple(source.shape[:-1])
-    if isinstance(graph, EdgeTensors):
-        longest = in_whole(graph).num_sources
+    if isinstance(graph, GraphLike) and graph.positions is not None:
+        longest = graph.of_whole.num_sources
     wrong = (
         not isinstance(lengths, Tensor)
         or lengths.is_floating_point()
@@ -63,9 +60,7 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
-    edges: AttentionGraph = (
-        graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
-    )
+    edges: AttentionGraph = graph.of_whole
     if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
         raise ShapeError(
             f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}"
@@ -78,10 +73,9 @@ def positions_of(graph: Any, past: range, x: Tensor) -> Tensor | None:
     """Positions of cached tokens and of ``x`` (..., N), where they do not count from 0: ``past``
     are cached, or a shard has some of the nodes; else None.
     """
-    if isinstance(graph, EdgeTensors):
+    of_shard = None
+    if isinstance(graph, GraphLike):
         of_shard = graph.positions
-    else:
-        of_shard = None
     if of_shard is not None and past.start:
         raise OptionError("positions must be passed to a shard whose cache has dropped tokens")
     if of_shard is not None:
@@ -97,9 +91,12 @@ def memory_up_to(
     """The graph from a memory to ``x`` (..., T, C), and its biases; unchanged without lengths."""
     if lengths is None:
         return graph, None
+    key: Any = memory
     if isinstance(memory, list):
         key = memory[0].key
     else:
         key = memory.unsqueeze(-2)
-    graph = sized(EVERY if graph is None else graph, x.unsqueeze(-2), key)
+    if graph is None:
+        graph = EVERY
+    graph = sized(graph, x.unsqueeze(-2), key)
     return graph, padding_bias(graph, lengths, x)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +11,13 @@ from torch import Tensor, nn
 from ..arguments import check_flags, one_of, probability
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph import AttentionGraph
 from ..graph.advice import advice, of_other_size
-from ..graph.chosen import Chosen
 from ..graph.edge_index import from_edge_index
-from ..graph.pattern import sized
-from ..plans.edge_tensors import EdgeTensors
+from ..graph.like import GraphLike
 
 Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")
-_GRAPHS = (AttentionGraph, PerHead, Chosen, EdgeTensors)
 
 
 def made_with(make: Callable[..., T], **sizes: Any) -> T:
@@ -75,42 +72,6 @@ def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
         )
 
 
-def features_of(
-    x: Any, context: Any, widths: tuple[int, int, int]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The inputs of query, key and value, of the layer's widths (qdim, kdim, vdim)."""
-    names = ("x", "context")
-    if isinstance(x, tuple | list):
-        if context is not None:
-            raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
-        context, x = _pair("x", x, "(sources, targets)")
-        names = ("x[1], the targets,", "x[0], the sources,")
-    elif context is None:
-        _check("x", x, "T", widths[0])
-        if x.shape[-1] not in widths[1:] or widths[1] != widths[2]:
-            raise ShapeError(
-                f"x without context must have width kdim = {widths[1]} and vdim = {widths[2]} "
-                "(embed_dim), got "
-                f"{x.shape[-1]}; build the layer with kdim={x.shape[-1]}, vdim={x.shape[-1]}, or "
-                "pass context=, the "
-                f"sources' features (..., S, {widths[1]})"
-            )
-        return x, x, x
-    _check(names[0], x, "T", widths[0])
-    return x, *sources_of(context, widths[1:], names[1])
-
-
-def sources_of(context: Any, widths: tuple[int, int], name: str = "context") -> Pair:
-    """The inputs of key and value, of widths (kdim, vdim): one tensor for both, or a pair."""
-    if isinstance(context, tuple | list):
-        pair = _pair("context", context, "(for keys, for values)")
-    else:
-        pair = (context,) * 2
-    for given, width in zip(pair, widths, strict=True):
-        _check(name, given, "S", width)
-    return pair
-
-
 def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     """Refuse features on another device than the projection that reads them, or of a dtype that
     autocast cannot cast.
@@ -153,7 +114,7 @@ def check_input(
     ``nodes=None`` is for modules that read each node separately, (..., width). A norm in float32
     also reads halves.
     """
-    _check(name, given, nodes, width)
+    check_features(name, given, nodes, width)
     if not (
         isinstance(reader, nn.LayerNorm | nn.RMSNorm)
         and given.dtype in (torch.float16, torch.bfloat16)
@@ -161,47 +122,49 @@ def check_input(
         check_kind(reader, name, given)
 
 
-def graph_of(
-    graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0
-) -> AttentionGraph | PerHead | Chosen | EdgeTensors:
-    """The graph; a pattern or an ``edge_index`` is sized to the number of features.
-
-    ``past`` sources have no features here: a cache holds their keys.
+def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
+    """The graph from :class:`Sources` to the targets ``x``; a pattern or an ``edge_index`` is sized
+    to them.
     """
-    if isinstance(graph, Pattern):
-        graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2), past)
-    elif not isinstance(graph, _GRAPHS):
-        graph = _listed(graph, x.shape[-2], key.shape[-2] + past)
+    cached = sources.past - sources.dropped
+    key = sources.key
+    if not isinstance(graph, GraphLike):
+        graph = _listed(graph, x.shape[-2], key.shape[-2] + cached)
+    elif graph.is_open:
+        graph = graph.at_rows(x.unsqueeze(-2), key.unsqueeze(-2), cached)
     T = graph.num_targets
-    S = graph.num_sources - past
-    if x.shape[-2] == T and key.shape[-2] == S and (value is key or value.shape[-2] == S):
-        return graph
-    if past and key.shape[-2] != S:
+    S = graph.num_sources - cached
+    if x.shape[-2] != T or key.shape[-2] != S or sources.value.shape[-2] != S:
+        _refuse_sizes(graph, x, sources, cached)
+    return graph
+
+
+def _refuse_sizes(graph: Any, x: Tensor, sources: Any, cached: int) -> Never:
+    key = sources.key
+    T = graph.num_targets
+    S = graph.num_sources - cached
+    if cached and key.shape[-2] != S:
         raise ShapeError(
-            f"the graph has {graph.num_sources} sources, but the cache holds {past} and x has "
+            f"the graph has {graph.num_sources} sources, but the cache holds {cached} and x has "
             f"{key.shape[-2]} more"
         )
-    if key is x and x.shape[-2] == T != S:
+    if key is x and x.shape[-2] == T:
         raise ShapeError(
             f"the graph has {S} sources and {T} targets, but x has features of the targets only; "
-            "pass context=, the "
-            f"sources' features (..., {S}, {key.shape[-1]}), or x as a pair (sources, targets)"
+            f"pass context=, the sources' features (..., {S}, {key.shape[-1]}), or x as a pair "
+            "(sources, targets)"
         )
-    for name, given, size, side in (
-        ("x", x, T, "targets"),
-        ("context", key, S, "sources"),
-        ("context", value, S, "sources"),
-    ):
-        if given.shape[-2] != size:
-            if given is x:
-                name = "x"
-            raise ShapeError(
-                f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph "
-                f"has {size} {side}; "
-                f"features are (..., nodes, width), and x as a pair is (sources, targets)"
-                f"{of_other_size(graph, given.shape[-2])}"
-            )
-    return graph
+    wrong = ("x", x, T, "targets")
+    if x.shape[-2] == T:
+        wrong = ("context", key, S, "sources")
+        if key.shape[-2] == S:
+            wrong = ("context", sources.value, S, "sources")
+    name, given, size, side = wrong
+    raise ShapeError(
+        f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph has "
+        f"{size} {side}; features are (..., nodes, width), and x as a pair is (sources, targets)"
+        f"{of_other_size(graph, given.shape[-2])}"
+    )
 
 
 def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
@@ -239,18 +202,14 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
         raise GraphIndexError(f"{error} The features given to the layer have {sizes}.") from None
 
 
-def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
-    if nodes is None:
-        axes = 1
-    else:
-        axes = 2
+def check_features(name: str, given: Any, nodes: str | None, width: int) -> None:
+    """Refuse anything but a dense tensor (..., nodes, width), or (..., width) for no ``nodes``."""
     dense = isinstance(given, Tensor) and given.layout == torch.strided and not given.is_nested
-    if dense and given.dim() >= axes and given.shape[-1] == width:
+    if dense and given.dim() > (nodes is not None) and given.shape[-1] == width:
         return
+    shape = f"(..., {nodes}, {width})"
     if nodes is None:
         shape = f"(..., {width})"
-    else:
-        shape = f"(..., {nodes}, {width})"
     if isinstance(given, Tensor) and not dense:
         what = str(given.layout)
         way = f"pass {name}.to_dense()"
@@ -266,7 +225,8 @@ def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
     raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
 
 
-def _pair(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
+def pair_of(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
+    """The two tensors of a pair."""
     if len(given) != 2:
         raise ShapeError(
             f"{name} must be a tensor or a pair {of}, got a {type(given).__name__} of {len(given)}"

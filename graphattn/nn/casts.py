@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels.modes import nothing_watches, plain_operations_only
+from ..graph.modes import plain_operations_only
+from ..kernels.modes import nothing_watches
 
 
 def cast_once(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:

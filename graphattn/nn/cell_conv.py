@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from ..arguments import flag, width
 from ..errors import GraphError
 from ..graphs.points.hierarchy import CellNeighbours
-from ..plans.edge_tensors import EdgeTensors
 from .arguments import check_input
 
 
@@ -81,8 +80,7 @@ class CellConv(nn.Module):
             near.source.split(near.counts), near.target.split(near.counts), self.weight, strict=True
         )
         y = x.new_zeros(*x.shape[:-1], out_dim)
-        if isinstance(near.graph, EdgeTensors):
-            x = near.graph.ends(x, x)[0]
+        x = near.graph.ends(x, x)[0]
         for source, target, weight in parts:
             if source.numel():
                 # in autocast's dtype, under autocast

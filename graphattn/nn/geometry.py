@@ -8,14 +8,14 @@ from torch import Tensor
 
 from ..arguments import floats, one_of, several
 from ..errors import OptionError, ShapeError
+from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..kernels.modes import can_read_values
-from ..plans.edge_tensors import EdgeTensors
-from .biases.constant import Graph, need_graph, sources, targets
+from .biases.constant import need_edges, sources, targets
 
 
-def relative_positions(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+def relative_positions(graph: GraphLike, pos: Tensor, queries: Tensor | None = None) -> Tensor:
     r"""The position of the target of each edge relative to its source, :math:`p_t - p_s`.
 
     The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's
@@ -54,7 +54,7 @@ _OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
 
 def edge_geometry(
-    graph: Graph,
+    graph: GraphLike,
     pos: Tensor,
     queries: Tensor | None = None,
     *,
@@ -136,7 +136,7 @@ def edge_geometry(
 
 
 def local_frames(
-    graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | None = None
+    graph: GraphLike, pos: Tensor, normals: Tensor, queries: Tensor | None = None
 ) -> Tensor:
     """An orthonormal frame at each target, equivariant to rotations: the normal, a tangent and
     their product.
@@ -162,10 +162,10 @@ def local_frames(
             f"{tuple(normals.shape)}"
         )
     target = targets(graph, d.device)
-    size = num_ends(graph)
-    pull = own_rows(graph, scatter_sum(d * length_of(d) ** 2, target, size, 0))
-    least = torch.finfo(d.dtype).eps ** 0.5 * own_rows(
-        graph, scatter_sum(length_of(d) ** 3, target, size, 0)
+    size = graph.num_ends
+    pull = graph.of_own(scatter_sum(d * length_of(d) ** 2, target, size, 0), 0)
+    least = torch.finfo(d.dtype).eps ** 0.5 * graph.of_own(
+        scatter_sum(length_of(d) ** 3, target, size, 0), 0
     )
     along = pull - (pull * normals).sum(-1, keepdim=True) * normals
     axis = torch.nn.functional.one_hot(normals.detach().abs().argmin(-1), 3).to(d.dtype)
@@ -176,7 +176,9 @@ def local_frames(
     return torch.stack((tangent, torch.linalg.cross(normals, tangent), normals), -2)
 
 
-def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def local_pca(
+    graph: GraphLike, pos: Tensor, queries: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Normals of the targets from their sources, without a sign, and the spread of the sources.
 
     Args:
@@ -193,13 +195,13 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
     """
     d = -relative_positions(graph, pos, queries).double()
     target = targets(graph, d.device)
-    size = num_ends(graph)
+    size = graph.num_ends
     count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
     spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
     covariance = (
         scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
     )
-    covariance = own_rows(graph, covariance, 0)
+    covariance = graph.of_own(covariance, 0)
     values, vectors = torch.linalg.eigh(covariance)
     values = values.clamp(min=0)
     total = values.sum(-1, keepdim=True)
@@ -208,11 +210,10 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
 
 
 def _ends(
-    graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str
-) -> tuple[Tensor, ...]:
+    graph: GraphLike, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str
+) -> tuple[Tensor, Tensor]:
     """The rows of the two ends of each edge, (..., E, d)."""
-    if not isinstance(graph, EdgeTensors):
-        need_graph(graph)
+    need_edges(graph)
     both = of_sources, of_sources if of_targets is None else of_targets
     names = source, source if of_targets is None else target
     for name, x, size in zip(names, both, (graph.num_sources, graph.num_targets), strict=True):
@@ -232,24 +233,9 @@ def _ends(
             f"{names[0]} and {names[1]} must have the same axes on one device, got {got}"
         )
     device = both[0].device
-    if isinstance(graph, EdgeTensors):
-        both = graph.ends(*both)
-    index = sources(graph, device), targets(graph, device)
-    return tuple(rows_of(x, i) for x, i in zip(both, index, strict=True))
-
-
-def num_ends(graph: Graph) -> int:
-    """The number of rows that targets of edges index: T, but all targets of a shard by heads."""
-    if isinstance(graph, EdgeTensors):
-        return graph.edge_targets
-    return graph.num_targets
-
-
-def own_rows(graph: Graph, x: Tensor, dim: int = 0) -> Tensor:
-    """Those of a process's own targets."""
-    if isinstance(graph, EdgeTensors):
-        return graph.of_own(x, dim)
-    return x
+    source_rows, target_rows = graph.ends(*both)
+    at_sources = rows_of(source_rows, sources(graph, device))
+    return at_sources, rows_of(target_rows, targets(graph, device))
 
 
 def rows_of(x: Tensor, index: Tensor) -> Tensor:
@@ -315,12 +301,11 @@ def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
 
 
 def _in_frames(
-    graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor
+    graph: GraphLike, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor
 ) -> Tensor:
     assert normals is not None
     frames = local_frames(graph, pos, normals, queries).flatten(-2)
-    if isinstance(graph, EdgeTensors):
-        frames = graph.ends(pos[..., :0], frames)[1]
+    frames = graph.ends(pos[..., :0], frames)[1]
     of_edges = rows_of(frames, targets(graph, d.device)).unflatten(-1, (3, 3))
     with without_autocast(d.device.type):
         return (of_edges @ -d.unsqueeze(-1)).squeeze(-1)

@@ -13,28 +13,24 @@ from torch import Tensor, nn
 from ..arguments import check_flags, one_of, positive, width
 from ..backends import EdgeWeights
 from ..backends.check import check, check_numbers
-from ..backends.chosen import as_bias_of_edges
 from ..backends.edge_attention import EdgeAttention
-from ..backends.heads import as_bias
-from ..backends.request import Inputs, Outputs, with_weights
 from ..backends.run import run
-from ..errors import BackendError, OptionError, ShapeError
+from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.chosen import Chosen
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
+from ..operands import Inputs, Outputs, with_weights
 from ..plans.edge_tensors import EdgeTensors
 from . import loaders
 from .arguments import (
     Pair,
     check_kind,
     check_options,
-    features_of,
     graph_of,
     refuse_unnamed,
-    sources_of,
 )
-from .cache import KeyValueCache, check_cache
+from .cache import KeyValueCache
 from .casts import cast_once
 from .convolution import from_conv
 from .geometry import relative_positions
@@ -45,6 +41,7 @@ from .root_weight import RootWeight
 from .rotary import Rotary, check_rotary
 from .scores import Score, ScoreFunction, make_score
 from .scores.base import LayerScore
+from .sources import Sources, of_context, read
 
 Edges = AttentionGraph | PerHead | Chosen | EdgeTensors
 
@@ -390,98 +387,54 @@ class GraphAttention(EdgeAttention):
         """
         refuse_unnamed(unnamed)
         check_flags(return_weights=return_weights)
-        check_cache(cache)
-        x, key_input, value_input, held = self._features(x, context, cache)
-        graph = graph_of(
-            graph, x, key_input, value_input, 0 if cache is None else cache.length - cache.dropped
-        )
-        if (
-            positions is not None
-            and edge_attr is None
-            and self.rotary is None
-            and self.edge_dim is not None
-        ):
-            (of_targets, of_sources), positions = pair_of_positions(positions), None
-            edge_attr = relative_positions(graph, of_sources, of_targets)
-        if cache is None:
-            past = 0
-        else:
-            past = cache.length
-        apart = held is None and key_input is not x
-        if key_input is x:
-            name = "x"
-        else:
-            name = "context"
-        targets = x
-        if (
-            isinstance(graph, EdgeTensors)
-            and held is None
-            and cache is None
-            and self.rotary is None
-        ):
-            numbers = self.num_kv_heads * (self.head_dim + self.value_dim)
-            # PyG's hooks see rows of all sources
-            if self._is_observed():
-                numbers = sys.maxsize
-            graph, arrive = graph.gathered(key_input, value_input, numbers=numbers)
-            # while a shard's rows are on their way
-            query, (key_input, value_input) = (
-                self._query(x),
-                arrive(),
-            )
-        else:
-            if key_input is value_input is x and self.k_proj is not self.v_proj:
-                targets, key_input, value_input = cast_once(
-                    x, self.q_proj, self.k_proj, self.v_proj
-                )
-            query = self._query(targets)
-        if isinstance(graph, EdgeTensors) and positions is None and self.rotary is not None:
-            positions = graph.positions
-            if cache is not None and positions is not None:  # new tokens are the last sources
-                if cache.dropped:
-                    raise OptionError(
-                        "positions must be passed to a shard whose cache has dropped tokens"
-                    )
-                positions = positions[1][cache.length :]
-        of_targets, of_sources = self._positions(query, positions, past, apart, held is not None)
-        if self.rotary is not None:
-            query = self.rotary(query, of_targets)
-        if held is None:
-            key, value = self._keys(name, key_input, value_input, of_sources)
-        else:
-            key, value = held
-        if cache is not None:
-            key, value = cache.grown(key, value, self)
-        inputs = self._inputs(graph, query, key, value, score_bias, edge_attr)
-        output, weights = self._attend(graph, inputs, return_weights)
-        if self.out_proj is None:
-            output = output.flatten(-2)
-        else:
-            output = self.out_proj(output.flatten(-2))
+        x, sources = read(self, x, context, cache)
+        edges = graph_of(graph, x, sources)
+        if edge_attr is None and positions is not None and self._reads_offsets():
+            of_targets, of_sources = pair_of_positions(positions)
+            edge_attr = relative_positions(edges, of_sources, of_targets)
+            positions = None
+        edges, query, (key, value) = self._projected(edges, x, sources, positions)
+        inputs = self._inputs(edges, query, key, value, score_bias, edge_attr)
+        outputs = self._attend(edges, inputs, return_weights)
+        y = outputs.output.flatten(-2)
+        if self.out_proj is not None:
+            y = self.out_proj(y)
         if self.skip is not None:
-            output = self.skip(output, x)
-        if cache is not None:
-            cache.keep(key, value, self)
-        if return_weights and weights is not None:
-            return (output, weights)
-        return output
+            y = self.skip(y, x)
+        sources.keep(self, key, value)
+        if return_weights and outputs.alpha is not None:
+            return y, EdgeWeights.of(edges, outputs)
+        return y
 
-    def _features(
-        self, x: Any, context: Any, cache: Any
-    ) -> tuple[Tensor, Tensor, Tensor, Pair | None]:
-        """The inputs of queries, keys and values; and keys and values from :meth:`hold`, if any."""
-        widths = (self.qdim, self.kdim, self.vdim)
-        held = None
-        if isinstance(context, KeyValueCache):
-            held = context.of(self)
-            context = held[0].flatten(-2), held[1].flatten(-2)
-            widths = self.qdim, context[0].shape[-1], context[1].shape[-1]
-        features = features_of(x, context, widths)
-        if cache is not None and (context is not None or isinstance(x, tuple | list)):
-            raise OptionError(
-                "a cache holds the keys of earlier nodes of x, and excludes context and x as a pair"
-            )
-        return *features, held
+    def _reads_offsets(self) -> bool:
+        """True if positions are those of edge features."""
+        return self.rotary is None and self.edge_dim is not None
+
+    def _projected(
+        self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None
+    ) -> tuple[Any, Tensor, Pair]:
+        """The edges, queries (..., T, H, D), and keys and values (..., S, H_kv, D), rotated."""
+        of_targets, of_sources = self._positions(graph, x, sources, positions)
+        targets, key, value = x, sources.key, sources.value
+        if key is value is x and graph.is_constant and self.k_proj is not self.v_proj:
+            targets, key, value = cast_once(x, self.q_proj, self.k_proj, self.v_proj)
+        numbers = self._numbers_sent(sources)
+        return graph.projected(
+            lambda: self._query(targets, of_targets),
+            lambda key, value: sources.projected(self, key, value, of_sources),
+            *(key, value),
+            numbers=numbers,
+        )
+
+    def _numbers_sent(self, sources: Sources) -> int:
+        """The numbers of a key and value that a shard would receive in place of features; 0 if it
+        must.
+        """
+        if type(sources) is not Sources or self.rotary is not None:
+            return 0
+        if self.is_observed():
+            return sys.maxsize  # PyG's hooks see rows of all sources
+        return self.num_kv_heads * (self.head_dim + self.value_dim)
 
     def _inputs(
         self,
@@ -561,59 +514,52 @@ class GraphAttention(EdgeAttention):
             >>> torch.equal(layer(x, graph, context=held), layer(x, graph, context=memory))
             True
         """
-        key_input, value_input = sources_of(context, (self.kdim, self.vdim))
-        of_sources = self._positions(None, positions, 0, apart=False)[1]
+        sources = of_context(self, context)
+        of_sources = None
+        if self.rotary is not None:
+            of_sources = pair_of_positions(positions)[1]
         held = KeyValueCache()
-        held.keep(*self._keys("context", key_input, value_input, of_sources), self)
+        held.keep(*sources.projected(self, sources.key, sources.value, of_sources), self)
         return held
 
-    def _query(self, x: Tensor) -> Tensor:
-        """Queries (..., T, H, D)."""
+    def _query(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """Queries (..., T, H, D), rotated."""
         q_proj = self.q_proj
         check_kind(q_proj, "x", x)
         query = torch.unflatten(q_proj(x), -1, (self.num_heads, self.head_dim))
-        if self.q_norm is None:
-            return query
-        return self.q_norm(query)
+        if self.q_norm is not None:
+            query = self.q_norm(query)
+        if self.rotary is not None:
+            query = self.rotary(query, positions)
+        return query
 
-    def _keys(
+    def keys_of(
         self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None
     ) -> Pair:
-        """Keys (..., S, H_kv, D) and values (..., S, H_kv, D_v)."""
+        """Keys (..., S, H_kv, D), rotated, and values (..., S, H_kv, D_v)."""
         k_proj = self.k_proj
         v_proj = self.v_proj
         check_kind(k_proj, name, key_input)
         check_kind(v_proj, name, value_input)
         key = torch.unflatten(k_proj(key_input), -1, (self.num_kv_heads, self.head_dim))
-        if v_proj is k_proj and value_input is key_input and self.k_norm is None:
-            return key if self.rotary is None else self.rotary(key, positions), key
-        value = torch.unflatten(v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
+        value = key
+        if v_proj is not k_proj or value_input is not key_input or self.k_norm is not None:
+            value = torch.unflatten(v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
         if self.k_norm is not None:
             key = self.k_norm(key)
-        return key if self.rotary is None else self.rotary(key, positions), value
+        if self.rotary is not None:
+            key = self.rotary(key, positions)
+        return key, value
 
     def _positions(
-        self,
-        query: Tensor | None,
-        positions: Tensor | Pair | None,
-        past: int,
-        apart: bool,
-        held: bool = False,
+        self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None
     ) -> tuple[Any, Any]:
         """Positions of targets and of sources, for a layer that rotates them."""
-        if held and isinstance(positions, tuple | list):
-            raise OptionError(
-                "held keys already have rotary embeddings: pass positions of the targets alone"
-            )
-        if self.rotary is None:
-            if positions is not None:
-                raise OptionError("positions were given, but the layer was built without rotary")
-            return None, None
-        if apart and isinstance(positions, Tensor):
-            raise OptionError("positions with a context must be a pair (of targets, of sources)")
-        if positions is None and past and query is not None:
-            positions = torch.arange(past, past + query.shape[-3], device=query.device)
-        return pair_of_positions(positions)
+        if self.rotary is not None:
+            return sources.positions(graph, positions, x.shape[-2])
+        if positions is not None:
+            raise OptionError("positions were given, but the layer was built without rotary")
+        return None, None
 
     def _scored(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None
@@ -625,40 +571,19 @@ class GraphAttention(EdgeAttention):
                 return *dot, 1.0, None
         return query, key, self.scale, None if self.score is None else LayerScore(self.score, last)
 
-    def _attend(
-        self, graph: Edges, inputs: Inputs, return_weights: bool
-    ) -> tuple[Tensor, EdgeWeights | None]:
-        if self._is_observed():
-            if isinstance(graph, EdgeTensors) and graph.positions is not None:
-                raise BackendError(
-                    "an observed layer cannot run on a shard by heads, with rotary or held keys:",
-                    [],
-                )
-            edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
-            if isinstance(graph, PerHead | Chosen):
-                if isinstance(graph, PerHead):
-                    inputs = as_bias(graph, inputs)
-                else:
-                    inputs = as_bias_of_edges(graph, inputs)
-            edge_index = edges._listed().edge_index.to(inputs.query.device)
-            outputs = self.attend(edge_index, (graph.num_sources, graph.num_targets), inputs)
-        elif isinstance(self.normalize, SinkSoftmax) and inputs.score is None:
-            softmax = run(
-                graph, replace(inputs, normalize=None), self.backend, return_weights, lse=True
-            )
-            outputs = with_sink(self.normalize, softmax, graph)
-        else:
-            plain = inputs.normalize is None or self.backend != "auto" or isinstance(graph, Chosen)
-            if plain:
-                summed = None
-            else:
-                summed = linear(graph, inputs, return_weights)
-            if summed is None:
-                outputs = run(graph, inputs, self.backend, return_weights, False)
-            else:
-                outputs = Outputs(summed)
-        wanted = return_weights and outputs.alpha is not None
-        return outputs.output, EdgeWeights.of(graph, outputs) if wanted else None
+    def _attend(self, graph: Any, inputs: Inputs, weights: bool) -> Outputs:
+        """Softmax, or another normalisation, on the backend that runs it."""
+        if self.is_observed():
+            return self.observed(graph, inputs)
+        if isinstance(self.normalize, SinkSoftmax) and inputs.score is None:
+            plain = replace(inputs, normalize=None)
+            softmax = run(graph, plain, self.backend, weights, lse=True)
+            return with_sink(self.normalize, softmax, graph)
+        if inputs.normalize is not None and self.backend == "auto" and graph.is_fixed:
+            summed = linear(graph, inputs, weights)
+            if summed is not None:
+                return Outputs(summed)
+        return run(graph, inputs, self.backend, weights, False)
 
     def _takes(self, edge_attr: Tensor | None, graph: Edges) -> bool:
         """True if there are edge features; refuse those that do not fit."""
@@ -680,26 +605,6 @@ class GraphAttention(EdgeAttention):
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
         check_kind(reader, "edge_attr", edge_attr)
         return True
-
-    def _is_observed(self) -> bool:
-        """True if a PyG explainer or hook listens to ``propagate``, so that message passing must
-        run here.
-        """
-        observed = bool(
-            self.explain
-            or (self._propagate_forward_pre_hooks or self._propagate_forward_hooks)
-            or (self._message_forward_pre_hooks or self._message_forward_hooks)
-            or (self._aggregate_forward_pre_hooks or self._aggregate_forward_hooks)
-        )
-        if observed and self.backend not in ("auto", "message_passing"):
-            raise BackendError(
-                f"backend {self.backend!r} cannot run an observed layer:",
-                [
-                    'PyG\'s explainers and hooks read messages, which only "auto" and '
-                    '"message_passing" pass'
-                ],
-            )
-        return observed
 
     def __repr__(self) -> str:
         usual: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
@@ -730,8 +635,8 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
     share = sink.share(softmax.lse)
     alpha = softmax.alpha
     if alpha is not None:
-        edges = graph.union() if isinstance(graph, PerHead | Chosen) else graph
-        alpha = alpha * gather(share, edges.target.to(share.device), -2)
+        target = graph.union().target
+        alpha = alpha * gather(share, target.to(share.device), -2)
         if alpha.requires_grad and softmax.total is not None:
             return with_weights(softmax, alpha)
     return Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype), alpha)

@@ -10,11 +10,11 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.graph import need_graph
+from ..graph.like import GraphLike
 from ..graph.limits import refuse_over
 from ..graph.modes import without_autocast
 from ..graphs.arguments import whole
 from ..plans.edge_tensors import EdgeTensors
-from .biases.constant import in_whole
 
 
 def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
@@ -85,7 +85,9 @@ def relative_walk_pe(
     """
     steps = whole(steps, "steps", 1)
     data = _data(along)
-    need_graph(graph := in_whole(graph), "relative_walk_pe")
+    if isinstance(graph, GraphLike):
+        graph = graph.of_whole
+    need_graph(graph, "relative_walk_pe")
     if (graph.num_targets, graph.num_sources) != (data.num_nodes,) * 2:
         sizes = (graph.num_targets, graph.num_sources)
         raise GraphError(

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..arguments import floats, function, width
-from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.limits import refuse_over
 from ..graph.modes import not_followed, without_autocast
+from ..operands import Inputs
 from ..plans.cache import cached
 from ..plans.whole import all_runs
 from .normalizers import by_sum, none
@@ -250,7 +250,7 @@ def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     plan = chunks_of(graph)
     if plan is None:
         return None
-    wide = inputs.request().statistics
+    wide = inputs.statistics
     heads = inputs.key.shape[-2]
     with without_autocast(inputs.query.device.type):
         query = (inputs.query.to(wide) * inputs.scale).unflatten(-2, (heads, -1))

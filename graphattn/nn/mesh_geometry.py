@@ -10,10 +10,10 @@ from ..arguments import floats, positive, shown, stored
 from ..arguments import integers as checked_integers
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, need_graph
+from ..graph.like import GraphLike
 from ..graphs.mesh.faces import Faces, checked_faces
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..plans.edge_tensors import EdgeTensors
-from .biases.constant import in_whole
 from .geometry import angle_between, length_of
 
 
@@ -194,7 +194,9 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
 
 def _along(graph: AttentionGraph | EdgeTensors, values: Tensor, ends: Tensor, size: int) -> Tensor:
     """The row of each graph edge's mesh edge."""
-    need_graph(graph := in_whole(graph), "mesh_edge_geometry")
+    if isinstance(graph, GraphLike):
+        graph = graph.of_whole
+    need_graph(graph, "mesh_edge_geometry")
     source, target = graph.edge_index.to(values.device)
     key = ends[:, 0] * size + ends[:, 1]
     wanted = torch.minimum(source, target) * size + torch.maximum(source, target)

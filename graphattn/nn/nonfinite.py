@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from ..backends.check import check
-from ..backends.heads import as_bias
-from ..backends.request import Inputs
 from ..graph import AttentionGraph, PerHead
-from ..graph.advice import no_graph
+from ..graph.like import need_fixed
+from ..operands import Inputs
 
 _EDGES_AT_ONCE = 1 << 14
 
@@ -68,12 +67,10 @@ def find_nonfinite(
         >>> print(*find_nonfinite(x, x, value, ga.graphs.causal(3)))
         value of source 1 is nan: read by 2 targets
     """
-    if not isinstance(graph, AttentionGraph | PerHead):
-        raise no_graph(graph, "graph must be an AttentionGraph or a PerHead")
+    need_fixed(graph, "graph must be an AttentionGraph or a PerHead")
     inputs = check(query, key, value, graph, score_bias, scale, softcap)
-    if isinstance(graph, PerHead):
-        inputs = as_bias(graph, inputs)
-        graph = graph.union()
+    inputs = graph.on_union(inputs)
+    graph = graph.union()
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
     result = []
     for what, x, readers in (*sides, ("value", value, graph.out_degree)):
@@ -94,7 +91,7 @@ def _all_finite(x: Tensor) -> bool:
 
 def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
     """Edges whose score is not finite although all of its inputs are."""
-    wide = inputs.request().statistics
+    wide = inputs.statistics
     group = inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
     result = []
     edges = graph._listed()

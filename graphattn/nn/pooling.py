@@ -11,7 +11,7 @@ from ..functional import attention
 from ..graph import AttentionGraph, need_graph
 from ..plans.edge_tensors import EdgeTensors
 from .biases.constant import of_edges, sources, targets
-from .geometry import num_ends, own_rows, relative_positions
+from .geometry import relative_positions
 
 POOLS = ("mean", "max", "sum")
 
@@ -40,21 +40,18 @@ def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> T
     _check(x, graph, "pool")
     if how == "max":
         blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1)
-        if isinstance(graph, EdgeTensors):
-            rows = graph.ends(x, blank)[0]
-        else:
-            rows = x
+        rows = graph.ends(x, blank)[0]
         return largest(rows.index_select(-2, sources(graph, x.device)), graph)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
     mean: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph)
     mean = mean.squeeze(-2)
     if how == "mean":
         return mean
-    if isinstance(graph, EdgeTensors):
-        degrees = _degrees(graph)
-    else:
+    if graph.is_constant:
         degrees = of_edges(graph, _degrees, device=x.device)
-    return mean * own_rows(graph, degrees).to(x.dtype)
+    else:
+        degrees = _degrees(graph)
+    return mean * graph.of_own(degrees, 0).to(x.dtype)
 
 
 def interpolate(
@@ -85,7 +82,7 @@ def interpolate(
     there = squared == 0
     target = targets(graph, pos.device)
     taken = (
-        there.new_zeros(num_ends(graph), dtype=torch.int64).index_add(0, target, there.long()) > 0
+        there.new_zeros(graph.num_ends, dtype=torch.int64).index_add(0, target, there.long()) > 0
     )
     bias = -squared.masked_fill(there, 1.0).log()
     bias = bias.masked_fill(taken[target] & ~there, -torch.inf).to(x.dtype)
@@ -115,5 +112,5 @@ def largest(values: Tensor, graph: AttentionGraph | EdgeTensors) -> Tensor:
     without any.
     """
     slots = targets(graph, values.device).unsqueeze(-1).expand_as(values)
-    empty = values.new_zeros(*values.shape[:-2], num_ends(graph), values.shape[-1])
-    return own_rows(graph, empty.scatter_reduce(-2, slots, values, "amax", include_self=False), -2)
+    empty = values.new_zeros(*values.shape[:-2], graph.num_ends, values.shape[-1])
+    return graph.of_own(empty.scatter_reduce(-2, slots, values, "amax", include_self=False), -2)

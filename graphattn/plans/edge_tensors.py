@@ -8,11 +8,12 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
+from ..graph.like import GraphLike
 from ..graph.sort import Sorted, transposed
 from .grouped import EdgeLayout, by_source, by_target
 
 
-class EdgeTensors:
+class EdgeTensors(GraphLike):
     """A graph's edges as tensors, passed in place of the graph: under ``torch.compile`` they are
     inputs of a program.
 
@@ -35,11 +36,15 @@ class EdgeTensors:
         True
     """
 
+    remedy = "pass the graph that they are of, and what comes of it to layers beside them"
+    only_backends = ("edges", "message_passing")
+    is_fixed = False
+    is_constant = False
     is_rule = False
     name = "EdgeTensors"
     _named: Callable[[], Tensor] | None = None
-    agreed: Callable[[Tensor], Tensor] | None = None
-    """Makes a seed of this process that of all processes which share a graph."""
+    #: Makes of a process's seed that of all processes which share a graph.
+    seed_of_all: Callable[[Tensor], Tensor] | None = None
 
     def __init__(self, graph: AttentionGraph) -> None:
         """The edges of a graph, by target and by source."""
@@ -107,8 +112,8 @@ class EdgeTensors:
         return torch.empty_like(ptr[1:]).index_copy(0, order.long(), ptr.diff())
 
     @property
-    def edge_targets(self) -> int:
-        """The number of targets that :attr:`target` may name."""
+    def num_ends(self) -> int:
+        """The number of rows that :attr:`target` may name."""
         return self._by_target[0].shape[0] - 1
 
     @property
@@ -125,41 +130,11 @@ class EdgeTensors:
             self._memo["names"] = self._named().to(self.device, self._by_target[2].dtype)
         return self._memo.get("names")
 
-    @property
-    def positions(self) -> tuple[Tensor, Tensor] | None:
-        """The numbers of targets and of sources in a larger graph, if these are some of its
-        nodes.
-        """
-        return None
-
-    @property
-    def of_whole(self) -> AttentionGraph | None:
-        """The same edges, in their order, between the nodes of a larger graph, if they are some of
-        its edges.
-        """
-        return None
-
-    def attend(self, run: Callable[..., Any], inputs: Any, weights: bool, lse: bool) -> Any:
-        """The outputs of ``run(edges, inputs, weights, lse)``; a shard sends rows before it, or
-        after.
-        """
-        return run(self, inputs, weights, lse)
-
-    def gathered(
-        self, *rows: Tensor, numbers: int
-    ) -> tuple["EdgeTensors", Callable[[], tuple[Tensor, ...]]]:
-        """The edges, and a function that returns the rows (..., S, C) of sources to make keys and
-        values of; these have ``numbers`` a row.
-        """
-        return self, lambda: rows
-
-    def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows that :attr:`source` and :attr:`target` index, from those of the nodes."""
-        return of_sources, of_targets
-
-    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
-        """The rows of own targets among those that :attr:`target` indexes."""
-        return x
+    def agreed(self, seed: Tensor) -> Tensor:
+        """The seed of dropout of all processes that share a graph."""
+        if self.seed_of_all is None:
+            return seed
+        return self.seed_of_all(seed)
 
     def _listed(self) -> "EdgeTensors":
         return self

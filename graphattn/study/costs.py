@@ -18,8 +18,8 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from ..analyse import flops
 from ..backends.request import Request
-from ..backends.run import counting
 from ..errors import OptionError
+from ..operands import Inputs, counting
 from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import Data
@@ -106,11 +106,11 @@ class _Operations(TorchDispatchMode):
         self.total = 0.0
 
     @contextmanager
-    def by_edges(self, edges: int, request: Request) -> Iterator[None]:
+    def by_edges(self, edges: int, inputs: Inputs) -> Iterator[None]:
         """A call of attention, in place of what its backend runs."""
         total = self.total
         yield
-        self.total = total + 2 * edges * request.floats_per_pair
+        self.total = total + 2 * edges * Request.of(inputs).floats_per_pair
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None

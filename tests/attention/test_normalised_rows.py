@@ -7,6 +7,7 @@ from graph_table import GRAPHS, KINDS
 import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.backends.check import check
+from graphattn.backends.request import Request
 from graphattn.nn.normalizers import Sigmoid, by_sum, none
 
 
@@ -32,7 +33,7 @@ def inputs(graph, normalize, bias):
 def results(name, graph, normalize, bias, weights=True):
     """Weights if requested, output and gradients."""
     leaves, given = inputs(graph, normalize, bias)
-    if BACKENDS[name].reasons_against(graph, given.request(weights=weights)):
+    if BACKENDS[name].reasons_against(graph, Request.of(given, weights=weights)):
         return []
     outputs = BACKENDS[name].run(graph, given, weights=weights)
     grads = torch.autograd.grad(outputs.output.sin().sum(), leaves, allow_unused=True)

@@ -182,7 +182,7 @@ def test_verify_and_explain_take_graphs_of_heads():
             lambda x: ga.attention(x, x, x, FAMILIES["rules"], score_bias=torch.zeros(3)),
             "score_bias must have shape",
         ),
-        (lambda x: ga.explain(graphs.full(...)), "has no size; pass pattern"),
+        (lambda x: ga.explain(graphs.full(...)), "got Pattern; give it a size: pattern"),
     ],
 )
 def test_refusals(call, message):

@@ -163,7 +163,7 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
         return reasons(graph, request._replace(device=torch.device("cuda", 0)))
 
     def runs(graph, inputs, weights, lse):
-        way = BACKENDS["tiles"].way(graph, inputs.request(weights, lse))
+        way = BACKENDS["tiles"].way(graph, Request.of(inputs, weights, lse))
         return by_varlen(graph, inputs) if way == "varlen" else run(graph, inputs, weights, lse)
 
     monkeypatch.setattr(tiles, "reasons_against_varlen", as_on_cuda)

@@ -8,8 +8,8 @@ from graph_table import GRAPHS
 import graphattn as ga
 from graphattn.backends import BACKENDS as registered
 from graphattn.backends.base import Backend
-from graphattn.backends.request import Outputs
 from graphattn.errors import BackendError
+from graphattn.operands import Outputs
 
 NAMES = (
     "listed_bipartite",

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.backends import chosen
 from graphattn.errors import ExactnessError, GraphError, OptionError
+from graphattn.graph import chosen
 from graphattn.nn import GraphAttention, Rotary
 
 CENTROIDS = torch.randn(5, 5, generator=torch.Generator().manual_seed(2))
@@ -35,7 +35,7 @@ def test_attention_is_exact_on_the_edges_that_are_chosen(name):
 def test_other_edges_than_those_chosen_are_seen(monkeypatch):
     right = chosen.chosen_edges
     monkeypatch.setattr(
-        chosen, "chosen_edges", lambda graph, query, key: right(graph, query.roll(1, -3), key)
+        chosen, "chosen_edges", lambda choose, union, query, key: right(choose, union, query.roll(1, -3), key)
     )
     with pytest.raises(ExactnessError):
         ga.assert_exact(PATTERNS["top_k"](13), backends=("dense",), dtypes=(torch.float64,))
@@ -102,8 +102,8 @@ def test_an_edge_that_a_layer_should_not_have_chosen_is_seen(monkeypatch):
     layer, graph, right = seeded_layer(), PATTERNS["top_k"](13), chosen.chosen_edges
     assert ga.verify(layer, graph, backends=("dense",)).ok
 
-    def with_one_swapped(graph, query, key):
-        is_chosen = right(graph, query, key).clone()
+    def with_one_swapped(choose, union, query, key):
+        is_chosen = right(choose, union, query, key).clone()
         first, last = (
             is_chosen[0, :13, 0].nonzero().min(),
             (~is_chosen[0, :13, 0]).nonzero().max(),

@@ -9,6 +9,7 @@ import graphattn as ga
 from graphattn.backends import message_passing
 from graphattn.backends.base import BACKENDS
 from graphattn.backends.check import check
+from graphattn.backends.request import Request
 from graphattn.backends.scored import _layout
 from graphattn.kernels.edge_pairs import edge_products, edge_sum
 from graphattn.nn.normalizers import NORMALIZERS, make_normalizer
@@ -67,7 +68,7 @@ def test_weights_output_and_two_derivatives_are_those_of_the_definition(name, kv
 
     for ours, wanted in zip(results("edges"), results("message_passing"), strict=True):
         assert (ours - wanted).abs().max() <= 1e-12 * wanted.abs().max().clamp(min=1.0)
-    assert BACKENDS["edges"].reasons_against(SHUFFLED, inputs.request()) == []
+    assert BACKENDS["edges"].reasons_against(SHUFFLED, Request.of(inputs)) == []
 
 
 def test_a_removed_edge_passes_not_even_a_nan():

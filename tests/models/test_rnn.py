@@ -270,8 +270,8 @@ def test_luong_is_cross_attention_of_one_head():
         ),
         (
             lambda s, t: model("dot")(s, t, ga.PerHead((graphs.cross(T, S),))),
-            OptionError,
-            "one graph, not a PerHead",
+            GraphError,
+            "for one head, got PerHead; pass one of its",
         ),
         (lambda s, t: model("dot")(s, t, [graphs.cross(T, S)]), GraphError, "got list"),
         (

@@ -388,7 +388,7 @@ REFUSED = {
         ShapeError,
         "positions of targets are on meta, whose tensors hold no numbers; move them to cpu",
     ),
-    "along heads": (lambda: BIAS(FULL, ga.PerHead((FULL,))), GraphError, r"pass along.union\(\)"),
+    "along heads": (lambda: BIAS(FULL, ga.PerHead((FULL,))), GraphError, r"or .union\(\)"),
 }
 
 

@@ -87,7 +87,7 @@ def test_after_an_explanation_the_layer_is_as_before():
     explain(model, GNNExplainer(epochs=2), graph, x)
     assert torch.equal(model(x, graph.edge_index), before)
     assert model.first._alpha is None
-    assert not model.first._is_observed()
+    assert not model.first.is_observed()
 
 
 def test_hooks_on_messages_are_called_and_may_change_them():

@@ -118,6 +118,8 @@ class Hierarchy:
             per cloud. Made of ``batch`` if not given.
     """
 
+    remedy = "pass the graph of a level, such as shape.levels[0].graph"
+
     levels: tuple[Level, ...]
     num_clouds: int = 1
     clouds: AttentionGraph = None  # type: ignore[assignment]
@@ -239,6 +241,8 @@ class HierarchyRecipe:
     """A hierarchy without positions: ``hierarchy(..., ratio=(0.25, 0.25))``, to be called with
     them.
     """
+
+    remedy = "call it with positions, recipe(pos, batch), and pass the graph of a level"
 
     options: dict[str, Any]
 

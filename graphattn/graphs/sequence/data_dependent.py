@@ -12,7 +12,8 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.advice import no_graph
-from ...graph.chosen import Content, with_sources_moved
+from ...graph.choice import with_sources_moved
+from ...graph.chosen import Content
 from ...graph.expression import builder
 from ...graph.forms import partition
 from ...graph.limits import refuse_over

@@ -1,6 +1,6 @@
 """A growing sequence: a model, its caches, and the graphs of its next tokens."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -12,8 +12,9 @@ from ...analyse import leaks
 from ...arguments import several
 from ...convert import from_mask
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
-from ...graph import AttentionGraph, Pattern, PerHead
+from ...graph import AttentionGraph, PerHead
 from ...graph.layers import Layer, Layers, layers_of
+from ...graph.like import GraphLike
 from ...graph.runs import row_lengths
 from ...graphs import cross
 from ...nn import KeyValueCache
@@ -177,14 +178,14 @@ def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
 
 
 def _whole(layer: Any, length: int) -> Any:
-    if isinstance(layer, PerHead):
-        return each(layer, lambda graph: _whole(graph, length))
-    if isinstance(layer, Pattern):
-        graph = layer(length)
-    else:
-        graph = layer
-    if not isinstance(graph, AttentionGraph):
-        return graph  # for layers_of to refuse
+    if not isinstance(layer, GraphLike):
+        return layer  # for layers_of to refuse
+    return layer.at(length).of_each(lambda graph: _large_enough(graph, length))
+
+
+def _large_enough(graph: Any, length: int) -> Any:
+    if not graph.is_fixed:
+        return graph
     if not graph.is_square or graph.num_nodes < length:
         raise GraphError(
             f"the graph must have at least {length} nodes, one for each token of prompt and "
@@ -196,11 +197,14 @@ def _whole(layer: Any, length: int) -> Any:
 
 def _cut(layer: Any, length: int) -> Any:
     """The first nodes."""
-    if isinstance(layer, PerHead):
-        return each(layer, lambda graph: _cut(graph, length))
-    if layer.num_nodes == length:
-        return layer
-    return layer.subgraph(range(length))
+    return layer.of_each(lambda graph: first_nodes(graph, length))
+
+
+def first_nodes(graph: AttentionGraph, length: int) -> AttentionGraph:
+    """The graph between its first nodes."""
+    if graph.num_nodes == length:
+        return graph
+    return graph.subgraph(range(length))
 
 
 class Reads(NamedTuple):
@@ -214,7 +218,7 @@ class Reads(NamedTuple):
 
 def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:
     """The sources of each of the first ``length`` targets, in any head."""
-    heads = dict.fromkeys(layer.graphs) if isinstance(layer, PerHead) else [layer]
+    heads = dict.fromkeys(layer.of_heads)
     firsts, alls = zip(*(_reads_of(graph, length) for graph in heads), strict=True)
     first = torch.stack(firsts).amin(0)
     every = torch.stack(
@@ -249,20 +253,18 @@ def rows(
     """The graph from some sources to some targets; a few rows of a rule are listed, which costs
     less to plan for.
     """
-    if isinstance(layer, PerHead):
-        return each(layer, lambda graph: rows(graph, targets, sources, device))
-    if len(targets) * len(sources) > _LISTED or layer.has_repeated_edges:
-        return layer.subgraph(targets=targets, sources=sources).to(device)
-    node = partial(torch.arange, device=layer.device)
-    mask = layer.contains(
+    return layer.of_each(lambda graph: _rows_of_one(graph, targets, sources, device))
+
+
+def _rows_of_one(
+    graph: AttentionGraph, targets: range, sources: range, device: torch.device | str
+) -> AttentionGraph:
+    if len(targets) * len(sources) > _LISTED or graph.has_repeated_edges:
+        return graph.subgraph(targets=targets, sources=sources).to(device)
+    node = partial(torch.arange, device=graph.device)
+    mask = graph.contains(
         node(targets.start, targets.stop)[:, None], node(sources.start, sources.stop)
     )
     if bool(mask.all()):
         return every(len(targets), len(sources), torch.device(device))
-    return replace(from_mask(mask).to(device), name=f"rows of {layer.name}")
-
-
-def each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
-    """Graphs per head, mapped; heads that share a graph still do."""
-    made = {graph: make(graph) for graph in dict.fromkeys(heads.graphs)}
-    return PerHead(tuple(made[graph] for graph in heads.graphs))
+    return replace(from_mask(mask).to(device), name=f"rows of {graph.name}")

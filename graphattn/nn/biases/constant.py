@@ -10,35 +10,34 @@ import torch
 from torch import Tensor
 
 from ...errors import ShapeError
-from ...graph import AttentionGraph, PerHead
+from ...graph import AttentionGraph
 from ...graph.advice import no_graph
-from ...graph.chosen import Chosen
+from ...graph.like import GraphLike
 from ...graph.modes import constant_result, without_modes
 from ...plans.cache import cached
-from ...plans.edge_tensors import EdgeTensors
 from ..positions import pair_of_positions
 
-Graph = AttentionGraph | PerHead | Chosen | EdgeTensors
 _ByGraph = WeakKeyDictionary[AttentionGraph, dict[Any, Tensor]]
+
+
+_WANTED = "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))"
+
+
+def need_edges(graph: Any) -> None:
+    """Refuse anything without edges."""
+    if not isinstance(graph, GraphLike) or graph.is_open:
+        raise no_graph(graph, _WANTED)
 
 
 def need_graph(graph: Any) -> None:
     """Refuse anything but a graph, or the share of one."""
-    if not isinstance(graph, Graph) or (isinstance(graph, EdgeTensors) and graph.positions is None):
-        raise no_graph(
-            graph, "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))"
-        )
-
-
-def in_whole(graph: Any) -> Any:
-    """The own edges of a shard, between the nodes of the whole graph; others as they are."""
-    if isinstance(graph, EdgeTensors) and graph.positions is not None:
-        return graph.of_whole
-    return graph
+    need_edges(graph)
+    if not graph.is_constant and graph.positions is None:
+        raise no_graph(graph, _WANTED)
 
 
 def of_edges(
-    graph: Graph, make: Callable[..., Tensor], *arguments: Any, device: torch.device
+    graph: GraphLike, make: Callable[..., Tensor], *arguments: Any, device: torch.device
 ) -> Tensor:
     """``make(graph, *arguments)``, a tensor cached for this graph on this device; for
     :class:`PerHead`, its union.
@@ -53,9 +52,9 @@ def of_edges(
 
 @constant_result  # a constant of compiled code, guarded by the graph's identity
 def _constant(
-    graph: Graph, make: Callable[..., Tensor], device: torch.device, *arguments: Any
+    graph: GraphLike, make: Callable[..., Tensor], device: torch.device, *arguments: Any
 ) -> tuple[Tensor]:
-    edges: Any = graph.union() if isinstance(graph, PerHead | Chosen) else in_whole(graph)
+    edges = graph.of_whole
     others = [argument for argument in arguments if isinstance(argument, AttentionGraph)]
     rest = tuple(argument for argument in arguments if not isinstance(argument, AttentionGraph))
 
@@ -72,26 +71,26 @@ def _constant(
     return (tensors[rest, device],)
 
 
-def targets(graph: Graph, device: torch.device) -> Tensor:
+def targets(graph: GraphLike, device: torch.device) -> Tensor:
     """The target of each edge, int64 (E,), cached for this graph on this device; a shard's is a row
     of its own ends.
     """
-    if isinstance(graph, EdgeTensors):
+    if not graph.is_constant:
         return graph.target
     return of_edges(graph, _target, device=device)
 
 
-def sources(graph: Graph, device: torch.device) -> Tensor:
+def sources(graph: GraphLike, device: torch.device) -> Tensor:
     """The source of each edge, int64 (E,), cached for this graph on this device; a shard's is a row
     of its own ends.
     """
-    if isinstance(graph, EdgeTensors):
+    if not graph.is_constant:
         return graph.source
     return of_edges(graph, _source, device=device)
 
 
 def offsets(
-    graph: Graph, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
+    graph: GraphLike, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
 ) -> Tensor:
     """Position of the source minus position of the target, (E,) or (..., E).
 
@@ -126,11 +125,9 @@ def offsets(
             )
     of_targets = of_targets.to(device)
     of_sources = of_sources.to(device)
-    if isinstance(graph, EdgeTensors):
-        of_sources, of_targets = (
-            x[..., 0] for x in graph.ends(of_sources[..., None], of_targets[..., None])
-        )
-    return of_sources[..., sources(graph, device)] - of_targets[..., targets(graph, device)]
+    source_rows, target_rows = graph.ends(of_sources[..., None], of_targets[..., None])
+    of_edge_sources = source_rows[..., sources(graph, device), 0]
+    return of_edge_sources - target_rows[..., targets(graph, device), 0]
 
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:

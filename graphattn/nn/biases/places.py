@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from ...arguments import check_flags, floats, positive, width
 from ...errors import OptionError, ShapeError
+from ...graph.like import GraphLike
 from ...graph.modes import without_autocast
-from ...plans.edge_tensors import EdgeTensors
-from ..geometry import num_ends, own_rows, relative_positions, rows_of, sums_of
-from .constant import Graph, sources, targets
+from ..geometry import relative_positions, rows_of, sums_of
+from .constant import sources, targets
 
 
 class OffsetBias(nn.Module):
@@ -40,7 +40,7 @@ class OffsetBias(nn.Module):
             nn.Linear(self.axes, hidden), nn.ReLU(), nn.Linear(hidden, heads, bias=False)
         )
 
-    def forward(self, graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+    def forward(self, graph: GraphLike, pos: Tensor, queries: Tensor | None = None) -> Tensor:
         """Biases (..., E, H) of positions as in :func:`graphattn.nn.relative_positions`."""
         like = next(self.mlp.parameters())
         return self.mlp(_offsets(graph, pos, queries, self.axes).to(like.dtype))
@@ -112,7 +112,12 @@ class ContextualTable(nn.Module):
             nn.init.trunc_normal_(table, std=0.02, a=-0.04, b=0.04)
 
     def forward(
-        self, graph: Graph, query: Tensor, key: Tensor, pos: Tensor, queries: Tensor | None = None
+        self,
+        graph: GraphLike,
+        query: Tensor,
+        key: Tensor,
+        pos: Tensor,
+        queries: Tensor | None = None,
     ) -> Tensor:
         """Biases (..., E, H) of queries (..., T, H, D) and keys (..., S, H, D); positions as in
         :func:`graphattn.nn.relative_positions`.
@@ -125,16 +130,15 @@ class ContextualTable(nn.Module):
                     f"{name} must have shape (..., {', '.join(map(str, wanted))}), got "
                     f"{tuple(x.shape)}"
                 )
-        if isinstance(graph, EdgeTensors):
-            ends = graph.ends(key.flatten(-2), query.flatten(-2))
-            key, query = (x.unflatten(-1, self.query.shape[2:]) for x in ends)
+        ends = graph.ends(key.flatten(-2), query.flatten(-2))
+        key, query = (x.unflatten(-1, self.query.shape[2:]) for x in ends)
         of_query = self._looked_up(self.query, query, targets(graph, rows.device), rows)
         return self.scale * of_query + self._looked_up(
             self.key, key, sources(graph, rows.device), rows
         )
 
     def averaged(
-        self, graph: Graph, alpha: Tensor, pos: Tensor, queries: Tensor | None = None
+        self, graph: GraphLike, alpha: Tensor, pos: Tensor, queries: Tensor | None = None
     ) -> Tensor:
         r""":math:`\sum_s \alpha_{ts} r^v_{ts}`, (..., T, H, D): the term of offsets, for weights
         (..., E, H).
@@ -152,12 +156,12 @@ class ContextualTable(nn.Module):
             )
         index = targets(graph, rows.device).unsqueeze(-1) * len(table) + rows
         given = alpha.repeat_interleave(rows.shape[-1], -2)
-        size = num_ends(graph)
+        size = graph.num_ends
         total = sums_of(given, index.flatten(), size * len(table)).unflatten(-2, (size, len(table)))
-        total = own_rows(graph, total, -3)
+        total = graph.of_own(total, -3)
         return torch.einsum("...nrh,rhd->...nhd", total, table.to(alpha.dtype))
 
-    def _rows(self, graph: Graph, pos: Tensor, queries: Tensor | None) -> Tensor:
+    def _rows(self, graph: GraphLike, pos: Tensor, queries: Tensor | None) -> Tensor:
         """The row of each edge for each axis, int64 (E, axes)."""
         axes, wide = self.query.shape[:2]
         away = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
@@ -222,7 +226,7 @@ class FourierFeatures(nn.Module):
         return f"axes={self.frequencies.shape[1]}, num_frequencies={self.frequencies.shape[0]}"
 
 
-def _offsets(graph: Graph, pos: Tensor, queries: Tensor | None, axes: int) -> Tensor:
+def _offsets(graph: GraphLike, pos: Tensor, queries: Tensor | None, axes: int) -> Tensor:
     offsets = relative_positions(graph, pos, queries)
     if offsets.shape[-1] != axes:
         raise ShapeError(

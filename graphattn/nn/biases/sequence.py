@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from ...arguments import check_flags, table, width
 from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph
-from .constant import Graph, of_edges, offsets
+from ...graph.like import GraphLike
+from .constant import of_edges, offsets
 from .table import EdgeTable
 
 Positions = Tensor | tuple[Tensor, Tensor] | None
@@ -58,7 +59,7 @@ class ALiBi(nn.Module):
             device=self.like.device,
         )
 
-    def forward(self, graph: Graph, positions: Positions = None) -> Tensor:
+    def forward(self, graph: GraphLike, positions: Positions = None) -> Tensor:
         """Biases (E, H) in the graph's edge order, float32 or float64, on the module's device.
 
         Args:
@@ -146,7 +147,7 @@ class T5Bias(nn.Module):
             )
         self.table = EdgeTable(self.num_buckets, num_heads)
 
-    def forward(self, graph: Graph, positions: Positions = None) -> Tensor:
+    def forward(self, graph: GraphLike, positions: Positions = None) -> Tensor:
         """Biases (E, H) in the graph's edge order.
 
         Args:

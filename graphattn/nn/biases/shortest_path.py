@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from ...arguments import width
 from ...errors import GraphError
-from ...graph import AttentionGraph, PerHead
+from ...graph import AttentionGraph
 from ...graph.graph import need_graph
+from ...graph.like import GraphLike
 from ...plans.whole import csr_by_source
-from .constant import Graph, of_edges
+from .constant import of_edges
 from .table import EdgeTable
 
 _AT_ONCE = 256  # sources whose paths are searched together
@@ -55,7 +56,7 @@ class ShortestPathBias(nn.Module):
         self.max_distance = width(max_distance, "max_distance")
         self.table = EdgeTable(self.max_distance + 2, num_heads)
 
-    def forward(self, graph: Graph, along: AttentionGraph) -> Tensor:
+    def forward(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
         """Biases (E, H) in the edge order of ``graph``.
 
         Args:
@@ -71,15 +72,13 @@ class ShortestPathBias(nn.Module):
         rows = torch.where(length < 0, self.max_distance + 1, length.clamp(max=self.max_distance))
         return self.table.rows(rows)
 
-    def lengths(self, graph: Graph, along: AttentionGraph) -> Tensor:
+    def lengths(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
         """The length of the shortest path for each edge of ``graph``, int64 (E,); -1 without a
         path; a copy.
         """
         return self._kept(graph, along).clone()
 
-    def _kept(self, graph: Graph, along: AttentionGraph) -> Tensor:
-        if isinstance(along, PerHead):
-            raise GraphError("along must be one AttentionGraph, got a PerHead; pass along.union()")
+    def _kept(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
         need_graph(along, "along")
         return of_edges(graph, _lengths, along, device=self.table.weight.device)
 

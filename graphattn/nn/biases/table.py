@@ -5,8 +5,9 @@ from torch import Tensor, nn
 
 from ...arguments import outside, shown, width
 from ...errors import PositionIndexError, ShapeError
+from ...graph.like import GraphLike
 from ...kernels.modes import can_read_values
-from .constant import Graph, need_graph
+from .constant import need_graph
 
 
 class EdgeTable(nn.Module):
@@ -42,7 +43,7 @@ class EdgeTable(nn.Module):
         """Initialise the table."""
         nn.init.trunc_normal_(self.weight, std=0.02, a=-0.04, b=0.04)
 
-    def forward(self, graph: Graph, values: Tensor) -> Tensor:
+    def forward(self, graph: GraphLike, values: Tensor) -> Tensor:
         """Biases (E, H), or (..., E, H).
 
         Args:

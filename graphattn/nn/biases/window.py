@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from ...arguments import width
 from ...errors import GraphError, OptionError
 from ...graph import AttentionGraph
+from ...graph.like import GraphLike
 from ...graphs.arguments import axes
-from .constant import Graph, need_graph, of_edges
+from .constant import need_graph, of_edges
 from .table import EdgeTable
 
 Size = tuple[int, ...]
@@ -47,7 +48,7 @@ class SwinBias(nn.Module):
         self.window = _window(window)
         self.table = EdgeTable(math.prod(2 * side - 1 for side in self.window), num_heads)
 
-    def forward(self, graph: Graph, size: Size | None = None) -> Tensor:
+    def forward(self, graph: GraphLike, size: Size | None = None) -> Tensor:
         """Biases (E, H) in the graph's edge order.
 
         Args:
@@ -118,7 +119,7 @@ class SwinV2Bias(nn.Module):
             nn.Linear(hidden, heads, bias=False),
         )
 
-    def forward(self, graph: Graph, size: Size | None = None) -> Tensor:
+    def forward(self, graph: GraphLike, size: Size | None = None) -> Tensor:
         """Biases (E, H) in the graph's edge order.
 
         Args:
@@ -157,7 +158,7 @@ def _window(window: Any) -> Size:
     return tuple(width(side, "window") for side in sides)
 
 
-def _places(graph: Graph, window: Size, size: Size | None, device: torch.device) -> Tensor:
+def _places(graph: GraphLike, window: Size, size: Size | None, device: torch.device) -> Tensor:
     need_graph(graph)
     if size is not None:
         size = axes(size)

@@ -1,0 +1,146 @@
+"""What may be passed as a graph: the protocol that a call of attention asks of it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..operands import Inputs, Outputs
+from .advice import no_graph
+
+Pair = tuple[Tensor, Tensor]
+#: Attention along edges: ``run(edges, inputs, backend, weights, lse)``.
+Run = Callable[[Any, Inputs, str, bool, bool], Outputs]
+
+
+class Group(NamedTuple):
+    """Heads ``[first, last)`` read along ``graph``, which is ``graphs[number]``."""
+
+    number: int
+    graph: Any
+    first: int
+    last: int
+
+
+class GraphLike:
+    """A graph, a graph for each head, a pattern, a choice by content, or edges as tensors.
+
+    A subclass defines what differs from a plain graph, beside its sizes (``num_targets``,
+    ``num_sources``, ``num_edges``), ``device``, ``is_rule`` and ``name``.
+    """
+
+    #: How to make an :class:`AttentionGraph` of it, where only a graph will do.
+    remedy: ClassVar[str] = ""
+    #: True if it has no size, or no positions, yet.
+    is_open: ClassVar[bool] = False
+    #: True if every call reads the same edges, known before.
+    is_fixed: ClassVar[bool] = True
+    #: True if its edges are constants of a compiled program, and tensors that are inputs if not.
+    is_constant: ClassVar[bool] = True
+    #: The only backends that run it; all of them if empty.
+    only_backends: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def num_targets(self) -> int: ...
+        @property
+        def num_sources(self) -> int: ...
+        @property
+        def num_edges(self) -> int: ...
+        @property
+        def target(self) -> Tensor: ...
+        @property
+        def source(self) -> Tensor: ...
+        @property
+        def device(self) -> torch.device: ...
+        @property
+        def is_rule(self) -> bool: ...
+
+    def at(self, size: int | tuple[int, ...], num_sources: int | None = None) -> Any:
+        """Itself, or what a pattern is at a size; also under torch.compile."""
+        return self
+
+    def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> Any:
+        """Itself, or what a pattern is for rows (..., nodes, heads, width) after ``past`` cached
+        sources.
+        """
+        return self
+
+    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+        """The outputs of a call, by calls of ``run`` on edges."""
+        return run(self, inputs, backend, weights, lse)
+
+    def union(self) -> Any:
+        """One graph of all edges that a call may read, whose order is that of tensors of edges."""
+        return self
+
+    def on_union(self, inputs: Inputs) -> Inputs:
+        """The same call on :meth:`union`, with a bias of -inf on edges that it does not read."""
+        return inputs
+
+    @property
+    def of_heads(self) -> tuple[Any, ...]:
+        """The graphs of equal groups of heads, in order."""
+        return (self,)
+
+    def groups(self, num_heads: int) -> list[Group]:
+        """The graphs with their heads."""
+        return [Group(0, self, 0, num_heads)]
+
+    def of_each(self, make: Callable[[Any], Any]) -> Any:
+        """``make`` of the graph, or graphs per head of those that it makes of each."""
+        return make(self)
+
+    # --- the share of one process; a whole graph changes nothing
+
+    @property
+    def positions(self) -> tuple[Tensor, Tensor] | None:
+        """The numbers of targets and of sources in a larger graph, if these are some of its
+        nodes.
+        """
+        return None
+
+    @property
+    def of_whole(self) -> Any:
+        """The edges of :meth:`union`, in their order, between the nodes of the larger graph."""
+        return self.union()
+
+    @property
+    def num_ends(self) -> int:
+        """The number of rows that targets of edges index: T, or more in a share by heads."""
+        return self.num_targets
+
+    def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows that sources and targets of edges index, from those of the nodes."""
+        return of_sources, of_targets
+
+    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+        """The rows of own targets among those that targets of edges index."""
+        return x
+
+    def agreed(self, seed: Tensor) -> Tensor:
+        """The seed of dropout of all processes that share a graph."""
+        return seed
+
+    def projected(
+        self, query: Callable[[], Tensor], keys: Callable[..., Pair], *rows: Tensor, numbers: int
+    ) -> tuple[Any, Tensor, Pair]:
+        """The edges, the queries, and the keys and values made of ``rows`` (..., S, C) of sources,
+        which take ``numbers`` a source; a share may send rows while queries are computed.
+        """
+        return self, query(), keys(*rows)
+
+
+def need_fixed(graph: Any, argument: str) -> None:
+    """Raise a GraphError with advice unless ``graph`` is a graph, or graphs of heads."""
+    if not isinstance(graph, GraphLike) or not graph.is_fixed:
+        raise no_graph(graph, argument)
+
+
+def sized(graph: Any, query: Tensor, key: Tensor, past: int = 0) -> Any:
+    """:meth:`GraphLike.at_rows`; what is no graph stays as it is, for a check to refuse."""
+    if isinstance(graph, GraphLike):
+        return graph.at_rows(query, key, past)
+    return graph

@@ -1,0 +1,159 @@
+"""The sources of a call of a layer: nodes of ``x``, a context, or keys and values that a cache
+holds.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import OptionError, ShapeError
+from .arguments import Pair, check_features, pair_of
+from .cache import KeyValueCache, check_cache
+from .positions import pair_of_positions
+
+
+class Sources:
+    """Features of sources, of which keys (..., S, kdim) and values (..., S, vdim) are made.
+
+    Args:
+        key: Those of keys.
+        value: Those of values.
+        name: The argument that gives them.
+    """
+
+    #: Sources before these, whose keys are cached; ``dropped`` of them no longer.
+    past = 0
+    dropped = 0
+
+    def __init__(self, key: Tensor, value: Tensor, name: str = "context") -> None:
+        self.key = key
+        self.value = value
+        self.name = name
+
+    def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
+        """Positions of targets and of sources for rotations; None where they count from 0.
+
+        Raises:
+            OptionError: If one tensor is given for targets and other sources.
+        """
+        if given is None:
+            given = graph.positions
+        elif self.name != "x" and isinstance(given, Tensor):
+            raise OptionError("positions with a context must be a pair (of targets, of sources)")
+        return pair_of_positions(given)
+
+    def projected(self, layer: Any, key: Tensor, value: Tensor, positions: Tensor | None) -> Pair:
+        """Keys and values of all sources, from features that have arrived."""
+        return layer.keys_of(self.name, key, value, positions)
+
+    def keep(self, layer: Any, key: Tensor, value: Tensor) -> None:
+        """Store keys and values for the next call, if a cache holds them."""
+
+
+class Cached(Sources):
+    """The nodes of ``x`` after those in a cache."""
+
+    def __init__(self, x: Tensor, cache: KeyValueCache) -> None:
+        super().__init__(x, x, "x")
+        self.cache = cache
+        self.past = cache.length
+        self.dropped = cache.dropped
+
+    def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
+        """Those of new nodes, which come last."""
+        if given is None and graph.positions is not None:
+            if self.dropped:
+                raise OptionError(
+                    "positions must be passed to a shard whose cache has dropped tokens"
+                )
+            given = graph.positions[1][self.past :]
+        elif given is None and self.past:
+            device = self.key.device
+            given = torch.arange(self.past, self.past + num_targets, device=device)
+        return pair_of_positions(given)
+
+    def projected(self, layer: Any, key: Tensor, value: Tensor, positions: Tensor | None) -> Pair:
+        """Keys and values of cached and new nodes."""
+        return self.cache.grown(*super().projected(layer, key, value, positions), layer)
+
+    def keep(self, layer: Any, key: Tensor, value: Tensor) -> None:
+        """Store those of all nodes."""
+        self.cache.keep(key, value, layer)
+
+
+class Held(Sources):
+    """A context whose keys and values :meth:`GraphAttention.hold` has computed."""
+
+    def __init__(self, cache: KeyValueCache, layer: Any) -> None:
+        self.held = cache.of(layer)
+        super().__init__(self.held[0].flatten(-2), self.held[1].flatten(-2))
+
+    def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
+        """Those of targets; held keys are rotated."""
+        if isinstance(given, tuple | list):
+            raise OptionError(
+                "held keys already have rotary embeddings: pass positions of the targets alone"
+            )
+        if given is None:
+            given = graph.positions
+        return pair_of_positions(given)
+
+    def projected(self, layer: Any, key: Tensor, value: Tensor, positions: Tensor | None) -> Pair:
+        """The held ones."""
+        return self.held
+
+
+def read(layer: Any, x: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]:
+    """The features of targets, and the sources of a call.
+
+    Raises:
+        ShapeError: If features do not have the widths of the layer.
+        OptionError: If arguments exclude each other.
+    """
+    check_cache(cache)
+    targets = "x"
+    name = "context"
+    if isinstance(x, tuple | list):
+        if context is not None:
+            raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
+        context, x = pair_of("x", x, "(sources, targets)")
+        targets = "x[1], the targets,"
+        name = "x[0], the sources,"
+    check_features(targets, x, "T", layer.qdim)
+    if cache is not None and context is not None:
+        raise OptionError(
+            "a cache holds the keys of earlier nodes of x, and excludes context and x as a pair"
+        )
+    if isinstance(context, KeyValueCache):
+        return x, Held(context, layer)
+    if context is not None:
+        sources = of_context(layer, context, name)
+        if sources.key is x:
+            sources.name = "x"
+        return x, sources
+    _check_own(layer, x)
+    if cache is not None:
+        return x, Cached(x, cache)
+    return x, Sources(x, x, "x")
+
+
+def of_context(layer: Any, context: Any, name: str = "context") -> Sources:
+    """The sources of a context: one tensor for keys and values, or a pair."""
+    key = value = context
+    if isinstance(context, tuple | list):
+        key, value = pair_of("context", context, "(for keys, for values)")
+    check_features(name, key, "S", layer.kdim)
+    check_features(name, value, "S", layer.vdim)
+    return Sources(key, value)
+
+
+def _check_own(layer: Any, x: Tensor) -> None:
+    width = x.shape[-1]
+    if layer.kdim == layer.vdim == width:
+        return
+    raise ShapeError(
+        f"x without context must have width kdim = {layer.kdim} and vdim = {layer.vdim} "
+        f"(embed_dim), got {width}; build the layer with kdim={width}, vdim={width}, or pass "
+        f"context=, the sources' features (..., S, {layer.kdim})"
+    )

@@ -1,0 +1,131 @@
+"""Tensors and numbers of one call of attention, and the tensors that it gives."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def statistics(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of scores, weights and lse of inputs of a dtype: float32 or wider."""
+    if dtype in HALF:
+        return torch.float32
+    return dtype
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The tensors and numbers of one call, checked: node-first, heads of the query a multiple of
+    the others'.
+    """
+
+    query: Tensor  # (..., T, H, D)
+    key: Tensor  # (..., S, H_kv, D)
+    value: Tensor  # (..., S, H_kv, D_v)
+    scale: float
+    softcap: float | None = None
+    score_bias: Tensor | None = None  # (..., E, H or 1)
+    dropout_p: float = 0.0
+    # (..., E, F), projected by edge_weight and added to key and value
+    edge_attr: Tensor | None = None
+    # (H_kv, D, F); without it, F = H * D, and edge_attr itself is added
+    edge_weight: Tensor | None = None
+    # (query, key, edge_attr) of edges -> (..., E, H); the product if None
+    score: Callable[..., Tensor] | None = None
+    # (score, target, T) -> (..., E, H); softmax if None
+    normalize: Callable[..., Tensor] | None = None
+    edge_to: str = "both"  # operand to which edge features are added: "key", "value" or "both"
+    cap_bias: bool = False  # True if softcap bounds the score with its bias
+    # keyword arguments of normalize: "source" (E,), "edge_attr" (..., E, F)
+    asks: tuple[str, ...] = ()
+
+    @property
+    def statistics(self) -> torch.dtype:
+        """The dtype of scores, weights and lse: float32 or wider."""
+        return statistics(self.query.dtype)
+
+    @property
+    def tracks_weights(self) -> bool:
+        """True if autograd records the weights. Not in compiled code, whose outputs are not made of
+        each other.
+        """
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return False
+        operands = (self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
+        return any(x is not None and x.requires_grad for x in operands)
+
+    def present(self, alpha: Tensor) -> Tensor:
+        """Weights (..., E, H), 0 on edges that a bias of -inf removes: they get gradients of 0,
+        too.
+        """
+        if self.score_bias is None:
+            return alpha
+        return alpha.masked_fill(self.score_bias == -torch.inf, 0.0)
+
+    def bounded(self, score: Tensor, bias: Tensor | None, removed: Tensor | None) -> Tensor:
+        """Scores (..., E, H) with softcap and bias, -inf where an edge is removed."""
+        if bias is not None and removed is not None and self.cap_bias:
+            score = score + bias.masked_fill(removed, 0.0)
+            bias = None
+        if self.softcap is not None:
+            score = self.softcap * torch.tanh(score / self.softcap)
+        if bias is not None:
+            score = score + bias
+        if removed is None:
+            return score
+        return score.masked_fill(removed, -torch.inf)
+
+    def normalized(
+        self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int
+    ) -> Tensor:
+        """The weights that ``normalize`` returns; a caller's function may write to its indices,
+        which are copies.
+        """
+        known = {"source": source, "edge_attr": attr}
+        assert self.normalize is not None
+        return self.normalize(
+            score, target.clone(), targets, **{name: known[name] for name in self.asks}
+        )
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of a backend; ``alpha`` and ``lse`` only if requested."""
+
+    output: Tensor  # (..., T, H, D_v)
+    # (..., E, H), before dropout; output is made of it if autograd records it
+    alpha: Tensor | None = None
+    lse: Tensor | None = None  # (..., T, H)
+    total: Callable[[Tensor], Tensor] | None = None  # the output of other weights (..., E, H)
+
+
+def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) -> Outputs:
+    """Outputs with other weights, through which the output is computed, so that they have
+    gradients.
+
+    Args:
+        outputs: The outputs of a backend.
+        alpha: The weights to return.
+        used: The weights of the backend's edges (..., E, H), made of ``alpha``; ``alpha`` itself by
+            default.
+    """
+    assert outputs.total is not None
+    output = outputs.total(alpha if used is None else used)
+    return replace(outputs, output=output, alpha=alpha)
+
+
+def _nothing(edges: int, inputs: Inputs) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+#: Counts the work of calls by their edges, whatever a backend computes: (number of edges, inputs)
+#: to a context.
+counting: ContextVar[Callable[[int, Inputs], AbstractContextManager[Any]]] = ContextVar(
+    "counting", default=_nothing
+)
