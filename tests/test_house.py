@@ -181,6 +181,7 @@ def test_a_first_layer_call_loads_no_room_that_it_does_not_use():
         "versions",
         "errors",
         "arguments",
+        "operands",
         "graph",
         "graphs",
         "plans",
