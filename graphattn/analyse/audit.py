@@ -1,118 +1,18 @@
 """A mask beside the graph that it should be: the wrong entries, and what mistake they look like."""
 
-import inspect
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from torch import Tensor
+from typing import Any
 
 from ..arguments import whole
-from ..convert import from_mask, from_mask_mod, from_rule
-from ..convert.masks import bool_mask
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
-from ..graph.advice import advice, no_graph
-from ..graph.forms import of_mask
-from .mistakes import compared, mistakes
-from .simple import remark
-
-if TYPE_CHECKING:
-    from .audit_heads import AuditOfHeads
-
-BUDGET = 1 << 27  # seconds
-_WRONG = 4  # entries that may be looked at for each wrong one that is listed
-_FULL = 8  # a mask with more than an eighth of its entries is walked over, and not listed
-_NAMED = 6  # entries of a group that are named
-
-
-@dataclass(frozen=True)
-class Group:
-    """Wrong entries of one kind.
-
-    Args:
-        kind: "too many" (edges the mask has and the graph lacks) or "missing", and where they lie.
-        count: How many.
-        examples: The first of them, as (source, target).
-        where: What they have in common, if anything.
-    """
-
-    kind: str
-    count: int
-    examples: tuple[tuple[int, int], ...]
-    where: str = ""
-
-    def __str__(self) -> str:
-        named = ", ".join(f"{s} -> {t}" for s, t in self.examples)
-        if self.count > len(self.examples):
-            more = f" and {self.count - len(self.examples):,} more"
-        else:
-            more = ""
-        return f"{self.count:,} {self.kind}{', ' + self.where if self.where else ''}: {named}{more}"
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What :func:`audit` found.
-
-    Args:
-        name: What the mask should be.
-        entries: Pairs in all.
-        too_many: Edges that the mask has and the graph lacks.
-        missing: Edges that the graph has and the mask lacks.
-        diagnosis: The mistakes that make exactly this mask of the graph, the simplest first.
-        groups: The wrong entries by kind.
-        remark: Which simpler graph the one that was meant equals, or which of its parts changes
-            nothing, if any.
-        left_out: Which mistakes were not looked for, and why, if any.
-    """
-
-    name: str
-    entries: int
-    too_many: int
-    missing: int
-    diagnosis: tuple[str, ...]
-    groups: tuple[Group, ...]
-    remark: str = ""
-    left_out: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if the mask is the graph."""
-        return self.too_many == self.missing == 0
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def to_dict(self) -> dict[str, Any]:
-        """The findings as plain Python values."""
-        return {"ok": self.ok, **asdict(self)}
-
-    def __str__(self) -> str:
-        if self.ok:
-            return f"ok: all {self.entries:,} entries are those of {self.name}{self._note}"
-        wrong = self.too_many + self.missing
-        lines = [
-            f"{wrong:,} of {self.entries:,} entries differ from {self.name}: "
-            f"{self.too_many:,} too many, {self.missing:,} missing"
-        ]
-        known = f"diagnosis: {' or '.join(self.diagnosis)}"
-        none = "no known mistake makes all of them; by kind:"
-        lines += [f"  {known if self.diagnosis else self.left_out or none}"]
-        return "\n".join([*lines, *(f"  {group}" for group in self.groups)]) + self._note
-
-    @property
-    def _note(self) -> str:
-        if self.remark.startswith("equals"):
-            return f"\n  note: what is expected {self.remark}"
-        if self.remark:
-            return f"\n  note: in what is expected, {self.remark}"
-        return ""
+from ..graph.advice import no_graph
+from .audit_heads import AuditOfHeads, audit_heads, is_of_heads
+from .audit_mask import BUDGET, Audit, audit_one, graph_of
 
 
 def audit(
     mask: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET
-) -> "Audit | AuditOfHeads":
+) -> Audit | AuditOfHeads:
     """Compare a mask with the graph that it should be, and say what mistake its wrong entries look
     like.
 
@@ -139,117 +39,9 @@ def audit(
           no known mistake makes all of them; by kind:
           2 too many in the future (a target reads a later source), all of source 6: 6 -> 4, 6 -> 5
     """
-    from .audit_heads import audit_heads, is_of_heads
-
     if not isinstance(expect, AttentionGraph | PerHead):
         raise no_graph(expect, "expect must be an AttentionGraph, the one that was meant")
     budget = whole(budget, "budget", 1, GraphError)
     if isinstance(expect, PerHead) or is_of_heads(mask):
         return audit_heads(mask, expect, budget=budget)
     return audit_one(graph_of(mask, expect, budget), expect, budget)
-
-
-def audit_one(given: AttentionGraph, expect: AttentionGraph, budget: int) -> Audit:
-    """:func:`audit` of a graph."""
-    size = (given.num_targets, given.num_sources)
-    wanted = (expect.num_targets, expect.num_sources)
-    if size != wanted:
-        raise GraphError(
-            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {wanted[0]} x "
-            f"{wanted[1]}"
-        )
-    given = given.to("cpu")
-    expect = expect.to("cpu")
-    cost = compared(given) + compared(expect)
-    if cost > budget:
-        raise GraphError(
-            f"audit would look at about {cost:,} entries of {given.name} and {expect.name} (limit "
-            f"{budget:,}); audit a "
-            f"smaller size, or try budget={cost}"
-        )
-    too_many = given - expect
-    missing = expect - given
-    counts = too_many.num_edges, missing.num_edges
-    entries = expect.num_targets * expect.num_sources
-    if counts == (0, 0):
-        return Audit(expect.name, entries, 0, 0, (), (), remark(expect))
-    if max(counts) > budget // _WRONG:
-        raise GraphError(
-            f"mask and {expect.name} differ in {sum(counts):,} entries (limit "
-            f"{budget // _WRONG:,}); audit a smaller "
-            f"size, or try budget={_WRONG * max(counts)}"
-        )
-    groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
-    names, left_out = mistakes(expect, given, (too_many, missing), budget)
-    return Audit(expect.name, entries, *counts, names, tuple(groups), remark(expect), left_out)
-
-
-def graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
-    """A mask of any kind as a graph of the sizes that are expected."""
-    if isinstance(mask, AttentionGraph):
-        return mask
-    if not isinstance(mask, Tensor | np.ndarray) and advice(mask) is not None:
-        raise no_graph(mask, "mask must be a bool mask (T, S), a function or an AttentionGraph")
-    if callable(mask) and not isinstance(mask, Tensor):
-        entries = _called(mask, expect, budget)
-    else:
-        entries = mask
-    entries = bool_mask(entries, "mask").cpu()
-    dense = _FULL * int(entries.sum()) > entries.numel()
-    if dense:
-        return AttentionGraph(of_mask(entries), "mask")
-    return from_mask(entries)
-
-
-def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
-    """The mask of a function, which is called once."""
-    T = expect.num_targets
-    S = expect.num_sources
-    if budget < T * S:
-        raise GraphError(
-            f"a function is called on all {T * S:,} pairs of {expect.name} (limit {budget:,}); "
-            "audit a smaller size, "
-            f"or try budget={T * S}"
-        )
-    required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-    return (from_mask_mod if len(required) == 4 else from_rule)(function, T, S).mask()
-
-
-def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Group]:
-    """The wrong edges before, on and after the diagonal; of two sets of nodes all together."""
-    source, target = wrong.edge_index.cpu()
-    if not expect.is_square:
-        if source.numel():
-            return [_group(f"{what}", source, target)]
-        return []
-    kinds = {
-        "in the future (a target reads a later source)"
-        if what == "too many"
-        else "in the future": source > target,
-        "on the diagonal (self-loops)": source == target,
-        "in the past": source < target,
-    }
-    return [
-        _group(f"{what} {words}", source[here], target[here])
-        for words, here in kinds.items()
-        if bool(here.any())
-    ]
-
-
-def _group(kind: str, source: Tensor, target: Tensor) -> Group:
-    examples = tuple(zip(source[:_NAMED].tolist(), target[:_NAMED].tolist(), strict=True))
-    return Group(kind, source.numel(), examples, _common(source, target))
-
-
-def _common(source: Tensor, target: Tensor) -> str:
-    """The source, target or distance that several wrong edges have in common."""
-    if source.numel() < 2:
-        return ""
-    for words, number in (
-        ("of source", source),
-        ("of target", target),
-        ("at distance", target - source),
-    ):
-        if bool((number == number[0]).all()):
-            return f"all {words} {int(number[0])}"
-    return ""

@@ -16,7 +16,7 @@ from ..convert import from_mask_mod
 from ..convert.masks import bool_mask
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
-from .audit import BUDGET, Audit, audit_one, graph_of
+from .audit_mask import BUDGET, Audit, audit_one, graph_of
 from .mistakes import same
 
 _NAMED = 4  # heads of a permutation that are named
