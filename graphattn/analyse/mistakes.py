@@ -12,7 +12,8 @@ from ..errors import GraphAttnError
 from ..graph import AttentionGraph
 from ..graph.expression import Expression
 from ..graphs import causal
-from .mutants import Mutant, Mutants, Node
+from .mutant import Mutant, Node
+from .mutants import Mutants
 from .mutants_of_masks import of_mask
 
 _NAMED = 4  # mistakes that explain the same

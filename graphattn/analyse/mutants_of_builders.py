@@ -15,27 +15,24 @@ from ..graphs import (
     ancestors,
     asymmetric_window,
     bidirectional_segments,
-    block_causal,
     block_local,
     causal,
     composite,
     cross,
     cross_documents,
     documents,
-    fixed,
     full,
     ranked,
     siblings,
     sliding_window,
-    strided,
     tree,
 )
-from .mutants import REMOTE, Mutant, Node, Padding, arguments, quoted
+from .mutant import REMOTE, Mutant, Node, Padding, arguments, quoted
 from .mutants_of_grids import of_grid
 from .simple import band_of
 from .walks import tree_depth
 
-_MOVED = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (-1, -1))
+_MOVED = ((0, 1), (0, -1), (-1, 0), (1, 0))
 _LEVELLED = 512  # nodes of a tree whose levels, which are scattered, are compared
 _BLOCKS = 17  # all below, and powers of two
 Change = Callable[["Call"], AttentionGraph | None]
@@ -54,18 +51,6 @@ class Call(SimpleNamespace):
     @property
     def past(self) -> AttentionGraph:
         return causal(self.n)
-
-    @property
-    def every(self) -> AttentionGraph:
-        return full(self.n)
-
-    @property
-    def first(self) -> AttentionGraph:
-        """Every token reads the first ones: the prefix, the sinks, or as many as a window has."""
-        number = next(
-            getattr(self, name) for name in ("prefix", "k", "window") if hasattr(self, name)
-        )
-        return _read_by_all(torch.arange(self.n) < number)
 
     @property
     def side(self) -> int:
@@ -88,14 +73,18 @@ class Call(SimpleNamespace):
         return label
 
     @property
+    def numbers(self) -> Tensor:
+        """The labels of documents as numbers from 0, in their order."""
+        return torch.unique(self.labels, return_inverse=True)[1]
+
+    @property
+    def blocks(self) -> Tensor:
+        return torch.arange(self.num_nodes) // self.block
+
+    @property
     def own(self) -> AttentionGraph:
         """Each segment reads itself; tokens of none read nothing."""
         return documents(self.segments - self.segments.min()) & _clique(self.segments >= 0)
-
-    @property
-    def inside(self) -> AttentionGraph:
-        """Every token reads those of segments."""
-        return _read_by_all(self.segments >= 0)
 
     @property
     def above(self) -> AttentionGraph:
@@ -108,19 +97,22 @@ class Call(SimpleNamespace):
     @property
     def level(self) -> AttentionGraph:
         """Nodes of one level of a tree read each other."""
-        return documents(self.depth)
-
-    @property
-    def depth(self) -> Tensor:
         if self.n > _LEVELLED:
             raise GraphError(
                 f"levels of {self.n:,} nodes are too many intervals (limit {_LEVELLED:,} nodes)"
             )
-        return tree_depth(torch.where(self.parent < 0, torch.arange(self.n), self.parent.long()))
+        parent = torch.where(self.parent < 0, torch.arange(self.n), self.parent.long())
+        return documents(tree_depth(parent))
 
     def levels(self, number: int) -> AttentionGraph:
         """Ancestors of so many levels."""
         return tree(self.parent, read="parent", self_loops=self.self_loops).k_hop(number)
+
+    def within(self, graph: AttentionGraph) -> AttentionGraph:
+        """The graph, without the future if the call is causal."""
+        if self.causal:
+            return graph & self.past
+        return graph
 
 
 def of_builder(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
@@ -221,90 +213,38 @@ def _read_by_all(chosen: Tensor) -> AttentionGraph:
     return _clique(torch.ones_like(chosen, dtype=torch.bool), chosen)
 
 
+def _first(c: Call, number: int) -> AttentionGraph:
+    """Every token reads the first ones."""
+    return _read_by_all(torch.arange(c.n) < number)
+
+
 def _every(graph: AttentionGraph) -> AttentionGraph:
     return cross(graph.num_targets, graph.num_sources).to(graph.device)
 
 
-def _without(labels: Tensor, lost: Tensor | int) -> AttentionGraph:
-    """Each label reads itself, but for one."""
-    return documents(labels) & _clique(labels != lost)
-
-
-_RELATIONS: dict[str, Callable[[Tensor], AttentionGraph | None]] = {
-    "==": documents,
-    ">=": ranked,
-    ">": lambda label: ranked(label, strict=True),
-    "<=": lambda label: ranked(label).reverse(),
-    "!=": lambda label: ~documents(label),
-    "all": lambda label: full(label.numel()),
-    "none": lambda label: None,
-    "t >= s": lambda label: causal(label.numel()),
-    "== and t >= s": lambda label: documents(label, causal=True),
-    "> or self": lambda label: ranked(label, strict=True).with_self_loops(),
-    "first": lambda label: _without(label, label.min()),
-    "last": lambda label: _without(label, label.max()),
-}
-"""A token reads the sources to whose label its own label is related so."""
-
-
-def _related(labels: Callable[[Call], Tensor], rows: list[tuple[int, str, str]]) -> list[Row]:
-    """Rows that relate the same labels in another way; a graph that is causal stays so."""
-
-    def change(relation: str) -> Change:
-        def changed(c: Call) -> AttentionGraph | None:
-            made = _RELATIONS[relation](torch.unique(labels(c), return_inverse=True)[1])
-            if made is not None and getattr(c, "causal", False):
-                return made & c.past
-            return made
-
-        return changed
-
-    return [(rank, words, change(relation)) for rank, words, relation in rows]
-
-
-def _blocks(c: Call, late: int = 0) -> Tensor:
-    return (torch.arange(c.n) + (c.block - late) % c.block) // c.block
-
-
-def _moved_blocks(c: Call, late: int) -> AttentionGraph | None:
-    alone = not (c.look_back or c.look_ahead or c.wrap) and c.block > 1
-    if alone:
-        return _within(c, documents(_blocks(c, late)))
-    return None
-
-
-def _within(c: Call, graph: AttentionGraph) -> AttentionGraph:
-    if c.causal:
-        return graph & c.past
-    return graph
+def _without(c: Call, lost: int) -> AttentionGraph:
+    """Each document reads itself, but for one."""
+    return c.within(documents(c.numbers) & _clique(c.numbers != lost))
 
 
 def _by_boundaries(c: Call) -> AttentionGraph:
     """The lengths of documents taken for the places where they end."""
     ends = torch.unique_consecutive(c.labels, return_counts=True)[1].unique()
-    return _within(c, documents(torch.bucketize(torch.arange(c.n), ends, right=True)))
+    return c.within(documents(torch.bucketize(torch.arange(c.n), ends, right=True)))
 
 
-def _quarters(rows: list[tuple[int, str, str, str]]) -> list[Row]:
-    """Rows about block diffusion: one of the quarters of its mask by another relation of blocks."""
-    meant = {"noisy": "==", "context": ">", "back": "none", "clean": ">="}
-
-    def change(quarter: str, relation: str) -> Change:
-        def changed(c: Call) -> AttentionGraph:
-            block = torch.arange(c.num_nodes) // c.block
-            parts = [_RELATIONS[name](block) for name in (meant | {quarter: relation}).values()]
-            return composite([parts[:2], parts[2:]])
-
-        return changed
-
-    return [(rank, words, change(quarter, relation)) for rank, words, quarter, relation in rows]
+def _strictly(labels: Tensor) -> AttentionGraph:
+    return ranked(labels, strict=True)
 
 
-def _clean_first(c: Call) -> AttentionGraph:
-    block = torch.arange(c.num_nodes) // c.block
-    own = documents(block)
-    upto = ranked(block)
-    return composite([[upto, None], [upto - own, own]])
+def _diffusion(
+    c: Call,
+    noisy: Callable[[Tensor], AttentionGraph] = documents,
+    context: Callable[[Tensor], AttentionGraph | None] = _strictly,
+    clean: Callable[[Tensor], AttentionGraph] = ranked,
+) -> AttentionGraph:
+    """Block diffusion, one of the quarters of whose mask relates blocks in another way."""
+    return composite([[noisy(c.blocks), context(c.blocks)], [None, clean(c.blocks)]])
 
 
 # --- padding: one document beside tokens of none
@@ -339,22 +279,16 @@ def _wider(real: Tensor) -> Tensor:
     return wide
 
 
-def _one_numbering(name: str) -> Change:
-    """Both sides of a graph numbered by the labels of one."""
-
-    def changed(c: Call) -> AttentionGraph | None:
-        ids = getattr(c, name)
-        is_one = (
-            c.source_ids.numel() == c.n and bool((ids >= 0).all()) and bool((ids != ids[:1]).any())
-        )
-        if is_one:
-            return documents(ids)
-        return None
-
-    return changed
+def _one_numbering(c: Call) -> AttentionGraph | None:
+    """Both sides of a graph numbered by the labels of its sources."""
+    ids = c.source_ids
+    is_one = ids.numel() == c.n and bool((ids >= 0).all()) and bool((ids != ids[:1]).any())
+    if is_one:
+        return documents(ids)
+    return None
 
 
-# --- windows and trees
+# --- windows
 
 
 def _window(c: Call, left: int, right: int) -> AttentionGraph | None:
@@ -370,45 +304,18 @@ def _one_ahead(c: Call) -> AttentionGraph | None:
     return None
 
 
-def _open(c: Call, side: str) -> AttentionGraph:
-    sides = {"left": c.left, "right": c.right, side: c.n + (c.num_sources or 0)}
-    return asymmetric_window(c.num_targets, **sides, num_sources=c.num_sources, align=c.align)
-
-
-def _earlier_levels(c: Call) -> AttentionGraph:
-    earlier = ranked(c.depth, strict=True)
-    if c.self_loops:
-        return earlier.with_self_loops()
-    return earlier
-
-
-def _not_applied(noun: str, is_causal: Callable[[Call], bool] = lambda c: True) -> list[Row]:
-    return [
-        (
-            0,
-            f"{noun} not applied: every token is read",
-            lambda c: None if is_causal(c) else c.every,
-        ),
-        (
-            0,
-            f"{noun} not applied: every earlier token is read",
-            lambda c: c.past if is_causal(c) else None,
-        ),
-    ]
+def _not_applied(noun: str) -> Row:
+    """Of what is causal, every earlier token; a mask that is full is known of any graph."""
+    return (
+        0,
+        f"{noun} not applied: every earlier token is read",
+        lambda c: c.past if getattr(c, "causal", True) else None,
+    )
 
 
 _TABLE: dict[str, list[Row]] = {
     "sliding_window": [
-        *_not_applied("the window is", lambda c: c.causal),
-        (
-            1,
-            "the window is not applied: every token {dilation} apart is read",
-            lambda c: (
-                sliding_window(c.n, c.n | 1, causal=c.causal, dilation=c.dilation)
-                if c.dilation > 1
-                else None
-            ),
-        ),
+        _not_applied("the window is"),
         (
             1,
             "the future is not masked: t - s < {window} alone, without t >= s",
@@ -430,155 +337,76 @@ _TABLE: dict[str, list[Row]] = {
         ),
         (
             1,
-            "one side of the window is open: s - t in place of |t - s|, every earlier token is "
-            "read",
-            lambda c: None if c.causal else _window(c, c.n, c.side),
-        ),
-        (
-            2,
-            "the window is measured from the start: the first {window} tokens are read",
-            lambda c: c.past & c.first if c.causal else c.first,
-        ),
-        (
-            1,
             "chunks of {window} tokens in place of a window",
             lambda c: block_local(c.n, c.window, causal=c.causal),
         ),
-        (
-            2,
-            "chunks of {window} tokens, and one before, in place of a window",
-            lambda c: block_local(c.n, c.window, look_back=1, causal=c.causal),
-        ),
-        (
-            2,
-            "chunks of {window} tokens, read both ways, in place of a window",
-            lambda c: block_local(c.n, c.window),
-        ),
-        (
-            3,
-            "{window} tokens in place of {window} steps of {dilation}: a dense window as long",
-            lambda c: sliding_window(
-                c.n, (2 - c.causal) * c.side * c.dilation + 1, causal=c.causal
-            ),
-        ),
     ],
     "causal": [(2, "one source too many in the future: diagonal=1 of torch.tril", _one_ahead)],
-    "asymmetric_window": [
-        (0, "the window is not applied: left={left} is no limit", lambda c: _open(c, "left")),
-        (
-            1,
-            "right={right} is no limit: the future is not masked",
-            lambda c: _open(c, "right"),
-        ),
-    ],
     "block_local": [
-        *_not_applied("the blocks are", lambda c: c.causal),
+        _not_applied("the blocks are"),
         (
             1,
             "a window of {block} tokens in place of blocks",
             lambda c: sliding_window(c.n, c.block if c.causal else c.block | 1, causal=c.causal),
         ),
-        (3, "blocks start one token late", lambda c: _moved_blocks(c, 1)),
-        (3, "blocks start one token early", lambda c: _moved_blocks(c, -1)),
     ],
     "block_causal": [
-        *_related(
-            _blocks,
-            [
-                (0, "a strict block: > in place of >=, the own block is not read", ">"),
-                (
-                    1,
-                    "a strict block and the token itself: the rest of the own block is not read",
-                    "> or self",
-                ),
-                (0, "causal between tokens, not between blocks", "t >= s"),
-                (1, "the own block alone is read, == in place of >=", "=="),
-            ],
-        ),
-        *_related(lambda c: _blocks(c, 1), [(3, "blocks start one token late", ">=")]),
-        *_related(lambda c: _blocks(c, -1), [(3, "blocks start one token early", ">=")]),
         (
-            2,
-            "the next block is read, too",
-            lambda c: block_local(c.n, c.block, look_back=c.n, look_ahead=1),
+            0,
+            "a strict block: > in place of >=, the own block is not read",
+            lambda c: _strictly(c.blocks),
         ),
+        (
+            1,
+            "a strict block and the token itself: the rest of the own block is not read",
+            lambda c: _strictly(c.blocks).with_self_loops(),
+        ),
+        (0, "causal between tokens, not between blocks", lambda c: c.past),
+        (1, "the own block alone is read, == in place of >=", lambda c: documents(c.blocks)),
     ],
     "sinks": [
         (
             0,
             "earlier tokens read the sinks, too: s < {k} without t >= s, as if & bound weaker "
             "than |",
-            lambda c: c.first,
-        ),
-        (
-            2,
-            "sinks tested on the query, t < {k}, not on the key",
-            lambda c: c.past & c.first.reverse(),
+            lambda c: _first(c, c.k),
         ),
     ],
     "prefix": [
-        *_not_applied("the prefix is"),
+        _not_applied("the prefix is"),
         (
             0,
             "the prefix is tested on the query, t < {prefix}, not on the key",
-            lambda c: c.past | c.first.reverse(),
-        ),
-        (
-            2,
-            "causal is strict, > in place of >=: tokens after the prefix do not read themselves",
-            lambda c: c.past.without_self_loops() | c.first,
+            lambda c: c.past | _first(c, c.prefix).reverse(),
         ),
         (
             1,
             "the suffix is bidirectional: tokens after the prefix read each other both ways",
             lambda c: ranked((torch.arange(c.n) >= c.prefix).long()),
         ),
-        (1, "the prefix alone is read: & where | was meant", lambda c: c.past & c.first),
-        (
-            2,
-            "tokens after the prefix do not read it: the prefix is a document of its own",
-            lambda c: composite([[full(c.prefix), None], [None, causal(c.n - c.prefix)]]),
-        ),
-        (2, "the prefix alone is read, by every token", lambda c: c.first),
     ],
     "documents": [
-        *_related(
-            lambda c: c.labels,
-            [
-                (
-                    1,
-                    "documents compared by >= in place of ==: a document reads the earlier ones",
-                    ">=",
-                ),
-                (
-                    2,
-                    "documents compared by <= in place of ==: a document reads the later ones",
-                    "<=",
-                ),
-                (
-                    2,
-                    "the first document reads nothing and is not read, as if its id said padding",
-                    "first",
-                ),
-                (
-                    2,
-                    "the last document reads nothing and is not read, as if the boundaries lacked "
-                    "their end",
-                    "last",
-                ),
-                (2, "documents inverted: != in place of ==, a document reads the others", "!="),
-            ],
+        (
+            1,
+            "documents compared by >= in place of ==: a document reads the earlier ones",
+            lambda c: c.within(ranked(c.numbers)),
+        ),
+        (
+            2,
+            "the first document reads nothing and is not read, as if its id said padding",
+            lambda c: _without(c, 0),
+        ),
+        (
+            2,
+            "the last document reads nothing and is not read, as if the boundaries lacked "
+            "their end",
+            lambda c: _without(c, int(c.numbers.max())),
         ),
         (1, "lengths of documents taken for boundaries, not added up", _by_boundaries),
         (
             1,
             "ids multiplied, not compared: all tokens whose id is not 0 read one another",
-            lambda c: _within(c, _clique(c.labels != 0)),
-        ),
-        (
-            2,
-            "documents or causal: | where & was meant",
-            lambda c: documents(c.labels) | c.past if c.causal else None,
+            lambda c: c.within(_clique(c.labels != 0)),
         ),
     ],
     "cross_documents": [
@@ -586,13 +414,7 @@ _TABLE: dict[str, list[Row]] = {
             1,
             "source_ids taken for target_ids: tokens of no document, such as padding, read one "
             "another",
-            _one_numbering("source_ids"),
-        ),
-        (
-            1,
-            "target_ids taken for source_ids: tokens of no document, such as padding, read one "
-            "another",
-            _one_numbering("target_ids"),
+            _one_numbering,
         ),
         (
             0,
@@ -627,7 +449,7 @@ _TABLE: dict[str, list[Row]] = {
         (1, "global tokens read all, but are not read by all", lambda c: c.hubs.reverse()),
     ],
     "bidirectional_segments": [
-        *_not_applied("the segments are"),
+        _not_applied("the segments are"),
         (
             0,
             "tokens of no segment read each other both ways: -1 == -1, without segment >= 0",
@@ -639,93 +461,47 @@ _TABLE: dict[str, list[Row]] = {
             lambda c: bidirectional_segments(c.segments.clamp(max=0)),
         ),
         (1, "the segments alone are read: causal left out", lambda c: c.own),
-        (2, "causal within segments alone: & where | was meant", lambda c: c.own & c.past),
-        (
-            2,
-            "targets of segments read everything: the source's segment is not tested",
-            lambda c: c.past | c.inside.reverse(),
-        ),
-        (
-            2,
-            "sources of segments are read by all: the target's segment is not tested",
-            lambda c: c.past | c.inside,
-        ),
     ],
     "block_diffusion": [
-        *_quarters(
-            [
-                (
-                    0,
-                    "a leak: noisy tokens read the clean copy of their own block, >= in place of >",
-                    "context",
-                    ">=",
-                ),
-                (1, "a leak: noisy tokens read all clean blocks", "context", "all"),
-                (1, "noisy tokens do not read the clean blocks", "context", "none"),
-                (
-                    2,
-                    "noisy tokens read the clean copy of their own block alone, == in place of >",
-                    "context",
-                    "==",
-                ),
-                (1, "noisy tokens read the earlier noisy blocks, too", "noisy", ">="),
-                (1, "noisy tokens read all noisy blocks", "noisy", "all"),
-                (2, "noisy tokens read their own block causally", "noisy", "== and t >= s"),
-                (
-                    1,
-                    "clean tokens do not read their own block: a strict block, > in place of >=",
-                    "clean",
-                    ">",
-                ),
-                (
-                    1,
-                    "clean tokens are causal between tokens, not between blocks",
-                    "clean",
-                    "t >= s",
-                ),
-                (2, "clean tokens read all clean blocks", "clean", "all"),
-                (2, "clean tokens read their own block alone, == in place of >=", "clean", "=="),
-                (1, "clean tokens read the earlier noisy blocks, too", "back", ">"),
-                (1, "clean tokens read their own noisy block, too", "back", "=="),
-                (1, "clean tokens read the noisy blocks up to their own, too", "back", ">="),
-                (2, "clean tokens read all noisy blocks, too", "back", "all"),
-            ]
+        (
+            0,
+            "a leak: noisy tokens read the clean copy of their own block, >= in place of >",
+            lambda c: _diffusion(c, context=ranked),
         ),
-        (2, "clean tokens come first: the halves are swapped", _clean_first),
-        (2, "block_causal over both halves", lambda c: block_causal(c.n, c.block)),
-        (2, "causal over both halves", lambda c: c.past),
+        (
+            1,
+            "noisy tokens do not read the clean blocks",
+            lambda c: _diffusion(c, context=lambda blocks: None),
+        ),
+        (
+            1,
+            "noisy tokens read the earlier noisy blocks, too",
+            lambda c: _diffusion(c, noisy=ranked),
+        ),
+        (
+            1,
+            "noisy tokens read all noisy blocks",
+            lambda c: _diffusion(c, noisy=lambda blocks: full(c.num_nodes)),
+        ),
+        (
+            1,
+            "clean tokens do not read their own block: a strict block, > in place of >=",
+            lambda c: _diffusion(c, clean=_strictly),
+        ),
     ],
     "ancestors": [
-        *_not_applied("the tree is"),
+        _not_applied("the tree is"),
         (0, "siblings in place of ancestors", lambda c: c.beside),
         (0, "siblings beside ancestors", lambda c: c.above | c.beside),
         (1, "the parent alone is read, not the ancestors before it", lambda c: c.levels(1)),
         (1, "two levels of ancestors are read, not all", lambda c: c.levels(2)),
-        (1, "three levels of ancestors are read, not all", lambda c: c.levels(3)),
         (
             1,
             "a level too high: the ancestors of the parent are read, not the parent",
             lambda c: c.above - tree(c.parent, read="parent"),
         ),
         (1, "nodes of the same level are read, not the ancestors", lambda c: c.level),
-        (1, "nodes of the same level are read beside the ancestors", lambda c: c.above | c.level),
-        (2, "all nodes of earlier levels are read, not the ancestors alone", _earlier_levels),
-        (
-            2,
-            "parents and children in place of ancestors",
-            lambda c: tree(c.parent, self_loops=c.self_loops),
-        ),
-        (2, "the children are read, not the ancestors", lambda c: c.levels(1).reverse()),
     ],
-    "siblings": [
-        (1, "ancestors in place of siblings", lambda c: c.above),
-        (1, "nodes of the same level in place of siblings", lambda c: c.level),
-    ],
-    "tree": [
-        (1, "siblings in place of neighbours in the tree", lambda c: c.beside),
-        (1, "all ancestors, not the parent alone", lambda c: c.above),
-    ],
-    "ranked": [(1, "in the order of the tokens, not of the ranks", lambda c: c.past)],
     "strided": [
         (
             0,
@@ -733,17 +509,5 @@ _TABLE: dict[str, list[Row]] = {
             lambda c: sliding_window(c.n, c.n, dilation=c.stride),
         ),
         (0, "the stride left out", lambda c: sliding_window(c.n, c.stride)),
-        (1, "fixed({num_nodes}, {stride}) in place of strided", lambda c: fixed(c.n, c.stride)),
-        (
-            1,
-            "every {stride}th column, s % {stride} == 0, in place of every {stride}th token back",
-            lambda c: (
-                sliding_window(c.n, c.stride)
-                | c.past & _read_by_all(torch.arange(c.n) % c.stride == 0)
-            ),
-        ),
-    ],
-    "fixed": [
-        (1, "strided({num_nodes}, {stride}) in place of fixed", lambda c: strided(c.n, c.stride))
     ],
 }

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..graph.expression import SIGNS, Expression, shown
 from ..graph.pattern import SIZES
-from .mutants import Mutant, Node, arguments, parameters, quoted, with_argument
+from .mutant import Mutant, Node, arguments, parameters, quoted, with_argument
 
 _MOST_PLACES = 8  # of a tuple that are changed one by one
 Variant = tuple[str, Any]

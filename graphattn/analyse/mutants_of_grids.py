@@ -10,8 +10,7 @@ from torch import Tensor
 from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
 from ..graph.expression import Expression
-from ..graphs import grid_neighbourhood
-from .mutants import Node, arguments
+from .mutant import Node, arguments
 
 _SIDES = ("rows", "columns"), ("height", "width")
 Change = tuple[str, Node]
@@ -19,19 +18,15 @@ OfAxis = Callable[[Tensor, Tensor], Tensor]  # (target, source) on one axis -> b
 
 
 def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
-    """Mistakes about the call of a builder of grids, or of a window along one axis."""
+    """Mistakes about the call of a builder of grids."""
     given = arguments(part)
-    if (
-        isinstance(given.get("size"), tuple)
-        and graph.is_square
-        and prod(given["size"]) == graph.num_targets
-    ):
-        yield from _numbered(part, given["size"])
-    size = given.get("size", (graph.num_targets,))
+    size = given.get("size")
     if isinstance(size, int):
         size = (size,)
-    if not graph.is_square or prod(size) != graph.num_targets:
+    if not isinstance(size, tuple) or not graph.is_square or prod(size) != graph.num_targets:
         return
+    if len(size) > 1:
+        yield _numbered(part, size)
     if part.function == "window_partition" and not given["read_padding"]:
         cells = _each(given["cell"], size)
         shift = _each(given["shift"] or 0, size)
@@ -42,15 +37,6 @@ def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
         )
     if part.function == "grid_neighbourhood":
         yield from _of_windows(given, size)
-    if part.function == "sliding_window" and graph.num_targets > (
-        reach := (given["window"] - 1) * given["dilation"]
-    ):
-        steps = _steps(given["window"], given["dilation"], given["causal"])
-        torus = "read across the border, from the other end: a torus"
-        yield torus, _product(size, [_among([step % size[0] for step in steps], size[0])])
-        if not given["causal"] and reach:
-            moved = grid_neighbourhood(size, given["window"], dilation=given["dilation"])
-            yield "windows moved inwards at the ends, not cut", moved
 
 
 def _each(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
@@ -59,14 +45,14 @@ def _each(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
     return (value,) * len(size)
 
 
-def _numbered(part: Expression, size: tuple[int, ...]) -> Iterator[Change]:
+def _numbered(part: Expression, size: tuple[int, ...]) -> Change:
     """The nodes of a grid numbered with the first axis running fastest."""
     axes = tuple(reversed(range(len(size))))
     number = torch.arange(prod(size)).reshape(size[::-1]).permute(axes).flatten()
-    if len(size) > 1:
-        text = "grid numbered down the columns: height and width swapped"
-        yield text, Expression("relabel", (part, number))
-        yield f"{text}, the other way round", Expression("relabel", (part, torch.argsort(number)))
+    return (
+        "grid numbered down the columns: height and width swapped",
+        Expression("relabel", (part, number)),
+    )
 
 
 def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change]:
@@ -82,7 +68,6 @@ def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change
     if len(size) < 2:
         return
     flat = [0]
-    cut = [_among(near) for near in steps]
     for near, length in zip(steps, size, strict=True):
         flat = [start * length + by for start in flat for by in near]
     n = prod(size)
@@ -91,19 +76,9 @@ def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change
     for number in dict.fromkeys((len(steps[-1]), len(flat))):
         text = f"a window of {number} along the flattened grid, and not one on each of its axes"
         yield text, trusted_rule(_among(range(-((number - 1) // 2), number // 2 + 1)), n, n)
-    yield "near on one axis or another: | where & was meant", _product(size, cut, torch.logical_or)
-    for axis in range(len(size)):
-        alone = [near if i == axis else _every for i, near in enumerate(cut)]
-        yield f"near on axis {axis} alone: the other axes are not tested", _product(size, alone)
-    if len(size) == 2 and not any(named[2]):
-        reach = [max(near) for near in steps]
-        if len(set(reach)) == 1:
-            yield (
-                "the sum of the distances is bounded, not each of them: a diamond",
-                _diamond(size, reach[0]),
-            )
-        if given["clamp"] and set(named[1]) == {1}:
-            yield from _clamped(size, named[0])
+    plain = len(size) == 2 and given["clamp"] and set(named[1]) == {1} and not any(named[2])
+    if plain:
+        yield from _clamped(size, named[0])
 
 
 def _clamped(size: tuple[int, ...], kernels: tuple[int, ...]) -> Iterator[Change]:
@@ -155,10 +130,6 @@ def _among(steps: Any, length: int | None = None) -> OfAxis:
     return inside
 
 
-def _every(target: Tensor, source: Tensor) -> Tensor:
-    return torch.ones_like(target + source, dtype=torch.bool)
-
-
 def _cells_around(length: int, cell: int, shift: int) -> OfAxis:
     def inside(target: Tensor, source: Tensor) -> Tensor:
         return (target - shift) % length // cell == (source - shift) % length // cell
@@ -166,26 +137,14 @@ def _cells_around(length: int, cell: int, shift: int) -> OfAxis:
     return inside
 
 
-def _diamond(size: tuple[int, ...], reach: int) -> AttentionGraph:
-    def inside(target: Tensor, source: Tensor) -> Tensor:
-        (y, x), (row, column) = _places(target, size), _places(source, size)
-        return (y - row).abs() + (x - column).abs() <= reach
-
-    return trusted_rule(inside, prod(size), prod(size))
-
-
-def _product(
-    size: tuple[int, ...],
-    axes: list[OfAxis],
-    join: Callable[[Tensor, Tensor], Tensor] = torch.logical_and,
-) -> AttentionGraph:
+def _product(size: tuple[int, ...], axes: list[OfAxis]) -> AttentionGraph:
     """A graph of the nodes of a grid from what is read on each axis."""
 
     def inside(target: Tensor, source: Tensor) -> Tensor:
         places = zip(axes, _places(target, size), _places(source, size), strict=True)
         first, *rest = [axis(t, s) for axis, t, s in places]
         for other in rest:
-            first = join(first, other)
+            first = first & other
         return first
 
     return trusted_rule(inside, prod(size), prod(size))

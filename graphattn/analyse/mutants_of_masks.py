@@ -12,7 +12,8 @@ from ..errors import GraphAttnError
 from ..graph import AttentionGraph
 from ..graph.expression import SIGNS, Expression
 from ..graph.pattern import SIZES
-from .mutants import REMOTE, Mutant, Mutants, Node, arguments, parts, quoted, with_argument
+from .mutant import REMOTE, Mutant, Node, arguments, parts, quoted, with_argument
+from .mutants import Mutants
 from .mutants_of_calls import where
 from .simple import simple_expression
 
@@ -115,8 +116,8 @@ def _number(
 def _of_documents(
     part: Expression, values: dict[str, Any], wrong: tuple[AttentionGraph, ...]
 ) -> Iterator[Mutant]:
-    """Tokens that were given another document: those that read, or are read, both too much and too
-    little.
+    """A boundary that moved: its tokens read, or are read, both too much and too little; or a
+    document that was cut in two.
     """
     ids = values.get("ids")
     if ids is None:
@@ -127,21 +128,22 @@ def _of_documents(
     both = touched[0][torch.isin(touched[0], touched[1])]
     if both.numel() == 0:
         both = _second_part(labels, wrong)
-        text = "cut in two at token {}"
         if both.numel():
+            first = int(both[0])
             new = labels.clone()
             new[both] = labels.max() + 1
-            yield _labelled(
-                part, values, new, f"document {int(labels[both[0]])} {text.format(int(both[0]))}"
-            )
+            text = f"document {int(labels[first])} cut in two at token {first}"
+            yield _labelled(part, values, new, text)
         return
     first = int(both[0])
     last = int(both[-1])
     near = labels[[max(0, first - 1), min(labels.numel() - 1, last + 1)]]
-    for label in dict.fromkeys([*near.tolist(), *torch.unique(labels)[:8].tolist()]):
+    for label in dict.fromkeys(near.tolist()):
         new = labels.clone()
         new[both] = label
-        yield _labelled(part, values, new, moved(labels, new))
+        text = moved_boundary(labels, new)
+        if text:
+            yield _labelled(part, values, new, text)
 
 
 def _of_trees(
@@ -177,28 +179,24 @@ def _second_part(labels: Tensor, wrong: tuple[AttentionGraph, ...]) -> Tensor:
     return torch.unique(target[source == source.min()])
 
 
-def moved(labels: Tensor, new: Tensor) -> str:
-    """In words, which tokens have another label: a boundary that moved, where that is all."""
+def moved_boundary(labels: Tensor, new: Tensor) -> str:
+    """In words, the boundary that moved, or "" if that is not all in which labels differ."""
     changed = torch.nonzero(labels != new).flatten()
     if changed.numel() == 0:
         return ""
     first = int(changed[0])
     last = int(changed[-1])
     runs = [torch.unique_consecutive(x, return_counts=True)[1].tolist() for x in (labels, new)]
-    if last - first + 1 == changed.numel() and len(runs[0]) == len(runs[1]):
-        late = first > 0 and new[first] == labels[first - 1]
-        if late:
-            old = first
-            now = last + 1
-        else:
-            old = last + 1
-            now = first
-        return f"a boundary of documents moved from token {old} to {now}"
-    if first == last:
-        which = f"token {first}"
+    if last - first + 1 != changed.numel() or len(runs[0]) != len(runs[1]):
+        return ""
+    late = first > 0 and new[first] == labels[first - 1]
+    if late:
+        old = first
+        now = last + 1
     else:
-        which = f"{changed.numel()} tokens, {first} the first of them,"
-    return f"{which} in document {int(new[first])}, not {int(labels[first])}"
+        old = last + 1
+        now = first
+    return f"a boundary of documents moved from token {old} to {now}"
 
 
 def _labelled(part: Expression, values: dict[str, Any], labels: Tensor, text: str) -> Mutant:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..analyse.mistakes import described, singles
-from ..analyse.mutants import MOVED, Mutant, Mutants
+from ..analyse.mutant import MOVED, Mutant
+from ..analyse.mutants import Mutants
 from ..nn import Rotary
 from .bounds import EXPLAINED, difference, differences, size
 from .measure import measure_backend, twins

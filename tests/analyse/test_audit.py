@@ -95,6 +95,8 @@ def test_each_known_mistake_is_named():
         "one source too few in the past": ((apart >= 0) & (apart < 4), window),
         "one source too many in the future": ((apart <= 3) & (apart >= -4), both),
         "one source too few in the future": ((apart <= 3) & (apart >= -2), both),
+        "-3 <= t - s <= 4 where -3 <= t - s <= 3": ((apart <= 4) & (apart >= -3), both),
+        "-3 <= t - s <= 2 where -3 <= t - s <= 3": ((apart <= 2) & (apart >= -3), both),
         "align='start' where 'end' was meant": (
             torch.ones(5, 9).tril().bool(),
             graphs.causal(5, 9),
@@ -319,4 +321,4 @@ def test_mistakes_that_cost_more_than_the_budget_are_not_looked_for_and_the_answ
     assert mistakes(window, back, wrong, 300 * 64)[0][0].startswith("edge_index rows swapped")
     names, left_out = mistakes(window, back, wrong, 300 * 64 - 1)
     assert names == ()
-    assert "some were not looked for; try budget=90000" in left_out
+    assert "some were not looked for; try budget=38400" in left_out
