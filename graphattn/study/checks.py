@@ -15,9 +15,10 @@ from .arms import Graphs
 from .comparison import Comparison, Trial
 from .controls import everything, is_structured, permuted
 from .data import Data
+from .fitting import Reading, loss_of, scaled
 from .network import Network
 from .own import Own, OwnNetwork, network_of
-from .trial import Reading, loss_of, scaled, train
+from .trial import train
 
 _STEPS, _SAMPLES, BOUND, _MOVED = 3, 5, 1e-9, 0.1
 

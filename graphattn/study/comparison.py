@@ -3,9 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ import torch
 from ..arguments import number as checked_number
 from ..arguments import one_of, positive, real, several, shown, text, whole
 from ..errors import GraphError, OptionError
-from ..versions import version_of
 from .answerable import check_data
 from .arms import Graphs, graphs_of
 from .controls import CONTROLS, alone, everything, is_structured, permuted, reads_later, rewired
@@ -28,8 +26,6 @@ OWN_POSITIONS = "the module's"
 """Positions of :class:`CustomModel`: what its module makes of the places, if anything, is not
 known.
 """
-_CODE = ("data.py", "network.py", "own.py", "trial.py")  # what a result depends on beside versions
-_PACKAGES = ("graphattn", "torch", "numba")
 
 
 @dataclass(frozen=True)
@@ -304,14 +300,14 @@ class Comparison:
             graphs = self.graphs[name]
         return rewired(graphs, self.draws * seed + draw, self.data.causal)
 
-    def _read_by(self, name: str) -> str:
+    def read_by(self, name: str) -> str:
         """The name of the graphs that an arm or a control reads."""
         kind, of = self.kinds[name]
         if kind == "shuffled":
             return of
         return name
 
-    def _edges_of(self, name: str, seed: int, draw: int) -> str:
+    def edges_of(self, name: str, seed: int, draw: int) -> str:
         """What tells a rewiring from others: its edges; of samples' own graphs what it is drawn
         from, as thousands of them would take longer to draw than to train."""
         if self.graphs[name].each:
@@ -327,44 +323,7 @@ class Comparison:
             self.token,
             self.model.described(self.data),
         ]
-        return _hash([*given, asdict(self.training), self.metric])
-
-    def steps_of(self, arm: str, positions: str, budget: Budget) -> int:
-        """Batches of an arm, so that all spend as much as the costliest."""
-        if budget.equal == "steps":
-            return budget.steps
-        from .costs import measured
-
-        known = measured(self, budget.equal)[positions]
-        return round(budget.steps * max(known.values()) / known[self._read_by(arm)])
-
-    def trials(self, seeds: int, first: int = 0) -> Iterator[Trial]:
-        """Every trial of the seeds from ``first`` on, seed by seed, so that an interrupted study
-        has pairs.
-        """
-        base = [self.identity(), _versions()]
-        for seed in range(first, first + seeds):
-            for name, (kind, of) in self.kinds.items():
-                budgets = list(enumerate(self.budgets))[-1 if kind == "shuffled" else 0 :]
-                for draw in range(self.draws if kind == "rewired" else 1):
-                    if kind == "rewired":
-                        edges = self._edges_of(of, seed, draw)
-                    else:
-                        edges = self.edges[self._read_by(name)]
-                    for positions in self.positions:
-                        for number, budget in budgets:
-                            steps = self.steps_of(name, positions, budget)
-                            what = [
-                                *base,
-                                edges,
-                                positions,
-                                budget.examples,
-                                steps,
-                                seed,
-                                kind == "shuffled",
-                            ]
-                            given = (positions, budget.examples, steps, seed, draw)
-                            yield Trial(self.name, name, kind, of, *given, _hash(what), number)
+        return short_hash([*given, asdict(self.training), self.metric])
 
 
 def check_name(name: Any, argument: str) -> None:
@@ -413,13 +372,7 @@ def _digest(data: Data) -> str:
     ).hexdigest()
 
 
-def _versions() -> list[str | None]:
-    """Of the packages that compute, and of the code that trains."""
-    code = b"".join((Path(__file__).parent / name).read_bytes() for name in _CODE)
-    return [*(version_of(name) for name in _PACKAGES), hashlib.sha256(code).hexdigest()]
-
-
-def _hash(what: Any) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True, default=as_json).encode()).hexdigest()[
-        :20
-    ]
+def short_hash(what: Any) -> str:
+    """The first digits of a hash of plain values."""
+    values = json.dumps(what, sort_keys=True, default=as_json)
+    return hashlib.sha256(values.encode()).hexdigest()[:20]

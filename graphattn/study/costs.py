@@ -23,9 +23,9 @@ from ..operands import Inputs, counting
 from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import Data
+from .fitting import Reading, fit
 from .network import Network
 from .own import Own, OwnNetwork, network_of
-from .trial import Reading, fit
 
 _ROUNDS, _STEPS, _SAMPLES = 5, 10, 64
 _READ, _WRITTEN = (

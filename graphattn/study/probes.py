@@ -10,9 +10,9 @@ from ..nn.recording import record_weights
 from .arms import Graphs
 from .comparison import Comparison
 from .controls import everything
+from .fitting import Reading, scored
 from .network import Network
 from .own import OwnNetwork
-from .trial import Reading, scored
 
 _SAMPLES = 32
 

@@ -39,6 +39,7 @@ from .records import (
     write_plan,
 )
 from .report import Report, report
+from .trials import trials_of
 
 Say = Callable[[str], None]
 _SAID_EVERY = 30.0  # seconds between two lines, where there is no terminal
@@ -162,7 +163,7 @@ def execute(
             else:
                 comparison.costs = {}
         trials = [
-            trial for comparison in named.values() for trial in comparison.trials(seeds, first)
+            trial for comparison in named.values() for trial in trials_of(comparison, seeds, first)
         ]
         trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
         plan = planned(study, named, identity, trials, range(first, first + seeds), records, before)

@@ -14,9 +14,12 @@ from graphattn import study
 from graphattn.errors import ControlError, GraphAttnError, OptionError
 from graphattn.study import checks, controls
 from graphattn.study.arms import graphs_of
+from graphattn.study.fitting import Reading, scored
+from graphattn.study.network import Network
 from graphattn.study.predictions import predicted, reference, warnings_of
 from graphattn.study.probes import probed
-from graphattn.study.trial import Network, Reading, scored, train
+from graphattn.study.trial import train
+from graphattn.study.trials import trials_of
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 
@@ -228,7 +231,7 @@ def test_a_law_of_one_token_gives_the_ceiling():
 
 def test_the_same_arm_is_the_same_number_whatever_else_is_trained():
     about = compared({"window": WINDOW})
-    one = next(about.trials(1))
+    one = next(trials_of(about, 1))
     a = train(about, about.graphs_for(one), one)
     torch.rand(5)
     b = train(about, about.graphs_for(one), one)
@@ -335,7 +338,7 @@ def test_numbers_of_numpy_are_numbers():
     }
     plain = {"budgets": [study.Budget(11, 3)], "model": study.Model(2, 8, 2, 5)}
     keys = [
-        [t.key for t in compared({"a": WINDOW}, token=np.int64(0), **each).trials(1)]
+        [t.key for t in trials_of(compared({"a": WINDOW}, token=np.int64(0), **each), 1)]
         for each in (given, plain)
     ]
     assert keys[0] == keys[1]
@@ -344,7 +347,7 @@ def test_numbers_of_numpy_are_numbers():
 def test_a_graph_without_edges_is_an_arm():
     none = ga.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=N)
     about = compared({"none": none}, budgets=[study.Budget(None, 2)])
-    one = next(about.trials(1))
+    one = next(trials_of(about, 1))
     assert train(about, about.graphs_for(one), one)["probes"]["entropy"] == [0.0, 0.0]
 
 

@@ -17,6 +17,7 @@ from graphattn.errors import OptionError
 from graphattn.study import costs, picture, records, trial
 from graphattn.study.comparison import Comparison
 from graphattn.study.predictions import predicted
+from graphattn.study.trials import trials_of
 
 WINDOW, FULL = ga.graphs.sliding_window(N, 3, causal=False), ga.graphs.full(N)
 
@@ -29,7 +30,7 @@ def test_equal_operations_give_cheaper_arms_more_steps():
     about = compared(
         {"window": WINDOW, "full": FULL}, budgets=[study.Budget(None, 1000, "operations")]
     )
-    steps = {one.arm: one.steps for one in about.trials(1)}
+    steps = {one.arm: one.steps for one in trials_of(about, 1)}
     spent = {
         name: analyse.flops([g] * 2, 8, 2, hidden=5).total * steps[name]
         for name, g in (("window", WINDOW), ("full", FULL))
@@ -106,7 +107,7 @@ def test_operations_of_a_module_of_ones_own_are_counted(part):
     )
     for name, graph in (("window", WINDOW), ("full", FULL)):
         assert costs.operations(about, about.graphs[name]) == COUNTED[part](graph)
-    steps = {one.arm: one.steps for one in about.trials(1)}
+    steps = {one.arm: one.steps for one in trials_of(about, 1)}
     assert steps["window"] == round(1000 * COUNTED[part](FULL) / COUNTED[part](WINDOW))
     assert (steps["window"] > steps["full"]) == (part != "all pairs")
     assert predicted(about, "window")["operations"] == COUNTED[part](WINDOW)
@@ -210,7 +211,7 @@ def test_every_rate_is_tried_and_the_test_is_not_looked_at(monkeypatch):
         training=study.Training((1e-9, 3e-2), batch=3),
         budgets=[study.Budget(None, 30)],
     )
-    one = next(about.trials(1))
+    one = next(trials_of(about, 1))
     seen, held = about.data.split(0, None)
     asked = []
     real = trial.scored

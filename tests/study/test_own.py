@@ -12,9 +12,9 @@ from graphattn import study
 from graphattn.errors import ControlError, GraphAttnError, OptionError, ShapeError
 from graphattn.study import checks
 from graphattn.study.comparison import Comparison
+from graphattn.study.fitting import Reading
 from graphattn.study.own import network_of
 from graphattn.study.picture import draw
-from graphattn.study.trial import Reading
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 

@@ -13,7 +13,9 @@ from tiny_study import N, greedy, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn.errors import ControlError, GraphAttnError, OptionError
-from graphattn.study import comparison, plan, pool, records, report, trial
+from graphattn.study import comparison, fitting, plan, pool, records, report, trial
+from graphattn.study.network import Network
+from graphattn.study.trials import trials_of
 
 
 def lines_of(folder):
@@ -270,7 +272,7 @@ def test_labels_are_shuffled_where_it_says_so():
     about = comparison.Comparison(
         "c", {"full": ga.graphs.full(N)}, tiny_data(), budgets=[comparison.Budget(None, 3)]
     )
-    one, shuffled = (t for t in about.trials(1) if t.arm in ("full", "shuffled labels, full"))
+    one, shuffled = (t for t in trials_of(about, 1) if t.arm in ("full", "shuffled labels, full"))
     assert one.key != shuffled.key
     results = [trial.train(about, about.graphs_for(t), t) for t in (one, shuffled)]
     assert results[0]["initial"] == results[1]["initial"]
@@ -295,11 +297,11 @@ def test_every_question_counts_once(tmp_path):
     data = tiny_data(targets=targets)
     about = comparison.Comparison("c", {"full": ga.graphs.full(N)}, data, "node", controls=())
     torch.manual_seed(0)
-    network = trial.Network(about.model, data, "node", "none").eval()
-    read, held = trial.Reading(about.data, about.graphs["full"]), torch.arange(17)
+    network = Network(about.model, data, "node", "none").eval()
+    read, held = fitting.Reading(about.data, about.graphs["full"]), torch.arange(17)
     logits = network(data.inputs[:17], (ga.graphs.full(N),), torch.arange(N))
     asked = data.targets[:17] != -100
-    found = trial.scored(network, read, data.targets, held)
+    found = fitting.scored(network, read, data.targets, held)
     assert found["answers"] == int(asked.sum()) == 17 * 3
     assert found["accuracy"] == float(
         (logits.argmax(-1) == data.targets[:17])[asked].double().mean()

@@ -1,0 +1,157 @@
+"""A model trained along the graphs of an arm with one rate, and what it then names rightly."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .arms import Graphs
+from .comparison import Comparison, Trial
+from .data import NOT_ASKED, Data
+from .network import Network, union
+from .own import OwnNetwork, network_of
+
+_MEMORY = 0.2  # share of the latest loss in the running mean
+_AT_ONCE = 128  # samples of an evaluation
+
+
+class Reading:
+    """The batches of a trial, as the network takes them."""
+
+    def __init__(self, data: Data, graphs: Graphs) -> None:
+        self.data = data
+        self.graphs = graphs
+        self.places = torch.arange(data.num_nodes)
+        self.pos = scaled(data)
+
+    def __call__(self, network: Network | OwnNetwork, chosen: Tensor) -> Tensor:
+        """Logits of some samples."""
+        return network(self.data.inputs[chosen], *self.given(chosen))
+
+    def given(self, chosen: Tensor) -> tuple[Any, ...]:
+        """What a network is given of some samples after their inputs."""
+        data = self.data
+        layers = self.graphs.layers
+        kept = None
+        if not layers:
+            layers = (union([self.graphs.each[i] for i in chosen.tolist()]),)
+            if data.sizes is None:
+                sizes = torch.full((len(chosen),), data.num_nodes)
+            else:
+                sizes = data.sizes[chosen]
+            kept = torch.arange(data.num_nodes) < sizes.unsqueeze(-1)
+        pos, pairs = (None if x is None else x[chosen] for x in (self.pos, data.pairs))
+        return layers, self.places, pos, kept, pairs
+
+
+def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """Places of each sample in its root mean square radius, without its padding."""
+    if data.pos is None:
+        return None
+    if data.sizes is None:
+        sizes = torch.full((len(data),), data.num_nodes)
+    else:
+        sizes = data.sizes
+    there = (torch.arange(data.num_nodes) < sizes[:, None]).unsqueeze(-1)
+    pos = data.pos.to(dtype) * there
+    count = sizes.view(-1, 1, 1)
+    centred = (pos - pos.sum(-2, keepdim=True) / count) * there
+    return centred / (centred.square().sum((-2, -1), keepdim=True) / count).sqrt().clamp(min=1e-9)
+
+
+def loss_of(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy in nats where something is asked."""
+    return nn.functional.cross_entropy(
+        logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_ASKED, reduction=reduction
+    )
+
+
+def optimizer_of(
+    network: Network | OwnNetwork, training: Any, steps: int
+) -> tuple[torch.optim.Optimizer, Any]:
+    """AdamW, tables with a rate of their own, and its schedule."""
+    tables = list(network.tables.parameters())
+    own = {id(p) for p in tables}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in network.parameters() if id(p) not in own]}
+    ]
+    if tables:
+        groups.append(
+            {"params": tables, "lr": training.table_rate or training.rate, "weight_decay": 0.0}
+        )
+    optimizer = torch.optim.AdamW(
+        groups, training.rate, weight_decay=training.weight_decay, fused=True
+    )
+    if training.schedule == "one-cycle":
+        rates = [group["lr"] for group in optimizer.param_groups]
+        return optimizer, torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, rates, total_steps=max(2, steps)
+        )
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda i: min(1.0, (i + 1) / training.warmup)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A model that was trained with one rate."""
+
+    network: Network | OwnNetwork
+    rate: float
+    initial: str
+    loss: float
+    steps: int
+    capped: bool
+
+
+def fit(
+    comparison: Comparison, read: Reading, trial: Trial, seen: Tensor, targets: Tensor, rate: float
+) -> Fit:
+    """Train from the state and along the batches that the seed gives."""
+    training = replace(comparison.training, rate=rate)
+    torch.manual_seed(trial.seed)
+    network = network_of(
+        comparison.model, comparison.data, comparison.readout, trial.positions, comparison.token
+    )
+    initial = network.digest()
+    random = torch.Generator().manual_seed(trial.seed)
+    optimizer, schedule = optimizer_of(network, training, trial.steps)
+    parameters = list(network.parameters())
+    mean = math.nan
+    steps = 0
+    for steps in range(1, trial.steps + 1):
+        chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
+        loss = loss_of(read(network, chosen), targets[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, training.clip)
+        optimizer.step()
+        schedule.step()
+        latest = float(loss.detach())
+        if steps == 1:
+            mean = latest
+        else:
+            mean = mean + _MEMORY * (latest - mean)
+        if training.stop is not None and mean <= training.stop:
+            break
+    return Fit(
+        network, rate, initial, mean, steps, training.stop is not None and not mean <= training.stop
+    )
+
+
+def scored(
+    network: Network | OwnNetwork, read: Reading, targets: Tensor, held: Tensor
+) -> dict[str, Any]:
+    """Accuracy and bits per answer on what was held out, and how many answers there were."""
+    right = nats = asked = 0.0
+    with torch.no_grad():
+        network.eval()
+        for some in held.split(_AT_ONCE):
+            logits = read(network, some)
+            wanted = targets[some]
+            right += float((logits.argmax(-1) == wanted).sum())
+            nats += float(loss_of(logits, wanted, "sum"))
+            asked += float((wanted != NOT_ASKED).sum())
+    return {"accuracy": right / asked, "bits": nats / asked / math.log(2), "answers": int(asked)}

@@ -1,0 +1,59 @@
+"""Every trial of a comparison, with as many batches as its arm may take: an arm whose steps cost less
+takes more of them.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..versions import version_of
+from .comparison import Budget, Comparison, Trial, short_hash
+from .costs import measured
+
+_CODE = ("data.py", "network.py", "own.py", "fitting.py", "trial.py")
+"""Code that a result depends on, beside versions."""
+_PACKAGES = ("graphattn", "torch", "numba")
+
+
+def steps_of(comparison: Comparison, arm: str, positions: str, budget: Budget) -> int:
+    """Batches of an arm, so that all spend as much as the costliest."""
+    if budget.equal == "steps":
+        return budget.steps
+    known = measured(comparison, budget.equal)[positions]
+    return round(budget.steps * max(known.values()) / known[comparison.read_by(arm)])
+
+
+def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Trial]:
+    """Every trial of the seeds from ``first`` on, seed by seed, so that an interrupted study
+    has pairs.
+    """
+    base = [comparison.identity(), _versions()]
+    for seed in range(first, first + seeds):
+        for name, (kind, of) in comparison.kinds.items():
+            budgets = list(enumerate(comparison.budgets))[-1 if kind == "shuffled" else 0 :]
+            for draw in range(comparison.draws if kind == "rewired" else 1):
+                if kind == "rewired":
+                    edges = comparison.edges_of(of, seed, draw)
+                else:
+                    edges = comparison.edges[comparison.read_by(name)]
+                for positions in comparison.positions:
+                    for number, budget in budgets:
+                        steps = steps_of(comparison, name, positions, budget)
+                        what = [
+                            *base,
+                            edges,
+                            positions,
+                            budget.examples,
+                            steps,
+                            seed,
+                            kind == "shuffled",
+                        ]
+                        given = (positions, budget.examples, steps, seed, draw)
+                        key = short_hash(what)
+                        yield Trial(comparison.name, name, kind, of, *given, key, number)
+
+
+def _versions() -> list[str | None]:
+    """Of the packages that compute, and of the code that trains."""
+    code = b"".join((Path(__file__).parent / name).read_bytes() for name in _CODE)
+    return [*(version_of(name) for name in _PACKAGES), hashlib.sha256(code).hexdigest()]
