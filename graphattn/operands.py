@@ -12,13 +12,6 @@ from torch import Tensor
 HALF = (torch.float16, torch.bfloat16)
 
 
-def statistics(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of scores, weights and lse of inputs of a dtype: float32 or wider."""
-    if dtype in HALF:
-        return torch.float32
-    return dtype
-
-
 @dataclass(frozen=True)
 class Inputs:
     """The tensors and numbers of one call, checked: node-first, heads of the query a multiple of
@@ -48,7 +41,7 @@ class Inputs:
     @property
     def statistics(self) -> torch.dtype:
         """The dtype of scores, weights and lse: float32 or wider."""
-        return statistics(self.query.dtype)
+        return torch.promote_types(self.query.dtype, torch.float32)
 
     @property
     def tracks_weights(self) -> bool:
@@ -120,12 +113,16 @@ def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) ->
     return replace(outputs, output=output, alpha=alpha)
 
 
-def _nothing(edges: int, inputs: Inputs) -> AbstractContextManager[Any]:
-    return nullcontext()
-
-
 #: Counts the work of calls by their edges, whatever a backend computes: (number of edges, inputs)
-#: to a context.
-counting: ContextVar[Callable[[int, Inputs], AbstractContextManager[Any]]] = ContextVar(
-    "counting", default=_nothing
+#: to a context. None counts nothing.
+counting: ContextVar[Callable[[int, Inputs], AbstractContextManager[Any]] | None] = ContextVar(
+    "counting", default=None
 )
+
+
+def counted(edges: int, inputs: Inputs) -> AbstractContextManager[Any]:
+    """A context for the work of a call on so many edges."""
+    count = counting.get()
+    if count is None:
+        return nullcontext()
+    return count(edges, inputs)

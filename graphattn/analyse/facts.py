@@ -12,7 +12,6 @@ from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.edges import Edges
-from ..graph.facts import is_full, is_symmetric, no_source_after_target
 from ..graph.layers import Layer, Layers, layers_of, sized_layers, unions
 from ..graph.like import GraphLike, need_fixed
 from .conductance import conductance
@@ -241,9 +240,9 @@ def counted(graph: AttentionGraph) -> dict[str, Any]:
         "num_edges": graph.num_edges,
         "density": graph.density,
         "rule": graph.is_rule,
-        "full": is_full(graph),
-        "causal": no_source_after_target(graph) if square else None,
-        "symmetric": is_symmetric(graph) if square else None,
+        "full": graph.is_full,
+        "causal": graph.is_causal if square else None,
+        "symmetric": graph.is_symmetric if square else None,
         "self_loops": graph._num_loops() if square else None,
         "isolated_targets": int((into == 0).sum()),
         "unused_sources": int((out == 0).sum()),

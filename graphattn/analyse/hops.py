@@ -12,7 +12,6 @@ from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.edges import Edges
-from ..graph.facts import no_source_after_target
 from .forms import Intervals, looped_axes, looped_band, looped_intervals, need_square, residues
 from .walks import BUDGET, OnMatrix, OnRuns, tree_depth, walk
 
@@ -116,7 +115,7 @@ def _reads_past(graph: AttentionGraph) -> bool:
         node = torch.arange(first, min(first + _CHUNK, graph.num_targets), device=graph.device)
         if not bool(graph.contains(node, node - 1).all()):
             return False
-    return no_source_after_target(graph)
+    return graph.is_causal
 
 
 def _closed(edges: Edges) -> tuple[int, bool] | None:

@@ -11,7 +11,6 @@ from ..arguments import check_flags, table, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.facts import no_source_after_target
 from ..graph.layers import Layers
 from ..graph.limits import every_node
 from ..plans.whole import runs_of
@@ -168,10 +167,7 @@ def _reads_no_later(graph: AttentionGraph) -> bool:
     if diagonals is not None:
         return graph.is_square and (not diagonals or diagonals[0] >= 0)
     return (
-        graph.is_square
-        and graph.is_rule
-        and graph.edges.stored() is not None
-        and no_source_after_target(graph)
+        graph.is_square and graph.is_rule and graph.edges.stored() is not None and graph.is_causal
     )
 
 

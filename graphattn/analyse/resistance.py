@@ -10,7 +10,6 @@ from torch import Tensor
 from ..arguments import integers, outside
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.facts import is_symmetric
 from ..plans.whole import csr_by_target
 from .undirected import components, undirected
 
@@ -110,7 +109,7 @@ def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
                 [inf, 0.]], dtype=torch.float64)
     """
     matrix = undirected(graph, "commute_time")
-    if is_symmetric(graph):
+    if graph.is_symmetric:
         resistance = effective_resistance(graph, pairs)
         degree = graph.in_degree.cpu().double()
         part = components(matrix)

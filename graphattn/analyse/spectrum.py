@@ -5,7 +5,6 @@ import torch
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.facts import is_symmetric
 from ..plans.whole import all_runs, csr_by_target
 from .connectivity import connectivity
 from .forms import is_listable, need_square
@@ -93,7 +92,7 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
             f"{_FEWEST * once:,} "
             f"operations (limit {_WORK:,}); ask the same of a smaller size"
         )
-    symmetric = is_symmetric(graph)
+    symmetric = graph.is_symmetric
     # a symmetric matrix with the same eigenvalues
     if symmetric:
         scale = np.sqrt(degree)

@@ -89,6 +89,16 @@ class Backend:
         """A lower bound of :meth:`cost_ms` in ms, which takes less time to compute."""
         return self.rates(request.device.type)["call_ms"]
 
+    def bare_cost(self, device: str) -> float:
+        """The product of the times of inference and training on few nodes."""
+        rates = self.rates(device)
+        return rates["call_ms"] ** 2 * rates["training_factor"]
+
+    def least_cost(self, graph: AttentionGraph, request: Request) -> float:
+        """A lower bound of the product of the times of inference and training."""
+        factor = self.rates(request.device.type)["training_factor"]
+        return self.least_ms(graph, request) ** 2 * factor
+
     def work_ms(self, request: Request, kind: str, units: float) -> float:
         """Time in ms of a number of units of a kind of work."""
         rates = self.rates(request.device.type)
@@ -99,9 +109,12 @@ class Backend:
 
     def rates(self, device: str = "cpu") -> dict[str, float]:
         """``call_ms``, ``training_factor`` and ``ns``: measured on this machine, else built-in."""
+        rates = self.built_in()
         if device == "cuda":
-            return {**self.built_in(), **self.cuda, **kept("cuda").get(self.name, {})}
-        return {**self.built_in(), **kept().get(self.name, {})}
+            rates |= self.cuda
+        else:
+            device = "cpu"
+        return {**rates, **kept(device).get(self.name, {})}
 
     def built_in(self) -> dict[str, float]:
         """The rates of the class itself."""

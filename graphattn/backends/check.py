@@ -5,6 +5,7 @@ range.
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -44,15 +45,18 @@ def check(
     """
     if not isinstance(graph, GraphLike) or graph.is_open:
         raise no_graph(graph, "graph must be an AttentionGraph")
-    query, key, value = _under_autocast(query, key, value)
-    lead, scale, softcap = _checked(query, key, value, graph, scale, softcap, dropout_p)
-    if score_bias is not None:
-        score_bias = _check_bias(score_bias, query, graph)
-    for name, x in (("edge_attr", edge_attr), ("edge_weight", edge_weight)):
-        if x is not None:
-            _check_storage(name, x, query)
+    if torch._C._is_any_autocast_enabled():
+        query, key, value = _under_autocast(query, key, value)
+    operands = (query, key, value)
+    numbers = (scale, softcap, dropout_p)
+    check_all = partial(_check_all, *operands, graph, *numbers)
+    facts = _facts(*operands, *numbers)
+    if facts is None:
+        lead, scale, softcap = check_all()
+    else:
+        lead, scale, softcap = known(graph, "checked calls", facts, check_all)
     if score_bias is not None or edge_attr is not None:
-        lead = _common_lead(query, key, value, score_bias, edge_attr)
+        lead, score_bias = _check_of_edges(operands, graph, score_bias, edge_attr, edge_weight)
     if lead is not None:
         query, key, value = (
             x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:])
@@ -73,38 +77,40 @@ def check(
     )
 
 
-def _checked(
-    query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, *numbers: Any
-) -> tuple[torch.Size | None, float, float | None]:
-    """Scale, softcap, and the leading dimensions to expand to, if those of the tensors differ.
+def _check_of_edges(
+    operands: tuple[Tensor, Tensor, Tensor],
+    graph: GraphLike,
+    score_bias: Tensor | None,
+    edge_attr: Tensor | None,
+    edge_weight: Tensor | None,
+) -> tuple[torch.Size, Tensor | None]:
+    """The leading dimensions of operands with tensors of edges, and the bias (..., E, H or 1)."""
+    query = operands[0]
+    if score_bias is not None:
+        score_bias = _check_bias(score_bias, query, graph)
+    if edge_attr is not None:
+        _check_storage("edge_attr", edge_attr, query)
+    if edge_weight is not None:
+        _check_storage("edge_weight", edge_weight, query)
+    return _common_lead(*operands, score_bias, edge_attr), score_bias
 
-    A graph caches the kinds of calls that passed, so that the next call of a kind costs one
-    look-up.
-    """
-    facts = _facts(query, key, value, *numbers)
-    if facts is None:
-        return _check_all(query, key, value, graph, *numbers)
-    return known(
-        graph, "checked calls", facts, lambda: _check_all(query, key, value, graph, *numbers)
-    )
+
+def _kind(x: Tensor) -> tuple[Any, ...]:
+    return x.shape, x.dtype, x.device, x.layout
 
 
 def _facts(query: Tensor, key: Tensor, value: Tensor, *numbers: Any) -> tuple[Any, ...] | None:
-    """The inputs of :func:`_check_all` beside the graph; ``None`` if one may be invalid or
-    symbolic.
+    """The kind of a call, whose check a graph caches, so that the next of a kind costs one look-up;
+    ``None`` if an operand may be invalid or symbolic.
     """
     if torch.compiler.is_compiling() or not type(query) is type(key) is type(value) is Tensor:
         return None
-    if query.is_nested or key.is_nested or value.is_nested:
-        return None
     if not _NUMBERS.issuperset(map(type, numbers)):
         return None
-    return (
-        *(query.shape, query.dtype, query.device, query.layout),
-        *(key.shape, key.dtype, key.device, key.layout),
-        *(value.shape, value.dtype, value.device, value.layout),
-        *numbers,
-    )
+    try:
+        return _kind(query), _kind(key), _kind(value), numbers
+    except RuntimeError:  # a nested tensor has no shape
+        return None
 
 
 def _check_all(
@@ -120,17 +126,17 @@ def _check_all(
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value)
     # torch's integers end at 2**63
-    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))
-    for name, number in (("scale", scale), ("softcap", softcap)):
-        if number is not None:
-            _check_range(name, number, query.dtype)
-    if scale is None:
-        if query.shape[-1]:
-            scale = query.shape[-1] ** -0.5
-        else:
-            scale = 1.0
-    alike = query.shape[:-3] == key.shape[:-3] == value.shape[:-3]
-    return None if alike else lead, scale, softcap
+    if softcap is not None:
+        softcap = float(softcap)
+        _check_range("softcap", softcap, query.dtype)
+    if scale is not None:
+        scale = float(scale)
+        _check_range("scale", scale, query.dtype)
+    else:
+        scale = max(query.shape[-1], 1) ** -0.5
+    if query.shape[:-3] == key.shape[:-3] == value.shape[:-3]:
+        return None, scale, softcap
+    return lead, scale, softcap
 
 
 def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
@@ -182,10 +188,9 @@ def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
 
 def _under_autocast(*given: Any) -> tuple[Any, ...]:
     """Query, key and value cast as autocast does for SDPA: all but float64 in its dtype."""
-    if isinstance(given[0], Tensor):
-        device = given[0].device.type
-    else:
-        device = "meta"
+    if not isinstance(given[0], Tensor):
+        return given
+    device = given[0].device.type
     if device == "meta" or not torch.is_autocast_enabled(device):
         return given
     dtype = torch.get_autocast_dtype(device)
@@ -255,10 +260,9 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) 
 
 
 def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
-    leads = [x.shape[:-3] for x in (query, key, value)] + [
-        x.shape[:-2] for x in of_edges if x is not None
-    ]
-    if all(lead == leads[0] for lead in leads):
+    leads = [query.shape[:-3], key.shape[:-3], value.shape[:-3]]
+    leads += [x.shape[:-2] for x in of_edges if x is not None]
+    if len(set(leads)) == 1:
         return leads[0]
     try:
         return torch.broadcast_shapes(*leads)

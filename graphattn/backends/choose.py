@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from ..arguments import shown
@@ -29,6 +31,11 @@ class Candidate:
     bytes_needed: int
     cost_ms: float
     training_ms: float
+
+    @property
+    def cost(self) -> float:
+        """The product of the times of inference and training, by which backends are ranked."""
+        return self.cost_ms * self.training_ms
 
     @property
     def runs(self) -> bool:
@@ -161,7 +168,7 @@ def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Can
 
 
 def _best(rows: tuple[Candidate, ...]) -> str | None:
-    best = min((c for c in rows if c.runs), key=lambda c: c.cost_ms * c.training_ms, default=None)
+    best = min((c for c in rows if c.runs), key=lambda c: c.cost, default=None)
     if best is None:
         return None
     return best.name
@@ -173,24 +180,28 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
     Raises:
         BackendError: If there are reasons against the one named, or against all.
     """
-    if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
-        raise BackendError(
-            f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}'
-        )
     if backend != "auto":
-        reasons = BACKENDS[backend].reasons_against(graph, request)
-        if reasons:
-            raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
-        return backend
+        return _named(graph, request, backend)
     key = (revision(), *BACKENDS.values(), request)
     chosen = known(
-        graph, "chosen backends", key, lambda: without_modes(lambda: _cheapest(graph, request))
+        graph, "chosen backends", key, partial(without_modes, partial(_cheapest, graph, request))
     )
     if chosen is None:
         explanation = explain_choice(graph, request)
         reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]
         raise BackendError(f"no backend can run {graph!r}:", reasons)
     return chosen
+
+
+def _named(graph: AttentionGraph, request: Request, backend: str) -> str:
+    if not isinstance(backend, str) or backend not in BACKENDS:
+        raise BackendError(
+            f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}'
+        )
+    reasons = BACKENDS[backend].reasons_against(graph, request)
+    if reasons:
+        raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
+    return backend
 
 
 def choose_among(names: tuple[str, ...], request: Request, backend: str) -> str:
@@ -216,27 +227,20 @@ def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
     """The choice of :func:`explain_choice`; backends whose lower bound exceeds the best cost are
     skipped.
     """
-    device = request.device.type
     best = None
     least = math.inf
-    for bare, backend in sorted(
-        ((_bare(each, device), each) for each in BACKENDS.values()), key=lambda pair: pair[0]
-    ):
-        if bare >= least:
+    device = request.device.type
+    for backend in sorted(BACKENDS.values(), key=methodcaller("bare_cost", device)):
+        if backend.bare_cost(device) >= least:
             break
-        factor = backend.rates(device)["training_factor"]
-        if backend.least_ms(graph, request) ** 2 * factor < least:
-            candidate = _candidate(backend, graph, request)
-            if candidate.runs and candidate.cost_ms**2 * factor < least:
-                best = backend.name
-                least = candidate.cost_ms**2 * factor
+        if backend.least_cost(graph, request) >= least:
+            continue
+        candidate = _candidate(backend, graph, request)
+        if candidate.reasons or candidate.cost >= least:
+            continue
+        best = backend.name
+        least = candidate.cost
     return best
-
-
-def _bare(backend: Backend, device: str) -> float:
-    """The product of the times of a call on few nodes in inference and in training."""
-    rates = backend.rates(device)
-    return rates["call_ms"] ** 2 * rates["training_factor"]
 
 
 def explain_choice(graph: AttentionGraph, request: Request) -> Explanation:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.facts import is_full, is_lower_triangle
 from ..graph.limits import MAX_BYTES
 from ..graph.modes import without_autocast
 from ..operands import Inputs, Outputs
@@ -34,9 +33,9 @@ class Layout(NamedTuple):
 
 def kind(graph: AttentionGraph) -> str:
     """ "full", "causal" (SDPA's own, aligned upper left) or "mask"; computed from the edges."""
-    if is_full(graph):
+    if graph.is_full:
         return "full"
-    if is_lower_triangle(graph):
+    if graph.is_lower_triangle:
         return "causal"
     return "mask"
 
@@ -156,39 +155,45 @@ class DenseBackend(Backend):
     def run(
         self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
     ) -> Outputs:
-        plan = layout(graph, inputs.query.device)
         with without_autocast(inputs.query.device.type):
-            return _run(graph, plan, inputs, weights, lse)
+            return self._run(graph, inputs, weights, lse)
 
-
-def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    # heads first
-    query = inputs.query.transpose(-3, -2)
-    key = inputs.key.transpose(-3, -2)
-    value = inputs.value.transpose(-3, -2)
-    bias, blank = _bias(graph, plan, inputs)
-    # Unread sources and isolated targets: not even their NaN may enter a product, forward or
-    # backward.
-    if plan.unused is not None:
-        key, value = (x.masked_fill(plan.unused[:, None], 0.0) for x in (key, value))
-    if blank is not None:
-        query = query.masked_fill(blank, 0.0)
-    group = query.shape[-3] // key.shape[-3]
-    if group != 1:
-        key = key.repeat_interleave(group, -3)
-        value = value.repeat_interleave(group, -3)
-    mask = Mask(plan.allowed, bias, plan.kind == "causal" and bias is None)
-    weigh = of_rows(inputs.normalize)
-    if weights:
-        return _of_edges(graph, inputs, (query, key, value), mask, blank)
-    if not (lse or inputs.softcap is not None or weigh is not None):
+    def _run(self, graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+        plan = layout(graph, inputs.query.device)
+        # heads first
+        query = inputs.query.transpose(-3, -2)
+        key = inputs.key.transpose(-3, -2)
+        value = inputs.value.transpose(-3, -2)
+        bias, blank = _bias(graph, plan, inputs)
+        # Unread sources and isolated targets: not even their NaN may enter a product, forward or
+        # backward.
+        if plan.unused is not None:
+            key = key.masked_fill(plan.unused[:, None], 0.0)
+            value = value.masked_fill(plan.unused[:, None], 0.0)
+        if blank is not None:
+            query = query.masked_fill(blank, 0.0)
+        if query.shape[-3] != key.shape[-3]:
+            group = query.shape[-3] // key.shape[-3]
+            key = key.repeat_interleave(group, -3)
+            value = value.repeat_interleave(group, -3)
+        mask = Mask(plan.allowed, bias, plan.kind == "causal" and bias is None)
+        if weights:
+            return _of_edges(graph, inputs, (query, key, value), mask, blank)
+        if lse or inputs.softcap is not None or inputs.normalize is not None:
+            return _written_out(inputs, (query, key, value, mask), blank)
         output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
-        return Outputs(
-            (output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2)
-        )
-    output, _, log_sum = unfused_attention(
-        query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p, weigh
-    )
+        if blank is not None:
+            output = output.masked_fill(blank, 0.0)
+        return Outputs(output.transpose(-3, -2))
+
+
+def _written_out(
+    inputs: Inputs, operands: tuple[Tensor, Tensor, Tensor, Mask], blank: Tensor | None
+) -> Outputs:
+    """The outputs of options that SDPA lacks."""
+    weigh = of_rows(inputs.normalize)
+    numbers = (inputs.scale, inputs.softcap, inputs.dropout_p)
+    output, _, log_sum = unfused_attention(*operands, *numbers, weigh)
     if blank is not None:
         output = output.masked_fill(blank, 0.0)
         log_sum = log_sum.masked_fill(blank, -torch.inf)
@@ -212,7 +217,7 @@ def _of_edges(
     )
     shape = (graph.num_targets, graph.num_sources)
     place = None  # of each edge among all pairs; those of a full rule are in order
-    if not (graph.is_rule and is_full(graph)):
+    if not (graph.is_rule and graph.is_full):
         target, source = ends(graph, alpha.device)
         place = target * graph.num_sources + source
 
@@ -250,12 +255,12 @@ def _bias(
     """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to set to 0
     afterwards.
     """
-    if plan.isolated is None:
-        blank = None
-    else:
+    blank = None
+    if plan.isolated is not None:
         blank = plan.isolated[:, None]
     if plan.log_copies is not None and plan.allowed is not None:
-        return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(inputs.statistics), blank
+        copies = torch.where(plan.allowed, plan.log_copies, -torch.inf)
+        return copies.to(inputs.statistics), blank
     if inputs.score_bias is None:
         return None, blank
     target, source = ends(graph, inputs.query.device)

@@ -33,6 +33,14 @@ class EdgeAttention(MessagePassing):
     def __init__(self) -> None:
         super().__init__(aggr="sum", node_dim=-3)
         self._alpha: Tensor | None = None  # set during a call: PyG's explainers look for it
+        self._hooks = (
+            self._propagate_forward_pre_hooks,
+            self._propagate_forward_hooks,
+            self._message_forward_pre_hooks,
+            self._message_forward_hooks,
+            self._aggregate_forward_pre_hooks,
+            self._aggregate_forward_hooks,
+        )
 
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
         """Output, alpha and lse of checked inputs; statistics are float32 or wider."""
@@ -69,17 +77,10 @@ class EdgeAttention(MessagePassing):
         Raises:
             BackendError: If a backend without messages is named.
         """
-        observed = bool(
-            self.explain
-            or self._propagate_forward_pre_hooks
-            or self._propagate_forward_hooks
-            or self._message_forward_pre_hooks
-            or self._message_forward_hooks
-            or self._aggregate_forward_pre_hooks
-            or self._aggregate_forward_hooks
-        )
+        if not self.explain and not any(self._hooks):
+            return False
         backend = getattr(self, "backend", "auto")
-        if observed and backend not in ("auto", "message_passing"):
+        if backend not in ("auto", "message_passing"):
             raise BackendError(
                 f"backend {backend!r} cannot run an observed layer:",
                 [
@@ -87,7 +88,7 @@ class EdgeAttention(MessagePassing):
                     '"message_passing" pass'
                 ],
             )
-        return observed
+        return True
 
     def observed(self, graph: GraphLike, inputs: Inputs) -> Outputs:
         """The outputs of checked inputs by messages of this module, which PyG's hooks see.

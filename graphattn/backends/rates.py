@@ -16,8 +16,8 @@ from ..errors import OptionError
 
 #: Rates by backend: its ``call_ms``, ``training_factor`` and the kinds of its ``ns``.
 Rates = dict[str, dict[str, float]]
-_written: list[str] = []
-"""Times at which this process wrote the file."""
+_changes: list[str] = []
+"""Changes of the rates in this process: dates of files written, and kinds of work tried."""
 _tried: Rates = {}
 """Rates that :func:`tried` sets in place of measured ones."""
 
@@ -80,10 +80,12 @@ def tried(backend: str, kind: str, ns: float = 1e-30) -> Iterator[None]:
     chosen, or avoided.
     """
     before = _tried.get(backend, {})
+    _changes.append(kind)
     _tried[backend] = {**before, kind: ns}
     try:
         yield
     finally:
+        _changes.append(kind)
         _tried[backend] = before
 
 
@@ -94,11 +96,7 @@ def measured(device: str = "cpu") -> bool:
 
 def revision() -> tuple[Hashable, ...]:
     """A value that changes whenever the rates may have changed; much cheaper than reading them."""
-    return (
-        torch.get_num_threads(),
-        len(_written),
-        *(kind for kinds in _tried.values() for kind in kinds.items()),
-    )
+    return torch.get_num_threads(), len(_changes)
 
 
 @functools.lru_cache(maxsize=8)
@@ -131,5 +129,5 @@ def keep(rates: Rates, date: str, device: str = "cpu") -> Path:
             "that can be written to"
         ) from error
     _kept.cache_clear()
-    _written.append(date)
+    _changes.append(date)
     return where

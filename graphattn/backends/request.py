@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
-from ..operands import Inputs, statistics
+from ..operands import Inputs
 from .rows import of_rows
 
 
@@ -44,26 +44,26 @@ class Request(NamedTuple):
         widths are fixed.
         """
         *lead, _, heads, head_dim = inputs.query.shape
-        return cls(
-            index(heads),
-            index(inputs.key.shape[-2]),
-            index(head_dim),
-            index(inputs.value.shape[-1]),
-            1 if torch.compiler.is_compiling() else math.prod(lead),
-            inputs.query.dtype,
-            inputs.query.device,
+        kv_heads, value_dim = inputs.value.shape[-2:]
+        batch = 1
+        if not torch.compiler.is_compiling():
+            batch = math.prod(lead)
+        sizes = map(index, (heads, kv_heads, head_dim, value_dim, batch))
+        dropout = False
+        if inputs.dropout_p > 0.0:  # torch.compile fixes a branch
+            dropout = True
+        plain = cls(*sizes, inputs.query.dtype, inputs.query.device)  # type: ignore[call-arg,arg-type]
+        plain = plain._replace(dropout=dropout, weights=weights, lse=lse)
+        if _is_plain(inputs):
+            return plain
+        return plain._replace(
             score_bias=inputs.score_bias is not None,
             softcap=inputs.softcap is not None,
-            dropout=False if inputs.dropout_p <= 0.0 else True,  # noqa: SIM211 (torch.compile fixes a branch)
-            weights=weights,
-            lse=lse,
             edge_features=inputs.edge_attr is not None,
             score=inputs.score is not None,
             normalize=inputs.normalize is not None,
             of_rows=of_rows(inputs.normalize) is not None,
-            cap_bias=inputs.cap_bias
-            and inputs.score_bias is not None
-            and inputs.softcap is not None,
+            cap_bias=_caps_bias(inputs),
         )
 
     @property
@@ -74,7 +74,21 @@ class Request(NamedTuple):
     @property
     def statistics(self) -> torch.dtype:
         """The dtype of scores, weights and lse: float32 or wider."""
-        return statistics(self.dtype)
+        return torch.promote_types(self.dtype, torch.float32)
+
+
+def _is_plain(inputs: Inputs) -> bool:
+    """True for softmax of products alone."""
+    if inputs.score is not None or inputs.normalize is not None:
+        return False
+    if inputs.score_bias is not None or inputs.edge_attr is not None:
+        return False
+    return inputs.softcap is None
+
+
+def _caps_bias(inputs: Inputs) -> bool:
+    """True if softcap bounds scores with their bias, and there are both."""
+    return inputs.cap_bias and inputs.score_bias is not None and inputs.softcap is not None
 
 
 def reasons_against_products(request: Request) -> list[str]:

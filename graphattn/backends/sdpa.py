@@ -156,47 +156,57 @@ def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
     return (query * scale, 1.0)
 
 
+class _Product(NamedTuple):
+    """SDPA of a mask without its bias, and what defines it."""
+
+    allowed: Tensor | None
+    causal: bool
+    scale: float
+    dropout_p: float
+
+    def run(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
+        """SDPA, (..., H, T, D_v)."""
+        mask = bias
+        if bias is None:
+            mask = self.allowed
+        return (_in_four_dimensions(query, key, value, mask, self),)
+
+    def definition(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor]:
+        """The same in plain operations, for second derivatives."""
+        if self.dropout_p > 0.0:
+            raise BackendError('second derivatives through dropout need backend="message_passing"')
+        mask = Mask(self.allowed, bias, self.causal)
+        found = unfused_attention(query, key, value, mask, self.scale)
+        return (found.output.to(query.dtype),)
+
+
 def fused(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0
 ) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
     query, scale = above_zero(query, scale)
-    if (
-        plain_operations_only()
-        or 0 in query.shape  # for an empty batch SDPA gives its mask no gradient, not even zeros
-        or (mask.bias is not None and (misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)))
-        or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
-    ):
-        return unfused_attention(query, key, value, mask, scale, None, dropout_p).output.to(
-            query.dtype
-        )
-    # compiled code has no second derivatives, and raises when they are taken
+    if plain_operations_only() or _is_beyond_sdpa(query, key, mask):
+        found = unfused_attention(query, key, value, mask, scale, None, dropout_p)
+        return found.output.to(query.dtype)
+    product = _Product(mask.allowed, mask.causal, scale, dropout_p)
+    (output,) = twice_differentiable(
+        product.run, product.definition, query, key, value, mask.bias, random=dropout_p > 0.0
+    )
     if torch.compiler.is_compiling():
-        output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+        # it cannot ask whether a row is finite
         return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
+    return output
 
-    if not (
-        torch.is_grad_enabled()
-        and any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
-    ):
-        return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
 
-    def run(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
-        return (
-            _in_four_dimensions(query, key, value, Mask(allowed, bias, causal), scale, dropout_p),
-        )
-
-    def definition(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
-        if dropout_p > 0.0:
-            raise BackendError('second derivatives through dropout need backend="message_passing"')
-        return (
-            unfused_attention(query, key, value, Mask(allowed, bias, causal), scale).output.to(
-                query.dtype
-            ),
-        )
-
-    allowed, bias, causal = mask
-    return twice_differentiable(run, definition, query, key, value, bias, random=dropout_p > 0.0)[0]
+def _is_beyond_sdpa(query: Tensor, key: Tensor, mask: Mask) -> bool:
+    """True if SDPA gives wrong numbers or gradients."""
+    if 0 in query.shape:  # for an empty batch it gives its mask no gradient, not even zeros
+        return True
+    if mask.bias is None:
+        return sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
+    return misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)
 
 
 def misread(query: Tensor, bias: Tensor | None) -> bool:
@@ -230,29 +240,26 @@ def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bo
 
 
 def _in_four_dimensions(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, product: _Product
 ) -> Tensor:
     """SDPA on (B, H, T, D): for other numbers of dimensions torch avoids its fused kernels, and is
     5 times slower.
     """
     lead = query.shape[:-3]
-    if mask.bias is None or mask.bias.dim() == 2:
-        bias = mask.bias
-    else:
-        bias = _four(mask.bias, lead)
-    if bias is None:
-        chosen = mask.allowed
-    else:
-        chosen = bias
-    query = _four(query, lead)
-    key = _four(key, lead)
-    value = _four(value, lead)
-    output = _sdpa(query, key, value, chosen, dropout_p, mask.causal, scale=scale)
-    if len(lead) == 1:
-        return output
-    if lead:
-        return output.reshape(*lead, *output.shape[-3:])
-    return output.squeeze(0)
+    if mask is not None and mask.dim() > 2:
+        mask = _four(mask, lead)
+    output = _sdpa(
+        _four(query, lead),
+        _four(key, lead),
+        _four(value, lead),
+        mask,
+        product.dropout_p,
+        product.causal,
+        scale=product.scale,
+    )
+    if len(lead) != 1:
+        return output.reshape(lead + output.shape[-3:])
+    return output
 
 
 def _four(x: Tensor, lead: torch.Size) -> Tensor:

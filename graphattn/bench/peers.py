@@ -12,7 +12,6 @@ from ..backends.choose import candidates
 from ..backends.request import Request
 from ..functional import attention
 from ..graph import AttentionGraph
-from ..graph.facts import is_full, is_lower_triangle
 from .machine import too_large
 
 FORWARD, BOTH = MODES = ("forward", "forward + backward")
@@ -130,7 +129,7 @@ class SDPA(Peer):
         graph = problem.graph
         if graph.has_repeated_edges:
             return ["a bool mask cannot count repeated edges"]
-        if is_full(graph) or is_lower_triangle(graph):
+        if graph.is_full or graph.is_lower_triangle:
             return []
         # a mask in numbers; on CUDA scores
         if problem.device == "cpu":
@@ -146,9 +145,9 @@ class SDPA(Peer):
         self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
     ) -> Callable[[], Tensor]:
         graph = problem.graph
-        if is_full(graph):
+        if graph.is_full:
             return lambda: scaled_dot_product_attention(query, key, value)
-        if is_lower_triangle(graph):
+        if graph.is_lower_triangle:
             return lambda: scaled_dot_product_attention(query, key, value, is_causal=True)
         mask = graph.mask().to(problem.device)
         isolated = ~mask.any(1, keepdim=True)

@@ -349,19 +349,24 @@ class Shard(EdgeTensors):
         return self._plan.attend(_on(run, backend), inputs, weights, lse)
 
     def projected(
-        self, query: Callable[[], Tensor], keys: Callable[..., Pair], *rows: Tensor, numbers: int
+        self,
+        query: Callable[[], Tensor],
+        keys: Callable[[Tensor, Tensor], Pair],
+        key: Tensor,
+        value: Tensor,
+        numbers: Callable[[], int],
     ) -> tuple[EdgeTensors, Tensor, Pair]:
-        """The same; where rows (..., C) are narrower than the ``numbers`` of keys and values, those
-        of all sources read are sent while queries are computed.
+        """The same; where rows (..., C) are narrower than the keys and values, those of all sources
+        read are sent while queries are computed.
         """
-        distinct = {id(x): x for x in rows}
-        narrow = sum(x.shape[-1] for x in distinct.values()) < numbers
+        distinct = {id(x): x for x in (key, value)}
+        narrow = sum(x.shape[-1] for x in distinct.values()) < numbers()
         if not narrow or not isinstance(self._plan, Halo):
-            return super().projected(query, keys, *rows, numbers=numbers)
-        coming = {key: self._plan.coming(x) for key, x in distinct.items()}
+            return super().projected(query, keys, key, value, numbers)
+        coming = {number: self._plan.coming(x) for number, x in distinct.items()}
         queries = query()
-        here = {key: wait() for key, wait in coming.items()}
-        return self._plan.local, queries, keys(*(here[id(x)] for x in rows))
+        here = {number: wait() for number, wait in coming.items()}
+        return self._plan.local, queries, keys(here[id(key)], here[id(value)])
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BackendError, GraphError
-from ..operands import Inputs, Outputs, counting
+from ..operands import Inputs, Outputs, counted
 from .choice import TransformedChoice, as_one_head, chosen_edges, of_all_heads
 from .expression import METHODS, Expression, Operand, built, function_of
 from .filled import OfSize, filled, leaves_open
@@ -190,7 +190,7 @@ class Chosen(GraphLike, Operand):
 
     @not_followed  # the edges are of this call alone
     def _attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
-        with counting.get()(self.num_edges, inputs):  # scores of all edges, to choose by
+        with counted(self.num_edges, inputs):  # scores of all edges, to choose by
             if weights or _needs_union(inputs, backend):
                 return run(self.union(), self.on_union(inputs), backend, weights, lse)
             edges, call = as_one_head(self.edges, inputs)

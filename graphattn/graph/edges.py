@@ -74,6 +74,7 @@ class Edges:
         function: The caller's function of (target, source) that defines the edges, if there is one.
         diagonals: The values of ``t - s``, if the edges are all pairs on these diagonals.
         remade: The call by which a pickle restores edges that a function defines.
+        is_tested: True if :meth:`contains` tests pairs by a closed form.
         is_listed: True if the edges are a list in the caller's order.
         has_repeats: True if an edge is listed more than once.
     """
@@ -105,6 +106,7 @@ class Edges:
         self.grid = grid or tuple(axis.num_targets for axis in axes)
         self._rows = rows
         self._contains = contains or test
+        self.is_tested = self._contains is not None
         self._lengths = lengths
         self._count = count
         self._reverse: Edges | None = None

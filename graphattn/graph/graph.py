@@ -27,6 +27,7 @@ from .near import cuthill_mckee
 
 _LONGEST_NAME = 72
 _MISSING = object()
+_FEW_PAIRS = 1 << 16  # of which each is tested sooner than rows are made
 EMPTY, PARTIAL, FULL = 0, 1, 2
 
 
@@ -106,6 +107,51 @@ class AttentionGraph(GraphLike, Operand):
     def has_repeated_edges(self) -> bool:
         """True if some edge is listed more than once (only with ``duplicates="keep"``)."""
         return self.edges.has_repeats
+
+    @property
+    def is_full(self) -> bool:
+        """True if every target reads every source, once."""
+        pairs = self.num_targets * self.num_sources
+        return self.num_edges == pairs and not self.has_repeated_edges
+
+    @property
+    def is_lower_triangle(self) -> bool:
+        """True if the edges are exactly the pairs with ``s <= t``: SDPA's ``is_causal``, aligned
+        upper left.
+        """
+        T = self.num_targets
+        S = self.num_sources
+        square = min(T, S)
+        if self.num_edges != square * (square + 1) // 2 + max(0, T - S) * S:
+            return False
+        if self.has_repeated_edges:
+            return False
+        return self.is_causal
+
+    @property
+    def is_causal(self) -> bool:
+        """True if no target reads a later source."""
+        return self._remember("is_causal", self._reads_no_later_source)
+
+    def _reads_no_later_source(self) -> bool:
+        if not self.is_rule:
+            return bool((self.source <= self.target).all())
+        for first, _, chunk in self.edges.chunks():
+            row, _, hi = _runs.nonempty(chunk)
+            if bool((hi > row + first + 1).any()):
+                return False
+        return True
+
+    @property
+    def is_symmetric(self) -> bool:
+        """True if every edge of a square graph has its reverse, with as many copies."""
+        if not torch.equal(self.in_degree, self.out_degree):
+            return False
+        if self.is_rule:
+            return self.equals(self.reverse())
+        here = self._listed().sorted
+        back = self._listed().flip().sorted
+        return torch.equal(here.ptr, back.ptr) and torch.equal(here.column, back.column)
 
     # --- edges
 
@@ -197,6 +243,8 @@ class AttentionGraph(GraphLike, Operand):
         """
         T = self.num_targets
         S = self.num_sources
+        if T * S <= _FEW_PAIRS and self.edges.is_tested:
+            return self.edges.contains(torch.arange(T)[:, None], torch.arange(S)).to(self.device)
         refuse_over(
             T * S,
             f"mask() of {T:,} x {S:,}",

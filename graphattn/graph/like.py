@@ -125,12 +125,17 @@ class GraphLike:
         return seed
 
     def projected(
-        self, query: Callable[[], Tensor], keys: Callable[..., Pair], *rows: Tensor, numbers: int
+        self,
+        query: Callable[[], Tensor],
+        keys: Callable[[Tensor, Tensor], Pair],
+        key: Tensor,
+        value: Tensor,
+        numbers: Callable[[], int],
     ) -> tuple[Any, Tensor, Pair]:
-        """The edges, the queries, and the keys and values made of ``rows`` (..., S, C) of sources,
-        which take ``numbers`` a source; a share may send rows while queries are computed.
+        """The edges, the queries, and the keys and values made of rows (..., S, C) of sources,
+        which take ``numbers()`` a source; a share may send rows while queries are computed.
         """
-        return self, query(), keys(*rows)
+        return self, query(), keys(key, value)
 
 
 def need_fixed(graph: Any, argument: str) -> None:

@@ -60,8 +60,9 @@ def twice_differentiable(
         random: True if two runs differ, as with dropout.
         contiguous: True if the first derivative needs contiguous gradients of the outputs.
     """
-    tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
-    if not tracked or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return run(*operands)
+    if not torch._C._any_requires_grad(*operands):
         return run(*operands)
     outputs: tuple[Tensor, ...] = _TwiceDifferentiable.apply(
         run, definition, random, contiguous, *operands
@@ -79,9 +80,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
         contiguous: bool,
         *operands: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.run = run
-        ctx.definition = definition
-        ctx.contiguous = contiguous
+        ctx.given = run, definition, contiguous
         ctx.set_materialize_grads(False)
         if not random and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
             # A checkpoint recomputes its block for each graph that unpacks it: trace the run in the
@@ -92,11 +91,12 @@ class _TwiceDifferentiable(torch.autograd.Function):
         # Saved tensors, so that torch frees them with its graph: the operands, their inner copies,
         # the outputs.
         ctx.save_for_backward(*operands, *inner, *outputs)
-        return tuple(x.detach() for x in outputs)
+        return tuple(map(Tensor.detach, outputs))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # once: a checkpoint allows one access
+        run, definition, contiguous = ctx.given
         needed = ctx.needs_input_grad[4:]
         saved = ctx.saved_tensors
         operands, inner, outputs = (
@@ -104,9 +104,9 @@ class _TwiceDifferentiable(torch.autograd.Function):
         )
         with without_autocast(operands[0].device.type):
             if torch.is_grad_enabled() or are_batched(*grads):
-                return *(None,) * 4, *gradients_of_definition(ctx.definition, operands, (), grads)
+                return *(None,) * 4, *gradients_of_definition(definition, operands, (), grads)
             if not outputs:
-                inner, outputs = _traced(ctx.run, operands, needed)
+                inner, outputs = _traced(run, operands, needed)
             given = [
                 (x, g)
                 for x, g in zip(outputs, grads, strict=True)
@@ -116,7 +116,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
                 torch.autograd.grad(
                     [x for x, _ in given],
                     [x for x, wanted in zip(inner, needed, strict=True) if wanted],
-                    [g.contiguous() if ctx.contiguous else g for _, g in given],
+                    [g.contiguous() if contiguous else g for _, g in given],
                     retain_graph=torch._C._autograd._get_current_graph_task_keep_graph(),
                     materialize_grads=True,
                 )
@@ -144,10 +144,10 @@ def _traced(
     """A run as a separate autograd graph: its roots and its outputs."""
     with torch.enable_grad():
         start = torch.empty(0, requires_grad=True)
-        inner = [
-            _Entrance.apply(start, x) if wanted else x
-            for x, wanted in zip(operands, needed, strict=True)
-        ]
+        inner = list(operands)
+        for i in range(len(inner)):
+            if needed[i]:
+                inner[i] = _Entrance.apply(start, inner[i])
         return inner, run(*inner)
 
 

@@ -126,7 +126,7 @@ def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
     """The graph from :class:`Sources` to the targets ``x``; a pattern or an ``edge_index`` is sized
     to them.
     """
-    cached = sources.past - sources.dropped
+    cached = sources.cached
     key = sources.key
     if not isinstance(graph, GraphLike):
         graph = _listed(graph, x.shape[-2], key.shape[-2] + cached)

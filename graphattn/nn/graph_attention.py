@@ -4,6 +4,7 @@ torch's names.
 
 import sys
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any, Never
 
@@ -31,7 +32,6 @@ from .arguments import (
     refuse_unnamed,
 )
 from .cache import KeyValueCache
-from .casts import cast_once
 from .convolution import from_conv
 from .geometry import relative_positions
 from .linear_attention import linear
@@ -386,7 +386,8 @@ class GraphAttention(EdgeAttention):
                 repeats an edge.
         """
         refuse_unnamed(unnamed)
-        check_flags(return_weights=return_weights)
+        if return_weights is not False:
+            check_flags(return_weights=return_weights)
         x, sources = read(self, x, context, cache)
         edges = graph_of(graph, x, sources)
         if edge_attr is None and positions is not None and self._reads_offsets():
@@ -414,23 +415,20 @@ class GraphAttention(EdgeAttention):
         self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None
     ) -> tuple[Any, Tensor, Pair]:
         """The edges, queries (..., T, H, D), and keys and values (..., S, H_kv, D), rotated."""
-        of_targets, of_sources = self._positions(graph, x, sources, positions)
-        targets, key, value = x, sources.key, sources.value
-        if key is value is x and graph.is_constant and self.k_proj is not self.v_proj:
-            targets, key, value = cast_once(x, self.q_proj, self.k_proj, self.v_proj)
-        numbers = self._numbers_sent(sources)
-        return graph.projected(
-            lambda: self._query(targets, of_targets),
-            lambda key, value: sources.projected(self, key, value, of_sources),
-            *(key, value),
-            numbers=numbers,
-        )
+        of_targets = of_sources = None
+        if self.rotary is not None or positions is not None:
+            of_targets, of_sources = self._positions(graph, x, sources, positions)
+        if torch._C._is_any_autocast_enabled() and graph.is_constant:
+            x = sources.cast_with(x, self)
+        query = partial(self._query, x, of_targets)
+        keys = partial(sources.projected, self, of_sources)
+        return graph.projected(query, keys, sources.key, sources.value, self._numbers_sent)
 
-    def _numbers_sent(self, sources: Sources) -> int:
+    def _numbers_sent(self) -> int:
         """The numbers of a key and value that a shard would receive in place of features; 0 if it
         must.
         """
-        if type(sources) is not Sources or self.rotary is not None:
+        if self.rotary is not None:
             return 0
         if self.is_observed():
             return sys.maxsize  # PyG's hooks see rows of all sources
@@ -450,15 +448,30 @@ class GraphAttention(EdgeAttention):
         """
         weight = None
         last = None
-        if self._takes(edge_attr, graph):
+        if edge_attr is not None or self.edge_dim is not None:
+            self._check_features(edge_attr, graph)
             edge_attr, weight, value, last = self._encoded(edge_attr, value)
-        query, key, scale, score = self._scored(query, key, edge_attr, last)
-        if self.training:
-            dropout_p = self.dropout
-        else:
+        score = None
+        scale = self.scale
+        if self.score is not None:
+            query, key, scale, score = self._scored(query, key, edge_attr, last)
+        dropout_p = self.dropout
+        if not self.training:
             dropout_p = 0.0
-        operands = (query, key, value, graph, score_bias, scale, self.softcap, dropout_p)
-        inputs = check(*operands, edge_attr, weight, score, self.normalize)
+        inputs = check(
+            query,
+            key,
+            value,
+            graph,
+            score_bias,
+            scale,
+            self.softcap,
+            dropout_p,
+            edge_attr,
+            weight,
+            score,
+            self.normalize,
+        )
         if self.edge_to != "both" or self.cap_bias or self._asks:
             inputs = replace(inputs, edge_to=self.edge_to, cap_bias=self.cap_bias, asks=self._asks)
         return inputs
@@ -519,14 +532,12 @@ class GraphAttention(EdgeAttention):
         if self.rotary is not None:
             of_sources = pair_of_positions(positions)[1]
         held = KeyValueCache()
-        held.keep(*sources.projected(self, sources.key, sources.value, of_sources), self)
+        held.keep(*sources.projected(self, of_sources, sources.key, sources.value), self)
         return held
 
     def _query(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Queries (..., T, H, D), rotated."""
-        q_proj = self.q_proj
-        check_kind(q_proj, "x", x)
-        query = torch.unflatten(q_proj(x), -1, (self.num_heads, self.head_dim))
+        query = _in_heads(self.q_proj, "x", x, self.num_heads, self.head_dim)
         if self.q_norm is not None:
             query = self.q_norm(query)
         if self.rotary is not None:
@@ -537,14 +548,10 @@ class GraphAttention(EdgeAttention):
         self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None
     ) -> Pair:
         """Keys (..., S, H_kv, D), rotated, and values (..., S, H_kv, D_v)."""
-        k_proj = self.k_proj
-        v_proj = self.v_proj
-        check_kind(k_proj, name, key_input)
-        check_kind(v_proj, name, value_input)
-        key = torch.unflatten(k_proj(key_input), -1, (self.num_kv_heads, self.head_dim))
-        value = key
-        if v_proj is not k_proj or value_input is not key_input or self.k_norm is not None:
-            value = torch.unflatten(v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
+        heads = self.num_kv_heads
+        key = value = _in_heads(self.k_proj, name, key_input, heads, self.head_dim)
+        if self.v_proj is not self.k_proj or value_input is not key_input:
+            value = _in_heads(self.v_proj, name, value_input, heads, self.value_dim)
         if self.k_norm is not None:
             key = self.k_norm(key)
         if self.rotary is not None:
@@ -555,43 +562,41 @@ class GraphAttention(EdgeAttention):
         self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None
     ) -> tuple[Any, Any]:
         """Positions of targets and of sources, for a layer that rotates them."""
-        if self.rotary is not None:
-            return sources.positions(graph, positions, x.shape[-2])
-        if positions is not None:
+        if self.rotary is None:
             raise OptionError("positions were given, but the layer was built without rotary")
-        return None, None
+        return sources.positions(graph, positions, x.shape[-2])
 
     def _scored(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None
     ) -> tuple[Tensor, Tensor, float | None, ScoreFunction | None]:
         """Query, key and factor of the dot product; and the score, if it is not a dot product."""
+        assert self.score is not None
         if isinstance(self.score, Score) and (edge_attr is None or self.edge_to == "value"):
             dot = self.score.as_dot(query, key)
             if dot is not None:
                 return *dot, 1.0, None
-        return query, key, self.scale, None if self.score is None else LayerScore(self.score, last)
+        return query, key, self.scale, LayerScore(self.score, last)
 
     def _attend(self, graph: Any, inputs: Inputs, weights: bool) -> Outputs:
         """Softmax, or another normalisation, on the backend that runs it."""
         if self.is_observed():
             return self.observed(graph, inputs)
+        if self.normalize is None:
+            return run(graph, inputs, self.backend, weights, False)
         if isinstance(self.normalize, SinkSoftmax) and inputs.score is None:
             plain = replace(inputs, normalize=None)
             softmax = run(graph, plain, self.backend, weights, lse=True)
             return with_sink(self.normalize, softmax, graph)
-        if inputs.normalize is not None and self.backend == "auto" and graph.is_fixed:
+        if self.backend == "auto" and graph.is_fixed:
             summed = linear(graph, inputs, weights)
             if summed is not None:
                 return Outputs(summed)
         return run(graph, inputs, self.backend, weights, False)
 
-    def _takes(self, edge_attr: Tensor | None, graph: Edges) -> bool:
-        """True if there are edge features; refuse those that do not fit."""
-        reader: nn.Module = self.delta or self.edge_proj or self.q_proj
+    def _check_features(self, edge_attr: Tensor | None, graph: Edges) -> None:
+        """Refuse edge features that do not fit."""
         if self.edge_dim is None:
-            if edge_attr is not None:
-                raise OptionError("edge_attr was given, but the layer was built without edge_dim")
-            return False
+            raise OptionError("edge_attr was given, but the layer was built without edge_dim")
         shape = (
             f"(..., {graph.num_edges}, {self.edge_dim}), one row per edge in the graph's edge order"
         )
@@ -603,8 +608,8 @@ class GraphAttention(EdgeAttention):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
+        reader: nn.Module = self.delta or self.edge_proj or self.q_proj
         check_kind(reader, "edge_attr", edge_attr)
-        return True
 
     def __repr__(self) -> str:
         usual: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
@@ -627,6 +632,12 @@ class GraphAttention(EdgeAttention):
                 value = getattr(self, name)
             extra += f", {name}={value!r}" if value != usual.get(name, option.default) else ""
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
+
+
+def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tensor:
+    """A projection (..., N, heads, width) of features."""
+    check_kind(linear, name, x)
+    return torch.unflatten(linear(x), -1, (heads, width))
 
 
 def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:

@@ -2,7 +2,7 @@
 holds.
 """
 
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import OptionError, ShapeError
 from .arguments import Pair, check_features, pair_of
 from .cache import KeyValueCache, check_cache
+from .casts import cast_once
 from .positions import pair_of_positions
 
 
@@ -22,14 +23,21 @@ class Sources:
         name: The argument that gives them.
     """
 
-    #: Sources before these, whose keys are cached; ``dropped`` of them no longer.
+    #: Sources before these; ``cached`` of them have their keys in a cache.
     past = 0
-    dropped = 0
+    cached = 0
 
     def __init__(self, key: Tensor, value: Tensor, name: str = "context") -> None:
         self.key = key
         self.value = value
         self.name = name
+
+    def cast_with(self, x: Tensor, layer: Any) -> Tensor:
+        """``x`` and, if they are its nodes, the sources, cast once for all projections."""
+        if self.key is not x or self.value is not x or layer.k_proj is layer.v_proj:
+            return x
+        x, self.key, self.value = cast_once(x, layer.q_proj, layer.k_proj, layer.v_proj)
+        return x
 
     def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
         """Positions of targets and of sources for rotations; None where they count from 0.
@@ -43,7 +51,7 @@ class Sources:
             raise OptionError("positions with a context must be a pair (of targets, of sources)")
         return pair_of_positions(given)
 
-    def projected(self, layer: Any, key: Tensor, value: Tensor, positions: Tensor | None) -> Pair:
+    def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """Keys and values of all sources, from features that have arrived."""
         return layer.keys_of(self.name, key, value, positions)
 
@@ -58,12 +66,12 @@ class Cached(Sources):
         super().__init__(x, x, "x")
         self.cache = cache
         self.past = cache.length
-        self.dropped = cache.dropped
+        self.cached = cache.length - cache.dropped
 
     def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
         """Those of new nodes, which come last."""
         if given is None and graph.positions is not None:
-            if self.dropped:
+            if self.cached < self.past:
                 raise OptionError(
                     "positions must be passed to a shard whose cache has dropped tokens"
                 )
@@ -73,9 +81,9 @@ class Cached(Sources):
             given = torch.arange(self.past, self.past + num_targets, device=device)
         return pair_of_positions(given)
 
-    def projected(self, layer: Any, key: Tensor, value: Tensor, positions: Tensor | None) -> Pair:
+    def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """Keys and values of cached and new nodes."""
-        return self.cache.grown(*super().projected(layer, key, value, positions), layer)
+        return self.cache.grown(*super().projected(layer, positions, key, value), layer)
 
     def keep(self, layer: Any, key: Tensor, value: Tensor) -> None:
         """Store those of all nodes."""
@@ -99,7 +107,7 @@ class Held(Sources):
             given = graph.positions
         return pair_of_positions(given)
 
-    def projected(self, layer: Any, key: Tensor, value: Tensor, positions: Tensor | None) -> Pair:
+    def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """The held ones."""
         return self.held
 
@@ -111,31 +119,39 @@ def read(layer: Any, x: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]
         ShapeError: If features do not have the widths of the layer.
         OptionError: If arguments exclude each other.
     """
-    check_cache(cache)
-    targets = "x"
-    name = "context"
     if isinstance(x, tuple | list):
-        if context is not None:
-            raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
-        context, x = pair_of("x", x, "(sources, targets)")
-        targets = "x[1], the targets,"
-        name = "x[0], the sources,"
-    check_features(targets, x, "T", layer.qdim)
-    if cache is not None and context is not None:
+        return _of_pair(layer, x, context, cache)
+    check_features("x", x, "T", layer.qdim)
+    if context is not None:
+        return x, _others(layer, x, context, cache, "context")
+    if layer.kdim != x.shape[-1] or layer.vdim != x.shape[-1]:
+        _refuse_width(layer, x.shape[-1])
+    if cache is None:
+        return x, Sources(x, x, "x")
+    check_cache(cache)
+    return x, Cached(x, cache)
+
+
+def _of_pair(layer: Any, pair: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]:
+    if context is not None:
+        raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
+    context, x = pair_of("x", pair, "(sources, targets)")
+    check_features("x[1], the targets,", x, "T", layer.qdim)
+    return x, _others(layer, x, context, cache, "x[0], the sources,")
+
+
+def _others(layer: Any, x: Tensor, context: Any, cache: Any, name: str) -> Sources:
+    check_cache(cache)
+    if cache is not None:
         raise OptionError(
             "a cache holds the keys of earlier nodes of x, and excludes context and x as a pair"
         )
     if isinstance(context, KeyValueCache):
-        return x, Held(context, layer)
-    if context is not None:
-        sources = of_context(layer, context, name)
-        if sources.key is x:
-            sources.name = "x"
-        return x, sources
-    _check_own(layer, x)
-    if cache is not None:
-        return x, Cached(x, cache)
-    return x, Sources(x, x, "x")
+        return Held(context, layer)
+    sources = of_context(layer, context, name)
+    if sources.key is x:
+        sources.name = "x"
+    return sources
 
 
 def of_context(layer: Any, context: Any, name: str = "context") -> Sources:
@@ -148,10 +164,7 @@ def of_context(layer: Any, context: Any, name: str = "context") -> Sources:
     return Sources(key, value)
 
 
-def _check_own(layer: Any, x: Tensor) -> None:
-    width = x.shape[-1]
-    if layer.kdim == layer.vdim == width:
-        return
+def _refuse_width(layer: Any, width: int) -> Never:
     raise ShapeError(
         f"x without context must have width kdim = {layer.kdim} and vdim = {layer.vdim} "
         f"(embed_dim), got {width}; build the layer with kdim={width}, vdim={width}, or pass "

@@ -106,7 +106,7 @@ def test_a_choice_is_made_anew_for_new_rates(tmp_path, monkeypatch):
     finally:
         monkeypatch.undo()
         rates._kept.cache_clear()
-        rates._written.append("undone")
+        rates._changes.append("undone")
     assert choose(graph, request) == before
 
 

@@ -13,7 +13,6 @@ from graphattn.graph import EMPTY, FULL, PARTIAL, AttentionGraph
 from graphattn.graph import edges as edges_room
 from graphattn.graph import runs as run_lists
 from graphattn.graph.edges import Edges
-from graphattn.graph.facts import is_full, is_lower_triangle
 
 MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
@@ -117,10 +116,10 @@ def test_facts_are_computed(case):
     edges, mask = case
     graph, N = AttentionGraph(edges), len(mask)
     found = ga.facts(graph)
-    assert found.full == is_full(graph) == bool(mask.all())
+    assert found.full == graph.is_full == bool(mask.all())
     assert found.causal == (not np.triu(mask, 1).any())
     assert found.symmetric == np.array_equal(mask, mask.T)
-    assert is_lower_triangle(graph) == np.array_equal(mask, np.tri(N, dtype=bool))
+    assert graph.is_lower_triangle == np.array_equal(mask, np.tri(N, dtype=bool))
     assert found.self_loops == mask.diagonal().sum()
     assert found.isolated_targets == (~mask.any(1)).sum()
     assert found.unused_sources == (~mask.any(0)).sum()

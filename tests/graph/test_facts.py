@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.graph.facts import is_full, is_lower_triangle
 
 SHAPES = [(T, S) for T in range(5) for S in range(4) if T * S <= 8]
 
@@ -24,8 +23,8 @@ def test_a_lower_triangle_is_all_of_it_in_every_graph_of_a_few_nodes(T, S):
     triangle, full = torch.ones(T, S, dtype=torch.bool).tril(), torch.ones(T, S, dtype=torch.bool)
     for mask in graphs_of(T, S):
         graph = ga.from_mask(mask)
-        assert is_lower_triangle(graph) == torch.equal(mask, triangle), mask
-        assert is_full(graph) == torch.equal(mask, full), mask
+        assert graph.is_lower_triangle == torch.equal(mask, triangle), mask
+        assert graph.is_full == torch.equal(mask, full), mask
 
 
 @pytest.mark.parametrize(("T", "S"), [(13, 5), (5, 13), (7, 7)])
@@ -52,7 +51,5 @@ def test_dense_reads_no_edge_that_a_near_triangle_lacks(T, S):
 def test_a_repeated_edge_does_not_make_up_for_one_that_is_missing():
     edges = torch.tensor([[0, 0, 0], [0, 1, 1]])  # three edges, as a triangle of two nodes has
     graph = ga.from_edge_index(edges, num_nodes=2, duplicates="keep")
-    assert not is_lower_triangle(graph)
-    assert not is_full(
-        ga.from_edge_index(edges.repeat(1, 2)[:, :4], num_nodes=2, duplicates="keep")
-    )
+    assert not graph.is_lower_triangle
+    assert not ga.from_edge_index(edges.repeat(1, 2)[:, :4], num_nodes=2, duplicates="keep").is_full

@@ -9,7 +9,7 @@ from graph_table import GRAPHS
 from torch_geometric import EdgeIndex
 
 import graphattn as ga
-from graphattn.nn import graph_attention
+from graphattn.nn import sources
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 C, H = 30, 5
@@ -247,7 +247,7 @@ def test_autocast_keeps_one_copy_of_x_and_adds_its_gradients_in_float32(second, 
         return len(saved), (output, *first, *more)
 
     once, results = found()
-    monkeypatch.setattr(graph_attention, "cast_once", lambda x, *layers: (x,) * len(layers))
+    monkeypatch.setattr(sources, "cast_once", lambda x, *layers: (x,) * len(layers))
     each, wanted = found()
     assert (once, each) == (1, 3)
     assert all(torch.equal(a, b) for a, b in zip(results, wanted, strict=True))
