@@ -23,7 +23,7 @@ def test_help_lists_classes_and_functions(room, monkeypatch):
     shown = pydoc.plain(pydoc.render_doc(room, renderer=pydoc.plaintext))
     own = [
         thing
-        for thing in map(vars(room).get, room.__all__)
+        for thing in (getattr(room, name) for name in room.__all__)
         if inspect.isclass(thing) or inspect.isfunction(thing)
     ]
     assert len(own) > 4

@@ -38,6 +38,8 @@ METHODS = (
     "relabel",
 )
 _BUILDERS: dict[str, Callable[..., Any]] = {}
+#: Where builders are defined; each registers itself when it is imported.
+_ROOMS = ("graphattn.graphs", "graphattn.models")
 #: Limits of the tensors and of the calls of an expression; beyond them a graph keeps its edges
 #: alone.
 _MOST_BYTES = 1 << 28
@@ -167,13 +169,9 @@ def function_of(name: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
         return SIGNS[name]
     if name in METHODS:
         return lambda graph, *args, **options: getattr(graph, name)(*args, **options)
-    # the name came from a file, before any builder was used
-    for room in (
-        "graphattn.graphs",
-        "graphattn.models",
-    ):
-        if name not in _BUILDERS:
-            import_module(room)  # let those of the room register, then all
+    for room in _ROOMS:
+        if name not in _BUILDERS:  # as of a file, before the builder is used
+            getattr(import_module(room), name, None)
     return _BUILDERS[name]
 
 

@@ -28,7 +28,7 @@ def small_calls():
         return call
 
     names = {
-        **vars(graphs),
+        **{name: getattr(graphs, name) for name in graphs.__all__},
         **{name: getattr(inputs, name) for name in inputs.__all__},
         "torch": torch,
         "disjoint_union": disjoint_union,

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from . import grid, mesh, network, points, sequence
-from .pattern import BESIDE_BUILDERS, find, names, table
 from .pattern import Named as Named
-from .pattern import pattern as pattern
+from .pattern import find, names, table
 
 _FAMILIES = (sequence, grid, points, mesh, network)
 
@@ -55,6 +54,4 @@ def zoo() -> Zoo:
         >>> zoo()["longformer"].graph().num_edges
         574
     """
-    patterns = [*(named for family in _FAMILIES for named in family.NAMED), *BESIDE_BUILDERS]
-    families = list(dict.fromkeys(pattern.family for pattern in patterns))
-    return Zoo(tuple(sorted(patterns, key=lambda pattern: families.index(pattern.family))))
+    return Zoo(tuple(named for family in _FAMILIES for named in family.NAMED))

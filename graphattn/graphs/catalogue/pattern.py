@@ -2,14 +2,19 @@
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
+
+import torch
 
 from ...errors import GraphNameError
 from ...graph import AttentionGraph
-
-F = TypeVar("F", bound=Callable[..., Any])
+from ...graph.expression import function_of
+from ..points.farthest import farthest_points
+from ..points.voxels import voxel_ids
+from . import inputs
 
 
 @dataclass(frozen=True)
@@ -34,36 +39,18 @@ class Named:
 
     def graph(self) -> AttentionGraph:
         """The small graph that ``code`` builds."""
-        import torch
+        return eval(self.code, self._names())  # our own constant text
 
-        from ... import graphs
-        from ...graph import disjoint_union
-        from . import inputs
-
-        names = {name: getattr(graphs, name) for name in graphs.__all__}
-        names |= {
-            name: getattr(inputs, name)
-            for name in inputs.__all__
-            if re.search(rf"\b{name}\b", self.code)
-        }
-        # our own constant text
-        return eval(self.code, {"torch": torch, "disjoint_union": disjoint_union, **names})
-
-
-#: Patterns declared in the files of their builders.
-BESIDE_BUILDERS: list[Named] = []
-
-
-def pattern(name: str, line: str, code: str, paper: str = "") -> Callable[[F], F]:
-    """A decorator of builders: adds a pattern to the zoo, in the family of the builder's
-    package.
-    """
-
-    def register(builder: F) -> F:
-        BESIDE_BUILDERS.append(Named(builder.__module__.split(".")[-2], name, line, code, paper))
-        return builder
-
-    return register
+    def _names(self) -> dict[str, Any]:
+        """What the code names: builders, inputs, and two functions of points."""
+        names = {"torch": torch, "farthest_points": farthest_points, "voxel_ids": voxel_ids}
+        for name in re.findall(r"\b[a-z_]+\b", self.code):
+            if name in inputs.__all__:
+                names[name] = getattr(inputs, name)
+        for name in re.findall(r"\b[a-z_]+(?=\()", self.code):
+            with suppress(KeyError):  # no builder: one of the above, or of Python
+                names[name] = function_of(name)
+        return names
 
 
 def _plain(name: str) -> str:

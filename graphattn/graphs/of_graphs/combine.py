@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import torch
 
-from ..arguments import clipped
-from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.advice import no_graph
-from ..graph.algebra import as_list, union_of_blocks
-from ..graph.expression import builder
-from .arguments import whole
-from .sequence.blocks import in_blocks
+from ...arguments import clipped
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.advice import no_graph
+from ...graph.algebra import as_list, union_of_blocks
+from ...graph.expression import builder
+from ..arguments import whole
+from ..sequence.blocks import in_blocks
 
 _LONGEST_NAME = 72
 

@@ -1,0 +1,90 @@
+"""The public names of :mod:`graphattn.graphs`, in the order of the catalogue: those of the five
+families, then graphs of graphs.
+"""
+
+from collections.abc import Callable
+
+from ..graph import AttentionGraph
+from ..graph import Pattern as Pattern
+from ..graph import Relations as Relations
+from .catalogue import zoo as zoo
+
+from .sequence.basic import full as full
+from .sequence.basic import self_loops as self_loops
+from .sequence.basic import causal as causal
+from .sequence.basic import prefix as prefix
+from .sequence.basic import sliding_window as sliding_window
+from .sequence.windows import asymmetric_window as asymmetric_window
+from .sequence.windows import sinks as sinks
+from .sequence.windows import logsparse as logsparse
+from .sequence.factorised import strided as strided
+from .sequence.factorised import fixed as fixed
+from .sequence.blocks import block_local as block_local
+from .sequence.blocks import block_causal as block_causal
+from .sequence.blocks import block_diffusion as block_diffusion
+from .sequence.basic import documents as documents
+from .sequence.labels import bidirectional_segments as bidirectional_segments
+from .sequence.labels import ranked as ranked
+from .sequence.basic import global_tokens as global_tokens
+from .sequence.random_edges import random_sources as random_sources
+from .sequence.random_edges import erdos_renyi as erdos_renyi
+from .sequence.data_dependent import routed as routed
+from .sequence.data_dependent import top_k as top_k
+from .sequence.data_dependent import lsh_buckets as lsh_buckets
+from .sequence.bipartite import cross as cross
+from .sequence.labels import cross_documents as cross_documents
+
+from .grid.cells_and_windows import window_partition as window_partition
+from .grid.halos import cell_pooling as cell_pooling
+from .grid.halos import halo as halo
+from .grid.cells_and_windows import grid_neighbourhood as grid_neighbourhood
+from .grid.balls import grid_ball as grid_ball
+from .grid.offsets import offset as offset
+
+from .points.neighbours import knn as knn
+from .points.neighbours import radius as radius
+from .points.ball_query import ball_query as ball_query
+from .points.patches import curve_patches as curve_patches
+from .points.patches import octree_windows as octree_windows
+from .points.voxels import voxel_windows as voxel_windows
+from .points.voxels import stratified_windows as stratified_windows
+from .points.clusters import clusters as clusters
+from .points.voxels import grid_sample as grid_sample
+from .points.voxels import voxel_ids as voxel_ids
+from .points.curves import curve_order as curve_order
+from .points.farthest import farthest_points as farthest_points
+from .points.hierarchy import Hierarchy as Hierarchy
+from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
+from .points.hierarchy import hierarchy as hierarchy
+from .points.serialized import serialized_hierarchy as serialized_hierarchy
+from .points.interpolation import inverse_distance_bias as inverse_distance_bias
+from .points.cloud_cache import CloudCache as CloudCache
+
+from .mesh.rings import mesh_vertices as mesh_vertices
+from .mesh.rings import mesh_faces as mesh_faces
+from .mesh.rings import mesh_edges as mesh_edges
+from .mesh.geodesic import geodesic_ball as geodesic_ball
+from .mesh.icosphere import icosphere as icosphere
+from .mesh.icosphere import icosphere_mesh as icosphere_mesh
+from .mesh.rings import mesh_edge_ends as mesh_edge_ends
+from .mesh.rings import mesh_report as mesh_report
+
+from .network.trees import tree as tree
+from .network.trees import ancestors as ancestors
+from .network.trees import siblings as siblings
+from .network.circles import circulant as circulant
+from .network.circles import butterfly as butterfly
+from .network.circles import hierarchical as hierarchical
+from .network.random import expander as expander
+from .network.random import random_regular as random_regular
+from .network.random import small_world as small_world
+from .network.derived import hypergraph as hypergraph
+from .network.derived import between_types as between_types
+
+from .of_graphs.combine import block_sparse as block_sparse
+from .of_graphs.combine import composite as composite
+from .of_graphs.line_graphs import line_graph as line_graph
+from .of_graphs.controls import degree_matched_random as degree_matched_random
+
+__all__: list[str]
+BUILDERS: dict[str, Callable[..., AttentionGraph]]

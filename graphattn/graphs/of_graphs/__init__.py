@@ -1,0 +1,1 @@
+"""Graphs made of graphs: compositions, line graphs, and random graphs of the same degrees."""

@@ -1,0 +1,57 @@
+"""Packages whose names are imported when they are used, so that a graph does not wait for PyG, nor a
+layer for all builders.
+
+The names stand once, in the ``__init__.pyi`` beside a package, where type checkers read them and
+:func:`attach_stub` does, too (Scientific Python, SPEC 1, "Lazy loading of submodules and functions").
+"""
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def attach_stub(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The functions ``__getattr__`` and ``__dir__`` of a package, and its ``__all__``.
+
+    Args:
+        package: Its ``__name__``.
+        file: Its ``__file__``. Public is what the stub beside it imports under its own name,
+            ``from .file import name as name``.
+    """
+    homes = _homes(Path(file).with_suffix(".pyi"))
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == ".":
+            value: Any = import_module(f".{name}", package)
+        else:
+            value = getattr(import_module(homes[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        own = vars(sys.modules[package])
+        return sorted({*own["__all__"], *(name for name in own if name.startswith("__"))})
+
+    return load, names, list(homes)
+
+
+def _homes(stub: Path) -> dict[str, str]:
+    """The public names of a stub, each with the file that defines it, relative to the package."""
+    imports = [
+        node
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    return {
+        alias.name: "." * node.level + (node.module or "")
+        for node in imports
+        for alias in node.names
+        if alias.asname == alias.name
+    }
