@@ -9,6 +9,7 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ def attach_stub(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The functions ``__getattr__`` and ``__dir__`` of a package, and its ``__all__``.
 
+    Its files are attributes, too, as they are of a package that imports them all.
+
     Args:
         package: Its ``__name__``.
         file: Its ``__file__``. Public is what the stub beside it imports under its own name,
@@ -26,14 +29,14 @@ def attach_stub(
     homes = _homes(Path(file).with_suffix(".pyi"))
 
     def load(name: str) -> Any:
-        if name not in homes:
+        home = homes.get(name, ".")
+        if home != ".":
+            value = getattr(import_module(home, package), name)
+            setattr(sys.modules[package], name, value)
+            return value
+        if name.startswith("__") or find_spec(f"{package}.{name}") is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if homes[name] == ".":
-            value: Any = import_module(f".{name}", package)
-        else:
-            value = getattr(import_module(homes[name], package), name)
-        setattr(sys.modules[package], name, value)
-        return value
+        return import_module(f"{package}.{name}")
 
     def names() -> list[str]:
         own = vars(sys.modules[package])

@@ -170,7 +170,9 @@ def zoo() -> str:
 
 
 def rooms() -> list[str]:
-    return ["graphattn", *(f"graphattn.{name}" for name in graphattn._NAMESPACES)]
+    values = {name: getattr(graphattn, name) for name in graphattn.__all__}
+    spaces = [name for name, value in values.items() if inspect.ismodule(value)]
+    return ["graphattn", *(f"graphattn.{name}" for name in spaces)]
 
 
 def public(room: str) -> dict[str, Any]:

@@ -44,11 +44,9 @@ _NAMED_TARGETS = 3  # whose edges are looked at,
 _NAMED_EDGES = 4  # and so many of them named
 
 
-def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str | None:
-    """Explanation of the errors that were measured on some pieces; ``None`` if there are none."""
+def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str:
+    """Explanation of the errors that were measured on some pieces, of which there are some."""
     wrong = [row for row in rows if not row.ok]
-    if not wrong:
-        return None
     first = next((row for row in wrong if row.is_output), wrong[0])
     case = next(case for case in subject.cases if case.name == first.case)
     dtype = getattr(torch, first.dtype)

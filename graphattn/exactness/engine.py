@@ -12,8 +12,8 @@ file by file:
   backwards too, and gives a row for each error; ``bounds`` says how large it may be, ``stability``
   which targets rounding may decide.
 * ``invariants`` tries to contradict what holds whatever the numbers are, on a ``probe``.
-* ``diagnose`` looks for the known mistake that gives a wrong output (``wrong_scores``, and the
-  mutants of ``analyse``); ``report`` prints.
+* ``diagnose``, loaded where something is wrong, looks for the known mistake that gives a wrong
+  output (``wrong_scores``, and the mutants of ``analyse``); ``report`` prints.
 """
 
 import sys
@@ -31,7 +31,6 @@ from ..graph.chosen import Chosen
 from ..graph.modes import without_autocast
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
-from .diagnose import diagnose
 from .invariants import check_invariants
 from .layer import LayerSubject
 from .measure import Progress, measure
@@ -43,9 +42,9 @@ from .operator import (
     side_by_side,
     with_layout,
 )
-from .pieces import EVERYTHING, EXHAUSTIVE, all_pieces, sample
+from .pieces import EVERYTHING, EXHAUSTIVE, Piece, all_pieces, sample
 from .probe import threads
-from .report import Check, Report
+from .report import Check, Report, Row
 from .subject import Subject
 
 
@@ -170,7 +169,7 @@ def verify(
         diagnosis = None
         if getattr(judged, "chosen", None) is None:
             checks = check_invariants(judged, part, rows, gradients, progress or _silent, before)
-            diagnosis = diagnose(judged, pieces, rows)
+            diagnosis = _diagnosis(judged, pieces, rows)
         if isinstance(judged, CallableSubject) and not rows and gradients and judged.runs(dtypes):
             diagnosis = FORWARD_ONLY
         elif isinstance(judged, CallableSubject) and (
@@ -190,6 +189,17 @@ def verify(
         notes=(*judged.notes, *notes, *["gradients not measured"] * (not gradients)),
         diagnosis=diagnosis,
     )
+
+
+def _diagnosis(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str | None:
+    """Explanation of the errors that were measured; ``None`` if there are none."""
+    if all(row.ok for row in rows):
+        return None
+    from .diagnose import (
+        diagnose,  # it names mistakes with analyse, which what is right never loads
+    )
+
+    return diagnose(subject, pieces, rows)
 
 
 def _silent(step: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..analyse import leaks
+from ..analyse.leaks import leaks
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graphs import causal

@@ -1,48 +1,5 @@
 """Layers: attention on a graph as a module."""
 
-from types import ModuleType as _Module
+from ..lazy import attach_stub as _attach_stub
 
-from ..plans.edge_tensors import EdgeTensors as EdgeTensors
-from .biases import *
-from .blocks import TransformerBlock as TransformerBlock
-from .cache import KeyValueCache as KeyValueCache
-from .cell_conv import CellConv as CellConv
-from .feed_forward import DropPath as DropPath
-from .feed_forward import FeedForward as FeedForward
-from .feed_forward import MixtureOfExperts as MixtureOfExperts
-from .feed_forward import load_balancing_loss as load_balancing_loss
-from .geometry import edge_geometry as edge_geometry
-from .geometry import local_frames as local_frames
-from .geometry import local_pca as local_pca
-from .geometry import relative_positions as relative_positions
-from .graph_attention import GraphAttention as GraphAttention
-from .graph_encodings import laplacian_eigenvector_pe as laplacian_eigenvector_pe
-from .graph_encodings import random_walk_pe as random_walk_pe
-from .graph_encodings import relative_walk_pe as relative_walk_pe
-from .linear_attention import FeatureScore as FeatureScore
-from .linear_attention import PositiveFeatures as PositiveFeatures
-from .mesh_elements import mesh_elements as mesh_elements
-from .mesh_geometry import heat_distance as heat_distance
-from .mesh_geometry import mesh_edge_geometry as mesh_edge_geometry
-from .mesh_geometry import mesh_normals as mesh_normals
-from .nonfinite import find_nonfinite as find_nonfinite
-from .pooling import interpolate as interpolate
-from .pooling import pool as pool
-from .positions import LearnedPosition as LearnedPosition
-from .positions import SinusoidalPosition as SinusoidalPosition
-from .recording import record_weights as record_weights
-from .rotary import LinearScaling as LinearScaling
-from .rotary import Llama3Scaling as Llama3Scaling
-from .rotary import Rotary as Rotary
-from .rotary import grid_positions as grid_positions
-
-#: The names that ``help`` and ``dir`` show, without the files of this room.
-__all__ = [
-    name
-    for name, value in globals().items()
-    if not name.startswith("_") and not isinstance(value, _Module)
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))
+__getattr__, __dir__, __all__ = _attach_stub(__name__, __file__)

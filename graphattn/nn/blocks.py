@@ -12,6 +12,7 @@ from ..arguments import check_flags, one_of, positive, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Chosen, Pattern, PerHead
 from ..graph.foreign_names import names_checked
+from ..graphs import cross
 from . import loaders
 from .arguments import check_input, check_names
 from .cache import AllOrNone, KeyValueCache
@@ -236,11 +237,5 @@ def copies(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _everything() -> Pattern:
-    from ..graphs import cross
-
-    return cross(..., ...)
-
-
-EVERY = _everything()
-"""All pairs, at any size."""
+#: All pairs, at any size.
+EVERY = cross(..., ...)
