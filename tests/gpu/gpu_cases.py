@@ -11,10 +11,10 @@ from gpu_models import training_step
 from graph_table import GRAPHS
 from layer_table import LAYERS, layer_of
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphattn as ga
 from graphattn.backends import BACKENDS
-from graphattn.exactness import bounds
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import measure, measure_backend
 from graphattn.exactness.operator import CALLABLE, CallableSubject, GraphSubject
@@ -95,17 +95,14 @@ def _extras() -> Iterator[Case]:
                 yield Case(_name(name, dtype, graph), partial(run, options, graph, dtype), name)
 
 
-def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str], least: float = 0.0) -> list[dict[str, Any]]:
-    """Outputs and gradients of some backends against the dense twin, both on the subject's device.
-
-    A bound is at least ``least``: sums over many targets round more than the twin's over a sample of them.
-    """
+def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str]) -> list[dict[str, Any]]:
+    """Outputs and gradients of some backends against the dense twin, both on the subject's device."""
     piece = sample(subject.graph)
     try:
         measured = measure(subject, [piece], (dtype,), backends)
     except Exception as error:  # one at a time, to see whose it is
         if len(backends) > 1:
-            return [result for backend in backends for result in judged(subject, dtype, (backend,), least)]
+            return [result for backend in backends for result in judged(subject, dtype, (backend,))]
         return [{"backend": backends[0], "ok": False, "raised": raised(error)}]
     results = []
     for backend in backends:
@@ -115,8 +112,8 @@ def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str], least:
         if rows:
             worst = max(rows, key=lambda row: row.ratio)
             result |= {"error": worst.error, "bound": worst.bound, "at": f"{worst.case}, {worst.quantity}"}
-        beyond = [row for row in rows if not row.ok and not row.error <= least]
-        wrong = [f"{row.case}, {row.quantity}: {row.error:.3g} > {max(row.bound, least):.3g}" for row in beyond]
+        beyond = [row for row in rows if not row.ok]
+        wrong = [f"{row.case}, {row.quantity}: {row.error:.3g} > {row.bound:.3g}" for row in beyond]
         result["ok"] = not wrong and not any(refusal.fault for refusal in refusals) if rows else None
         result |= {"wrong": wrong} if wrong else {}
         result["refused"] = sorted({f"{r.case}: {reason}" for r in refusals for reason in r.reasons})
@@ -189,12 +186,19 @@ def _same_bits() -> Iterator[Case]:
 
 
 def _large() -> Iterator[Case]:
-    """Sizes of users, at which another kernel of torch's may run; compared at a sample of the targets."""
+    """Sizes of users, at which another kernel of torch's may run; compared at a sample of the targets.
+
+    A rehearsal on the CPU takes SDPA's plain kernel: an exponential of its fast one there is off by up to 9 eps in
+    float32, so that gradients of ``dense`` and ``tiles`` were up to 1.4 times beyond the bound. With the plain one all
+    backends stay below .64 of it, at 700 and at 1,500 nodes.
+    """
 
     def run(make: Callable[[int], AttentionGraph], dtype: torch.dtype, device: torch.device) -> list[dict[str, Any]]:
-        graph = make(4096 if device.type == "cuda" else 700).to(device)
-        long_sum = bounds.bound(dtype, 16 * torch.finfo(torch.float32).eps, gradient=True)  # as in ``agreement``
-        return judged(GraphSubject(graph, heads=(4, 4), widths=(32, 32)), dtype, tuple(BACKENDS), long_sum)
+        if device.type == "cuda":
+            subject = GraphSubject(make(4096).to(device), heads=(4, 4), widths=(32, 32))
+            return judged(subject, dtype, tuple(BACKENDS))
+        with sdpa_kernel(SDPBackend.MATH):
+            return judged(GraphSubject(make(700), heads=(4, 4), widths=(32, 32)), dtype, tuple(BACKENDS))
 
     shapes: dict[str, Callable[[int], AttentionGraph]] = {
         "window of 257": lambda n: ga.graphs.sliding_window(n, 257, causal=False),
