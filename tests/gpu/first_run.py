@@ -11,9 +11,15 @@ All of it is in gpu.json, whose parts are kept from call to call; at most 40 lin
 Nothing is installed, nothing is fetched. ``--device cpu`` rehearses a part on a machine without a GPU. Everything is
 imported once, by ``fork_server.py``, which forks a child for each group of cases: one that dies, hangs, or loses its
 CUDA context is told, and the next goes on after its case. What did not fit into the budget is listed.
+
+A machine that is lent for a call keeps nothing. So write where it looks, and bring the parts before:
+
+    cp gpu.json "$OUT"; make gpu GPU="--part again --out $OUT/gpu.json"
 """
 
 import argparse
+import difflib
+import itertools
 import json
 import os
 import platform
@@ -23,7 +29,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from importlib.util import find_spec
@@ -39,9 +47,11 @@ CASE_SECONDS = 45.0  # for one case, twice
 FIGURE_SECONDS = 40.0  # for a graph, and for a row of figures
 COMPILE_SECONDS = 25.0  # for a peer to be compiled
 MOST_LINES = 40
+SAME_NORM = 0.01  # of outputs in half precision, relative
 WIDE = 260  # columns of a printed line
+KEPT_SECONDS = 30.0  # of ``correctness``, once a case has failed, to run the failed ones again
 COMPILES = "torch.compile"  # the group of cases that compile, for ``again`` alone
-TESTED = ("tests/attention", "tests/graph", "tests/graphs", "tests/convert", "tests/bench")
+MOST_SANITIZED = 4  # failed cases under compute-sanitizer, beside the tiny ones
 #: What compute-sanitizer runs, and on which cases.
 SANITIZED = {
     "memcheck": ("edges, float32, longformer", "edges, bfloat16, repeated_edges", "hub in pieces, float32",
@@ -55,17 +65,56 @@ COUNTERS = (
 
 
 def main() -> int:
-    """0 if all that ran was right, or if there is no GPU."""
-    parser = argparse.ArgumentParser(description="A run on a GPU in parts: exact, then timed; one JSON file.")
-    parser.add_argument("--part", choices=tuple(BUDGETS), default="correctness")
-    parser.add_argument("--device", default="cuda", help="cuda, or cpu for a rehearsal")
-    parser.add_argument("--budget", type=float, metavar="SECONDS", help="of the part, from the first import")
-    parser.add_argument("--case-seconds", type=float, default=CASE_SECONDS, metavar="SECONDS")
-    parser.add_argument("--out", default="gpu.json", metavar="FILE")
-    parser.add_argument("--cases", default="", metavar="NAMES", help="for again, separated by ';'; else what failed")
-    parser.add_argument("--only", default="", metavar="WORDS", help="cases, figures or variants with this in the name")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th of them alone")
-    return Run(parser.parse_args()).go()
+    """0 if all that ran was right, or if there is no GPU; 1 if something failed; 2 if the arguments are wrong."""
+    parser = argparse.ArgumentParser(
+        description="A run on a GPU in parts, exact, then timed; one JSON file.",
+        epilog="\n".join((__doc__ or "").splitlines()[2:]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    seconds = ", ".join(f"{part} {budget:.0f}" for part, budget in BUDGETS.items())
+
+    def option(name: str, text: str, **rest: Any) -> None:
+        parser.add_argument(name, help=text, **rest)
+
+    option("--part", "correctness by default", choices=tuple(BUDGETS), default="correctness")
+    option("--device", "cuda by default, or cpu for a rehearsal", default="cuda")
+    option("--budget", f"of the part, with its imports: {seconds}", type=float, metavar="SECONDS")
+    text = "after which a case that says nothing is killed: %(default)s"
+    option("--case-seconds", text, type=float, default=CASE_SECONDS, metavar="SECONDS")
+    option("--out", "gpu.json by default; its other parts are kept", default="gpu.json", metavar="FILE")
+    text = "for again, separated by ';', as gpu.json has them; by default those that failed"
+    option("--cases", text, default="", metavar="NAMES")
+    text = "cases, figures or variants with this in their names; in again, of those that compile"
+    option("--only", text, default="", metavar="WORDS")
+    option("--every", "each N-th of them alone", type=int, default=1, metavar="N")
+    asked = parser.parse_args()
+    wrong = _wrong_arguments(asked)
+    if wrong:
+        parser.error(wrong)
+    return Run(asked).go()
+
+
+def _wrong_arguments(asked: argparse.Namespace) -> str:
+    """What no run can begin with; found before a machine's time is spent."""
+    for name in ("budget", "case_seconds", "every"):
+        value = getattr(asked, name)
+        if value is not None and not value > 0:
+            return f"--{name.replace('_', '-')} must be above 0, got {value}"
+    if asked.cases and asked.part != "again":
+        return f"--cases is for --part again, got --part {asked.part}; choose others by --only"
+    if asked.device.partition(":")[0] not in ("cuda", "cpu"):
+        return f"--device must be cuda or cpu, got {asked.device}"
+    out = Path(asked.out)
+    if not out.parent.is_dir():
+        return f"--out must be in a folder that exists, got {out}"
+    if out.exists():
+        try:
+            before = json.loads(out.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            return f"--out must hold JSON, got {out} ({error}); remove it or name another"
+        if not isinstance(before, dict):
+            return f"--out must hold a JSON object, got {out}; remove it or name another"
+    return ""
 
 
 class Run:
@@ -97,9 +146,13 @@ class Run:
         self.server = Server(self.out.with_suffix(".stderr"))
 
     def go(self) -> int:
-        """The part; its lines are printed at the end."""
+        """The part; its lines are printed at the end, though it be ended from outside."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return self._part()
+        except KeyboardInterrupt:
+            self.failures.append("ended from outside before its end")
+            return self._end(1)
         finally:
             self.server.stop()
 
@@ -114,7 +167,10 @@ class Run:
             print(f"no CUDA device here ({about['missing']}); nothing was run. A rehearsal: --device cpu")
             return 0
         self._add_part()
-        self.found |= {"imported_s": names["ready"], "first_job_s": self.seconds(), **about.get("about", {})}
+        if "about" not in about:
+            self.failures.append(f"{self.asked.device} cannot be used: {about.get('raised', '?')}")
+            return self._end(1)
+        self.found |= {"imported_s": names["ready"], "first_job_s": self.seconds(), **about["about"]}
         self.lines.append(
             f"{self.asked.part} on {self.found.get('gpu', '?')}: torch {names['torch']}, imported in {names['ready']} s"
         )
@@ -127,13 +183,11 @@ class Run:
     def _correctness(self, names: dict[str, Any]) -> None:
         self._ceilings()
         chosen = self._chosen([case["name"] for case in names["cases"] if case["group"] != COMPILES])
-        groups: dict[str, list[str]] = {}
-        for case in names["cases"]:
-            if case["name"] in chosen:
-                groups.setdefault(case["group"], []).append(case["name"])
+        kept = set(chosen)
+        cases = [case for case in names["cases"] if case["name"] in kept]
         self.found |= {"cases": [], "left_out": list(chosen)}
-        for group, members in groups.items():
-            self._run_cases(members, group)
+        for group, members in itertools.groupby(cases, lambda case: str(case["group"])):
+            self._run_cases([case["name"] for case in members], group, kept_s=KEPT_SECONDS)
         for case in [case for case in self.found["cases"] if not _right(case)]:
             if self.left() > 2 and "silent_s" not in case:  # which kernel it was: each is waited for
                 job = {"do": "cases", "names": [case["name"]], "env": {"CUDA_LAUNCH_BLOCKING": "1"}}
@@ -146,9 +200,12 @@ class Run:
         if not failed:
             before = self.file["parts"].get("correctness", {}).get("cases", [])
             failed = [case["name"] for case in before if not _right(case)]
+            if not before:
+                self.lines.append(f"no case failed: {self.out} has no part correctness; name some by --cases")
         for name in [name for name in failed if name not in known]:
-            self.failures.append(f"{name}: there is no such case")
-        chosen = [name for name in failed if name in known]
+            close = difflib.get_close_matches(name, known, 3, 0.5)
+            self.failures.append(f"--cases: there is no case {name!r}; the closest are {'; '.join(close) or 'none'}")
+        chosen = [name for name in dict.fromkeys(failed) if name in known]
         self.found |= {"cases": [], "left_out": list(chosen)}
         for name in chosen:
             self._run_cases([name], "again", {"CUDA_LAUNCH_BLOCKING": "1"})
@@ -163,25 +220,28 @@ class Run:
         self._ceilings()
         copy = self.found.get("ceilings", {}).get("copy_gb_per_s", 0.0)
         chosen = self._chosen(names["figures"])
-        jobs = [(name, "ours") for name in chosen]
-        jobs += [(name, "peer") for name in chosen if names["peers"].get(name)]
+        jobs = [(name, ["ours"]) for name in chosen]
+        jobs += [(name, names["peers"][name]) for name in chosen if names["peers"].get(name)]
         self.found |= {"figures": [], "peers": {}, "left_out": []}
         for name, who in jobs:
             if self.left() < 2:
-                self.found["left_out"].append(f"{name}, {who}")
+                self.found["left_out"].append(f"{name}, {who[0]}")
                 continue
-            job = {"do": "figure", "name": name, "who": who, "copy_gb_per_s": copy}
-            last = self._figure(job, who)
-            if last is not None and who == "peer":
-                self.found["peers"][name] = last
-            elif last is not None:
-                self.failures.append(f"{name}: {last}")
+            for each in who:  # the next peer only if the one before it failed
+                last = self._figure({"do": "figure", "name": name, "who": each, "copy_gb_per_s": copy}, each)
+                if last is None or self.left() < 2:
+                    break
+                if each == "ours":
+                    self.failures.append(f"{name}: {last}")
+                else:
+                    self.found["peers"].setdefault(name, {})[each] = last
         for name in chosen:
-            rows = [_times(row) for row in self.found["figures"] if row["name"] == name]
-            if name in self.found["peers"]:
-                rows.append(f"peer: {self.found['peers'][name]}")
-            if rows:
-                self.lines.append(f"{name}: {'; '.join(rows)}")
+            rows = [row for row in self.found["figures"] if row["name"] == name and "raised" not in row]
+            told = [_times(row) for row in rows]
+            told += [f"{peer}: {last}" for peer, last in self.found["peers"].get(name, {}).items()]
+            if told:
+                self.lines.append(f"{name}: {'; '.join(told)}")
+            self.failures += _other_numbers(name, rows)
         self._tell_left_out()
 
     def _figure(self, job: dict[str, Any], who: str) -> str | None:
@@ -192,7 +252,7 @@ class Run:
         for answer in self.server.answers(self._of_device(job), limit):
             if "made" in answer:
                 stage = "it was compiled"
-                if who == "peer":
+                if who != "ours":
                     limit.seconds = COMPILE_SECONDS
             if "compiled" in answer:
                 stage = "it was timed"
@@ -203,8 +263,7 @@ class Run:
                 last = answer["row"].get("raised", last)
                 self._write()
             last = answer.get("raised", last)
-        ended = self.server.ended
-        if ended != 0 and last is None:
+        if self.server.ended != 0 and last is None:
             last = f"{self.server.how()} before {stage}"
         return last
 
@@ -226,7 +285,12 @@ class Run:
         job = {"do": "tune", "shape": names["tuned"][0], "variant": "as it is"}
         words = ["ncu", "--clock-control", "none", "--target-processes", "all", "--metrics", COUNTERS,
                  "--kernel-name", "regex:forward|backward|edge_sums", "--launch-count", "6"]  # fmt: skip
-        self.found["counters"] = self._around(words, job)
+        counters = self._around(words, job)
+        self.found["counters"] = counters
+        told = counters.get("left_out", f"status {counters.get('status')}")
+        self.lines.append(f"ncu: {told}")
+        if counters.get("status", 0) != 0:
+            self.failures.append(f"ncu: {' '.join(_marked(counters, '==ERROR==')) or counters['said'][-150:]}")
         self._tell_left_out()
 
     # --- what parts share
@@ -241,22 +305,31 @@ class Run:
             self.failures.append(f"ceilings: {answer}")
         self._write()
 
-    def _run_cases(self, names: list[str], group: str, env: dict[str, str] | None = None) -> None:
-        """Cases of a group, in one child as long as it lives."""
-        start, first = time.monotonic(), 0
+    def _run_cases(self, names: list[str], group: str, env: dict[str, str] | None = None, kept_s: float = 0.0) -> None:
+        """Cases of a group, in one child as long as it lives; ``kept_s`` are left for those that fail."""
+        start = time.monotonic()
+        first = 0
         seconds = self.asked.case_seconds
         if group == COMPILES:
             seconds *= 2
-        while first < len(names) and self.left() > 1:
+        limit = Limit(seconds, self.until)
+
+        def has_time() -> bool:
+            if not all(_right(case) for case in self.found["cases"]):
+                limit.until = self.until - kept_s
+            return limit.until - time.monotonic() > 1
+
+        while first < len(names) and has_time():
             job = {"do": "cases", "names": names[first:], "env": env or {}}
             last = ""
-            for answer in self.server.answers(self._of_device(job), Limit(seconds, self.until)):
+            for answer in self.server.answers(self._of_device(job), limit):
                 last = answer.get("raised", last)
                 if "case" in answer:
                     self._add_case(answer["case"] | {"group": group})
                     first += 1
+                    has_time()
             lost_after_its_answer = self.server.ended == 3 and "context is lost" in last
-            if first < len(names) and self.left() > 1 and not lost_after_its_answer:  # this case is why it ended
+            if first < len(names) and has_time() and not lost_after_its_answer:  # this case is why it ended
                 how = f"{last} {self.server.how()}".strip()
                 case = {"name": names[first], "group": group, "results": [{"ok": False, "raised": how}]}
                 if self.server.silent_s is not None:
@@ -276,9 +349,10 @@ class Run:
         self._write()
 
     def _tell_cases(self) -> None:
-        differ = sorted({f"{name}" for case in self.found["cases"] for name in case.get("differ", [])})
+        differ = Counter(name for case in self.found["cases"] for name in case.get("differ", []))
         if differ:
-            self.lines.append(f"bits differ between two runs of: {', '.join(differ)}")
+            told = ", ".join(f"{name} in {count}" for name, count in sorted(differ.items()))
+            self.lines.append(f"cases whose bits differ between two runs: {told}")
         self._tell_left_out()
         for case in self.found["cases"]:
             if not _right(case):
@@ -292,26 +366,33 @@ class Run:
     def _sanitize(self) -> None:
         """Tiny cases under compute-sanitizer, without torch's cache of memory, which would hide what lies beside."""
         self.found["sanitizer"] = {}
-        for tool, names in SANITIZED.items():
-            words = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
-            job = {"do": "cases", "names": list(names), "env": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
-            result = self._around(words, job)
-            self.found["sanitizer"][tool] = result
+        cases = [case for case in self.found["cases"] if not _right(case) and "silent_s" not in case]
+        runs = {tool: (tool, names) for tool, names in SANITIZED.items()}
+        if cases:
+            failed = tuple(case["name"] for case in cases[:MOST_SANITIZED])
+            runs = {"memcheck of what failed": ("memcheck", failed), **runs}
+        for title, (tool, names) in runs.items():
+            words = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+            words += ["--target-processes", "all"]
+            env = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+            result = self._around(words, {"do": "cases", "names": names, "env": env}, self.left() / 2)
+            self.found["sanitizer"][title] = result
             self._write()
             told = result.get("left_out", f"status {result.get('status')}")
-            self.lines.append(f"compute-sanitizer {tool}: {told}")
+            self.lines.append(f"compute-sanitizer, {title}: {told}")
             if result.get("status", 0) != 0:
-                summary = [line for line in result["said"].splitlines() if line.startswith("=========")]
-                self.failures.append(f"compute-sanitizer {tool}: {' '.join(summary[:3] + summary[-1:])}")
+                errors = _marked(result, "=========")
+                last = " ".join(errors[:3] + errors[-1:]) or result["said"][-150:]
+                self.failures.append(f"compute-sanitizer, {title}: {last}")
 
-    def _around(self, words: list[str], job: dict[str, Any]) -> dict[str, Any]:
-        """What a tool says around a job in a process of its own."""
+    def _around(self, words: list[str], job: dict[str, Any], most: float = float("inf")) -> dict[str, Any]:
+        """What a tool says around a job in a process of its own, in so many seconds at most."""
         if shutil.which(words[0]) is None:
             return {"left_out": f"{words[0]} is not installed"}
         if self.left() < 5:
             return {"left_out": "no time"}
         words = [*words, sys.executable, str(SERVER), "--direct", json.dumps(self._of_device(job))]
-        return _limited(words, self.left())
+        return _limited(words, min(most, self.left()))
 
     def _tests(self) -> None:
         """The tests that are marked for a GPU, where pytest is there."""
@@ -322,7 +403,7 @@ class Run:
         elif self.left() < 5:
             self.found["tests"] = {"left_out": "no time"}
         else:
-            words = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *TESTED]
+            words = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *_marked_tests()]
             self.found["tests"] = _limited(words, self.left())
         tests = self.found["tests"]
         last = tests.get("said", "").strip().splitlines()[-1:]
@@ -332,7 +413,10 @@ class Run:
             self.failures.append(f"tests marked gpu: status {tests['status']}")
 
     def _chosen(self, names: list[str]) -> list[str]:
-        return [name for name in names if self.asked.only in name][:: self.asked.every]
+        chosen = [name for name in names if self.asked.only in name][:: self.asked.every]
+        if not chosen and self.asked.part != "again":
+            self.failures.append(f"--only: no name has {self.asked.only!r} in it; the first is {names[0]!r}")
+        return chosen
 
     def _of_device(self, job: dict[str, Any]) -> dict[str, Any]:
         return {**job, "device": self.asked.device}
@@ -401,6 +485,8 @@ class Server:
         """How the last child ended: its exit status, a signal below 0; None if the server was lost with it."""
         self.silent_s: float | None = None
         """After how many seconds without an answer the last child was killed."""
+        self.child = 0
+        """The process of the job that runs, and the number of its group; 0 if there is none."""
         self._kept = b""
         self._lines: list[dict[str, Any]] = []
 
@@ -428,14 +514,13 @@ class Server:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(job).encode() + b"\n")
         self.process.stdin.flush()
-        pid = 0
+        self.child = 0
         while True:
             seconds = limit.left()
             answer = self._next(seconds)
-            if answer is None and pid:
+            if answer is None and self.child:
                 self.silent_s = round(seconds, 1)
-                os.killpg(pid, signal.SIGKILL)
-                pid = 0
+                self._kill_child()
                 answer = self._next(10.0)
                 while answer is not None and "ended" not in answer:
                     answer = self._next(10.0)
@@ -444,11 +529,18 @@ class Server:
                 return
             if "ended" in answer:
                 self.ended = answer["ended"]
+                self.child = 0
                 return
             if "pid" in answer:
-                pid = answer["pid"]
+                self.child = answer["pid"]
                 continue
             yield answer
+
+    def _kill_child(self) -> None:
+        if self.child:
+            with suppress(ProcessLookupError):  # it ended just now
+                os.killpg(self.child, signal.SIGKILL)
+        self.child = 0
 
     def _next(self, limit: float) -> dict[str, Any] | None:
         """The next answer; None at the end, or if none came in so many seconds."""
@@ -463,7 +555,7 @@ class Server:
             if not piece:
                 return None
             *lines, self._kept = (self._kept + piece).split(b"\n")
-            self._lines += [json.loads(line) for line in lines if line.startswith(b"{")]
+            self._lines += [answer for answer in map(_answer, lines) if answer is not None]
         return self._lines.pop(0)
 
     def how(self) -> str:
@@ -480,6 +572,7 @@ class Server:
         """End it, and what it started."""
         if self.process is None:
             return
+        self._kill_child()
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -493,6 +586,34 @@ class Server:
         """The end of what it wrote to its errors."""
         text = self.errors.read_text(encoding="utf-8", errors="replace") if self.errors.exists() else ""
         return " ".join(text.split())[-200:] or f"nothing was said in {START_SECONDS:.0f} s"
+
+
+def _answer(line: bytes) -> dict[str, Any] | None:
+    """A line of the server; None for what a library prints, whatever that begins with."""
+    if not line.startswith(b"{"):
+        return None
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _marked(result: dict[str, Any], mark: str) -> list[str]:
+    return [line for line in result["marked"] if line.startswith(mark)]
+
+
+def _marked_tests() -> list[str]:
+    """Files with tests that need a GPU; others may need packages that the machine lacks."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [str(file) for file in files if "pytest.mark.gpu" in file.read_text(encoding="utf-8")]
+
+
+def _other_numbers(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """Whoever computes something else than ours, by the norm of the output: its time says nothing."""
+    compared = [row for row in rows if "norm" in row and row["who"] != "SDPA, all pairs"]
+    apart = [row for row in compared if not abs(row["norm"] / compared[0]["norm"] - 1) < SAME_NORM]
+    return [f"{name}: {row['who']} has norm {row['norm']:.5g}, ours {compared[0]['norm']:.5g}" for row in apart]
 
 
 def _right(case: dict[str, Any]) -> bool:
@@ -526,11 +647,14 @@ def _limited(words: list[str], seconds: float) -> dict[str, Any]:
     )
     try:
         said, _ = process.communicate(timeout=max(1.0, seconds))
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+        if isinstance(error, KeyboardInterrupt):
+            raise
         return {"left_out": "no time: it was not done in its share"}
-    return {"status": process.returncode, "said": said[-6000:]}
+    marked = [line for line in said.splitlines() if line.startswith("==")]  # as the tools of CUDA begin theirs
+    return {"status": process.returncode, "said": said[-6000:], "marked": marked[:60] + marked[60:][-5:]}
 
 
 def _said(*words: str) -> str:

@@ -100,10 +100,10 @@ def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str]) -> lis
     piece = sample(subject.graph)
     try:
         measured = measure(subject, [piece], (dtype,), backends)
-    except Exception as error:  # one at a time, to see whose it is
-        if len(backends) > 1:
+    except Exception as error:
+        if len(backends) > 1 and not context_lost(piece.targets.device):  # one at a time, to see whose it is
             return [result for backend in backends for result in judged(subject, dtype, (backend,))]
-        return [{"backend": backends[0], "ok": False, "raised": raised(error)}]
+        return [{"backend": " or ".join(backends), "ok": False, "raised": raised(error)}]
     results = []
     for backend in backends:
         rows = [row for row in measured.rows if row.backend == backend]
@@ -113,12 +113,29 @@ def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str]) -> lis
             worst = max(rows, key=lambda row: row.ratio)
             result |= {"error": worst.error, "bound": worst.bound, "at": f"{worst.case}, {worst.quantity}"}
         beyond = [row for row in rows if not row.ok]
-        wrong = [f"{row.case}, {row.quantity}: {row.error:.3g} > {row.bound:.3g}" for row in beyond]
+        wrong = [f"{row.case}, {row.quantity}: {_told(row.error)} > {row.bound:.3g}" for row in beyond]
         result["ok"] = not wrong and not any(refusal.fault for refusal in refusals) if rows else None
         result |= {"wrong": wrong} if wrong else {}
         result["refused"] = sorted({f"{r.case}: {reason}" for r in refusals for reason in r.reasons})
         results.append(result)
     return results
+
+
+def _told(error: float) -> str:
+    if error == float("inf"):
+        return "NaN or infinite"
+    return f"{error:.3g}"
+
+
+def context_lost(device: torch.device) -> bool:
+    """True if the device refuses everything after an error, whatever that was called."""
+    if device.type != "cuda":
+        return False
+    try:
+        torch.ones(1, device=device).sum().item()
+    except Exception:
+        return True
+    return False
 
 
 def raised(error: BaseException) -> str:
@@ -258,7 +275,7 @@ def _step(name: str, device: torch.device) -> list[dict[str, Any]]:
     losses, gradients = [], []
     for place, dtype in ((device, torch.float32), (torch.device("cpu"), torch.float64)):
         step = training_step(name, 2, 300, place, dtype)
-        losses.append(float(step.loss()))
+        losses.append(step.loss().item())
         grads = torch.autograd.grad(step.loss(), list(step.model.parameters()), allow_unused=True)
         gradients.append([grad.detach().cpu().double() for grad in grads if grad is not None])
     largest = max(float(y.abs().max()) for y in gradients[1])
@@ -420,7 +437,7 @@ def _trained(device: torch.device) -> list[dict[str, Any]]:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses[dtype].append(float(loss))
+            losses[dtype].append(loss.item())
     error = max(abs(a - b) for a, b in zip(*losses.values(), strict=True))
     return [{"losses": losses[torch.float32], "error": error, "bound": 1e-4, "ok": error <= 1e-4}]
 

@@ -30,6 +30,7 @@ def measured(shape: str, variant: str, device: torch.device) -> dict[str, Any]:
         return row | {"left_out": list(reasons) or ["no Triton kernels run on a CPU"]}
     with varied(VARIANTS[variant]):
         call, leaves, grad = gpu_figures.edges_call(shape, device)
+        row["norm"] = call().float().norm().item()  # one number for all variants that are right
         return row | gpu_figures.times(call, leaves, grad, device)
 
 

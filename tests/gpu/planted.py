@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import gpu_cases
 import torch
 from gpu_cases import Case, judged
 from graph_table import GRAPHS
@@ -27,6 +28,9 @@ def cases() -> list[Case]:
         Case("planted: NaN", lambda device: _broken(device, _with_nan), "planted"),
         Case("planted: other bits", lambda device: _broken(device, _other_bits), "planted"),
         Case("planted: raises", _raises, "planted"),
+        Case("planted: loses its context", _loses_context, "planted"),
+        Case("planted: right in a new context", _right, "planted"),
+        Case("planted: right, and prints", _prints, "planted"),
     ]
 
 
@@ -46,6 +50,23 @@ def _hangs(device: torch.device) -> Results:
 
 def _raises(device: torch.device) -> Results:
     raise RuntimeError("raised by the plant")
+
+
+def _loses_context(device: torch.device) -> Results:
+    """In one of four backends, as a CUDA error does: nothing runs in this process after it."""
+    gpu_cases.context_lost = lambda device: True
+    subject = GraphSubject(GRAPHS["causal"]().to(device))
+
+    def lost(*rest: Any) -> Any:
+        raise RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered")
+
+    subject.run = lost  # type: ignore[method-assign]
+    return judged(subject, torch.float32, ("dense", "edges"))
+
+
+def _prints(device: torch.device) -> Results:
+    os.write(1, b'\n{"this is": no JSON\n[1]\n{}\n')
+    return _right(device)
 
 
 def _broken(device: torch.device, change: Callable[[torch.Tensor], torch.Tensor]) -> Results:

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import first_run as gpu_run
 import pytest
 import torch
 
@@ -83,14 +85,15 @@ def test_each_planted_fault_is_told_for_what_it_is(planted):
     assert part["left_out"] == []
     results = {case["name"].removeprefix("planted: "): case for case in part["cases"]}
     right = {name for name, case in results.items() if all(r["ok"] for r in case["results"])}
-    assert right == {"right", "right after it"}
+    assert right == {"right", "right after it", "right in a new context", "right, and prints"}
     lines = {line.split(": ")[1]: line for line in said.splitlines() if line.startswith("planted: ")}
     assert "killed by signal 9" in lines["killed"]
     assert "hangs: killed after 25.0 s" in lines["hangs"]
     assert "edges plain, output: 0.01 > " in lines["wrong result"]
-    assert "edges plain, output: inf > " in lines["NaN"]
+    assert "edges plain, output: NaN or infinite > " in lines["NaN"]
     assert "edges two runs differ in bits" in lines["other bits"]
     assert "RuntimeError: raised by the plant" in lines["raises"]
+    assert "dense or edges RuntimeError: Triton Error [CUDA]" in lines["loses its context"]
     assert "blocking" in results["wrong result"]
     assert "blocking" not in results["hangs"]
 
@@ -99,8 +102,8 @@ def test_few_lines_are_printed_and_failures_are_last(planted):
     lines = planted[1].strip().splitlines()
     assert len(lines) <= 40
     first = next(number for number, line in enumerate(lines) if " failures; " in line)
-    assert len(lines) - first - 1 == 6
-    assert lines[first].startswith("6 failures; ")
+    assert len(lines) - first - 1 == 7
+    assert lines[first].startswith("7 failures; ")
 
 
 SANITIZER = """#!/bin/sh
@@ -112,7 +115,7 @@ exec "$@"
 
 
 def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
-    """With a sanitizer that finds a hazard on its second call."""
+    """With a sanitizer that finds a hazard when it looks for races."""
     folder = planted[3]
     tool = folder / "compute-sanitizer"
     tool.write_text(SANITIZER)
@@ -124,11 +127,65 @@ def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
     assert "correctness" in found["parts"]
     wrong = [case["name"] for case in found["parts"]["correctness"]["cases"] if "right" not in case["name"]]
     assert [case["name"] for case in part["cases"]] == wrong
+    failed = part["sanitizer"]["memcheck of what failed"]
+    assert failed["status"] != 0  # the first of them kills its process
     memcheck = part["sanitizer"]["memcheck"]
     assert memcheck["status"] == 0
     assert memcheck["said"].count('"case"') == 6
     assert memcheck["said"].count('"ok": false') == 0
-    assert "compute-sanitizer racecheck: ========= ERROR SUMMARY: 1 hazard" in said
+    assert "compute-sanitizer, racecheck: ========= ERROR SUMMARY: 1 hazard" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--every", "0"), "--every must be above 0, got 0"),
+        (("--budget", "-1"), "--budget must be above 0, got -1.0"),
+        (("--cases", "a; b"), "--cases is for --part again, got --part correctness"),
+        (("--device", "gpu"), "--device must be cuda or cpu, got gpu"),
+        (("--out", "absent/gpu.json"), "--out must be in a folder that exists, got absent/gpu.json"),
+        (("--out", "broken.json"), "--out must hold JSON, got broken.json"),
+        (("--part", "all"), "invalid choice: 'all'"),
+    ],
+)
+def test_wrong_arguments_cost_no_import(tmp_path, words, said):
+    (tmp_path / "broken.json").write_text('{"schema": 2,')
+    status, told, _ = first_run(*words, folder=tmp_path)
+    assert status == 2
+    assert said in told
+
+
+def test_a_name_without_a_case_is_told_with_the_closest(tmp_path):
+    words = ("--device", "cpu", "--part", "again", "--only", "nothing compiles")
+    status, said, _ = first_run(*words, "--cases", "edges, float32, casual", folder=tmp_path)
+    assert status == 1
+    assert "there is no case 'edges, float32, casual'; the closest are edges, float32, causal" in said
+
+
+def test_a_choice_of_nothing_is_a_failure(tmp_path):
+    status, said, _ = first_run("--device", "cpu", "--part", "tune", "--only", "HELD 17", folder=tmp_path)
+    assert status == 1
+    assert "--only: no name has 'HELD 17' in it" in said
+
+
+def test_a_run_that_is_ended_from_outside_prints_what_it_has(tmp_path):
+    words = [sys.executable, str(HERE / "first_run.py"), "--device", "cpu", "--only", "planted: hangs"]
+    env = {**os.environ, "GPU_PLANTED": str(HERE / "planted.py")}
+    run = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "gpu.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    run.terminate()
+    said, _ = run.communicate(timeout=30)
+    assert run.returncode == 1
+    assert said.splitlines()[-1] == "ended from outside before its end"
+
+
+def test_an_output_that_is_not_ours_is_told():
+    rows = [{"who": "edges", "norm": 3.0}, {"who": "tiles", "norm": 3.01}, {"who": "PyG", "norm": 3.2}]
+    assert gpu_run._other_numbers("a shape", rows) == ["a shape: PyG has norm 3.2, ours 3"]
+    rows[2]["norm"] = float("nan")
+    assert gpu_run._other_numbers("a shape", rows) == ["a shape: PyG has norm nan, ours 3"]
 
 
 def test_figures_are_ours_first_and_then_the_closest_peer(tmp_path):
@@ -140,7 +197,7 @@ def test_figures_are_ours_first_and_then_the_closest_peer(tmp_path):
     assert part["complete"]
     names = [row["name"] for row in part["figures"]]
     assert names[0] == "a prepared call"
-    assert part["figures"][-1]["who"] == "SDPA"
+    assert part["figures"][-1]["who"] == "SDPA, all pairs"
     for row in part["figures"]:
         assert row["card"] == "CPU"
         assert row["training_ms"] > 0
