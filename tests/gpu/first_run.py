@@ -206,12 +206,14 @@ class Run:
             close = difflib.get_close_matches(name, known, 3, 0.5)
             self.failures.append(f"--cases: there is no case {name!r}; the closest are {'; '.join(close) or 'none'}")
         chosen = [name for name in dict.fromkeys(failed) if name in known]
-        self.found |= {"cases": [], "left_out": list(chosen)}
+        compiled = [name for name in chosen if known[name] == COMPILES]
+        chosen = [name for name in chosen if known[name] != COMPILES]
+        others = self._chosen([name for name, group in known.items() if group == COMPILES])
+        compiled += [name for name in others if name not in compiled]
+        self.found |= {"cases": [], "left_out": chosen + compiled}
         for name in chosen:
             self._run_cases([name], "again", {"CUDA_LAUNCH_BLOCKING": "1"})
         self._sanitize()
-        compiled = self._chosen([name for name, group in known.items() if group == COMPILES])
-        self.found["left_out"] += compiled
         self._run_cases(compiled, COMPILES)
         self._tests()
         self._tell_cases()
@@ -403,7 +405,8 @@ class Run:
         elif self.left() < 5:
             self.found["tests"] = {"left_out": "no time"}
         else:
-            words = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *_marked_tests()]
+            words = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider"]
+            words += _marked_tests()
             self.found["tests"] = _limited(words, self.left())
         tests = self.found["tests"]
         last = tests.get("said", "").strip().splitlines()[-1:]

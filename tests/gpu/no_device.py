@@ -12,7 +12,9 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,7 +140,52 @@ torch.cuda.current_device = lambda: 0
 torch.cuda.synchronize = lambda *_: None
 torch.cuda.mem_get_info = lambda *_: (8 << 30, 8 << 30)  # type: ignore[assignment]
 torch.cuda.is_bf16_supported = lambda *_: True
-torch.cuda.get_device_properties = lambda *_: SimpleNamespace(name="none", total_memory=8 << 30, major=9, minor=0)
+torch.cuda.get_device_properties = lambda *_: SimpleNamespace(
+    name="none", total_memory=8 << 30, major=9, minor=0, multi_processor_count=1
+)
 torch.__future__.set_overwrite_module_params_on_conversion(True)
+torch.cuda.get_device_name = lambda *_: "none"
+torch.cuda.memory_allocated = lambda *_: 0
+torch.cuda.max_memory_allocated = lambda *_: 0
+torch.cuda.reset_peak_memory_stats = lambda *_: None
+torch.Tensor.cuda = lambda self, *_: self.to(DEVICE)  # type: ignore[method-assign]
+
+
+class Event:
+    """An event of the host's clock: nothing runs beside the host."""
+
+    def __init__(self, **_: Any) -> None:
+        self.at = 0.0
+
+    def record(self, *_: Any) -> None:
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, end: "Event") -> float:
+        return 1e3 * (end.at - self.at)
+
+
+class Stream:
+    """A stream that is always done."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def wait_stream(self, stream: "Stream") -> None:
+        pass
+
+
+class Graph:
+    """A CUDA graph that holds nothing."""
+
+    def replay(self) -> None:
+        pass
+
+
+torch.cuda.Event = Event  # type: ignore[assignment,misc]
+torch.cuda.Stream = Stream  # type: ignore[assignment,misc]
+torch.cuda.CUDAGraph = Graph  # type: ignore[assignment,misc]
+torch.cuda.current_stream = Stream  # type: ignore[assignment]
+torch.cuda.stream = lambda _: nullcontext()
+torch.cuda.graph = lambda _: nullcontext()  # type: ignore[assignment,misc]
 _library = torch.library.Library("_", "IMPL", "CUDA")  # lives as long as the process
 _library.fallback(run, "CUDA")

@@ -1,5 +1,6 @@
 """``make gpu`` on a machine without a GPU: a rehearsal on the CPU, and on a device that is not there."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -129,6 +130,7 @@ def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
     assert [case["name"] for case in part["cases"]] == wrong
     failed = part["sanitizer"]["memcheck of what failed"]
     assert failed["status"] != 0  # the first of them kills its process
+    assert part["left_out"] == []
     memcheck = part["sanitizer"]["memcheck"]
     assert memcheck["status"] == 0
     assert memcheck["said"].count('"case"') == 6
@@ -179,6 +181,55 @@ def test_a_run_that_is_ended_from_outside_prints_what_it_has(tmp_path):
     said, _ = run.communicate(timeout=30)
     assert run.returncode == 1
     assert said.splitlines()[-1] == "ended from outside before its end"
+
+
+class Children:
+    """A server whose child answers for each case: the second is wrong."""
+
+    ended = 0
+    silent_s = None
+
+    def __init__(self):
+        self.left = []
+
+    def answers(self, job, limit):
+        for number, name in enumerate(job["names"]):
+            self.left.append(limit.until)
+            yield {"case": {"name": name, "results": [{"ok": number != 1}]}}
+
+
+def test_time_is_kept_for_what_failed(tmp_path):
+    """Of the cases after it; one that runs meanwhile is ended earlier, and not blamed."""
+    words = {"part": "correctness", "budget": 100.0, "case_seconds": 45.0, "out": tmp_path / "gpu.json"}
+    run = gpu_run.Run(argparse.Namespace(**words, device="cpu", only="", every=1))
+    run.server = Children()
+    run.found |= {"cases": [], "left_out": []}
+    run._run_cases(["a", "b", "c"], "a group", kept_s=30.0)
+    assert run.server.left == [run.until, run.until, run.until - 30.0]
+    run._run_cases(["d"], "a group", kept_s=100.0)
+    assert len(run.found["cases"]) == 3
+
+
+def test_sdpa_is_given_four_axes(monkeypatch):
+    """With three, torch on a GPU has no fused kernel, and the peer's time would be a slow one's."""
+    import gpu_figures
+
+    figure = next(figure for figure in gpu_figures.FIGURES if figure.name == "full")
+    problem = gpu_figures._problem(figure, torch.device("cpu"))
+    leaves = problem.inputs()[:3]
+    assert leaves[0].dim() == 3
+    seen = []
+    run = torch.nn.functional.scaled_dot_product_attention
+
+    def watched(query, *rest, **options):
+        seen.append(query.dim())
+        return run(query, *rest, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    output = gpu_figures._sdpa(problem, None, leaves)()
+    assert seen == [4]
+    wanted = ga.attention(*leaves, problem.graph, backend="message_passing")
+    torch.testing.assert_close(output.reshape(wanted.shape), wanted)
 
 
 def test_an_output_that_is_not_ours_is_told():
@@ -289,6 +340,51 @@ def told(tmp_path_factory):
 
 def test_the_device_that_is_not_there_refuses_what_a_device_would(told):
     assert "what a device would refuse is refused" in told, told
+
+
+JOBS = """
+import no_device, torch
+print("the device is built")
+import gpu_figures, gpu_jobs, gpu_tune
+from graphattn.backends import device
+device._triton_refuses = lambda device: ()
+torch.set_num_threads(1)
+gpu_figures.FLUSHED = 1 << 10
+shapes = [f._replace(graph=lambda _, make=f.graph: make(False), batch=1) for f in gpu_figures.FIGURES]
+gpu_figures.FIGURES = tuple(shapes)
+gpu_figures.STEPS = {name: (step[0], 2, 300) for name, step in gpu_figures.STEPS.items()}
+rows = []
+
+def say(answer):
+    rows.extend([answer["row"]] if "row" in answer else [])
+
+gpu_jobs.about(say, "cuda")
+for name, who in (("anemoi, h_to_h", "ours"), ("anemoi, h_to_h", "PyG"), ("documents", "ours"),
+                  ("full", "SDPA"), ("a step of the U-Net", "ours")):
+    gpu_jobs.figure(say, "cuda", name, who, 1000.0)
+gpu_jobs.tune(say, "cuda", gpu_tune.SHAPES[0], "HELD 16")
+gpu_jobs.tune(say, "cuda", gpu_tune.SHAPES[0], "as it is")
+for row in rows:
+    assert "raised" not in row, row
+    assert row["training_ms"] > 0 and row["peak_bytes"] == 0, row
+    assert ("replay_ms" in row and "replay_refused" not in row) or row["name"].startswith("a step"), row
+    assert row.get("dtype") in (None, "torch.float16", "torch.bfloat16"), row
+ours, peer = [row for row in rows if row.get("name") == "anemoi, h_to_h"]
+assert ours["multiple_of_floor"] > 0 and abs(ours["norm"] / peer["norm"] - 1) < 0.01, (ours, peer)
+assert rows[-1]["norm"] == rows[-2]["norm"], rows
+print("the jobs are done")
+"""
+
+
+def test_figures_and_variants_run_as_on_a_gpu(tmp_path):
+    """Their branches for CUDA, which a rehearsal on the CPU does not take."""
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", HERE, ROOT / "examples" / "benchmarks")))
+    env = {**os.environ, "NO_DEVICE": str(tmp_path), "PYTHONPATH": paths}
+    words = [sys.executable, "-c", JOBS]
+    done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
+    if "the device is built" not in done.stdout:
+        pytest.skip(f"no compiler for torch's headers: {done.stderr[-300:]}")
+    assert "the jobs are done" in done.stdout, done.stdout + done.stderr
 
 
 def test_every_operand_is_on_the_device(told):
