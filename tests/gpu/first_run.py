@@ -491,6 +491,7 @@ class Server:
         self.child = 0
         """The process of the job that runs, and the number of its group; 0 if there is none."""
         self._kept = b""
+        self._at_end = False
         self._lines: list[dict[str, Any]] = []
 
     def started(self, limit: float) -> dict[str, Any] | None:
@@ -501,6 +502,7 @@ class Server:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, start_new_session=True,
             )  # fmt: skip
         self._kept = b""
+        self._at_end = False
         self._lines = []
         answer = self._next(limit)
         if answer is None:
@@ -511,6 +513,8 @@ class Server:
         """What the child of a job says; it is killed if it says nothing for as long as the limit."""
         self.ended = None
         self.silent_s = None
+        if self.process is not None and self.process.poll() is not None:  # it died after its last child
+            self.stop()
         if self.process is None and self.started(limit.until - time.monotonic()) is None:
             return
         assert self.process is not None
@@ -521,7 +525,7 @@ class Server:
         while True:
             seconds = limit.left()
             answer = self._next(seconds)
-            if answer is None and self.child:
+            if answer is None and self.child and not self._at_end:
                 self.silent_s = round(seconds, 1)
                 self._kill_child()
                 answer = self._next(10.0)
@@ -556,6 +560,7 @@ class Server:
                 return None
             piece = os.read(self.process.stdout.fileno(), 1 << 16)
             if not piece:
+                self._at_end = True
                 return None
             *lines, self._kept = (self._kept + piece).split(b"\n")
             self._lines += [answer for answer in map(_answer, lines) if answer is not None]

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -208,6 +209,42 @@ def test_time_is_kept_for_what_failed(tmp_path):
     assert run.server.left == [run.until, run.until, run.until - 30.0]
     run._run_cases(["d"], "a group", kept_s=100.0)
     assert len(run.found["cases"]) == 3
+
+
+@pytest.mark.parametrize("while_it_runs", [True, False])
+def test_a_server_that_dies_costs_one_case(tmp_path, while_it_runs):
+    """Its imports are paid for again; between two jobs it costs no case."""
+    server = gpu_run.Server(tmp_path / "stderr")
+    try:
+        assert server.started(60.0) is not None
+        job = {"do": "about", "device": "cpu"}
+        limit = gpu_run.Limit(60.0, time.monotonic() + 120.0)
+        if while_it_runs:
+            answers = server.answers(job, limit)
+            next(answers)
+        os.kill(server.process.pid, signal.SIGKILL)
+        if while_it_runs:
+            assert list(answers) == []
+            assert server.how() == "lost: the process that forks is gone"
+        else:
+            server.process.wait()
+        assert [sorted(answer) for answer in server.answers(job, limit)] == [["about"]]
+    finally:
+        server.stop()
+
+
+def test_the_most_that_is_printed_fits_what_comes_back(tmp_path, capsys):
+    """40 lines and 12,000 characters, the failures last."""
+    words = {"part": "correctness", "budget": 100.0, "case_seconds": 45.0, "out": tmp_path / "gpu.json"}
+    run = gpu_run.Run(argparse.Namespace(**words, device="cpu", only="", every=1))
+    run.lines = [f"line {number} " + "x" * 999 for number in range(99)]
+    run.failures = [f"failure {number}: " + "y\n" * 999 for number in range(99)]
+    assert run._end(1) == 1
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == 40
+    assert len(said) <= 12_000
+    assert said.splitlines()[-1].startswith("failure ")
+    assert len(json.loads((tmp_path / "gpu.json").read_text()).get("parts")) == 0
 
 
 def test_sdpa_is_given_four_axes(monkeypatch):
