@@ -1,4 +1,5 @@
-"""``make gpu``: from the working tree alone, on the python that is there, whatever it lacks beside torch and PyG.
+"""``make gpu``: from the working tree alone, on the python that is there, whatever it lacks beside
+torch and PyG.
 
 Parts, each with its own budget, to be run in this order:
 
@@ -7,12 +8,14 @@ Parts, each with its own budget, to be run in this order:
     make gpu GPU="--part figures"        # times of ours for all shapes, then of the closest peers
     make gpu GPU="--part tune"           # constants of the kernels, and the counters of ncu
 
-All of it is in gpu.json, whose parts are kept from call to call; at most 40 lines are printed, what failed last.
-Nothing is installed, nothing is fetched. ``--device cpu`` rehearses a part on a machine without a GPU. Everything is
-imported once, by ``fork_server.py``, which forks a child for each group of cases: one that dies, hangs, or loses its
-CUDA context is told, and the next goes on after its case. What did not fit into the budget is listed.
+All of it is in gpu.json, whose parts are kept from call to call; at most 40 lines are printed, what
+failed last. Nothing is installed, nothing is fetched. ``--device cpu`` rehearses a part on a
+machine without a GPU. Everything is imported once, by ``fork_server.py``, which forks a child for
+each group of cases: one that dies, hangs, or loses its CUDA context is told, and the next goes on
+after its case. What did not fit into the budget is listed.
 
-A machine that is lent for a call keeps nothing. So write where it looks, and bring the parts before:
+A machine that is lent for a call keeps nothing. So write where it looks, and bring the parts
+before:
 
     cp gpu.json "$OUT"; make gpu GPU="--part again --out $OUT/gpu.json"
 """
@@ -40,8 +43,23 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = ROOT / "tests" / "gpu" / "fork_server.py"
-PACKAGES = ("torch", "triton", "torch-geometric", "numpy", "scipy", "networkx", "numba", "pytest", "hypothesis")
-BUDGETS = {"correctness": 270.0, "again": 150.0, "figures": 240.0, "tune": 120.0}  # seconds of each part
+PACKAGES = (
+    "torch",
+    "triton",
+    "torch-geometric",
+    "numpy",
+    "scipy",
+    "networkx",
+    "numba",
+    "pytest",
+    "hypothesis",
+)
+BUDGETS = {
+    "correctness": 270.0,
+    "again": 150.0,
+    "figures": 240.0,
+    "tune": 120.0,
+}  # seconds of each part
 START_SECONDS = 180.0  # for the imports
 CASE_SECONDS = 45.0  # for one case, twice
 FIGURE_SECONDS = 40.0  # for a graph, and for a row of figures
@@ -65,10 +83,11 @@ COUNTERS = (
 
 
 def main() -> int:
-    """0 if all that ran was right, or if there is no GPU; 1 if something failed; 2 if the arguments are wrong."""
+    """0 if all that ran was right, or if there is no GPU; 1 if something failed; 2 if the
+    arguments are wrong."""
     parser = argparse.ArgumentParser(
         description="A run on a GPU in parts, exact, then timed; one JSON file.",
-        epilog="\n".join((__doc__ or "").splitlines()[2:]),
+        epilog=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     seconds = ", ".join(f"{part} {budget:.0f}" for part, budget in BUDGETS.items())
@@ -81,7 +100,9 @@ def main() -> int:
     option("--budget", f"of the part, with its imports: {seconds}", type=float, metavar="SECONDS")
     text = "after which a case that says nothing is killed: %(default)s"
     option("--case-seconds", text, type=float, default=CASE_SECONDS, metavar="SECONDS")
-    option("--out", "gpu.json by default; its other parts are kept", default="gpu.json", metavar="FILE")
+    option(
+        "--out", "gpu.json by default; its other parts are kept", default="gpu.json", metavar="FILE"
+    )
     text = "for again, separated by ';', as gpu.json has them; by default those that failed"
     option("--cases", text, default="", metavar="NAMES")
     text = "cases, figures or variants with this in their names; in again, of those that compile"
@@ -134,11 +155,17 @@ class Run:
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": " ".join(sys.argv),
             "commit": _said("git", "-C", str(ROOT), "rev-parse", "HEAD"),
-            "changed": bool(_said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")),
+            "changed": bool(
+                _said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+            ),
             "device": asked.device,
             "python": platform.python_version(),
             "versions": {name: _version(name) for name in PACKAGES},
-            "driver": _said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),
+            "driver": _said(
+                "nvidia-smi",
+                "--query-gpu=name,driver_version,memory.total",
+                "--format=csv,noheader",
+            ),
             "complete": False,
         }
         self.lines: list[str] = []
@@ -160,17 +187,25 @@ class Run:
         names = self.server.started(min(START_SECONDS, self.left()))
         if names is None:
             self._add_part()
-            self.failures.append(f"torch, PyG or graphattn cannot be imported: {self.server.last_words()}")
+            self.failures.append(
+                f"torch, PyG or graphattn cannot be imported: {self.server.last_words()}"
+            )
             return self._end(1)
         about = self._first({"do": "about"}, 30.0)
         if "missing" in about:
-            print(f"no CUDA device here ({about['missing']}); nothing was run. A rehearsal: --device cpu")
+            print(
+                f"no CUDA device here ({about['missing']}); nothing was run. A rehearsal: --device cpu"
+            )
             return 0
         self._add_part()
         if "about" not in about:
             self.failures.append(f"{self.asked.device} cannot be used: {about.get('raised', '?')}")
             return self._end(1)
-        self.found |= {"imported_s": names["ready"], "first_job_s": self.seconds(), **about["about"]}
+        self.found |= {
+            "imported_s": names["ready"],
+            "first_job_s": self.seconds(),
+            **about["about"],
+        }
         self.lines.append(
             f"{self.asked.part} on {self.found.get('gpu', '?')}: torch {names['torch']}, imported in {names['ready']} s"
         )
@@ -182,14 +217,18 @@ class Run:
 
     def _correctness(self, names: dict[str, Any]) -> None:
         self._ceilings()
-        chosen = self._chosen([case["name"] for case in names["cases"] if case["group"] != COMPILES])
+        chosen = self._chosen(
+            [case["name"] for case in names["cases"] if case["group"] != COMPILES]
+        )
         kept = set(chosen)
         cases = [case for case in names["cases"] if case["name"] in kept]
         self.found |= {"cases": [], "left_out": list(chosen)}
         for group, members in itertools.groupby(cases, lambda case: str(case["group"])):
             self._run_cases([case["name"] for case in members], group, kept_s=KEPT_SECONDS)
         for case in [case for case in self.found["cases"] if not _right(case)]:
-            if self.left() > 2 and "silent_s" not in case:  # which kernel it was: each is waited for
+            if (
+                self.left() > 2 and "silent_s" not in case
+            ):  # which kernel it was: each is waited for
                 job = {"do": "cases", "names": [case["name"]], "env": {"CUDA_LAUNCH_BLOCKING": "1"}}
                 case["blocking"] = self._first(job, self.asked.case_seconds)
         self._tell_cases()
@@ -201,10 +240,14 @@ class Run:
             before = self.file["parts"].get("correctness", {}).get("cases", [])
             failed = [case["name"] for case in before if not _right(case)]
             if not before:
-                self.lines.append(f"no case failed: {self.out} has no part correctness; name some by --cases")
+                self.lines.append(
+                    f"no case failed: {self.out} has no part correctness; name some by --cases"
+                )
         for name in [name for name in failed if name not in known]:
             close = difflib.get_close_matches(name, known, 3, 0.5)
-            self.failures.append(f"--cases: there is no case {name!r}; the closest are {'; '.join(close) or 'none'}")
+            self.failures.append(
+                f"--cases: there is no case {name!r}; the closest are {'; '.join(close) or 'none'}"
+            )
         chosen = [name for name in dict.fromkeys(failed) if name in known]
         compiled = [name for name in chosen if known[name] == COMPILES]
         chosen = [name for name in chosen if known[name] != COMPILES]
@@ -230,7 +273,9 @@ class Run:
                 self.found["left_out"].append(f"{name}, {who[0]}")
                 continue
             for each in who:  # the next peer only if the one before it failed
-                last = self._figure({"do": "figure", "name": name, "who": each, "copy_gb_per_s": copy}, each)
+                last = self._figure(
+                    {"do": "figure", "name": name, "who": each, "copy_gb_per_s": copy}, each
+                )
                 if last is None or self.left() < 2:
                     break
                 if each == "ours":
@@ -238,7 +283,9 @@ class Run:
                 else:
                     self.found["peers"].setdefault(name, {})[each] = last
         for name in chosen:
-            rows = [row for row in self.found["figures"] if row["name"] == name and "raised" not in row]
+            rows = [
+                row for row in self.found["figures"] if row["name"] == name and "raised" not in row
+            ]
             told = [_times(row) for row in rows]
             told += [f"{peer}: {last}" for peer, last in self.found["peers"].get(name, {}).items()]
             if told:
@@ -276,14 +323,18 @@ class Run:
                 if self.left() < 2:
                     self.found["left_out"].append(f"{shape}, {variant}")
                     continue
-                answer = self._first({"do": "tune", "shape": shape, "variant": variant}, FIGURE_SECONDS)
+                answer = self._first(
+                    {"do": "tune", "shape": shape, "variant": variant}, FIGURE_SECONDS
+                )
                 row = answer.get("row", {"shape": shape, "variant": variant, **answer})
                 self.found["rows"].append(row)
                 self._write()
                 if "row" not in answer:
                     self.failures.append(f"{shape}, {variant}: {answer.get('raised', '?')}")
                 elif "training_ms" in row:
-                    self.lines.append(f"{shape}, {variant}: {row['forward_ms']:.3g}, {row['training_ms']:.3g} ms")
+                    self.lines.append(
+                        f"{shape}, {variant}: {row['forward_ms']:.3g}, {row['training_ms']:.3g} ms"
+                    )
         job = {"do": "tune", "shape": names["tuned"][0], "variant": "as it is"}
         words = ["ncu", "--clock-control", "none", "--target-processes", "all", "--metrics", COUNTERS,
                  "--kernel-name", "regex:forward|backward|edge_sums", "--launch-count", "6"]  # fmt: skip
@@ -292,7 +343,9 @@ class Run:
         told = counters.get("left_out", f"status {counters.get('status')}")
         self.lines.append(f"ncu: {told}")
         if counters.get("status", 0) != 0:
-            self.failures.append(f"ncu: {' '.join(_marked(counters, '==ERROR==')) or counters['said'][-150:]}")
+            self.failures.append(
+                f"ncu: {' '.join(_marked(counters, '==ERROR==')) or counters['said'][-150:]}"
+            )
         self._tell_left_out()
 
     # --- what parts share
@@ -307,8 +360,11 @@ class Run:
             self.failures.append(f"ceilings: {answer}")
         self._write()
 
-    def _run_cases(self, names: list[str], group: str, env: dict[str, str] | None = None, kept_s: float = 0.0) -> None:
-        """Cases of a group, in one child as long as it lives; ``kept_s`` are left for those that fail."""
+    def _run_cases(
+        self, names: list[str], group: str, env: dict[str, str] | None = None, kept_s: float = 0.0
+    ) -> None:
+        """Cases of a group, in one child as long as it lives; ``kept_s`` are left for those that
+        fail."""
         start = time.monotonic()
         first = 0
         seconds = self.asked.case_seconds
@@ -331,9 +387,14 @@ class Run:
                     first += 1
                     has_time()
             lost_after_its_answer = self.server.ended == 3 and "context is lost" in last
-            if first < len(names) and has_time() and not lost_after_its_answer:  # this case is why it ended
+            is_to_blame = not lost_after_its_answer
+            if first < len(names) and has_time() and is_to_blame:
                 how = f"{last} {self.server.how()}".strip()
-                case = {"name": names[first], "group": group, "results": [{"ok": False, "raised": how}]}
+                case = {
+                    "name": names[first],
+                    "group": group,
+                    "results": [{"ok": False, "raised": how}],
+                }
                 if self.server.silent_s is not None:
                     case["silent_s"] = self.server.silent_s
                 self._add_case(case)
@@ -366,9 +427,12 @@ class Run:
             self.lines.append(f"left out, no time: {len(left_out)}, from {left_out[0]} on")
 
     def _sanitize(self) -> None:
-        """Tiny cases under compute-sanitizer, without torch's cache of memory, which would hide what lies beside."""
+        """Tiny cases under compute-sanitizer, without torch's cache of memory, which would hide
+        what lies beside."""
         self.found["sanitizer"] = {}
-        cases = [case for case in self.found["cases"] if not _right(case) and "silent_s" not in case]
+        cases = [
+            case for case in self.found["cases"] if not _right(case) and "silent_s" not in case
+        ]
         runs = {tool: (tool, names) for tool, names in SANITIZED.items()}
         if cases:
             failed = tuple(case["name"] for case in cases[:MOST_SANITIZED])
@@ -377,7 +441,9 @@ class Run:
             words = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
             words += ["--target-processes", "all"]
             env = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-            result = self._around(words, {"do": "cases", "names": names, "env": env}, self.left() / 2)
+            result = self._around(
+                words, {"do": "cases", "names": names, "env": env}, self.left() / 2
+            )
             self.found["sanitizer"][title] = result
             self._write()
             told = result.get("left_out", f"status {result.get('status')}")
@@ -387,7 +453,9 @@ class Run:
                 last = " ".join(errors[:3] + errors[-1:]) or result["said"][-150:]
                 self.failures.append(f"compute-sanitizer, {title}: {last}")
 
-    def _around(self, words: list[str], job: dict[str, Any], most: float = float("inf")) -> dict[str, Any]:
+    def _around(
+        self, words: list[str], job: dict[str, Any], most: float = float("inf")
+    ) -> dict[str, Any]:
         """What a tool says around a job in a process of its own, in so many seconds at most."""
         if shutil.which(words[0]) is None:
             return {"left_out": f"{words[0]} is not installed"}
@@ -412,13 +480,17 @@ class Run:
         last = tests.get("said", "").strip().splitlines()[-1:]
         self.lines.append(f"tests marked gpu: {tests.get('left_out', ' '.join(last))}")
         if tests.get("status", 0) not in (0, 5):
-            self.failures += [line for line in tests["said"].splitlines() if line.startswith(("FAILED", "ERROR"))]
+            self.failures += [
+                line for line in tests["said"].splitlines() if line.startswith(("FAILED", "ERROR"))
+            ]
             self.failures.append(f"tests marked gpu: status {tests['status']}")
 
     def _chosen(self, names: list[str]) -> list[str]:
         chosen = [name for name in names if self.asked.only in name][:: self.asked.every]
         if not chosen and self.asked.part != "again":
-            self.failures.append(f"--only: no name has {self.asked.only!r} in it; the first is {names[0]!r}")
+            self.failures.append(
+                f"--only: no name has {self.asked.only!r} in it; the first is {names[0]!r}"
+            )
         return chosen
 
     def _of_device(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -447,7 +519,9 @@ class Run:
     def _end(self, status: int) -> int:
         self.found |= {"seconds": self.seconds(), "failures": self.failures}
         self._write()
-        verdict = f"{len(self.failures)} failures; {self.seconds():.0f} s; all of it is in {self.out}"
+        verdict = (
+            f"{len(self.failures)} failures; {self.seconds():.0f} s; all of it is in {self.out}"
+        )
         room = MOST_LINES - 1 - min(len(self.failures), MOST_LINES // 2)
         lines = self.lines
         if len(lines) > room:
@@ -455,7 +529,10 @@ class Run:
         failures = self.failures
         room = MOST_LINES - 1 - len(lines)
         if len(failures) > room:
-            failures = [f"{len(failures) - room + 1} more failures are in the file:", *failures[: room - 1]]
+            failures = [
+                f"{len(failures) - room + 1} more failures are in the file:",
+                *failures[: room - 1],
+            ]
         for line in [*lines, verdict, *failures]:
             print(" ".join(line.split())[:WIDE])
         return status
@@ -485,7 +562,8 @@ class Server:
         self.errors = errors
         self.process: subprocess.Popen[bytes] | None = None
         self.ended: int | None = None
-        """How the last child ended: its exit status, a signal below 0; None if the server was lost with it."""
+        """How the last child ended: its exit status, a signal below 0; None if the server was
+        lost with it."""
         self.silent_s: float | None = None
         """After how many seconds without an answer the last child was killed."""
         self.child = 0
@@ -495,7 +573,8 @@ class Server:
         self._lines: list[dict[str, Any]] = []
 
     def started(self, limit: float) -> dict[str, Any] | None:
-        """The names of all that it can do, once everything is imported; None if it ends, or takes too long."""
+        """The names of all that it can do, once everything is imported; None if it ends, or
+        takes too long."""
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-u", str(SERVER)],
@@ -510,10 +589,12 @@ class Server:
         return answer
 
     def answers(self, job: dict[str, Any], limit: Limit) -> Iterator[dict[str, Any]]:
-        """What the child of a job says; it is killed if it says nothing for as long as the limit."""
+        """What the child of a job says; it is killed if it says nothing for as long as the
+        limit."""
         self.ended = None
         self.silent_s = None
-        if self.process is not None and self.process.poll() is not None:  # it died after its last child
+        died_since = self.process is not None and self.process.poll() is not None
+        if died_since:
             self.stop()
         if self.process is None and self.started(limit.until - time.monotonic()) is None:
             return
@@ -556,7 +637,10 @@ class Server:
             if self.process is None or self.process.stdout is None:
                 return None
             seconds = until - time.monotonic()
-            if seconds <= 0 or not select.select([self.process.stdout], [], [], min(seconds, 1e6))[0]:
+            if (
+                seconds <= 0
+                or not select.select([self.process.stdout], [], [], min(seconds, 1e6))[0]
+            ):
                 return None
             piece = os.read(self.process.stdout.fileno(), 1 << 16)
             if not piece:
@@ -592,7 +676,9 @@ class Server:
 
     def last_words(self) -> str:
         """The end of what it wrote to its errors."""
-        text = self.errors.read_text(encoding="utf-8", errors="replace") if self.errors.exists() else ""
+        text = ""
+        if self.errors.exists():
+            text = self.errors.read_text(encoding="utf-8", errors="replace")
         return " ".join(text.split())[-200:] or f"nothing was said in {START_SECONDS:.0f} s"
 
 
@@ -618,10 +704,14 @@ def _marked_tests() -> list[str]:
 
 
 def _other_numbers(name: str, rows: list[dict[str, Any]]) -> list[str]:
-    """Whoever computes something else than ours, by the norm of the output: its time says nothing."""
+    """Whoever computes something else than ours, by the norm of the output: its time says
+    nothing."""
     compared = [row for row in rows if "norm" in row and row["who"] != "SDPA, all pairs"]
     apart = [row for row in compared if not abs(row["norm"] / compared[0]["norm"] - 1) < SAME_NORM]
-    return [f"{name}: {row['who']} has norm {row['norm']:.5g}, ours {compared[0]['norm']:.5g}" for row in apart]
+    return [
+        f"{name}: {row['who']} has norm {row['norm']:.5g}, ours {compared[0]['norm']:.5g}"
+        for row in apart
+    ]
 
 
 def _right(case: dict[str, Any]) -> bool:
@@ -631,7 +721,11 @@ def _right(case: dict[str, Any]) -> bool:
 def _why(case: dict[str, Any]) -> str:
     """Why a case failed, in a line."""
     result = next(result for result in case["results"] if result["ok"] is False)
-    reasons = result.get("raised") or "; ".join(result.get("wrong", [])) or ", ".join(result.get("refused", []))
+    reasons = (
+        result.get("raised")
+        or "; ".join(result.get("wrong", []))
+        or ", ".join(result.get("refused", []))
+    )
     if not reasons:
         reasons = ", ".join(f"{name} {value}" for name, value in result.items() if name != "ok")
     return f"{result.get('backend', '')} {reasons}".strip()
@@ -642,16 +736,26 @@ def _times(row: dict[str, Any]) -> str:
     if "training_ms" not in row:
         return f"{row['who']} raised"
     told = f"{row['who']} {row['training_ms']:.3g} ms"
-    for name, word in (("forward_ms", "forward"), ("replay_ms", "replayed"), ("multiple_of_floor", "x the floor")):
+    for name, word in (
+        ("forward_ms", "forward"),
+        ("replay_ms", "replayed"),
+        ("multiple_of_floor", "x the floor"),
+    ):
         if name in row:
             told += f", {word} {row[name]:.3g}"
     return told
 
 
 def _limited(words: list[str], seconds: float) -> dict[str, Any]:
-    """The status of a program and what it said, or that it took too long; it is ended with what it started."""
+    """The status of a program and what it said, or that it took too long; it is ended with what
+    it started."""
     process = subprocess.Popen(
-        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        words,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         said, _ = process.communicate(timeout=max(1.0, seconds))
@@ -661,13 +765,21 @@ def _limited(words: list[str], seconds: float) -> dict[str, Any]:
         if isinstance(error, KeyboardInterrupt):
             raise
         return {"left_out": "no time: it was not done in its share"}
-    marked = [line for line in said.splitlines() if line.startswith("==")]  # as the tools of CUDA begin theirs
-    return {"status": process.returncode, "said": said[-6000:], "marked": marked[:60] + marked[60:][-5:]}
+    marked = [
+        line for line in said.splitlines() if line.startswith("==")
+    ]  # as the tools of CUDA begin theirs
+    return {
+        "status": process.returncode,
+        "said": said[-6000:],
+        "marked": marked[:60] + marked[60:][-5:],
+    }
 
 
 def _said(*words: str) -> str:
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 

@@ -1,8 +1,8 @@
 """A process that imports everything once and forks a child for each job, before CUDA is touched.
 
-A job is a JSON line on its input: what to do, and the environment of the child. What the child says is a JSON line on
-the output, and so is how it ended. So an import, 26 s of CPU on the machine with a GPU, is paid for once, and a CUDA
-error, a crash or a hang costs the child that it was in.
+A job is a JSON line on its input: what to do, and the environment of the child. What the child says
+is a JSON line on the output, and so is how it ended. So an import, 26 s of CPU on the machine with
+a GPU, is paid for once, and a CUDA error, a crash or a hang costs the child that it was in.
 
     python tests/gpu/fork_server.py --direct '{"do": "cases", ...}'    # the same without a fork, for tools around it
 """
@@ -18,13 +18,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / folder) for folder in (".", "tests", "tests/gpu", "examples/benchmarks")]
-LOST_CONTEXT = 3  # exit status after a CUDA error, which spoils all that would follow in the process
+#: Exit status after a CUDA error, which spoils all that would follow in the process.
+LOST_CONTEXT = 3
 
 
 def main() -> int:
     """Serve until the input ends."""
     sys.path[:0] = PATHS
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # that a GPU is there is found without touching it
+    os.environ.setdefault(
+        "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
+    )  # that a GPU is there is found without touching it
     start = time.perf_counter()
     import gpu_jobs
 

@@ -1,4 +1,5 @@
-"""What the first run on a GPU measures, the most important first; on any device, so that a CPU rehearses it."""
+"""What the first run on a GPU measures, the most important first; on any device, so that a CPU
+rehearses it."""
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +24,24 @@ from graphattn.exactness.subject import Subject
 from graphattn.graph import AttentionGraph
 
 WIDE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
-TELLING = ("causal", "window", "longformer", "cross", "isolated_targets", "repeated_edges", "hub", "rule_or_listed")
+TELLING = (
+    "causal",
+    "window",
+    "longformer",
+    "cross",
+    "isolated_targets",
+    "repeated_edges",
+    "hub",
+    "rule_or_listed",
+)
 LAYERED = ("causal", "cross", "isolated_targets", "repeated_edges", "hub", "longformer")
 COMPILED = ("causal", "longformer", "hub")
 COMPILES = "torch.compile"  # the group of what compiles, left to the part ``again``
 
 
 class Case(NamedTuple):
-    """One thing to measure on a device: its name, what gives a result for each backend, and the group it runs in."""
+    """One thing to measure on a device: its name, what gives a result for each backend, and the
+    group it runs in."""
 
     name: str
     run: Callable[[torch.device], list[dict[str, Any]]]
@@ -38,7 +49,8 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """Every case, in the order in which they run: by group, what tells most first; each has its own name."""
+    """Every case, in the order in which they run: by group, what tells most first; each has its
+    own name."""
     return [
         *_kernels(),
         *_extras(),
@@ -61,15 +73,22 @@ def is_right(results: Sequence[dict[str, Any]]) -> bool:
 
 
 def _kernels() -> Iterator[Case]:
-    """The kernels of edges, then tiles, on the graphs that tell most; then a hub in pieces, longer than any there."""
+    """The kernels of edges, then tiles, on the graphs that tell most; then a hub in pieces,
+    longer than any there."""
 
-    def run(make: Callable[[], AttentionGraph], backend: str, dtype: torch.dtype, device: torch.device) -> Any:
+    def run(
+        make: Callable[[], AttentionGraph], backend: str, dtype: torch.dtype, device: torch.device
+    ) -> Any:
         return judged(GraphSubject(make().to(device)), dtype, (backend,))
 
     for backend in ("edges", "tiles"):
         for dtype in (torch.float32, torch.bfloat16):
             for graph in TELLING:
-                yield Case(_name(backend, dtype, graph), partial(run, GRAPHS[graph], backend, dtype), backend)
+                yield Case(
+                    _name(backend, dtype, graph),
+                    partial(run, GRAPHS[graph], backend, dtype),
+                    backend,
+                )
     for dtype in (torch.float32, torch.bfloat16):
         yield Case(_name("hub in pieces", dtype), partial(run, _star, "edges", dtype), "hub")
 
@@ -88,7 +107,10 @@ def _extras() -> Iterator[Case]:
         return judged(LayerSubject(layer, _on(device, graph)), dtype, ("edges",))
 
     sizes = {"embed_dim": 14, "num_heads": 2}
-    layers: dict[str, dict[str, Any]] = {"features": {**sizes, "edge_dim": 5}, "additive": {**sizes, "score": "gat"}}
+    layers: dict[str, dict[str, Any]] = {
+        "features": {**sizes, "edge_dim": 5},
+        "additive": {**sizes, "score": "gat"},
+    }
     for name, options in layers.items():
         for dtype in (torch.float32, torch.bfloat16):
             for graph in ("hub", "longformer", "isolated_targets"):
@@ -96,27 +118,44 @@ def _extras() -> Iterator[Case]:
 
 
 def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str]) -> list[dict[str, Any]]:
-    """Outputs and gradients of some backends against the dense twin, both on the subject's device."""
+    """Outputs and gradients of some backends against the dense twin, both on the subject's
+    device."""
     piece = sample(subject.graph)
     try:
         measured = measure(subject, [piece], (dtype,), backends)
     except Exception as error:
-        if len(backends) > 1 and not context_lost(piece.targets.device):  # one at a time, to see whose it is
+        if len(backends) > 1 and not context_lost(
+            piece.targets.device
+        ):  # one at a time, to see whose it is
             return [result for backend in backends for result in judged(subject, dtype, (backend,))]
         return [{"backend": " or ".join(backends), "ok": False, "raised": raised(error)}]
     results = []
     for backend in backends:
         rows = [row for row in measured.rows if row.backend == backend]
         refusals = [refusal for refusal in measured.refusals if refusal.backend == backend]
-        result: dict[str, Any] = {"backend": backend, "measured": len(rows), "targets": piece.targets.numel()}
+        result: dict[str, Any] = {
+            "backend": backend,
+            "measured": len(rows),
+            "targets": piece.targets.numel(),
+        }
         if rows:
             worst = max(rows, key=lambda row: row.ratio)
-            result |= {"error": worst.error, "bound": worst.bound, "at": f"{worst.case}, {worst.quantity}"}
+            result |= {
+                "error": worst.error,
+                "bound": worst.bound,
+                "at": f"{worst.case}, {worst.quantity}",
+            }
         beyond = [row for row in rows if not row.ok]
-        wrong = [f"{row.case}, {row.quantity}: {_told(row.error)} > {row.bound:.3g}" for row in beyond]
-        result["ok"] = not wrong and not any(refusal.fault for refusal in refusals) if rows else None
+        wrong = [
+            f"{row.case}, {row.quantity}: {_told(row.error)} > {row.bound:.3g}" for row in beyond
+        ]
+        result["ok"] = (
+            not wrong and not any(refusal.fault for refusal in refusals) if rows else None
+        )
         result |= {"wrong": wrong} if wrong else {}
-        result["refused"] = sorted({f"{r.case}: {reason}" for r in refusals for reason in r.reasons})
+        result["refused"] = sorted(
+            {f"{r.case}: {reason}" for r in refusals for reason in r.reasons}
+        )
         results.append(result)
     return results
 
@@ -173,14 +212,20 @@ def _table(dtypes: Sequence[torch.dtype]) -> Iterator[Case]:
 def _layers(dtypes: Sequence[torch.dtype]) -> Iterator[Case]:
     """Layers with their own parameters, whose gradients are measured too."""
 
-    def run(layer: str, graph: str, dtype: torch.dtype, device: torch.device) -> list[dict[str, Any]]:
+    def run(
+        layer: str, graph: str, dtype: torch.dtype, device: torch.device
+    ) -> list[dict[str, Any]]:
         subject = LayerSubject(layer_of(layer).to(device), _on(device, graph))
         return judged(subject, dtype, tuple(BACKENDS))
 
     for dtype in dtypes:
         for layer in LAYERS:
             for graph in LAYERED:
-                yield Case(_name(f"layer {layer}", dtype, graph), partial(run, layer, graph, dtype), "layers")
+                yield Case(
+                    _name(f"layer {layer}", dtype, graph),
+                    partial(run, layer, graph, dtype),
+                    "layers",
+                )
 
 
 def _same_bits() -> Iterator[Case]:
@@ -190,7 +235,10 @@ def _same_bits() -> Iterator[Case]:
         subject, results = GraphSubject(_on(device, graph)), []
         for backend in BACKENDS:
             try:
-                first, second = (measure_backend(subject, subject.cases[0], torch.float32, backend) for _ in range(2))
+                first, second = (
+                    measure_backend(subject, subject.cases[0], torch.float32, backend)
+                    for _ in range(2)
+                )
             except ga.GraphAttnError as error:
                 results.append({"backend": backend, "ok": None, "refused": str(error).splitlines()})
                 continue
@@ -203,25 +251,32 @@ def _same_bits() -> Iterator[Case]:
 
 
 def _large() -> Iterator[Case]:
-    """Sizes of users, at which another kernel of torch's may run; compared at a sample of the targets.
+    """Sizes of users, at which another kernel of torch's may run; compared at a sample of the
+    targets.
 
-    A rehearsal on the CPU takes SDPA's plain kernel: an exponential of its fast one there is off by up to 9 eps in
-    float32, so that gradients of ``dense`` and ``tiles`` were up to 1.4 times beyond the bound. With the plain one all
-    backends stay below .64 of it, at 700 and at 1,500 nodes.
+    A rehearsal on the CPU takes SDPA's plain kernel: an exponential of its fast one there is off by
+    up to 9 eps in float32, so that gradients of ``dense`` and ``tiles`` were up to 1.4 times beyond
+    the bound. With the plain one all backends stay below .64 of it, at 700 and at 1,500 nodes.
     """
 
-    def run(make: Callable[[int], AttentionGraph], dtype: torch.dtype, device: torch.device) -> list[dict[str, Any]]:
+    def run(
+        make: Callable[[int], AttentionGraph], dtype: torch.dtype, device: torch.device
+    ) -> list[dict[str, Any]]:
         if device.type == "cuda":
             subject = GraphSubject(make(4096).to(device), heads=(4, 4), widths=(32, 32))
             return judged(subject, dtype, tuple(BACKENDS))
         with sdpa_kernel(SDPBackend.MATH):
-            return judged(GraphSubject(make(700), heads=(4, 4), widths=(32, 32)), dtype, tuple(BACKENDS))
+            return judged(
+                GraphSubject(make(700), heads=(4, 4), widths=(32, 32)), dtype, tuple(BACKENDS)
+            )
 
     shapes: dict[str, Callable[[int], AttentionGraph]] = {
         "window of 257": lambda n: ga.graphs.sliding_window(n, 257, causal=False),
         "causal": ga.graphs.causal,
         "random, 16 each": lambda n: ga.graphs.random_sources(n, 16),
-        "cells of a grid": lambda n: ga.graphs.window_partition((int(n**0.5) // 7 * 7,) * 2, (7, 7), (3, 3)),
+        "cells of a grid": lambda n: ga.graphs.window_partition(
+            (int(n**0.5) // 7 * 7,) * 2, (7, 7), (3, 3)
+        ),
     }
     for dtype in (torch.float32, torch.bfloat16):
         for name, make in shapes.items():
@@ -244,7 +299,9 @@ def _compiled() -> Iterator[Case]:
             return compiled(query, key, value)
 
         subject = CallableSubject(call, on)
-        (result,) = judged(subject, torch.float32, (CALLABLE,))  # what a function raises is its caller's: ours, here
+        (result,) = judged(
+            subject, torch.float32, (CALLABLE,)
+        )  # what a function raises is its caller's: ours, here
         return [{**result, "backend": backend, "ok": bool(result["ok"])}]
 
     for graph in COMPILED:
@@ -253,7 +310,8 @@ def _compiled() -> Iterator[Case]:
 
 
 def _rest() -> Iterator[Case]:
-    """Dropout, CUDA graphs, autocast, torch's own kernels under tiles, and weights that are looked at."""
+    """Dropout, CUDA graphs, autocast, torch's own kernels under tiles, and weights that are
+    looked at."""
     yield Case("dropped as on the CPU", _dropped, "dropout")
     yield Case("a prepared call waits for nothing", _prepared, "CUDA graphs")
     yield Case("autocast", _autocast, "autocast")
@@ -305,7 +363,9 @@ def _chosen(device: torch.device) -> list[dict[str, Any]]:
     own, random = block_local(..., 4, causal=True), torch.Generator().manual_seed(0)
     recipe = top_k(..., 2, blocks=4, within=causal(...) - own) | own
     recipe |= routed(..., torch.randn(3, 5, generator=random)) & causal(...)
-    given = [torch.randn(2, 23, heads, 5, dtype=torch.float64, generator=random) for heads in (4, 2, 2)]
+    given = [
+        torch.randn(2, 23, heads, 5, dtype=torch.float64, generator=random) for heads in (4, 2, 2)
+    ]
     results, expected = [], ga.attention(*given, recipe, backend="message_passing")
     for backend in BACKENDS:
         found = ga.attention(*(x.to(device) for x in given), recipe, backend=backend)
@@ -320,7 +380,9 @@ def _dropped(device: torch.device) -> list[dict[str, Any]]:
     from graphattn.kernels.edges_op import edge_attention
     from graphattn.plans.grouped import by_target
 
-    reasons = [reason for place in (device, torch.device("cpu")) for reason in without_kernels(place)]
+    reasons = [
+        reason for place in (device, torch.device("cpu")) for reason in without_kernels(place)
+    ]
     if reasons:
         return [{"backend": "edges", "ok": None, "refused": reasons}]
     graph, outputs = GRAPHS["hub"](), []
@@ -334,7 +396,8 @@ def _dropped(device: torch.device) -> list[dict[str, Any]]:
 
 
 def _prepared(device: torch.device) -> list[dict[str, Any]]:
-    """The second call of the edge kernels neither waits for the device nor does what a CUDA graph cannot hold."""
+    """The second call of the edge kernels neither waits for the device nor does what a CUDA
+    graph cannot hold."""
     if device.type != "cuda" or torch.version.cuda is None:
         return [{"backend": "edges", "ok": None, "refused": ["no CUDA"]}]
     graph = ga.graphs.random_sources(600, 40) | ga.graphs.global_tokens(600, [3])
@@ -366,21 +429,29 @@ def _prepared(device: torch.device) -> list[dict[str, Any]]:
 
 
 def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
-    """Global tokens, whose rows of blocks are in pieces, by FlexAttention, maybe in a function that is compiled, and by
-    SDPA: forward and backward."""
+    """Global tokens, whose rows of blocks are in pieces, by FlexAttention, maybe in a function
+    that is compiled, and by SDPA: forward and backward."""
     from graphattn.backends.check import check
     from graphattn.backends.tiles import TilesBackend, gathered_run, tiles_run
 
     nodes, results = 4096, []
     if device.type != "cuda" or torch.version.cuda is None:
         return [{"backend": "tiles", "ok": None, "refused": ["no CUDA"]}]
-    graph = (ga.graphs.sliding_window(nodes, 65, causal=False) | ga.graphs.global_tokens(nodes, [0, 2000])).to(device)
+    graph = (
+        ga.graphs.sliding_window(nodes, 65, causal=False)
+        | ga.graphs.global_tokens(nodes, [0, 2000])
+    ).to(device)
     for dtype in (torch.float32, *HALVES):
         draw, outputs = torch.Generator().manual_seed(0), []
-        leaves = [torch.randn(nodes, 4, 64, generator=draw).to(device, dtype).requires_grad_() for _ in range(3)]
+        leaves = [
+            torch.randn(nodes, 4, 64, generator=draw).to(device, dtype).requires_grad_()
+            for _ in range(3)
+        ]
         inputs = check(*leaves, graph)
         if TilesBackend().way(graph, inputs.request(lse=True)) != "flex":
-            results.append({"dtype": _name(dtype), "ok": False, "raised": "FlexAttention is not chosen"})
+            results.append(
+                {"dtype": _name(dtype), "ok": False, "raised": "FlexAttention is not chosen"}
+            )
             continue
         for run in (torch.compile(tiles_run) if compiled else tiles_run, gathered_run):
             found = run(graph, inputs, False, True)
@@ -389,12 +460,15 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
         pairs = zip(*([x.detach().double() for x in each] for each in outputs), strict=True)
         error = max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs)
         bound = (16 if dtype in HALVES else 256) * torch.finfo(dtype).eps
-        results.append({"dtype": _name(dtype), "error": error, "bound": bound, "ok": error <= bound})
+        results.append(
+            {"dtype": _name(dtype), "error": error, "bound": bound, "ok": error <= bound}
+        )
     return results
 
 
 def _varlen(device: torch.device) -> list[dict[str, Any]]:
-    """Documents, causal ones and windows by torch's attention of sequences, and densely: forward and backward."""
+    """Documents, causal ones and windows by torch's attention of sequences, and densely: forward
+    and backward."""
     from graphattn.backends.check import check
     from graphattn.backends.tiles_varlen import reasons_against_varlen
     from graphattn.bench.calibrate import reason_against_trial
@@ -402,7 +476,9 @@ def _varlen(device: torch.device) -> list[dict[str, Any]]:
     documents = ga.graphs.documents(torch.repeat_interleave(torch.tensor([75, 1, 225, 10, 201])))
     graphs = [documents, documents & ga.graphs.causal(512), ga.graphs.sliding_window(512, 65)]
     x = torch.zeros(512, 4, 64, dtype=torch.bfloat16, device=device)
-    reasons = [r for g in graphs for r in reasons_against_varlen(g.to(device), check(x, x, x, g).request())]
+    reasons = [
+        r for g in graphs for r in reasons_against_varlen(g.to(device), check(x, x, x, g).request())
+    ]
     if reasons:
         return [{"backend": "tiles", "ok": None, "refused": reasons}]
     reason = reason_against_trial("tiles", "varlen", [graph.to(device) for graph in graphs], device)
@@ -417,9 +493,13 @@ def _autocast(device: torch.device) -> list[dict[str, Any]]:
         with torch.autocast(device.type, dtype=dtype):
             found = layer(x, graph)
         error = float((found.detach().float() - expected).abs().max() / expected.abs().max())
-        finite = bool(torch.autograd.grad(found.float().sum(), layer.q_proj.weight)[0].isfinite().all())
+        finite = bool(
+            torch.autograd.grad(found.float().sum(), layer.q_proj.weight)[0].isfinite().all()
+        )
         bound = 16 * torch.finfo(dtype).eps
-        results.append({"dtype": _name(dtype), "error": error, "bound": bound, "ok": error <= bound and finite})
+        results.append(
+            {"dtype": _name(dtype), "error": error, "bound": bound, "ok": error <= bound and finite}
+        )
     return results
 
 
@@ -428,7 +508,9 @@ def _trained(device: torch.device) -> list[dict[str, Any]]:
     losses = {}
     for place, dtype in ((device, torch.float32), (torch.device("cpu"), torch.float64)):
         torch.manual_seed(0)
-        model = ga.models.GPT(11, embed_dim=16, num_heads=2, num_layers=2, max_len=13).to(place, dtype)
+        model = ga.models.GPT(11, embed_dim=16, num_heads=2, num_layers=2, max_len=13).to(
+            place, dtype
+        )
         tokens = torch.randint(11, (3, 13), generator=torch.Generator().manual_seed(1)).to(place)
         optimizer, losses[dtype] = torch.optim.SGD(model.parameters(), lr=0.1), []
         for _ in range(4):
@@ -445,9 +527,14 @@ def _trained(device: torch.device) -> list[dict[str, Any]]:
 def _neighbours(device: torch.device) -> list[dict[str, Any]]:
     pos = torch.rand(500, 3, generator=torch.Generator().manual_seed(0))
     results = []
-    for name, build in {"knn": lambda x: ga.graphs.knn(x, 7), "radius": lambda x: ga.graphs.radius(x, 0.2)}.items():
+    for name, build in {
+        "knn": lambda x: ga.graphs.knn(x, 7),
+        "radius": lambda x: ga.graphs.radius(x, 0.2),
+    }.items():
         here, there = build(pos.to(device)), build(pos)
-        alike = torch.equal(here.edge_index.cpu(), there.edge_index) and here.device.type == device.type
+        alike = (
+            torch.equal(here.edge_index.cpu(), there.edge_index) and here.device.type == device.type
+        )
         results.append({"builder": name, "ok": alike})
     return results
 
@@ -457,7 +544,9 @@ def _sorted(device: torch.device) -> list[dict[str, Any]]:
     from graphattn.plans.grouped import by_source, by_target
 
     numbers = torch.Generator().manual_seed(0)
-    edges = torch.stack([torch.randint(nodes, (20_000,), generator=numbers) for nodes in (700, 900)])
+    edges = torch.stack(
+        [torch.randint(nodes, (20_000,), generator=numbers) for nodes in (700, 900)]
+    )
     there = ga.from_edge_index(edges.to(device), 700, 900, duplicates="keep")
     here, results = ga.from_edge_index(edges, 700, 900, duplicates="keep"), []
     for grouped in (by_target, by_source):

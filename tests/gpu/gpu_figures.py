@@ -1,6 +1,8 @@
-"""Times of the shapes that matter on a GPU, ours and the closest peer's; small on a CPU, to rehearse.
+"""Times of the shapes that matter on a GPU, ours and the closest peer's; small on a CPU, to
+rehearse.
 
-Nodes lie along a curve, so that consecutive targets share sources. Each time follows a write that empties the L2 cache.
+Nodes lie along a curve, so that consecutive targets share sources. Each time follows a write that
+empties the L2 cache.
 """
 
 import itertools
@@ -37,7 +39,8 @@ FLUSHED = 1 << 28  # bytes, beyond any cache
 
 
 class Figure(NamedTuple):
-    """One shape: its graph, the sizes of a node, and who else runs it: the closest, and whom to take if it fails."""
+    """One shape: its graph, the sizes of a node, and who else runs it: the closest, and whom to
+    take if it fails."""
 
     name: str
     graph: Callable[[bool], AttentionGraph]
@@ -84,16 +87,22 @@ def _from_multimesh(targets: int, levels: int, k: int) -> AttentionGraph:
 
 
 def _longformer(count: int) -> AttentionGraph:
-    return ga.graphs.sliding_window(count, 513, causal=False) | ga.graphs.global_tokens(count, range(16))
+    return ga.graphs.sliding_window(count, 513, causal=False) | ga.graphs.global_tokens(
+        count, range(16)
+    )
 
 
 def _documents(count: int) -> AttentionGraph:
     """Texts one after the other, of 1 to ``count`` / 64 tokens."""
-    lengths = torch.randint(1, count // 64 + 1, (count,), generator=torch.Generator().manual_seed(0))
+    lengths = torch.randint(
+        1, count // 64 + 1, (count,), generator=torch.Generator().manual_seed(0)
+    )
     return ga.graphs.documents(torch.repeat_interleave(lengths)[:count])
 
 
-def _sized(make: Callable[..., AttentionGraph], large: tuple[int, ...], small: tuple[int, ...]) -> Any:
+def _sized(
+    make: Callable[..., AttentionGraph], large: tuple[int, ...], small: tuple[int, ...]
+) -> Any:
     return lambda on_gpu: make(*(large if on_gpu else small))
 
 
@@ -118,7 +127,10 @@ FIGURES = (
 
 
 #: Training steps: the model, and how many clouds of how many points on a GPU.
-STEPS = {"a step of PTv3": ("point-transformer-v3", 8, 4096), "a step of the U-Net": ("unet", 8, 4096)}
+STEPS = {
+    "a step of PTv3": ("point-transformer-v3", 8, 4096),
+    "a step of the U-Net": ("unet", 8, 4096),
+}
 
 
 def figure(say: Say, name: str, device: torch.device, who: str, copy_gb_per_s: float) -> None:
@@ -132,8 +144,12 @@ def figure(say: Say, name: str, device: torch.device, who: str, copy_gb_per_s: f
              "dtype": str(problem.dtype)}  # fmt: skip
     *nodes, grad = problem.inputs()
     leaves = [x.requires_grad_() for x in nodes]
-    size = sizes(check(*leaves, graph).request(), graph.num_edges, graph.num_targets, graph.num_sources)
-    about["edges_bytes"] = sum(bytes_moved.forward(size._replace(features=chosen.features)))  # of the forward
+    size = sizes(
+        check(*leaves, graph).request(), graph.num_edges, graph.num_targets, graph.num_sources
+    )
+    about["edges_bytes"] = sum(
+        bytes_moved.forward(size._replace(features=chosen.features))
+    )  # of the forward
     floors = [floor_bytes(problem, mode) for mode in MODES]
     say({"made": about})
     calls = list(_all(chosen, problem, leaves))
@@ -155,7 +171,9 @@ def figure(say: Say, name: str, device: torch.device, who: str, copy_gb_per_s: f
             output = first.detach().reshape(grad.shape)
             if wanted is None:
                 wanted = output
-            row["norm"] = float(output.float().norm())  # of ours and of the peer in its own process: one number
+            row["norm"] = float(
+                output.float().norm()
+            )  # of ours and of the peer in its own process: one number
             row["difference"] = float((output - wanted).abs().max())
             row |= times(call, leaves, grad, device)
             if on_gpu and copy_gb_per_s > 0:
@@ -189,7 +207,17 @@ def step(say: Say, name: str, device: torch.device) -> None:
     about["first_s"] = round(time.perf_counter() - start, 3)
     say({"compiled": "ours", "compile_s": about["first_s"]})
     training, host = timed(train, device)
-    say({"row": {**about, "who": "ours", "training_ms": training, "host_ms": host, **_peak(train, device)}})
+    say(
+        {
+            "row": {
+                **about,
+                "who": "ours",
+                "training_ms": training,
+                "host_ms": host,
+                **_peak(train, device),
+            }
+        }
+    )
 
 
 def edges_call(name: str, device: torch.device) -> tuple[Call, list[Tensor], Tensor]:
@@ -206,11 +234,14 @@ def _problem(figure: Figure, device: torch.device) -> Problem:
     batch, dtype = figure.batch, figure.dtype
     if not on_gpu:
         batch, dtype = min(2, batch), torch.float32
-    return Problem(figure.graph(on_gpu).to(device), figure.heads, figure.width, batch, dtype, str(device))
+    return Problem(
+        figure.graph(on_gpu).to(device), figure.heads, figure.width, batch, dtype, str(device)
+    )
 
 
 def times(call: Call, leaves: list[Tensor], grad: Tensor, device: torch.device) -> dict[str, Any]:
-    """Of forward alone and of both passes, eager and as a CUDA graph; of the host; and the memory at the peak."""
+    """Of forward alone and of both passes, eager and as a CUDA graph; of the host; and the
+    memory at the peak."""
 
     def train() -> object:
         return torch.autograd.grad(call().reshape(grad.shape), leaves, grad)
@@ -221,7 +252,8 @@ def times(call: Call, leaves: list[Tensor], grad: Tensor, device: torch.device) 
 
 
 def timed(call: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Milliseconds of a call on the device with nothing in its cache, and until the host may go on; medians."""
+    """Milliseconds of a call on the device with nothing in its cache, and until the host may go
+    on; medians."""
     if device.type != "cuda":
         call()
         start = time.perf_counter()
@@ -284,7 +316,8 @@ def _card(device: torch.device) -> str:
 
 
 def ceilings(device: torch.device) -> dict[str, float]:
-    """What the card does at most: GB/s of a copy, TFLOP/s of a product in bfloat16, GB/s of random rows from L2."""
+    """What the card does at most: GB/s of a copy, TFLOP/s of a product in bfloat16, GB/s of
+    random rows from L2."""
     on_gpu = device.type == "cuda"
     numbers = 1 << (28 if on_gpu else 16)
     x, y = torch.ones(numbers, device=device), torch.empty(numbers, device=device)
@@ -310,19 +343,30 @@ def _inputs(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Inputs:
         draw = torch.Generator().manual_seed(0)  # the same in the process of a peer
         attr = torch.randn(problem.graph.num_edges, figure.features, generator=draw)
         weight = torch.randn(figure.heads, figure.width, figure.features, generator=draw)
-        attr, weight = attr.to(problem.device, problem.dtype), weight.to(problem.device, problem.dtype)
+        attr, weight = (
+            attr.to(problem.device, problem.dtype),
+            weight.to(problem.device, problem.dtype),
+        )
     return check(*leaves, problem.graph, edge_attr=attr, edge_weight=weight)
 
 
-def _all(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Iterator[tuple[str, Callable[[], Call]]]:
+def _all(
+    figure: Figure, problem: Problem, leaves: list[Tensor]
+) -> Iterator[tuple[str, Callable[[], Call]]]:
     inputs = _inputs(figure, problem, leaves)
     chosen = ga.backends.choose.choose(problem.graph, inputs.request())
     others = ("tiles", "edges") if problem.graph.num_edges < MOST else ("tiles",)
     for name in (chosen, *(name for name in others if name != chosen)):
         if not BACKENDS[name].reasons_against(problem.graph, inputs.request()):
             yield name + " (chosen)" * (name == chosen), partial(_ours, name, problem.graph, inputs)
-    if chosen == "tiles" and TilesBackend().way(problem.graph, inputs.request()) in ("flex", "varlen"):
-        yield "tiles, gathered", lambda: lambda: gathered_run(problem.graph, inputs, False, False).output
+    if chosen == "tiles" and TilesBackend().way(problem.graph, inputs.request()) in (
+        "flex",
+        "varlen",
+    ):
+        yield (
+            "tiles, gathered",
+            lambda: lambda: gathered_run(problem.graph, inputs, False, False).output,
+        )
     for name in figure.peers:
         yield name, partial(PEERS[name], problem, inputs, leaves)
 
@@ -332,14 +376,22 @@ def _ours(name: str, graph: AttentionGraph, inputs: Inputs) -> Call:
 
 
 def _pyg(kind: type[PyG], problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
-    """TransformerConv without its projections; with one of the edges' features, where they have any."""
+    """TransformerConv without its projections; with one of the edges' features, where they have
+    any."""
     if inputs.edge_attr is None or inputs.edge_weight is None:
-        return kind().prepare(problem, *(x.reshape(-1, problem.heads * problem.head_dim) for x in leaves))
+        return kind().prepare(
+            problem, *(x.reshape(-1, problem.heads * problem.head_dim) for x in leaves)
+        )
     from torch_geometric.nn import TransformerConv as Conv
 
     width = problem.heads * problem.head_dim
     conv = Conv(
-        width, problem.head_dim, problem.heads, root_weight=False, bias=False, edge_dim=inputs.edge_attr.shape[-1]
+        width,
+        problem.head_dim,
+        problem.heads,
+        root_weight=False,
+        bias=False,
+        edge_dim=inputs.edge_attr.shape[-1],
     )
     conv.lin_edge.weight = torch.nn.Parameter(inputs.edge_weight.reshape(width, -1))
     for name, held in zip(("query", "key", "value"), leaves, strict=True):
@@ -355,8 +407,12 @@ def _sdpa(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     causal = problem.graph.name.startswith("causal")
 
     def call() -> Tensor:  # in four axes: with three, torch has no fused kernel
-        query, key, value = (x.movedim(-3, -2) for x in (leaves if problem.batch > 1 else [x[None] for x in leaves]))
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal).movedim(-3, -2)
+        query, key, value = (
+            x.movedim(-3, -2) for x in (leaves if problem.batch > 1 else [x[None] for x in leaves])
+        )
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=causal
+        ).movedim(-3, -2)
 
     return call
 
@@ -368,19 +424,27 @@ def _flex(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     graph = problem.graph
     sizes = (graph.num_targets, graph.num_sources)
     mask = create_block_mask(
-        ga.convert.to_mask_mod(graph), None, None, *sizes, device=problem.device, _compile=inputs.query.is_cuda
+        ga.convert.to_mask_mod(graph),
+        None,
+        None,
+        *sizes,
+        device=problem.device,
+        _compile=inputs.query.is_cuda,
     )
     run = torch.compile(flex_attention, dynamic=False) if inputs.query.is_cuda else flex_attention
 
     def call() -> Tensor:
-        query, key, value = (x.movedim(-3, -2) for x in (leaves if problem.batch > 1 else [x[None] for x in leaves]))
+        query, key, value = (
+            x.movedim(-3, -2) for x in (leaves if problem.batch > 1 else [x[None] for x in leaves])
+        )
         return run(query, key, value, block_mask=mask).movedim(-3, -2)
 
     return call
 
 
 def _varlen(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
-    """FlashAttention as torch has it, of documents one after the other or of a window that looks back."""
+    """FlashAttention as torch has it, of documents one after the other or of a window that looks
+    back."""
     from torch.nn.attention.varlen import varlen_attn
 
     degree, ends, window = problem.graph.in_degree.tolist(), [0], (-1, -1)

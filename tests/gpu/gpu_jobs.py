@@ -50,13 +50,22 @@ def _planted() -> list[Any]:
 def about(say: Say, device: str) -> None:
     """The device, or that it is missing."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        say({"missing": f"torch {torch.__version__}, built for CUDA {torch.version.cuda or 'none'}"})
+        say(
+            {"missing": f"torch {torch.__version__}, built for CUDA {torch.version.cuda or 'none'}"}
+        )
         return
     answer: dict[str, Any] = {"gpu": "the CPU, to rehearse"}
     if torch.device(device).type == "cuda":
         seen = torch.cuda.get_device_properties(device)
-        answer = {"gpu": seen.name, "gpu_bytes": seen.total_memory, "capability": f"{seen.major}.{seen.minor}"}
-        answer |= {"multiprocessors": seen.multi_processor_count, "bfloat16": torch.cuda.is_bf16_supported()}
+        answer = {
+            "gpu": seen.name,
+            "gpu_bytes": seen.total_memory,
+            "capability": f"{seen.major}.{seen.minor}",
+        }
+        answer |= {
+            "multiprocessors": seen.multi_processor_count,
+            "bfloat16": torch.cuda.is_bf16_supported(),
+        }
     say({"about": answer})
 
 
@@ -77,7 +86,10 @@ def cases(say: Say, device: str, names: list[str]) -> None:
             if not gpu_cases.is_right(again):
                 answer["results"] = again
             elif faults:
-                answer["results"] = [*again, {"backend": faults[0], "ok": False, "raised": "two runs differ in bits"}]
+                answer["results"] = [
+                    *again,
+                    {"backend": faults[0], "ok": False, "raised": "two runs differ in bits"},
+                ]
         answer["seconds"] = round(time.perf_counter() - start, 3)
         say({"case": answer})
         if not gpu_cases.is_right(answer["results"]) and gpu_cases.context_lost(place):
@@ -95,7 +107,8 @@ def _settled(device: str) -> torch.device:
 
 
 def _run(case: Any, device: torch.device) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Results, and digests of all that each backend gave, tensors and the numbers of its results."""
+    """Results, and digests of all that each backend gave, tensors and the numbers of its
+    results."""
     with recorded_bits() as bits:
         try:
             poison(device)
@@ -111,10 +124,14 @@ def _run(case: Any, device: torch.device) -> tuple[list[dict[str, Any]], dict[st
 
 
 def poison(device: torch.device) -> None:
-    """Fill the memory that the allocator gives out next with NaN, in small blocks and in large ones."""
+    """Fill the memory that the allocator gives out next with NaN, in small blocks and in large
+    ones."""
     if device.type != "cuda":
         return
-    held = [torch.full((size,), torch.nan, device=device) for size in [1 << 7] * 512 + [1 << 16] * 64 + [1 << 28]]
+    held = [
+        torch.full((size,), torch.nan, device=device)
+        for size in [1 << 7] * 512 + [1 << 16] * 64 + [1 << 28]
+    ]
     torch.cuda.synchronize(device)
     del held
 
@@ -129,7 +146,9 @@ def recorded_bits() -> Iterator[dict[str, Any]]:
         values: dict[str, Tensor] = before(subject, case, dtype, backend, *rest)
         digest = bits.setdefault(backend, hashlib.blake2b())
         for value in values.values():
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            digest.update(
+                value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            )
         return values
 
     module.measure_backend = recorded

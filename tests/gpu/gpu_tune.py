@@ -1,4 +1,5 @@
-"""Constants of the edge kernels, varied: edges that a thread holds, warps of a program, registers of a thread."""
+"""Constants of the edge kernels, varied: edges that a thread holds, warps of a program,
+registers of a thread."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,9 +1,10 @@
-"""``cuda:0`` on a machine without one: its tensors hold real numbers on the CPU and obey the rules of a device.
+"""``cuda:0`` on a machine without one: its tensors hold real numbers on the CPU and obey the rules
+of a device.
 
-Every operation runs on the CPU. What a real device refuses is refused: operands on two devices (a number without axes
-may join, as there), a table on the CPU indexed from the device, ``numpy()``, and in SDPA a bias of another dtype than
-the queries'. So code that makes an index on the wrong device falls here. What it cannot tell: kernels, rounding,
-atomics, speed, ``torch.compile``.
+Every operation runs on the CPU. What a real device refuses is refused: operands on two devices (a
+number without axes may join, as there), a table on the CPU indexed from the device, ``numpy()``,
+and in SDPA a bias of another dtype than the queries'. So code that makes an index on the wrong
+device falls here. What it cannot tell: kernels, rounding, atomics, speed, ``torch.compile``.
 
 Import it before torch, in a process of its own.
 """
@@ -22,7 +23,8 @@ from typing import Any
 
 
 def built(folder: Path) -> Path:
-    """The device that does nothing, compiled; raises CalledProcessError or OSError without a compiler that can."""
+    """The device that does nothing, compiled; raises CalledProcessError or OSError without a
+    compiler that can."""
     spec = find_spec("torch")
     assert spec is not None
     assert spec.origin is not None
@@ -30,8 +32,22 @@ def built(folder: Path) -> Path:
     library = folder / "no_device.so"
     if not library.exists():
         libs = torch_folder / "lib"
-        words = ["g++", "-O0", "-w", "-std=c++20", "-shared", "-fPIC", f"-I{torch_folder / 'include'}"]
-        words += [str(Path(__file__).with_suffix(".cpp")), f"-L{libs}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{libs}"]
+        words = [
+            "g++",
+            "-O0",
+            "-w",
+            "-std=c++20",
+            "-shared",
+            "-fPIC",
+            f"-I{torch_folder / 'include'}",
+        ]
+        words += [
+            str(Path(__file__).with_suffix(".cpp")),
+            f"-L{libs}",
+            "-lc10",
+            "-ltorch_cpu",
+            f"-Wl,-rpath,{libs}",
+        ]
         subprocess.run([*words, "-o", str(library)], check=True, capture_output=True)
     return library
 
@@ -54,13 +70,21 @@ class There(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "There":
-        layout = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "layout": inner.layout}
-        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=DEVICE, **layout)
+        layout = {
+            "strides": inner.stride(),
+            "storage_offset": inner.storage_offset(),
+            "layout": inner.layout,
+        }
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=DEVICE, **layout
+        )
         made.inner = inner
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return run(operator, *args, **(kwargs or {}))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "There":
@@ -87,9 +111,15 @@ def run(operator: Any, *args: Any, **kwargs: Any) -> Any:
     name, leaves = operator.name(), tree_leaves((args, kwargs))
     here = any(isinstance(x, There) for x in leaves)
     if here and name not in ("aten::_to_copy", "aten::copy_"):
-        apart = [x for x in leaves if isinstance(x, torch.Tensor) and not isinstance(x, There) and x.dim()]
+        apart = [
+            x
+            for x in leaves
+            if isinstance(x, torch.Tensor) and not isinstance(x, There) and x.dim()
+        ]
         if apart and not (name in INDEXING and isinstance(args[0], There)):
-            raise RuntimeError(f"{name}: operands on cuda:0 and on the CPU, {[tuple(x.shape) for x in apart]}")
+            raise RuntimeError(
+                f"{name}: operands on cuda:0 and on the CPU, {[tuple(x.shape) for x in apart]}"
+            )
     if name == "aten::_fused_sdp_choice":
         return 0  # plain operations
     if kwargs.get("device") is not None:
@@ -109,11 +139,16 @@ def _inside(x: Any) -> Any:
 
 
 def _made_there(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes a tensor on the CPU and sends it: some write into an empty one, whose size There keeps."""
+    """A function that makes a tensor on the CPU and sends it: some write into an empty one,
+    whose size There keeps."""
 
     def made(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
         if device is None:
-            return make(*args, requires_grad=requires_grad, **kwargs) if requires_grad else make(*args, **kwargs)
+            return (
+                make(*args, requires_grad=requires_grad, **kwargs)
+                if requires_grad
+                else make(*args, **kwargs)
+            )
         cpu = "cpu" if torch.device(device).type == "cuda" else device
         return make(*args, device=cpu, **kwargs).to(device).requires_grad_(requires_grad)
 
@@ -123,8 +158,11 @@ def _made_there(make: Callable[..., Any]) -> Callable[..., Any]:
 _sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
-def _strict_sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> Any:
-    """SDPA; its fast kernels on CUDA refuse a mask of another dtype, or read it as one of the queries'."""
+def _strict_sdpa(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any
+) -> Any:
+    """SDPA; its fast kernels on CUDA refuse a mask of another dtype, or read it as one of the
+    queries'."""
     if query.is_cuda and attn_mask is not None and attn_mask.dtype not in (torch.bool, query.dtype):
         raise RuntimeError("invalid dtype for bias - should match query's dtype")
     return _sdpa(query, key, value, attn_mask, *rest, **options)

@@ -1,4 +1,5 @@
-"""Faults that are planted, to rehearse what ``make gpu`` says of them: ``GPU_PLANTED=tests/gpu/planted.py``."""
+"""Faults that are planted, to rehearse what ``make gpu`` says of them:
+``GPU_PLANTED=tests/gpu/planted.py``."""
 
 import os
 import signal
@@ -24,7 +25,9 @@ def cases() -> list[Case]:
         Case("planted: killed", _killed, "planted"),
         Case("planted: right after it", _right, "planted"),
         Case("planted: hangs", _hangs, "planted"),
-        Case("planted: wrong result", lambda device: _broken(device, lambda x: x * 1.01), "planted"),
+        Case(
+            "planted: wrong result", lambda device: _broken(device, lambda x: x * 1.01), "planted"
+        ),
         Case("planted: NaN", lambda device: _broken(device, _with_nan), "planted"),
         Case("planted: other bits", lambda device: _broken(device, _other_bits), "planted"),
         Case("planted: raises", _raises, "planted"),

@@ -1,4 +1,5 @@
-"""``make gpu`` on a machine without a GPU: a rehearsal on the CPU, and on a device that is not there."""
+"""``make gpu`` on a machine without a GPU: a rehearsal on the CPU, and on a device that is not
+there."""
 
 import argparse
 import json
@@ -21,7 +22,18 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-ABSENT = ("numba", "llvmlite", "scipy", "matplotlib", "typer", "click", "rich", "pytest", "hypothesis", "trimesh")
+ABSENT = (
+    "numba",
+    "llvmlite",
+    "scipy",
+    "matplotlib",
+    "typer",
+    "click",
+    "rich",
+    "pytest",
+    "hypothesis",
+    "trimesh",
+)
 
 
 def first_run(*words, absent=(), folder=None, planted=False, path=None):
@@ -40,7 +52,11 @@ def first_run(*words, absent=(), folder=None, planted=False, path=None):
         [sys.executable, str(HERE / "first_run.py"), "--out", str(out), *words],
         capture_output=True, text=True, cwd=folder, env=env,
     )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
+    return (
+        done.returncode,
+        done.stdout + done.stderr,
+        json.loads(out.read_text()) if out.exists() else None,
+    )
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there is a GPU")
@@ -59,9 +75,22 @@ def test_a_rehearsal_on_a_bare_machine_writes_one_file(tmp_path):
     part = found["parts"]["correctness"]
     assert part["complete"]
     assert part["commit"] == "" or len(part["commit"]) == 40
-    assert {"date", "command", "device", "driver", "versions", "seconds", "left_out", "ceilings"} <= set(part)
+    assert {
+        "date",
+        "command",
+        "device",
+        "driver",
+        "versions",
+        "seconds",
+        "left_out",
+        "ceilings",
+    } <= set(part)
     (case,) = part["cases"]
-    assert (case["name"], case["group"], case["differ"]) == ("attention, float32, causal", "table", [])
+    assert (case["name"], case["group"], case["differ"]) == (
+        "attention, float32, causal",
+        "table",
+        [],
+    )
     results = {result["backend"]: result for result in case["results"]}
     for backend in ("dense", "tiles", "message_passing"):
         assert results[backend]["ok"] is True
@@ -88,7 +117,9 @@ def test_each_planted_fault_is_told_for_what_it_is(planted):
     results = {case["name"].removeprefix("planted: "): case for case in part["cases"]}
     right = {name for name, case in results.items() if all(r["ok"] for r in case["results"])}
     assert right == {"right", "right after it", "right in a new context", "right, and prints"}
-    lines = {line.split(": ")[1]: line for line in said.splitlines() if line.startswith("planted: ")}
+    lines = {
+        line.split(": ")[1]: line for line in said.splitlines() if line.startswith("planted: ")
+    }
     assert "killed by signal 9" in lines["killed"]
     assert "hangs: killed after 25.0 s" in lines["hangs"]
     assert "edges plain, output: 0.01 > " in lines["wrong result"]
@@ -122,12 +153,25 @@ def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
     tool = folder / "compute-sanitizer"
     tool.write_text(SANITIZER)
     tool.chmod(0o755)
-    words = ("--device", "cpu", "--part", "again", "--only", "nothing compiles", "--case-seconds", "25")
+    words = (
+        "--device",
+        "cpu",
+        "--part",
+        "again",
+        "--only",
+        "nothing compiles",
+        "--case-seconds",
+        "25",
+    )
     status, said, found = first_run(*words, folder=folder, planted=True, path=folder)
     assert status == 1
     part = found["parts"]["again"]
     assert "correctness" in found["parts"]
-    wrong = [case["name"] for case in found["parts"]["correctness"]["cases"] if "right" not in case["name"]]
+    wrong = [
+        case["name"]
+        for case in found["parts"]["correctness"]["cases"]
+        if "right" not in case["name"]
+    ]
     assert [case["name"] for case in part["cases"]] == wrong
     failed = part["sanitizer"]["memcheck of what failed"]
     assert failed["status"] != 0  # the first of them kills its process
@@ -146,7 +190,10 @@ def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
         (("--budget", "-1"), "--budget must be above 0, got -1.0"),
         (("--cases", "a; b"), "--cases is for --part again, got --part correctness"),
         (("--device", "gpu"), "--device must be cuda or cpu, got gpu"),
-        (("--out", "absent/gpu.json"), "--out must be in a folder that exists, got absent/gpu.json"),
+        (
+            ("--out", "absent/gpu.json"),
+            "--out must be in a folder that exists, got absent/gpu.json",
+        ),
         (("--out", "broken.json"), "--out must hold JSON, got broken.json"),
         (("--part", "all"), "invalid choice: 'all'"),
     ],
@@ -162,17 +209,28 @@ def test_a_name_without_a_case_is_told_with_the_closest(tmp_path):
     words = ("--device", "cpu", "--part", "again", "--only", "nothing compiles")
     status, said, _ = first_run(*words, "--cases", "edges, float32, casual", folder=tmp_path)
     assert status == 1
-    assert "there is no case 'edges, float32, casual'; the closest are edges, float32, causal" in said
+    assert (
+        "there is no case 'edges, float32, casual'; the closest are edges, float32, causal" in said
+    )
 
 
 def test_a_choice_of_nothing_is_a_failure(tmp_path):
-    status, said, _ = first_run("--device", "cpu", "--part", "tune", "--only", "HELD 17", folder=tmp_path)
+    status, said, _ = first_run(
+        "--device", "cpu", "--part", "tune", "--only", "HELD 17", folder=tmp_path
+    )
     assert status == 1
     assert "--only: no name has 'HELD 17' in it" in said
 
 
 def test_a_run_that_is_ended_from_outside_prints_what_it_has(tmp_path):
-    words = [sys.executable, str(HERE / "first_run.py"), "--device", "cpu", "--only", "planted: hangs"]
+    words = [
+        sys.executable,
+        str(HERE / "first_run.py"),
+        "--device",
+        "cpu",
+        "--only",
+        "planted: hangs",
+    ]
     env = {**os.environ, "GPU_PLANTED": str(HERE / "planted.py")}
     run = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
@@ -201,7 +259,12 @@ class Children:
 
 def test_time_is_kept_for_what_failed(tmp_path):
     """Of the cases after it; one that runs meanwhile is ended earlier, and not blamed."""
-    words = {"part": "correctness", "budget": 100.0, "case_seconds": 45.0, "out": tmp_path / "gpu.json"}
+    words = {
+        "part": "correctness",
+        "budget": 100.0,
+        "case_seconds": 45.0,
+        "out": tmp_path / "gpu.json",
+    }
     run = gpu_run.Run(argparse.Namespace(**words, device="cpu", only="", every=1))
     run.server = Children()
     run.found |= {"cases": [], "left_out": []}
@@ -235,7 +298,12 @@ def test_a_server_that_dies_costs_one_case(tmp_path, while_it_runs):
 
 def test_the_most_that_is_printed_fits_what_comes_back(tmp_path, capsys):
     """40 lines and 12,000 characters, the failures last."""
-    words = {"part": "correctness", "budget": 100.0, "case_seconds": 45.0, "out": tmp_path / "gpu.json"}
+    words = {
+        "part": "correctness",
+        "budget": 100.0,
+        "case_seconds": 45.0,
+        "out": tmp_path / "gpu.json",
+    }
     run = gpu_run.Run(argparse.Namespace(**words, device="cpu", only="", every=1))
     run.lines = [f"line {number} " + "x" * 999 for number in range(99)]
     run.failures = [f"failure {number}: " + "y\n" * 999 for number in range(99)]
@@ -270,7 +338,11 @@ def test_sdpa_is_given_four_axes(monkeypatch):
 
 
 def test_an_output_that_is_not_ours_is_told():
-    rows = [{"who": "edges", "norm": 3.0}, {"who": "tiles", "norm": 3.01}, {"who": "PyG", "norm": 3.2}]
+    rows = [
+        {"who": "edges", "norm": 3.0},
+        {"who": "tiles", "norm": 3.01},
+        {"who": "PyG", "norm": 3.2},
+    ]
     assert gpu_run._other_numbers("a shape", rows) == ["a shape: PyG has norm 3.2, ours 3"]
     rows[2]["norm"] = float("nan")
     assert gpu_run._other_numbers("a shape", rows) == ["a shape: PyG has norm nan, ours 3"]
@@ -317,7 +389,8 @@ def test_the_points_of_figures_lie_along_a_curve():
 
 
 def test_edges_are_grouped_without_scipy(monkeypatch):
-    """Which a machine with a GPU may lack; sorted, where scipy would count many edges into place."""
+    """Which a machine with a GPU may lack; sorted, where scipy would count many edges into
+    place."""
     made = [ga.graphs.random_sources(900, 11) for _ in range(2)]
     wanted = by_source(made[0])
     monkeypatch.setattr(sort, "find_spec", lambda name: None)
@@ -415,7 +488,9 @@ print("the jobs are done")
 
 def test_figures_and_variants_run_as_on_a_gpu(tmp_path):
     """Their branches for CUDA, which a rehearsal on the CPU does not take."""
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", HERE, ROOT / "examples" / "benchmarks")))
+    paths = os.pathsep.join(
+        map(str, (ROOT, ROOT / "tests", HERE, ROOT / "examples" / "benchmarks"))
+    )
     env = {**os.environ, "NO_DEVICE": str(tmp_path), "PYTHONPATH": paths}
     words = [sys.executable, "-c", JOBS]
     done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
@@ -425,7 +500,7 @@ def test_figures_and_variants_run_as_on_a_gpu(tmp_path):
 
 
 def test_every_operand_is_on_the_device(told):
-    """Some cases of ``make gpu`` and what is not of the table, forward and backward, on the device that is not
-    there; compiled code apart, which it cannot run."""
+    """Some cases of ``make gpu`` and what is not of the table, forward and backward, on the
+    device that is not there; compiled code apart, which it cannot run."""
     assert "every operand is on the device" in told, told
     assert "tiles by varlen_attn right" in told, told

@@ -1,4 +1,5 @@
-"""Graphs that are gone leave nothing in the caches: on a GPU their memory would fill it, step by step."""
+"""Graphs that are gone leave nothing in the caches: on a GPU their memory would fill it, step by
+step."""
 
 import os
 import re
@@ -23,7 +24,9 @@ def test_graphs_that_are_gone_leave_no_entry_in_any_weak_keyed_cache():
 
 def test_every_file_with_weak_references_is_in_the_table_of_caches():
     package = Path(graphattn.__file__).parent
-    files = [path for path in package.rglob("*.py") if WEAK.search(path.read_text(encoding="utf-8"))]
+    files = [
+        path for path in package.rglob("*.py") if WEAK.search(path.read_text(encoding="utf-8"))
+    ]
     assert {path.relative_to(package).as_posix() for path in files} == set(CACHES)
 
 
@@ -51,7 +54,9 @@ print(kept(torch.device("cuda", 0)))
 def test_graphs_that_are_gone_leave_no_entry_on_the_device_that_is_not_there(tmp_path):
     paths = os.pathsep.join((str(HERE.parents[1]), str(HERE.parent), str(HERE)))
     env = {**os.environ, "NO_DEVICE": str(tmp_path), "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, "-c", ON_THE_DEVICE], capture_output=True, text=True, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", ON_THE_DEVICE], capture_output=True, text=True, env=env
+    )
     if "the device is built" not in done.stdout:
         pytest.skip(f"no compiler for torch's headers: {done.stderr[-300:]}")
     counts = {cache.__name__: 0 for caches in CACHES.values() for cache in caches}

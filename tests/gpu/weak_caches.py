@@ -1,4 +1,5 @@
-"""Every cache of the package with weak keys: what it keeps of 200 graphs that were made and dropped, on a device."""
+"""Every cache of the package with weak keys: what it keeps of 200 graphs that were made and
+dropped, on a device."""
 
 import gc
 from collections.abc import Callable
@@ -20,7 +21,10 @@ def _points(number: int, device: torch.device) -> ga.AttentionGraph:
 
 
 def _hub(number: int, device: torch.device) -> ga.AttentionGraph:
-    return (ga.graphs.global_tokens(200 + number % 3, [3]) | ga.graphs.sliding_window(200 + number % 3, 7)).to(device)
+    return (
+        ga.graphs.global_tokens(200 + number % 3, [3])
+        | ga.graphs.sliding_window(200 + number % 3, 7)
+    ).to(device)
 
 
 def schedules(device: torch.device) -> int:
@@ -54,7 +58,9 @@ def constants_of_pairs(device: torch.device) -> int:
         along = ga.graphs.random_sources(pairs.num_targets, 3, seed=number).to(device)
         bias(pairs, along)
         del along
-    kept = [value for key, value in pairs._memo.items() if isinstance(key, tuple) and "by graph" in key]
+    kept = [
+        value for key, value in pairs._memo.items() if isinstance(key, tuple) and "by graph" in key
+    ]
     assert len(kept) == 1
     return len(kept[0])
 
