@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphattn as ga
 from graphattn.backends import BACKENDS
+from graphattn.backends.request import Request
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import measure, measure_backend
 from graphattn.exactness.operator import CALLABLE, CallableSubject, GraphSubject
@@ -448,7 +449,7 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
             for _ in range(3)
         ]
         inputs = check(*leaves, graph)
-        if TilesBackend().way(graph, inputs.request(lse=True)) != "flex":
+        if TilesBackend().way(graph, Request.of(inputs, lse=True)) != "flex":
             results.append(
                 {"dtype": _name(dtype), "ok": False, "raised": "FlexAttention is not chosen"}
             )
@@ -477,7 +478,9 @@ def _varlen(device: torch.device) -> list[dict[str, Any]]:
     graphs = [documents, documents & ga.graphs.causal(512), ga.graphs.sliding_window(512, 65)]
     x = torch.zeros(512, 4, 64, dtype=torch.bfloat16, device=device)
     reasons = [
-        r for g in graphs for r in reasons_against_varlen(g.to(device), check(x, x, x, g).request())
+        r
+        for g in graphs
+        for r in reasons_against_varlen(g.to(device), Request.of(check(x, x, x, g)))
     ]
     if reasons:
         return [{"backend": "tiles", "ok": None, "refused": reasons}]

@@ -24,13 +24,14 @@ import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.backends.check import check
 from graphattn.backends.edges import sizes
-from graphattn.backends.request import Inputs
+from graphattn.backends.request import Request
 from graphattn.backends.tiles import TilesBackend, gathered_run
 from graphattn.bench import Problem
 from graphattn.bench.peers import MODES, Projected, PyG
 from graphattn.graph import AttentionGraph
 from graphattn.graphs import curve_order, icosphere_mesh
 from graphattn.kernels import bytes_moved
+from graphattn.operands import Inputs
 
 Call = Callable[[], Tensor]
 Say = Callable[[dict[str, Any]], None]
@@ -145,7 +146,7 @@ def figure(say: Say, name: str, device: torch.device, who: str, copy_gb_per_s: f
     *nodes, grad = problem.inputs()
     leaves = [x.requires_grad_() for x in nodes]
     size = sizes(
-        check(*leaves, graph).request(), graph.num_edges, graph.num_targets, graph.num_sources
+        Request.of(check(*leaves, graph)), graph.num_edges, graph.num_targets, graph.num_sources
     )
     about["edges_bytes"] = sum(
         bytes_moved.forward(size._replace(features=chosen.features))
@@ -354,12 +355,12 @@ def _all(
     figure: Figure, problem: Problem, leaves: list[Tensor]
 ) -> Iterator[tuple[str, Callable[[], Call]]]:
     inputs = _inputs(figure, problem, leaves)
-    chosen = ga.backends.choose.choose(problem.graph, inputs.request())
+    chosen = ga.backends.choose.choose(problem.graph, Request.of(inputs))
     others = ("tiles", "edges") if problem.graph.num_edges < MOST else ("tiles",)
     for name in (chosen, *(name for name in others if name != chosen)):
-        if not BACKENDS[name].reasons_against(problem.graph, inputs.request()):
+        if not BACKENDS[name].reasons_against(problem.graph, Request.of(inputs)):
             yield name + " (chosen)" * (name == chosen), partial(_ours, name, problem.graph, inputs)
-    if chosen == "tiles" and TilesBackend().way(problem.graph, inputs.request()) in (
+    if chosen == "tiles" and TilesBackend().way(problem.graph, Request.of(inputs)) in (
         "flex",
         "varlen",
     ):
