@@ -13,7 +13,8 @@ from typing import Any
 from graphattn.bench.machine import machine
 from graphattn.convert.files._replace import save_page, save_picture
 from graphattn.errors import OptionError
-from graphattn.study.markdown import table
+from graphattn.study.markdown import render
+from graphattn.study.page import Page, Section, Table
 
 
 @dataclass(frozen=True)
@@ -65,21 +66,16 @@ class Findings:
 
     def __str__(self) -> str:
         count = sum(map(len, self.parts.values()))
-        lines = [
-            f"# {self.title}",
-            self.about,
-            f"{count - len(self.failed)} of {count} predictions hold.",
-        ]
+        opening = [self.about, f"{count - len(self.failed)} of {count} predictions hold."]
+        head = ["question", "predicted", "within", "measured", "holds", "source"]
+        sections = []
         for heading, findings in self.parts.items():
             rows = [
                 [f.question, _told(f.predicted), _within(f), _told(f.measured), _state(f), f.source]
                 for f in findings
             ]
-            lines += [
-                f"## {heading}",
-                table(["question", "predicted", "within", "measured", "holds", "source"], rows),
-            ]
-        return "\n\n".join(lines)
+            sections.append(Section(heading, [Table(head, rows)]))
+        return render(Page(self.title, opening, sections))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

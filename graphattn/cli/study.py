@@ -129,7 +129,7 @@ def study(
 
 def _print(found: Any, json: bool, full: bool) -> None:
     """Verdicts and scores, and where the rest is."""
-    from ..study.markdown import brief
+    from ..study.brief import brief
 
     if json:
         document(found.to_dict())

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..convert.files._csv import comma_separated as table_of
-from .report import Report, Row
-from .statistics import Interval, effect_size
+from .results import Results, Row
+from .statistics import Interval
 
 _FACTS = (
     "reached",
@@ -29,55 +29,50 @@ _SPECIAL |= {letter: f"{{{letter}}}" for letter in "[]*"}  # behind a line's end
 _SPECIAL |= {letter: f"\\{letter}" for letter in "#$%&_{}"}
 
 
-def _interval(name: str, found: Interval | None) -> dict[str, Any]:
-    """Mean and ends in three columns; empty where there are none."""
-    if found is None:
-        ends = (math.nan,) * 3
-    else:
-        ends = (found.mean, found.low, found.high)
-    return {
-        key: "" if math.isnan(x) else x
-        for key, x in zip((name, f"{name}_low", f"{name}_high"), ends, strict=True)
-    }
-
-
-def comma_separated(report: Report) -> str:
+def comma_separated(results: Results) -> str:
     """A line for each arm at each budget: its score, its difference from all pairs, covariates, and
     every seed.
     """
-    rows = []
-    for row in report.rows:
-        other = report.all_pairs(row)
-        told = row.prediction
-        if other is None:
-            pairs = []
-        else:
-            pairs = report.differences(row, other)
-        line: dict[str, Any] = {"study": report.plan["study"]}
-        line |= {name: getattr(row, name) for name in ("comparison", "arm")} | {
-            "kind": told["kind"]
-        }
-        line |= {
-            name: getattr(row, name)
-            for name in ("positions", "examples", "budget", "steps", "metric")
-        }
-        line |= (
-            {"seeds": len(row.scores)}
-            | _interval("score", row.interval)
-            | {"ceiling": told["ceiling"]}
-        )
-        line |= _interval(
-            "better_than_all_pairs", None if other is None else report.difference(row, other)
-        )
-        line |= _interval("hedges_g", effect_size(pairs))
-        line |= {
-            "capped": row.capped,
-            "failed": row.failed,
-            **{name: told.get(name) for name in _FACTS},
-        }
-        rows.append(line | {f"seed_{seed}": score for seed, score in row.scores.items()})
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    return table_of([columns, *([row.get(name) for name in columns] for row in rows)])
+    lines = [_values(results, row) for row in results.rows]
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    return table_of([columns, *([line.get(name) for name in columns] for line in lines)])
+
+
+def _values(results: Results, row: Row) -> dict[str, Any]:
+    """The numbers of a row, by column."""
+    told = row.prediction
+    difference, effect = results.beside_all_pairs(row)
+    return {
+        "study": results.plan["study"],
+        "comparison": row.comparison,
+        "arm": row.arm,
+        "kind": told["kind"],
+        "positions": row.positions,
+        "examples": row.examples,
+        "budget": row.budget,
+        "steps": row.steps,
+        "metric": row.metric,
+        "seeds": len(row.scores),
+        **_interval("score", row.interval),
+        "ceiling": told["ceiling"],
+        **_interval("better_than_all_pairs", difference),
+        **_interval("hedges_g", effect),
+        "capped": row.capped,
+        "failed": row.failed,
+        **{name: told.get(name) for name in _FACTS},
+        **{f"seed_{seed}": score for seed, score in row.scores.items()},
+    }
+
+
+def _interval(name: str, found: Interval | None) -> dict[str, Any]:
+    """Mean and ends in three columns; empty where there are none."""
+    columns: dict[str, Any] = dict.fromkeys((name, f"{name}_low", f"{name}_high"), "")
+    if found is not None:
+        columns[name] = found.mean
+        if not math.isnan(found.low):
+            columns[f"{name}_low"] = found.low
+            columns[f"{name}_high"] = found.high
+    return columns
 
 
 def _escaped(text: str) -> str:
@@ -94,74 +89,75 @@ def _number(found: Interval | None, digits: int) -> str:
     return f"${mean}$ [${found.low:.{digits}f}$, ${found.high:.{digits}f}$]"
 
 
-def latex(report: Report) -> str:
+def latex(results: Results) -> str:
     r"""A ``table*`` of every arm at every budget, and one of the claims; needs
     ``\usepackage{booktabs}``.
     """
-    name = _escaped(report.plan["study"])
-    seeds = f"{report.plan['seeds']} seeds, mean and 95\\% interval, paired"
-    used = {
-        key: {getattr(row, key) for row in report.rows}
-        for key in ("positions", "examples", "steps")
-    }
-    keys = [key for key, values in used.items() if len(values) > 1]
-    lines = []
-    group = None
-    for row in report.rows:
-        if group not in (None, row.comparison):
-            lines.append(r"\midrule")
-        if len(report.plan["comparisons"]) > 1 and group != row.comparison:
-            lines.append(
-                rf"\multicolumn{{{len(keys) + 4}}}{{l}}{{\emph{{{_escaped(row.comparison)}}}}} \\"
-            )
-        group = row.comparison
-        lines.append(_line(report, row, keys))
-    score = " / ".join(dict.fromkeys(row.metric for row in report.rows))
-    head = ["Arm", *map(str.capitalize, keys), score.capitalize(), "Better than all pairs", "$g_z$"]
-    tables = [_table(head, lines, "l" + "r" * len(keys) + "lll", f"{name}: {seeds}.", "arms")]
-    if report.claims and not report.is_pilot:
-        rows = []
-        for claim, verdict in zip(report.claims, report.verdicts, strict=True):
-            if verdict.p is None:
-                p = "--"
-            else:
-                p = f"{verdict.p:.3g}"
-            cells = [
-                _escaped(str(claim)),
-                _number(verdict.difference, 3),
-                _number(verdict.effect, 2),
-                p,
-            ]
-            rows.append(
-                " & ".join([*cells, _escaped(", ".join((verdict.verdict, *verdict.remarks)))])
-                + r" \\"
-            )
-        caption = f"{name}: claims made before training; $p$ of a sign-flip test, Holm-corrected."
-        tables.append(
-            _table(
-                ["Claim", "Difference", "$g_z$", "$p$", "Verdict"], rows, "lllrl", caption, "claims"
-            )
-        )
+    tables = [_of_arms(results)]
+    if results.claims and not results.is_pilot:
+        tables.append(_of_claims(results))
     return "\n".join(["% \\usepackage{booktabs}", *tables])
 
 
-def _line(report: Report, row: Row, keys: list[str]) -> str:
-    other = report.all_pairs(row)
-    if other is None:
-        pairs = []
-    else:
-        pairs = report.differences(row, other)
-    cells = [_escaped(row.arm)]
-    for key in keys:
-        value = getattr(row, key)
-        cells.append(
-            "all" if value is None else f"{value:,}" if isinstance(value, int) else _escaped(value)
-        )
-    cells += [
-        _number(row.interval, 3),
-        _number(report.difference(row, other) if other else None, 3),
+def _of_arms(results: Results) -> str:
+    """Every arm, with what of positions, examples and steps is not the same for all."""
+    keys = [
+        key
+        for key in ("positions", "examples", "steps")
+        if len({getattr(row, key) for row in results.rows}) > 1
     ]
-    return " & ".join([*cells, _number(effect_size(pairs), 2)]) + r" \\"
+    lines = []
+    group = None
+    for row in results.rows:
+        if group not in (None, row.comparison):
+            lines.append(r"\midrule")
+        if len(results.plan["comparisons"]) > 1 and group != row.comparison:
+            name = _escaped(row.comparison)
+            lines.append(rf"\multicolumn{{{len(keys) + 4}}}{{l}}{{\emph{{{name}}}}} \\")
+        group = row.comparison
+        lines.append(_line(results, row, keys))
+    score = " / ".join(dict.fromkeys(row.metric for row in results.rows))
+    head = ["Arm", *map(str.capitalize, keys), score.capitalize(), "Better than all pairs", "$g_z$"]
+    name = _escaped(results.plan["study"])
+    caption = f"{name}: {results.plan['seeds']} seeds, mean and 95\\% interval, paired."
+    return _table(head, lines, "l" + "r" * len(keys) + "lll", caption, "arms")
+
+
+def _line(results: Results, row: Row, keys: list[str]) -> str:
+    difference, effect = results.beside_all_pairs(row)
+    cells = [_escaped(row.arm), *(_plain(getattr(row, key)) for key in keys)]
+    cells += [_number(row.interval, 3), _number(difference, 3), _number(effect, 2)]
+    return " & ".join(cells) + r" \\"
+
+
+def _plain(value: Any) -> str:
+    """Positions, or a number of examples or steps."""
+    if value is None:
+        return "all"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return _escaped(value)
+
+
+def _of_claims(results: Results) -> str:
+    lines = []
+    for claim, verdict in zip(results.claims, results.verdicts, strict=True):
+        if verdict.p is None:
+            p = "--"
+        else:
+            p = f"{verdict.p:.3g}"
+        cells = [
+            _escaped(str(claim)),
+            _number(verdict.difference, 3),
+            _number(verdict.effect, 2),
+            p,
+            _escaped(", ".join((verdict.verdict, *verdict.remarks))),
+        ]
+        lines.append(" & ".join(cells) + r" \\")
+    name = _escaped(results.plan["study"])
+    caption = f"{name}: claims made before training; $p$ of a sign-flip test, Holm-corrected."
+    head = ["Claim", "Difference", "$g_z$", "$p$", "Verdict"]
+    return _table(head, lines, "lllrl", caption, "claims")
 
 
 def _table(head: list[str], lines: list[str], columns: str, caption: str, label: str) -> str:

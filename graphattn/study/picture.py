@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
 from .comparison import METRICS
-from .report import Report, Row
+from .results import Results, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,23 +44,23 @@ COLUMN = Sheet(3.25, 8, 8, 1, 2, 28)
 """One of two columns of a paper: every word in 8 points."""
 
 
-def draw(report: Report, sheet: Sheet = SHEET) -> "Figure":
+def draw(results: Results, sheet: Sheet = SHEET) -> "Figure":
     """The study's own figure where it has one; else curves over numbers of examples, or a row for
     each arm.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
-    if report.figure is not None:
-        return report.figure(report)
+    if results.figure is not None:
+        return results.figure(results)
     panels: dict[Panel, list[Row]] = {}
-    for row in report.rows:
-        about = report.plan["comparisons"][row.comparison]
+    for row in results.rows:
+        about = results.plan["comparisons"][row.comparison]
         if row.scores and row.metric == about["metric"]:
             equal = about["budgets"][row.budget]["equal"]
             panels.setdefault((row.comparison, row.positions, equal), []).append(row)
-    curves = len({row.examples for row in report.rows}) > 1
-    return (_curves if curves else _rows)(report, panels, sheet)
+    curves = len({row.examples for row in results.rows}) > 1
+    return (_curves if curves else _rows)(results, panels, sheet)
 
 
 def axes(figure: Any, place: Any, title: str, sheet: Sheet = SHEET, **shared: Any) -> Any:
@@ -74,14 +74,14 @@ def axes(figure: Any, place: Any, title: str, sheet: Sheet = SHEET, **shared: An
     return ax
 
 
-def _title(report: Report, comparison: str, positions: str, equal: str) -> str:
+def _title(results: Results, comparison: str, positions: str, equal: str) -> str:
     words = {
         "none": "no positions",
         "learned": "learned positions",
         "relative": "relative positions",
     }
     told = words.get(positions, f"positions: {positions}") + f", equal {equal}" * (equal != "steps")
-    if len(report.plan["comparisons"]) == 1:
+    if len(results.plan["comparisons"]) == 1:
         return told
     return f"{verbatim(comparison)}, {told}"
 
@@ -136,29 +136,29 @@ def _ticks(values: list[int]) -> list[str]:
     ]
 
 
-def _curves(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
+def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
     """Score over training examples, a panel for each comparison and positions."""
     down = -(-len(panels) // sheet.across)
     across = min(sheet.across, len(panels))
     figure = empty_figure(None, sheet.width, (3.0 if sheet.across > 1 else 2.4) * down + 0.5)
-    styles = style_of(report.rows)
+    styles = style_of(results.rows)
     first = None
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharey": first}
         ax = axes(
             figure,
             (down, across, number),
-            _title(report, comparison, positions, equal),
+            _title(results, comparison, positions, equal),
             sheet,
             **shared,
         )
         first = first or ax
-        about = report.plan["comparisons"][comparison]
+        about = results.plan["comparisons"][comparison]
         for beside, (name, style) in enumerate(styles.items()):
             mine = [row for row in rows if row.arm == name]
             if not mine or mine[0].prediction["kind"] == "shuffled":
                 continue
-            x = [row.examples or _all_examples(report, row) for row in mine]
+            x = [row.examples or _all_examples(results, row) for row in mine]
             found = [row.interval for row in mine if row.interval is not None]
             y = [i.mean for i in found]
             bars = [[_half(i.mean, i.low) for i in found], [_half(i.high, i.mean) for i in found]]
@@ -167,7 +167,7 @@ def _curves(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Fi
             ax.errorbar(at, y, yerr=bars, label=verbatim(name), **line)
         _reference_lines(about, ax.axhline)
         ax.set_xscale("log")
-        ticks = sorted({row.examples or _all_examples(report, row) for row in rows})
+        ticks = sorted({row.examples or _all_examples(results, row) for row in rows})
         ax.set_xticks(ticks, _ticks(ticks))
         ax.minorticks_off()
         ax.grid(True, color=FAINT, linewidth=0.6)
@@ -185,9 +185,9 @@ def _half(above: float, below: float) -> float:
     return above - below
 
 
-def _all_examples(report: Report, row: Row) -> int:
+def _all_examples(results: Results, row: Row) -> int:
     """What "all" is, where a budget names none."""
-    about = report.plan["comparisons"][row.comparison]
+    about = results.plan["comparisons"][row.comparison]
     return int(about["samples"] - about.get("held", row.answers))
 
 
@@ -214,7 +214,7 @@ def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> 
         legend.remove()
 
 
-def _rows(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
+def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
     """A row for each arm: seeds, mean, interval, and the ceiling that was predicted; the same scale
     in all panels.
     """
@@ -226,19 +226,19 @@ def _rows(report: Report, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figu
     )
     first = None
     left = [""]
-    styles = style_of(report.rows)
+    styles = style_of(results.rows)
     handles: dict[str, Any] = {}
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharex": first}
         ax = axes(
             figure,
             (down, across, number),
-            _title(report, comparison, positions, equal),
+            _title(results, comparison, positions, equal),
             sheet,
             **shared,
         )
         first = first or ax
-        about = report.plan["comparisons"][comparison]
+        about = results.plan["comparisons"][comparison]
         for y, row in enumerate(rows):
             _row(ax, y, row, styles[row.arm])
         _reference_lines(about, ax.axvline)

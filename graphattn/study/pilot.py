@@ -4,42 +4,35 @@ settle.
 
 import math
 from statistics import fmean, variance
-from typing import TYPE_CHECKING
 
+from .results import Results, Row
 from .statistics import SHARES, seeds_needed
 
-if TYPE_CHECKING:
-    from .report import Report, Row
-
-PILOT, PILOT_SEEDS, MOST_SEEDS = "pilot", 2, 1 << 16
-"""Folder, number of seeds, and the first of them: more than a study may have, so that it sees none
-of them.
-"""
 _PERFECT, _GUESS = 0.99, 0.95  # of accuracy; of the cross-entropy of a guess
 _SIZES, _LIMIT = (0.01, 0.02, 0.05, 0.1, 0.2), 0.8
 
 
-def _learning(report: "Report") -> list["Row"]:
+def _learning(results: Results) -> list[Row]:
     """Rows of the last budget that no law and no shuffling keeps at chance."""
-    about = report.plan["comparisons"]
+    about = results.plan["comparisons"]
     last = [
         row
-        for row in report.rows
+        for row in results.rows
         if row.scores and row.budget == len(about[row.comparison]["budgets"]) - 1
     ]
     return [row for row in last if row.may_leave(about[row.comparison]["chance"])]
 
 
-def cautions(report: "Report") -> list[str]:
+def cautions(results: Results) -> list[str]:
     """Arms at chance, with the reason that their loss in training gives, and arms too good to
     differ.
     """
     told = []
-    for row in _learning(report):
-        if not report.at_chance(row):
+    for row in _learning(results):
+        if not results.at_chance(row):
             continue
-        guess = report.plan["comparisons"][row.comparison]["guess_nats"]
-        loss = fmean(one["loss"] for one in report.records_of(row))
+        guess = results.plan["comparisons"][row.comparison]["guess_nats"]
+        loss = fmean(one["loss"] for one in results.records_of(row))
         words = (
             f"{row.comparison}, {row.arm}, positions {row.positions}: at chance after "
             f"{row.steps:,} batches"
@@ -60,8 +53,8 @@ def cautions(report: "Report") -> list[str]:
                 "it learns by heart; "
                 "more examples, or fewer batches"
             )
-    for name in report.plan["comparisons"]:
-        rows = [row for row in _learning(report) if row.comparison == name and row.is_share]
+    for name in results.plan["comparisons"]:
+        rows = [row for row in _learning(results) if row.comparison == name and row.is_share]
         best = [row.arm for row in rows if min(row.scores.values()) >= _PERFECT]
         if len(best) > 1:
             told.append(
@@ -78,23 +71,23 @@ def cautions(report: "Report") -> list[str]:
     return told
 
 
-def _differences(report: "Report") -> dict[str, list[list[float]]]:
+def _differences(results: Results) -> dict[str, list[list[float]]]:
     """Paired differences by comparison: of claims; where there are none, of arms and all pairs."""
-    pairs = [report.rows_of(claim) for claim in report.claims]
+    pairs = [results.rows_of(claim) for claim in results.claims]
     if not pairs:
         pairs = [
             (row, other)
-            for row in _learning(report)
-            if (other := report.all_pairs(row)) is not None
+            for row in _learning(results)
+            if (other := results.all_pairs(row)) is not None
         ]
     found: dict[str, list[list[float]]] = {}
     for one, other in pairs:
-        if len(differences := report.differences(one, other)) > 1:
+        if len(differences := results.differences(one, other)) > 1:
             found.setdefault(one.comparison, []).append(differences)
     return found
 
 
-def power(report: "Report") -> list[list[str]]:
+def power(results: Results) -> list[list[str]]:
     """Seeds for differences of several sizes, by comparison: with the deviation that was seen, and
     with the upper end of its one-sided 80 % interval.
 
@@ -104,15 +97,15 @@ def power(report: "Report") -> list[list[str]]:
     from scipy.stats import chi2
 
     rows = []
-    claims = max(1, len(report.claims))
-    hours = report.cpu_hours / max(1, report.plan["seeds"])
-    for name, differences in _differences(report).items():
+    claims = max(1, len(results.claims))
+    hours = results.cpu_hours / max(1, results.plan["seeds"])
+    for name, differences in _differences(results).items():
         freedom = sum(len(each) - 1 for each in differences)
         seen = math.sqrt(sum((len(each) - 1) * variance(each) for each in differences) / freedom)
         most = seen * math.sqrt(freedom / chi2.ppf(1 - _LIMIT, freedom))
         if seen == 0:
             continue
-        bounded = report.plan["comparisons"][name]["metric"] == "accuracy"
+        bounded = results.plan["comparisons"][name]["metric"] == "accuracy"
         for size in (size for size in _SIZES if not bounded or size < SHARES[1]):
             seeds = [seeds_needed(size, deviation, claims) for deviation in (seen, most)]
             row = [

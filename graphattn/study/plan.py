@@ -13,6 +13,7 @@ from ..errors import OptionError
 from .checks import check
 from .claims import Claim
 from .comparison import Comparison, Trial, check_name
+from .page import Block
 from .predictions import guess_nats, predicted, reference, warnings_of, with_draws
 from .records import Records
 
@@ -30,7 +31,7 @@ class Study:
         quick: True if it is smaller than its text says; its report then says so.
         seeds: Seeds that a study file is run with by default.
         about: Markdown at the top of the report; by default the docstring of the study file.
-        summary: Paragraphs that follow, made from the :class:`Report`.
+        summary: Paragraphs and tables that follow, made from the :class:`Report`.
         figure: The figure in place of the usual one, made from the :class:`Report`.
         on_trial: Called with the record of each trial, a dict, once it is on disk, in the process
             of the caller: so any tracker is attached. An error in it is a warning, and the study
@@ -45,7 +46,7 @@ class Study:
     quick: bool = False
     seeds: int = 5
     about: str = ""
-    summary: Callable[[Any], list[str]] | None = None
+    summary: Callable[[Any], list[Block]] | None = None
     figure: Callable[[Any], Any] | None = None
     on_trial: Callable[[dict[str, Any]], object] | None = None
 

@@ -15,6 +15,10 @@ from ..convert.files._replace import replace_file
 from ..errors import LoaderError
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
+PILOT, PILOT_SEEDS, MOST_SEEDS = "pilot", 2, 1 << 16
+"""Folder of a pilot, number of its seeds, and the first of them: more than a study may have, so that
+it sees none of them.
+"""
 # what every line has; one with a number also:
 _OF_TRIAL = (
     "key",

@@ -1,123 +1,24 @@
-"""What a study says: predictions, and beside them what was measured."""
+"""What a study says: predictions, and beside them what was measured; pages, tables and figures."""
 
 import json
-import math
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
-
 from ..convert.files._replace import save_page, save_picture
-from ..errors import ControlError, OptionError
-from . import pilot
-from .claims import Claim, Verdict, judged
+from ..errors import OptionError
+from . import export, markdown, pilot
+from .page import Block, Page
 from .records import Records, plain, read_plan
-from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval
-
-_GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
-WITHDRAWN = "other claims withdrawn after looking"
-LATE, SATURATED, AT_CHANCE = "late", "both within the margin of a perfect score", "both at chance"
-SIGMAS = 4.0  # of a binomial, within which a score is at its ceiling
-
-
-def _group(trial: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(trial[name] for name in _GROUP)
-
-
-@dataclass(frozen=True)
-class Row:
-    """An arm at one budget.
-
-    Args:
-        comparison: Its name.
-        arm: Its name.
-        positions: Of the model.
-        examples: Trained on; None for all.
-        budget: Its number among the budgets of the comparison.
-        steps: Batches.
-        metric: Of its scores: that of the comparison; of shuffled labels accuracy, which chance is
-            known of.
-        prediction: What was said before training.
-        scores: Of each seed; of rewirings the mean of the draws.
-        bounded: Of each trial, where a law gives a ceiling: its score, and the ceiling of its
-            graph.
-        answers: That each seed was asked.
-        capped: Trials that had not reached their loss when steps were over.
-        failed: Trials without a number: they ended with an error, or diverged.
-    """
-
-    comparison: str
-    arm: str
-    positions: str
-    examples: int | None
-    budget: int
-    steps: int
-    metric: str
-    prediction: dict[str, Any]
-    scores: dict[int, float]
-    bounded: list[tuple[float, float]]
-    answers: int
-    capped: int
-    failed: int
-
-    @property
-    def interval(self) -> Interval | None:
-        """Mean of the seeds."""
-        if self.scores:
-            return interval(list(self.scores.values()), SHARES if self.is_share else None)
-        return None
-
-    @property
-    def is_share(self) -> bool:
-        """Whether its scores are from 0 to 1."""
-        return self.metric == "accuracy"
-
-    def may_leave(self, chance: float) -> bool:
-        """Whether no law keeps it there."""
-        ceiling = self.prediction["ceiling"]
-        return self.prediction["kind"] != "shuffled" and (ceiling is None or ceiling > chance)
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether no trial is above its ceiling by more than 4 standard deviations of guesses; None
-        without one.
-
-        Of shuffled labels the mean of the seeds: what is learned of them is right, or wrong, of
-        many answers at once, so that seeds differ by more than guesses do.
-        """
-        if not self.bounded:
-            return None
-        if self.prediction["kind"] == "shuffled":
-            scores = [score for score, _ in self.bounded]
-            ceiling = self.prediction["ceiling"]
-            return fmean(scores) <= ceiling + SIGMAS * self.deviation / math.sqrt(len(scores))
-        return all(
-            score <= ceiling + SIGMAS * self._guesses(ceiling) for score, ceiling in self.bounded
-        )
-
-    def _guesses(self, ceiling: float) -> float:
-        """Standard deviation of a trial that guesses what its graph does not reach."""
-        return math.sqrt(ceiling * (1 - ceiling) / self.answers)
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of a seed of shuffled labels: that of guesses, or that of the seeds if
-        larger.
-        """
-        scores = [score for score, _ in self.bounded]
-        return max(
-            self._guesses(self.prediction["ceiling"]), stdev(scores) if len(scores) > 1 else 0.0
-        )
+from .results import AT_CHANCE, GROUP, SATURATED, SIGMAS, Results
+from .sections import page_of
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
-    """A study on disk.
+class Report(Results):
+    """A study on disk: its numbers, and the page that they are.
 
     Args:
         folder: Where it is.
@@ -127,253 +28,11 @@ class Report:
         figure: Of the study.
     """
 
-    folder: Path
-    plan: dict[str, Any]
-    records: Records
-    summary: Callable[["Report"], list[str]] | None = None
-    figure: Callable[["Report"], Any] | None = None
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        """Every arm at every budget, in the order of the plan."""
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for trial in self.plan["trials"]:
-            groups.setdefault(_group(trial), []).append(trial)
-        return [self._row(group, trials) for group, trials in groups.items()]
-
-    def _row(self, group: tuple[Any, ...], trials: list[dict[str, Any]]) -> Row:
-        about = self.plan["comparisons"][group[0]]
-        prediction = about["arms"][group[1]]
-        found = self.ended.get(group, [])
-        good = [one for one in found if self._has_number(one[1])]
-        if prediction["kind"] == "shuffled":
-            metric = "accuracy"
-        else:
-            metric = about["metric"]
-        by_seed: dict[int, list[float]] = {}
-        for trial, one in good:
-            by_seed.setdefault(trial["seed"], []).append(one[metric])
-        draws = sum(t["seed"] == trials[0]["seed"] for t in trials)
-        scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
-        counts = {
-            "capped": sum(one["state"] == "capped" for _, one in good),
-            "failed": len(found) - len(good),
-        }
-        bounded = []
-        if prediction["ceiling"] is not None:
-            ceilings = prediction.get("ceilings")
-            first = self.plan.get("first_seed", 0)
-            of = [
-                ceilings[trial["seed"] - first][trial["draw"]]
-                if ceilings
-                else prediction["ceiling"]
-                for trial, _ in good
-            ]
-            bounded = [(one[metric], ceiling) for (_, one), ceiling in zip(good, of, strict=True)]
-        if good:
-            answers = good[0][1]["answers"]
-        else:
-            answers = 0
-        if about["readout"] == "node" and prediction["kind"] == "shuffled":
-            answers = about["held"]  # nodes of a sample may be right or wrong together
-        given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
-        counts |= {"answers": answers}
-        return Row(
-            **given, metric=metric, prediction=prediction, scores=scores, bounded=bounded, **counts
-        )
-
-    @cached_property
-    def ended(self) -> dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]]:
-        """Of each row the planned trials that have ended, with their records."""
-        found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-        for trial in self.plan["trials"]:
-            if trial["key"] in self.records.of_key:
-                found.setdefault(_group(trial), []).append(
-                    (trial, self.records.of_key[trial["key"]])
-                )
-        return found
-
-    def records_of(self, row: Row) -> list[dict[str, Any]]:
-        """The trials of a row that have a number."""
-        return [one for _, one in self.ended.get(_group(vars(row)), []) if self._has_number(one)]
-
-    @staticmethod
-    def _has_number(one: dict[str, Any]) -> bool:
-        """Whether a trial was scored: the largest of logits that are no numbers is the first class,
-        and no answer.
-        """
-        return one["state"] != "failed" and one["accuracy"] is not None and one["bits"] is not None
-
-    def probes(self, row: Row) -> dict[str, list[float]]:
-        """What was measured in the trained models of a row, means over trials: of each layer, or
-        one number.
-        """
-        told = [one["probes"] for one in self.records_of(row) if one.get("probes")]
-        if told:
-            every = {
-                name: [np.atleast_1d(one[name]) for one in told if name in one] for name in told[0]
-            }
-        else:
-            every = {}
-        return {
-            name: np.mean(np.array(of_trials, dtype=float), 0).tolist()
-            for name, of_trials in every.items()
-        }
-
-    def row(
-        self,
-        arm: str,
-        comparison: str | None = None,
-        positions: str | None = None,
-        examples: Any = ...,
-        budget: int | None = None,
-    ) -> Row:
-        """The row of an arm; the first positions and the last budget where none is named."""
-        rows = [r for r in self.rows if r.arm == arm and comparison in (None, r.comparison)]
-        rows = [r for r in rows if budget in (None, r.budget)]
-        rows = [
-            r for r in rows if positions in (None, r.positions) and examples in (..., r.examples)
-        ]
-        if len({r.comparison for r in rows}) > 1:
-            raise OptionError(
-                f"comparison must be named, as several have {arm!r}: "
-                f"{', '.join(self.plan['comparisons'])}"
-            )
-        if not rows:
-            known = ", ".join(dict.fromkeys(r.arm for r in self.rows))
-            raise OptionError(f"no results of {arm!r} in {self.folder}; there are {known}")
-        return [r for r in rows if r.positions == rows[0].positions][-1]
-
-    def all_pairs(self, row: Row) -> Row | None:
-        """The row of all pairs at the same budget and positions, with which a row is compared;
-        ``None`` of itself and of shuffled labels."""
-        about = self.plan["comparisons"][row.comparison]
-        full = about.get("reference") or next(
-            (name for name, told in about["arms"].items() if told["kind"] == "full"), None
-        )
-        if row.arm == full or row.prediction["kind"] == "shuffled":
-            return None
-        same = (full, row.comparison, row.positions, row.budget)
-        return next(
-            (r for r in self.rows if (r.arm, r.comparison, r.positions, r.budget) == same), None
-        )
-
-    def difference(self, one: Row, other: Row) -> Interval | None:
-        """Mean and interval of :meth:`differences`; None where there are none."""
-        pairs = self.differences(one, other)
-        if pairs:
-            return interval(pairs, DIFFERENCES if one.is_share else None)
-        return None
-
-    def differences(self, one: Row, other: Row) -> list[float]:
-        """Paired by seed; positive where ``one`` is better; none of scores that are not of one
-        kind.
-        """
-        if one.metric == "bits":
-            sign = -1.0
-        else:
-            sign = 1.0
-        if one.metric == other.metric:
-            shared = sorted(one.scores.keys() & other.scores.keys())
-        else:
-            shared = []
-        return [sign * (one.scores[seed] - other.scores[seed]) for seed in shared]
-
-    @cached_property
-    def claims(self) -> list[Claim]:
-        """As registered last."""
-        return [Claim(**claim) for claim in self.plan["registered"][-1]["claims"]]
-
-    @property
-    def late(self) -> list[str]:
-        """Claims that were made when both of their arms had been measured."""
-        return list(self.plan["registered"][-1].get("late", []))
-
-    @property
-    def withdrawn(self) -> list[str]:
-        """Claims that were dropped when both of their arms had been measured."""
-        return list(self.plan["registered"][-1].get("withdrawn", []))
-
-    @cached_property
-    def verdicts(self) -> list[Verdict]:
-        """What became of each claim."""
-        rows = [self.rows_of(claim) for claim in self.claims]
-        bounds = [DIFFERENCES if one.is_share else None for one, _ in rows]
-        found = judged(
-            self.claims,
-            [self.differences(*both) for both in rows],
-            self.late,
-            bounds,
-            len(self.withdrawn),
-        )
-        given = zip(self.claims, rows, found, strict=True)
-        return [
-            replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given
-        ]
-
-    def rows_of(self, claim: Claim) -> tuple[Row, Row]:
-        """Those of its better and of its worse arm."""
-        where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
-        where |= {"examples": claim.examples} if claim.examples is not None else {}
-        better = self.row(claim.better, positions=claim.positions, **where)
-        return better, self.row(
-            claim.worse, positions=claim.worse_positions or better.positions, **where
-        )
-
-    def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
-        """Of two that are equal because neither could be another, and of what was chosen after
-        looking.
-        """
-        told = [LATE] * (str(claim) in self.late) + [WITHDRAWN] * bool(self.withdrawn)
-        told += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
-        if claim.equal and one.is_share and one.scores and other.scores:
-            least = min(*one.scores.values(), *other.scores.values())
-            told += [SATURATED] if least >= 1 - claim.margin else []
-            told += [AT_CHANCE] if self.at_chance(one) and self.at_chance(other) else []
-        return tuple(told)
-
-    def at_chance(self, row: Row) -> bool:
-        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above
-        chance; of bits, no better than those of a guess that knows the shares of the classes."""
-        about = self.plan["comparisons"][row.comparison]
-        if not row.is_share:
-            return fmean(row.scores.values()) * math.log(2) >= about.get("guess_nats", math.inf)
-        chance = about["chance"]
-        guesses = len(row.scores) * about["held"]
-        most = chance + SIGMAS * math.sqrt(chance * (1 - chance) / guesses)
-        return fmean(row.scores.values()) <= most
-
     @property
     def cautions(self) -> list[str]:
         """What makes all else worth less: lines that were changed or lost, equal arms that could
         not differ, comparisons that nothing learned."""
-        broken = self.records.broken
-        lines = (
-            f"line{'s' * (len(broken) > 1)} "
-            f"{', '.join(map(str, broken[:5]))}{' and more' * (len(broken) > 5)}"
-        )
-        name = self.records.path.name
-        out = len(self.records.notes)
-        if broken:
-            told = [f"{name} was changed by hand: the hash is another at {lines}"]
-        else:
-            told = []
-        if not self.records.reach(end := self.plan.get("end", {})):
-            text = "was changed by hand: it had {lines} lines, the last of hash {hash}".format(
-                **end
-            )
-            told.append(f"{name} {text}")
-        if out:
-            told.append(
-                f"{out} line{'s were' if out > 1 else ' was'} taken out of {name} that held no "
-                "trial"
-            )
-        told += [
-            f"{verdict.claim}: {remark}, so that they could hardly differ"
-            for verdict in self.verdicts
-            for remark in verdict.remarks
-            if remark in (SATURATED, AT_CHANCE)
-        ]
+        told = [*self._cautions_of_records(), *self._cautions_of_claims()]
         for name, about in self.plan["comparisons"].items():
             rows = [row for row in self.rows if row.comparison == name and row.scores]
             rows = [row for row in rows if row.may_leave(about["chance"])]
@@ -382,144 +41,107 @@ class Report:
                 if not rows[0].is_share:
                     far = "takes fewer bits than a guess by the shares of classes"
                 told.append(f"{name}: no arm {far}; their differences say little")
-        return told + (pilot.cautions(self) if self.is_pilot else [])
+        if self.is_pilot:
+            told += pilot.cautions(self)
+        return told
+
+    def _cautions_of_records(self) -> list[str]:
+        """Lines of trials that were changed, lost, or taken out."""
+        name = self.records.path.name
+        broken = self.records.broken
+        told = []
+        if broken:
+            lines = ", ".join(map(str, broken[:5]))
+            if len(broken) > 1:
+                lines = f"lines {lines}"
+            else:
+                lines = f"line {lines}"
+            if len(broken) > 5:
+                lines += " and more"
+            told.append(f"{name} was changed by hand: the hash is another at {lines}")
+        end = self.plan.get("end", {})
+        if not self.records.reach(end):
+            told.append(
+                f"{name} was changed by hand: it had {end['lines']} lines, the last of hash "
+                f"{end['hash']}"
+            )
+        out = len(self.records.notes)
+        if out == 1:
+            told.append(f"1 line was taken out of {name} that held no trial")
+        elif out > 1:
+            told.append(f"{out} lines were taken out of {name} that held no trial")
+        return told
+
+    def _cautions_of_claims(self) -> list[str]:
+        """Equal arms that could not differ."""
+        return [
+            f"{verdict.claim}: {remark}, so that they could hardly differ"
+            for verdict in self.verdicts
+            for remark in verdict.remarks
+            if remark in (SATURATED, AT_CHANCE)
+        ]
 
     @property
-    def is_pilot(self) -> bool:
-        """True if its seeds are those that no study has."""
-        return bool(self.plan.get("first_seed", 0) >= pilot.MOST_SEEDS)
-
-    @property
-    def broken(self) -> list[Row]:
-        """Arms above their ceiling: a law that does not hold, or a fault of this library."""
-        return [row for row in self.rows if row.holds is False]
-
-    @property
-    def unlike(self) -> list[str]:
-        """Trials that did not start as others of their seed, in the initial state or in the number
-        of parameters.
-        """
-        starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        found = []
-        for one in (one for row in self.rows for one in self.records_of(row)):
-            group = (one["comparison"], one["positions"], one["seed"])
-            start = (one["initial"], one["parameters"], one["position_parameters"])
-            if starts.setdefault(group, start) != start:
-                found.append(
-                    f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}"
-                )
-        return found
-
-    def check_controls(self) -> None:
-        """Refuse a study whose arms did not start alike, or in which shuffled labels were learned:
-        its test leaks.
-
-        Raises:
-            ControlError: If two arms differ at the start, or the mean of seeds of shuffled labels
-                is above chance by more than 4 standard errors.
-        """
-        for told in self.unlike:
-            raise ControlError(told)
-        for row in self.broken:
-            if row.prediction["kind"] == "shuffled":
-                raise ControlError(
-                    f"{row.arm} of {row.comparison}, positions {row.positions}, should be at "
-                    "chance, "
-                    f"{row.prediction['ceiling']:.3f}, and is {row.interval}: the test knows more "
-                    "than it should; "
-                    f"see {self.folder / 'report.md'}"
-                )
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Trials planned, with a number, capped, failed."""
-        planned = len(self.plan["trials"])
-        done = sum(len(self.records_of(row)) for row in self.rows)
-        capped, failed = (
-            sum(getattr(row, name) for row in self.rows) for name in ("capped", "failed")
-        )
-        return {"planned": planned, "done": done, "capped": capped, "failed": failed}
-
-    @property
-    def failures(self) -> Iterator[str]:
-        """What went wrong in trials of the plan, one line each."""
-        for one in {
-            one["key"]: one for of_row in self.ended.values() for _, one in of_row
-        }.values():
-            if not self._has_number(one):
-                error = " ".join(one.get("error", "it diverged, and has no score").split())
-                yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {error}"
-
-    @property
-    def cpu_hours(self) -> float:
-        """Of all trials on disk."""
-        return sum(one.get("cpu_s", 0.0) for one in self.records.of_key.values()) / 3600
+    def page(self) -> Page:
+        """The page as data: sections of text, tables and a figure."""
+        return page_of(self, self.cautions)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain values."""
         rows = []
         for row in self.rows:
-            names = (*_GROUP, "metric", "capped", "failed", "answers", "holds")
-            given = {name: getattr(row, name) for name in names} | (
-                vars(row.interval) if row.interval else {}
-            )
-            if other := self.all_pairs(row):
-                effect = effect_size(self.differences(row, other))
-            else:
-                effect = None
-            rows.append(
-                {
-                    **given,
-                    "scores": row.scores,
-                    "effect": effect and vars(effect),
-                    "probes": self.probes(row),
-                }
-            )
-        plan = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
-        told = {
+            line = {
+                name: getattr(row, name)
+                for name in (*GROUP, "metric", "capped", "failed", "answers", "holds")
+            }
+            if row.interval is not None:
+                line |= vars(row.interval)
+            _, effect = self.beside_all_pairs(row)
+            line |= {"scores": row.scores, "effect": None, "probes": self.probes(row)}
+            if effect is not None:
+                line["effect"] = vars(effect)
+            rows.append(line)
+        numbers = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
+        numbers |= {
             "counts": self.counts,
             "cautions": self.cautions,
             "cpu_hours": round(self.cpu_hours, 4),
             "rows": rows,
+            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
         }
-        return plain(
-            json.dumps(
-                {**plan, **told, "verdicts": [verdict.to_dict() for verdict in self.verdicts]}
-            )
-        )
+        return plain(json.dumps(numbers))
 
     def __str__(self) -> str:
-        from .markdown import page
-
-        return page(self)
+        return markdown.render(self.page)
 
     def save(self) -> None:
         """Write the page (``report.md``, ``report.html``), the numbers (``report.json``,
         ``report.csv``), a table for LaTeX (``report.tex``) and figures (``figure.*``, and
         ``column.*`` as wide as a column) into the folder."""
-        from . import export, html
+        # they need packages that a study without a page does not
+        from . import html
         from .picture import COLUMN, SHEET, draw
 
+        numbers = json.dumps(self.to_dict(), indent=1, allow_nan=False)
         save_page(self.folder / "report.md", f"{self}\n")
-        save_page(
-            self.folder / "report.json",
-            json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n",
-        )
+        save_page(self.folder / "report.json", f"{numbers}\n")
         save_page(self.folder / "report.csv", export.comma_separated(self))
         save_page(self.folder / "report.tex", export.latex(self))
         if any(row.scores for row in self.rows):
-            for name, sheet in (
-                {"figure": SHEET} | ({} if self.figure else {"column": COLUMN})
-            ).items():
+            sheets = {"figure": SHEET}
+            if self.figure is None:
+                sheets["column"] = COLUMN
+            for name, sheet in sheets.items():
                 figure = draw(self, sheet)
                 for ending in ("pdf", "svg"):
                     save_picture(self.folder / f"{name}.{ending}", figure)
-        save_page(self.folder / "report.html", html.page(self, self.folder / "figure.svg"))
+        page = html.render(self.page, self.folder / "figure.svg")
+        save_page(self.folder / "report.html", page)
 
 
 def report(
     folder: Any,
-    summary: Callable[[Report], list[str]] | None = None,
+    summary: Callable[[Report], list[Block]] | None = None,
     figure: Callable[[Report], Any] | None = None,
 ) -> Report:
     """Read a study from its folder, write its page, numbers and figure there, and return it.

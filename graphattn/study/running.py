@@ -22,11 +22,13 @@ from .comparison import Comparison, Training, Trial
 from .data import Data
 from .network import Model
 from .own import Own
-from .pilot import MOST_SEEDS, PILOT, PILOT_SEEDS
 from .plan import Study, planned
 from .pool import cores, run_all
 from .records import (
     LOCK,
+    MOST_SEEDS,
+    PILOT,
+    PILOT_SEEDS,
     PLAN,
     TRIALS,
     Records,

@@ -11,7 +11,7 @@ import warnings
 import pytest
 import torch
 from matplotlib.text import Text
-from test_report import HOSTILE, Page
+from test_report import HOSTILE, Elements
 from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
 
 import graphattn as ga
@@ -90,7 +90,7 @@ def test_a_table_of_latex_has_as_many_cells_in_every_line_and_names_are_text(nam
 
 def test_a_page_of_html_needs_nothing_beside_it_and_names_are_text(named):
     text = (named.folder / "report.html").read_text()
-    page = Page(text)
+    page = Elements(text)
     assert not {"script", "a", "link", "javascript:alert(1)"} & page.found
     links = [
         value
@@ -100,7 +100,7 @@ def test_a_page_of_html_needs_nothing_beside_it_and_names_are_text(named):
     assert [link[:26] for link in links] == ["data:image/svg+xml;base64,"]
     assert all(name in page.text for name in HOSTILE[:2])
     assert f"<title>{HOSTILE[3].replace('<', '&lt;')}</title>" in text
-    assert html.page(named, named.folder / "none.svg").count("<img") == 0
+    assert html.render(named.page, named.folder / "none.svg").count("<img") == 0
 
 
 @pytest.mark.parametrize("curves", [True, False])

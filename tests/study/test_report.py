@@ -18,9 +18,10 @@ import graphattn as ga
 from graphattn import study
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
-from graphattn.study import Report, html, records, report
+from graphattn.study import Report, html, markdown, records, report
 from graphattn.study.files import run_file
 from graphattn.study.markdown import table
+from graphattn.study.page import Figure, Page, Section, Table
 from graphattn.study.predictions import with_draws
 
 ROOT = Path(__file__).parents[2]
@@ -211,10 +212,58 @@ def test_a_row_of_several_comparisons_is_named(tiny):
 
 
 def test_a_cell_of_a_table_is_a_line_and_may_hold_a_bar_or_a_bracket():
-    assert table(["a", "b"], [["|x|\n<y>", "1"]]).splitlines()[-1] == "| &#124;x&#124; &lt;y> | 1 |"
+    given = Table(["a", "b"], [["|x|\n<y>", "1"]])
+    assert table(given).splitlines()[-1] == "| &#124;x&#124; &lt;y> | 1 |"
 
 
-class Page(HTMLParser):
+def test_both_renderers_write_every_block_of_a_page(tmp_path):
+    (tmp_path / "figure.svg").write_text("<svg/>")
+    lists = ["* one", "* two, in *words* and $mc^2$"]
+    table_of_users = table(Table(["c"], [["d"]]))
+    measured = ["Before.", Figure("Scores"), Table(["a", "b"], [["*x* < 1", "y | z"]]), *lists]
+    page = Page(
+        "<T>", ["Said."], [Section("Measured", measured), Section("More", [table_of_users])]
+    )
+    assert markdown.render(page).split("\n\n") == [
+        "# &lt;T>",
+        "Said.",
+        "## Measured",
+        "Before.",
+        "| a | b |\n|---|---|\n| *x* &lt; 1 | y &#124; z |",
+        *lists,
+        "## More",
+        "| c |\n|---|\n| d |",
+    ]
+    written = Elements(html.render(page, tmp_path / "figure.svg"))
+    assert {"h1", "h2", "p", "img", "table", "ul", "li", "em"} <= written.found
+    assert "Scores" in written.found
+    body = written.text.partition("1.2rem 0 }")[2].split("\n")
+    words = [
+        "<T>",
+        "Said.",
+        "Measured",
+        "Before.",
+        "a",
+        "b",
+        "x < 1",
+        "y | z",
+        "one",
+        "two, in words and mc^2",
+    ]
+    assert [line for line in body if line] == [*words, "More", "c", "d"]
+    assert html.render(page, tmp_path / "none.svg").count("<img") == 0
+    assert html.render(page, tmp_path / "figure.svg").count("<div><table>") == 2
+    assert (
+        html.render(page, tmp_path / "figure.svg").count("<ul>") == 1
+    )  # one list, though two texts
+
+
+def test_a_summary_may_hold_tables(tiny):
+    found = replace(tiny, summary=lambda report: ["## In short", Table(["rows"], [["11"]])])
+    assert "\n\n## In short\n\n| rows |\n|---|\n| 11 |\n\n## Predicted" in str(found)
+
+
+class Elements(HTMLParser):
     """Elements of a page with their links, and its text."""
 
     def __init__(self, text):
@@ -239,7 +288,7 @@ HOSTILE += ["</title><script>$x$ and $y$"]
 
 
 def test_names_are_text_wherever_they_stand(tmp_path, pictures):
-    markdown = (
+    reader = (
         pytest.importorskip("markdown_it")
         .MarkdownIt("commonmark")
         .enable(["table", "strikethrough"])
@@ -257,10 +306,10 @@ def test_names_are_text_wherever_they_stand(tmp_path, pictures):
         found.plan["study"], found.plan["command"] = name, f"run '{name}'"
         found.plan["comparisons"][HOSTILE[0]]["baselines"] = {name: 0.5}
         one |= {"state": "failed", "error": name}
-        page = Page(html.page(found, tmp_path / "no figure"))
+        page = Elements(html.render(found.page, tmp_path / "no figure"))
         assert page.text.count(name) >= 6
         assert not {"img", "script", "a", "s", "javascript:alert(1)"} & page.found
-        page = Page(markdown.render(str(found)))
+        page = Elements(reader.render(str(found)))
         assert not {"img", "script", "a", "s", "javascript:alert(1)"} & page.found
         assert name in page.text
         assert all(page.text.count(each) >= 5 for each in HOSTILE)

@@ -36,8 +36,8 @@ from graphattn.convert import from_edge_index
 from graphattn.graph import AttentionGraph
 from graphattn.graphs import expander, full, global_tokens
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Report, Study, Training
-from graphattn.study.markdown import table
 from graphattn.study.network import Network
+from graphattn.study.page import Block, Table
 
 SAMPLES, HELD = 4_500, 500
 
@@ -135,7 +135,7 @@ def _first_leaf(graph: AttentionGraph) -> int:
     return graph.num_targets // 2
 
 
-def summary(report: Report) -> list[str]:
+def summary(report: Report) -> list[Block]:
     """Ways from the leaves, and what the root's answer depends on before training."""
     rows = []
     for name, about in report.plan["comparisons"].items():
@@ -161,7 +161,7 @@ def summary(report: Report) -> list[str]:
         "of the gradient, untrained",
         "accuracy [95 %]",
     ]
-    return ["## Ways to the root", table(head, rows)]
+    return ["## Ways to the root", Table(head, rows)]
 
 
 def study(quick: bool = False, names: list[str] | None = None) -> Study:

@@ -33,7 +33,8 @@ from graphattn.convert import from_rule
 from graphattn.graphs import sliding_window
 from graphattn.study import Budget, Comparison, Data, Model, Report, Study, Training
 from graphattn.study.data import NOT_ASKED
-from graphattn.study.report import SIGMAS, Row
+from graphattn.study.page import Block, Table
+from graphattn.study.results import SIGMAS, Row
 
 TOKENS, LENGTH, TRAINED, TESTED, STEPS, BATCH = 8, 32, 12_800, 256, 800, 16
 LEARNED = 0.95
@@ -121,10 +122,8 @@ def windows_of(report: Report) -> list[tuple[int, int, int, Row]]:
     ]  # type: ignore[misc]
 
 
-def summary(report: Report) -> list[str]:
+def summary(report: Report) -> list[Block]:
     """The law and what was learned, in a few lines and a table."""
-    from graphattn.study.markdown import table
-
     rows, counts = [], dict.fromkeys(("beyond", "at chance", "inside", "learned"), 0)
     for L, d, w, row in windows_of(report):
         state = state_of(row)
@@ -154,7 +153,7 @@ def summary(report: Report) -> list[str]:
     return [
         "## In short",
         told,
-        table(["L", "w", "d", "L (w - 1)", "accuracy [95 %]", "state"], rows),
+        Table(["L", "w", "d", "L (w - 1)", "accuracy [95 %]", "state"], rows),
     ]
 
 

@@ -1,0 +1,46 @@
+"""A study in a few lines for a terminal: the verdicts, then scores."""
+
+from .markdown import joined
+from .results import Results, Row
+from .sections import pilot_blocks
+
+_FEW = 24  # rows that are shown
+
+
+def brief(results: Results) -> list[str]:
+    """Counts of trials, verdicts, and the score of every arm."""
+    counts = ", ".join(f"{count} {state}" for state, count in results.counts.items())
+    lines = [f"{results.plan['study']}: trials: {counts}; seeds: {results.plan['seeds']}"]
+    if results.is_pilot:
+        lines += joined(pilot_blocks(results)).splitlines()
+    else:
+        lines += _verdicts(results)
+    names = ("comparison", "arm", "positions", "examples", "steps")
+    several = [name for name in names if len({getattr(row, name) for row in results.rows}) > 1]
+    for row in results.rows[:_FEW]:
+        words = ", ".join(_word(row, name) for name in several)
+        lines.append(f"{words}: {row.metric} {row.interval}")
+    more = len(results.rows) - _FEW
+    if more > 0:
+        return [*lines, f"and {more} more rows"]
+    return lines
+
+
+def _verdicts(results: Results) -> list[str]:
+    lines = []
+    for verdict in results.verdicts:
+        line = f"{', '.join((verdict.verdict, *verdict.remarks))}: {verdict.claim}"
+        if verdict.difference is not None:
+            line += f", by {verdict.difference}"
+            if verdict.p is not None:
+                line += f", p {verdict.p:.3g}"
+        lines.append(line)
+    return lines
+
+
+def _word(row: Row, name: str) -> str:
+    """A value by which rows differ; numbers with what they count."""
+    value = getattr(row, name)
+    if name in ("examples", "steps"):
+        return f"{value or 'all'} {name}"
+    return str(value)

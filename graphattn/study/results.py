@@ -1,0 +1,419 @@
+"""The numbers of a study: what was predicted of every arm, and beside it what was measured."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from ..errors import ControlError, OptionError
+from .claims import Claim, Verdict, judged
+from .page import Block
+from .records import MOST_SEEDS, Records
+from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval
+
+GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
+WITHDRAWN = "other claims withdrawn after looking"
+LATE, SATURATED, AT_CHANCE = "late", "both within the margin of a perfect score", "both at chance"
+SIGMAS = 4.0  # of a binomial, within which a score is at its ceiling
+
+
+def _group(trial: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(trial[name] for name in GROUP)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An arm at one budget.
+
+    Args:
+        comparison: Its name.
+        arm: Its name.
+        positions: Of the model.
+        examples: Trained on; None for all.
+        budget: Its number among the budgets of the comparison.
+        steps: Batches.
+        metric: Of its scores: that of the comparison; of shuffled labels accuracy, which chance is
+            known of.
+        prediction: What was said before training.
+        scores: Of each seed; of rewirings the mean of the draws.
+        bounded: Of each trial, where a law gives a ceiling: its score, and the ceiling of its
+            graph.
+        answers: That each seed was asked.
+        capped: Trials that had not reached their loss when steps were over.
+        failed: Trials without a number: they ended with an error, or diverged.
+    """
+
+    comparison: str
+    arm: str
+    positions: str
+    examples: int | None
+    budget: int
+    steps: int
+    metric: str
+    prediction: dict[str, Any]
+    scores: dict[int, float]
+    bounded: list[tuple[float, float]]
+    answers: int
+    capped: int
+    failed: int
+
+    @property
+    def interval(self) -> Interval | None:
+        """Mean of the seeds."""
+        if self.scores:
+            return interval(list(self.scores.values()), SHARES if self.is_share else None)
+        return None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its scores are from 0 to 1."""
+        return self.metric == "accuracy"
+
+    def may_leave(self, chance: float) -> bool:
+        """Whether no law keeps it there."""
+        ceiling = self.prediction["ceiling"]
+        return self.prediction["kind"] != "shuffled" and (ceiling is None or ceiling > chance)
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether no trial is above its ceiling by more than 4 standard deviations of guesses; None
+        without one.
+
+        Of shuffled labels the mean of the seeds: what is learned of them is right, or wrong, of
+        many answers at once, so that seeds differ by more than guesses do.
+        """
+        if not self.bounded:
+            return None
+        if self.prediction["kind"] == "shuffled":
+            scores = [score for score, _ in self.bounded]
+            ceiling = self.prediction["ceiling"]
+            return fmean(scores) <= ceiling + SIGMAS * self.deviation / math.sqrt(len(scores))
+        return all(
+            score <= ceiling + SIGMAS * self._guesses(ceiling) for score, ceiling in self.bounded
+        )
+
+    def _guesses(self, ceiling: float) -> float:
+        """Standard deviation of a trial that guesses what its graph does not reach."""
+        return math.sqrt(ceiling * (1 - ceiling) / self.answers)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a seed of shuffled labels: that of guesses, or that of the seeds if
+        larger.
+        """
+        scores = [score for score, _ in self.bounded]
+        return max(
+            self._guesses(self.prediction["ceiling"]), stdev(scores) if len(scores) > 1 else 0.0
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A study on disk, in numbers.
+
+    Args:
+        folder: Where it is.
+        plan: What was written before training.
+        records: Of all trials, by key.
+        summary: Of the study.
+        figure: Of the study.
+    """
+
+    folder: Path
+    plan: dict[str, Any]
+    records: Records
+    summary: Callable[[Any], list[Block]] | None = None
+    figure: Callable[[Any], Any] | None = None
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Every arm at every budget, in the order of the plan."""
+        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for trial in self.plan["trials"]:
+            groups.setdefault(_group(trial), []).append(trial)
+        return [self._row(group, trials) for group, trials in groups.items()]
+
+    def _row(self, group: tuple[Any, ...], trials: list[dict[str, Any]]) -> Row:
+        about = self.plan["comparisons"][group[0]]
+        prediction = about["arms"][group[1]]
+        found = self.ended.get(group, [])
+        good = [one for one in found if self._has_number(one[1])]
+        if prediction["kind"] == "shuffled":
+            metric = "accuracy"
+        else:
+            metric = about["metric"]
+        by_seed: dict[int, list[float]] = {}
+        for trial, one in good:
+            by_seed.setdefault(trial["seed"], []).append(one[metric])
+        draws = sum(t["seed"] == trials[0]["seed"] for t in trials)
+        scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
+        counts = {
+            "capped": sum(one["state"] == "capped" for _, one in good),
+            "failed": len(found) - len(good),
+        }
+        bounded = []
+        if prediction["ceiling"] is not None:
+            ceilings = prediction.get("ceilings")
+            first = self.plan.get("first_seed", 0)
+            of = [
+                ceilings[trial["seed"] - first][trial["draw"]]
+                if ceilings
+                else prediction["ceiling"]
+                for trial, _ in good
+            ]
+            bounded = [(one[metric], ceiling) for (_, one), ceiling in zip(good, of, strict=True)]
+        if good:
+            answers = good[0][1]["answers"]
+        else:
+            answers = 0
+        if about["readout"] == "node" and prediction["kind"] == "shuffled":
+            answers = about["held"]  # nodes of a sample may be right or wrong together
+        given: dict[str, Any] = dict(zip(GROUP, group, strict=True))
+        counts |= {"answers": answers}
+        return Row(
+            **given, metric=metric, prediction=prediction, scores=scores, bounded=bounded, **counts
+        )
+
+    @cached_property
+    def ended(self) -> dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]]:
+        """Of each row the planned trials that have ended, with their records."""
+        found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+        for trial in self.plan["trials"]:
+            if trial["key"] in self.records.of_key:
+                found.setdefault(_group(trial), []).append(
+                    (trial, self.records.of_key[trial["key"]])
+                )
+        return found
+
+    def records_of(self, row: Row) -> list[dict[str, Any]]:
+        """The trials of a row that have a number."""
+        return [one for _, one in self.ended.get(_group(vars(row)), []) if self._has_number(one)]
+
+    @staticmethod
+    def _has_number(one: dict[str, Any]) -> bool:
+        """Whether a trial was scored: the largest of logits that are no numbers is the first class,
+        and no answer.
+        """
+        return one["state"] != "failed" and one["accuracy"] is not None and one["bits"] is not None
+
+    def probes(self, row: Row) -> dict[str, list[float]]:
+        """What was measured in the trained models of a row, means over trials: of each layer, or
+        one number.
+        """
+        told = [one["probes"] for one in self.records_of(row) if one.get("probes")]
+        if told:
+            every = {
+                name: [np.atleast_1d(one[name]) for one in told if name in one] for name in told[0]
+            }
+        else:
+            every = {}
+        return {
+            name: np.mean(np.array(of_trials, dtype=float), 0).tolist()
+            for name, of_trials in every.items()
+        }
+
+    def row(
+        self,
+        arm: str,
+        comparison: str | None = None,
+        positions: str | None = None,
+        examples: Any = ...,
+        budget: int | None = None,
+    ) -> Row:
+        """The row of an arm; the first positions and the last budget where none is named."""
+        rows = [r for r in self.rows if r.arm == arm and comparison in (None, r.comparison)]
+        rows = [r for r in rows if budget in (None, r.budget)]
+        rows = [
+            r for r in rows if positions in (None, r.positions) and examples in (..., r.examples)
+        ]
+        if len({r.comparison for r in rows}) > 1:
+            raise OptionError(
+                f"comparison must be named, as several have {arm!r}: "
+                f"{', '.join(self.plan['comparisons'])}"
+            )
+        if not rows:
+            known = ", ".join(dict.fromkeys(r.arm for r in self.rows))
+            raise OptionError(f"no results of {arm!r} in {self.folder}; there are {known}")
+        return [r for r in rows if r.positions == rows[0].positions][-1]
+
+    def all_pairs(self, row: Row) -> Row | None:
+        """The row of all pairs at the same budget and positions, with which a row is compared;
+        ``None`` of itself and of shuffled labels."""
+        about = self.plan["comparisons"][row.comparison]
+        full = about.get("reference") or next(
+            (name for name, told in about["arms"].items() if told["kind"] == "full"), None
+        )
+        if row.arm == full or row.prediction["kind"] == "shuffled":
+            return None
+        same = (full, row.comparison, row.positions, row.budget)
+        return next(
+            (r for r in self.rows if (r.arm, r.comparison, r.positions, r.budget) == same), None
+        )
+
+    def beside_all_pairs(self, row: Row) -> tuple[Interval | None, Interval | None]:
+        """The difference of a row from all pairs, and Hedges' g of it; None where there is none."""
+        other = self.all_pairs(row)
+        if other is None:
+            return None, None
+        return self.difference(row, other), effect_size(self.differences(row, other))
+
+    def difference(self, one: Row, other: Row) -> Interval | None:
+        """Mean and interval of :meth:`differences`; None where there are none."""
+        pairs = self.differences(one, other)
+        if pairs:
+            return interval(pairs, DIFFERENCES if one.is_share else None)
+        return None
+
+    def differences(self, one: Row, other: Row) -> list[float]:
+        """Paired by seed; positive where ``one`` is better; none of scores that are not of one
+        kind.
+        """
+        if one.metric == "bits":
+            sign = -1.0
+        else:
+            sign = 1.0
+        if one.metric == other.metric:
+            shared = sorted(one.scores.keys() & other.scores.keys())
+        else:
+            shared = []
+        return [sign * (one.scores[seed] - other.scores[seed]) for seed in shared]
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """As registered last."""
+        return [Claim(**claim) for claim in self.plan["registered"][-1]["claims"]]
+
+    @property
+    def late(self) -> list[str]:
+        """Claims that were made when both of their arms had been measured."""
+        return list(self.plan["registered"][-1].get("late", []))
+
+    @property
+    def withdrawn(self) -> list[str]:
+        """Claims that were dropped when both of their arms had been measured."""
+        return list(self.plan["registered"][-1].get("withdrawn", []))
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """What became of each claim."""
+        rows = [self.rows_of(claim) for claim in self.claims]
+        bounds = [DIFFERENCES if one.is_share else None for one, _ in rows]
+        found = judged(
+            self.claims,
+            [self.differences(*both) for both in rows],
+            self.late,
+            bounds,
+            len(self.withdrawn),
+        )
+        given = zip(self.claims, rows, found, strict=True)
+        return [
+            replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given
+        ]
+
+    def rows_of(self, claim: Claim) -> tuple[Row, Row]:
+        """Those of its better and of its worse arm."""
+        where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
+        where |= {"examples": claim.examples} if claim.examples is not None else {}
+        better = self.row(claim.better, positions=claim.positions, **where)
+        return better, self.row(
+            claim.worse, positions=claim.worse_positions or better.positions, **where
+        )
+
+    def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
+        """Of two that are equal because neither could be another, and of what was chosen after
+        looking.
+        """
+        told = [LATE] * (str(claim) in self.late) + [WITHDRAWN] * bool(self.withdrawn)
+        told += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
+        if claim.equal and one.is_share and one.scores and other.scores:
+            least = min(*one.scores.values(), *other.scores.values())
+            told += [SATURATED] if least >= 1 - claim.margin else []
+            told += [AT_CHANCE] if self.at_chance(one) and self.at_chance(other) else []
+        return tuple(told)
+
+    def at_chance(self, row: Row) -> bool:
+        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above
+        chance; of bits, no better than those of a guess that knows the shares of the classes."""
+        about = self.plan["comparisons"][row.comparison]
+        if not row.is_share:
+            return fmean(row.scores.values()) * math.log(2) >= about.get("guess_nats", math.inf)
+        chance = about["chance"]
+        guesses = len(row.scores) * about["held"]
+        most = chance + SIGMAS * math.sqrt(chance * (1 - chance) / guesses)
+        return fmean(row.scores.values()) <= most
+
+    @property
+    def is_pilot(self) -> bool:
+        """True if its seeds are those that no study has."""
+        return bool(self.plan.get("first_seed", 0) >= MOST_SEEDS)
+
+    @property
+    def broken(self) -> list[Row]:
+        """Arms above their ceiling: a law that does not hold, or a fault of this library."""
+        return [row for row in self.rows if row.holds is False]
+
+    @property
+    def unlike(self) -> list[str]:
+        """Trials that did not start as others of their seed, in the initial state or in the number
+        of parameters.
+        """
+        starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        found = []
+        for one in (one for row in self.rows for one in self.records_of(row)):
+            group = (one["comparison"], one["positions"], one["seed"])
+            start = (one["initial"], one["parameters"], one["position_parameters"])
+            if starts.setdefault(group, start) != start:
+                found.append(
+                    f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}"
+                )
+        return found
+
+    def check_controls(self) -> None:
+        """Refuse a study whose arms did not start alike, or in which shuffled labels were learned:
+        its test leaks.
+
+        Raises:
+            ControlError: If two arms differ at the start, or the mean of seeds of shuffled labels
+                is above chance by more than 4 standard errors.
+        """
+        for told in self.unlike:
+            raise ControlError(told)
+        for row in self.broken:
+            if row.prediction["kind"] == "shuffled":
+                raise ControlError(
+                    f"{row.arm} of {row.comparison}, positions {row.positions}, should be at "
+                    "chance, "
+                    f"{row.prediction['ceiling']:.3f}, and is {row.interval}: the test knows more "
+                    "than it should; "
+                    f"see {self.folder / 'report.md'}"
+                )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Trials planned, with a number, capped, failed."""
+        planned = len(self.plan["trials"])
+        done = sum(len(self.records_of(row)) for row in self.rows)
+        capped, failed = (
+            sum(getattr(row, name) for row in self.rows) for name in ("capped", "failed")
+        )
+        return {"planned": planned, "done": done, "capped": capped, "failed": failed}
+
+    @property
+    def failures(self) -> Iterator[str]:
+        """What went wrong in trials of the plan, one line each."""
+        for one in {
+            one["key"]: one for of_row in self.ended.values() for _, one in of_row
+        }.values():
+            if not self._has_number(one):
+                error = " ".join(one.get("error", "it diverged, and has no score").split())
+                yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {error}"
+
+    @property
+    def cpu_hours(self) -> float:
+        """Of all trials on disk."""
+        return sum(one.get("cpu_s", 0.0) for one in self.records.of_key.values()) / 3600

@@ -1,0 +1,559 @@
+"""The page of a study: predictions first, what was measured beside them, then what the graphs differ
+in.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import isclose
+from typing import Any
+
+from .claims import VERDICTS
+from .markdown import code, verbatim
+from .page import Block, Figure, Page, Section, Table
+from .pilot import power
+from .records import PILOT, PILOT_SEEDS, read_plan
+from .results import Results, Row
+from .statistics import EXACT, Interval
+
+_WARNINGS = 6  # of readouts out of reach, that are shown
+_CHECKS = 6  # that are shown
+_BY_LAYER = ("entropy", "distance", "spread")
+_AT_LAST = ("effective_nodes", "along_full")
+_EFFECT = (
+    "Hedges' g of the paired differences with its interval by the noncentral t: their mean in "
+    "units of their standard "
+    "deviation from seed to seed (Cohen's d_z, less the bias of few seeds)."
+)
+
+
+def page_of(results: Results, cautions: list[str]) -> Page:
+    """All that there is to say about a study.
+
+    Args:
+        results: Its numbers.
+        cautions: What makes all else worth less.
+    """
+    sections = [
+        Section("Predicted before training", [_registered(results), *_predictions(results)]),
+        Section("Data, model and training", [_recipe(results)]),
+    ]
+    budgets = _budgets(results)
+    if budgets:
+        sections.append(Section("Budgets", budgets))
+    sections.append(Section("Measured", [Figure("Scores of every arm"), *_measured(results)]))
+    if results.claims and not results.is_pilot:
+        sections.append(Section("Claims", _claims(results)))
+    sections += [
+        Section("Controls", [_controls(results)]),
+        Section("What the graphs differ in", _covariates(results)),
+        Section("After training", _probes(results)),
+        Section("Made by", _made_by(results)),
+    ]
+    return Page(results.plan["study"], _opening(results, cautions), sections, kind="Study")
+
+
+def _opening(results: Results, cautions: list[str]) -> list[Block]:
+    """What was run, warnings, and what the study says of itself."""
+    counts = results.counts
+    told = ", ".join(f"{count} {state}" for state, count in counts.items())
+    blocks: list[Block] = [f"Trials: {told}; seeds: {results.plan['seeds']}, paired."]
+    blocks += [f"**Warning:** {verbatim(text)}." for text in cautions]
+    missing = counts["planned"] - counts["done"] - counts["failed"]
+    if missing:
+        blocks.append(
+            f"**Incomplete:** {missing} trials have not run; the same command goes on where it was."
+        )
+    if results.plan.get("quick"):
+        blocks.append(
+            "**Quick:** smaller than what follows says; what was run is under *Data, model and "
+            "training*."
+        )
+    if results.is_pilot:
+        blocks += pilot_blocks(results)
+    else:
+        before = read_plan(results.folder / PILOT)
+        if before is not None:
+            at = before["registered"][0]["at"]
+            blocks.append(f"A pilot of {PILOT_SEEDS} other seeds, {at}, is in {PILOT}/.")
+    if results.plan.get("about"):
+        blocks.append(results.plan["about"])
+    if results.summary is not None:
+        blocks += results.summary(results)
+    return blocks
+
+
+def _registered(results: Results) -> str:
+    lines = []
+    before: dict[str, Any] | None = None
+    for one in results.plan["registered"]:
+        lines.append(_registration(one, before))
+        before = one
+    warnings = [
+        text for about in results.plan["comparisons"].values() for text in about["warnings"]
+    ]
+    lines += [f"* {verbatim(text)}" for text in warnings[:_WARNINGS]]
+    if len(warnings) > _WARNINGS:
+        lines.append(f"* and {len(warnings) - _WARNINGS} more like these")
+    return "\n".join(lines)
+
+
+def _registration(one: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """What was claimed at one time, and what had changed."""
+    if one["claims"]:
+        words = [count_of(len(one["claims"]), "claim")]
+    else:
+        words = ["no order of arms is claimed"]
+    if "seeds" in one:
+        words.append(count_of(one["seeds"], "seed"))
+    if before is not None:
+        trained = before.get("spent")
+        if trained is not None and trained != one["spent"]:
+            words.append("other positions or budgets")
+    if one.get("withdrawn"):
+        words.append(f"{len(one['withdrawn'])} withdrawn after looking")
+    if before is None:
+        did = "Registered"
+    else:
+        did = "Changed"
+    return f"{did} {one['at']}, with {one['trials_on_disk']} trials on disk: {', '.join(words)}."
+
+
+def count_of(number: int, what: str) -> str:
+    """A number of things in words."""
+    if number == 1:
+        return f"{number} {what}"
+    return f"{number} {what}s"
+
+
+def _named(results: Results, comparison: str, arm: str) -> str:
+    if len(results.plan["comparisons"]) == 1:
+        return verbatim(arm)
+    return verbatim(f"{comparison}: {arm}")
+
+
+def _every(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (comparison, arm, told)
+        for comparison, about in results.plan["comparisons"].items()
+        for arm, told in about["arms"].items()
+    ]
+
+
+def _formatted(value: float | None, form: str) -> str:
+    """A number, or a dash where there is none."""
+    if value is None:
+        return "-"
+    return format(value, form)
+
+
+def _predictions(results: Results) -> list[Block]:
+    rows = []
+    for comparison, arm, told in _every(results):
+        about = results.plan["comparisons"][comparison]
+        # what each answer needs
+        is_known = about["readout"] != "node" or about["arms"][told["of"]]["law"]
+        if is_known:
+            reached = f"{told['reached']:.1%}"
+        else:
+            reached = "-"
+        rows.append(
+            [
+                _named(results, comparison, arm),
+                f"{told['depends_on_least']:g} to {told['depends_on_most']:g} of {told['nodes']:g}",
+                reached,
+                _formatted(told["layers_needed"], "g"),
+                _ceiling(told, about["positions"]),
+            ]
+        )
+    head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
+    note = (
+        "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of "
+        "answers the share whose "
+        "needs are all reached. *A bag of nodes*: without positions no order can be told, "
+        "whatever is trained. Of a "
+        "rewired arm, the first one that is drawn; but where a law gives ceilings, every draw has "
+        "its own, and their "
+        "mean stands here, with the mean of what they reach."
+    )
+    return [Table(head, rows), note]
+
+
+def _ceiling(told: dict[str, Any], positions: Sequence[str]) -> str:
+    """The ceiling of an arm as a number, or that it is a bag of nodes, which models with positions
+    are not.
+    """
+    if told["ceiling"] is not None:
+        return f"{told['ceiling']:.3f}"
+    if not told["bag"] or "none" not in positions:
+        return "-"
+    if len(positions) == 1:
+        return "a bag of nodes"
+    return "a bag of nodes (positions none)"
+
+
+def _recipe(results: Results) -> str:
+    """On what, what and how, once for all comparisons that have it alike."""
+    lines: dict[str, list[str]] = {}
+    for comparison, about in results.plan["comparisons"].items():
+        for line in (
+            f"{about['samples']:,} samples of {about['nodes']:,} nodes at most, {about['held']:,} "
+            "of them held out; "
+            f"readout: {about['readout']}",
+            f"model: {_values(about['model'])}; positions: {', '.join(about['positions'])}",
+            f"training: {_values(about['training'])}; {'; '.join(map(_budget, about['budgets']))}",
+        ):
+            lines.setdefault(line, []).append(comparison)
+    items = []
+    for line, names in lines.items():
+        if len(names) == len(results.plan["comparisons"]):
+            items.append(f"* {line}")
+        else:
+            items.append(f"* {line} ({verbatim('; '.join(names))})")
+    return "\n".join(items)
+
+
+def _values(given: dict[str, Any]) -> str:
+    """Arguments that are given, by name."""
+    words = []
+    for name, value in given.items():
+        if isinstance(value, str):
+            words.append(f"{name} {verbatim(value)}")
+        elif value is not None:
+            words.append(f"{name} {value}")
+    return ", ".join(words)
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    text = f"{_examples(budget['examples'])} examples, {budget['steps']:,} batches"
+    if budget["equal"] != "steps":
+        text += f", equal {budget['equal']}"
+    return text
+
+
+def _examples(number: int | None) -> str:
+    if number is None:
+        return "all"
+    return f"{number:,}"
+
+
+def _measured(results: Results) -> list[Block]:
+    metrics = {row.metric for row in results.rows}
+    if len(metrics) == 1:
+        score = f"{next(iter(metrics))} [95 %]"
+    else:
+        score = "measured [95 %]"
+    rows = [_cells(results, row, score) for row in results.rows]
+    values = {name: {row[name] for row in rows} for name in rows[0]}
+    shown = {
+        "steps": len(values["steps"]) > 1,
+        "law": values["law"] != {""},
+        "trials": values["trials"] != {""},
+        "score": len(metrics) > 1,
+        "g_z [95 %]": values["g_z [95 %]"] != {"-"},
+    }
+    used = [name for name in rows[0] if shown.get(name, True)]
+    blocks: list[Block] = [Table(used, [[row[name] for name in used] for row in rows])]
+    baselines = [
+        f"* {_named(results, comparison, name)} on the same data: {score:.3f}"
+        for comparison, about in results.plan["comparisons"].items()
+        for name, score in about["baselines"].items()
+    ]
+    if baselines:
+        blocks.append("\n".join(baselines))
+    if shown["g_z [95 %]"]:
+        blocks.append(f"*g_z*: {_EFFECT}")
+    return blocks
+
+
+def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
+    """What is said of a row, by column."""
+    difference, effect = results.beside_all_pairs(row)
+    laws = {None: "", True: "holds", False: "**above its ceiling**"}
+    counts = (("capped", row.capped), ("failed", row.failed))
+    return {
+        "arm": _named(results, row.comparison, row.arm),
+        "positions": row.positions,
+        "examples": _examples(row.examples),
+        "steps": _steps(results, row),
+        "ceiling": _formatted(row.prediction["ceiling"], ".3f"),
+        score: _or_dash(row.interval),
+        "better than all pairs by": _or_dash(difference),
+        "g_z [95 %]": _effect(effect),
+        "law": laws[row.holds],
+        "trials": ", ".join(f"{count} {state}" for state, count in counts if count),
+        "score": row.metric,
+    }
+
+
+def _or_dash(found: Interval | None) -> str:
+    if found is None:
+        return "-"
+    return str(found)
+
+
+def _effect(found: Interval | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def _steps(results: Results, row: Row) -> str:
+    equal = results.plan["comparisons"][row.comparison]["budgets"][row.budget]["equal"]
+    if equal == "steps":
+        return f"{row.steps:,}"
+    return f"{row.steps:,} (equal {equal})"
+
+
+def pilot_blocks(results: Results) -> list[Block]:
+    """What a pilot is, and seeds for differences."""
+    if results.claims:
+        claims = count_of(len(results.claims), "claim")
+    else:
+        claims = "one claim"
+    text = (
+        f"**Pilot:** {PILOT_SEEDS} seeds that the study will not have; no claim is judged. Seeds "
+        "for a difference "
+        f"beyond the margin to be found with probability .8, at .05 for {claims} together:"
+    )
+    rows = power(results)
+    if not rows:
+        return [
+            f"{text} nothing varies between the two seeds, or nothing is compared, so that no "
+            "number follows."
+        ]
+    head = [
+        "comparison",
+        "difference",
+        "deviation, as seen",
+        "seeds",
+        "at most (80 %)",
+        "seeds",
+        "CPU hours",
+    ]
+    note = (
+        "*Deviation*: standard deviation of paired differences from seed to seed, pooled over "
+        "those that are compared; "
+        "two seeds measure it badly, so plan by its upper end."
+    )
+    return [text, Table(head, rows), note]
+
+
+def _rates(results: Results, row: Row) -> str:
+    """Which of several rates were taken, of how many trials."""
+    taken = Counter(one["rate"] for one in results.records_of(row) if one.get("validation"))
+    return ", ".join(f"{rate:g} ({count})" for rate, count in sorted(taken.items()))
+
+
+def _budgets(results: Results) -> list[Block]:
+    """What a step of each arm costs, where budgets are equal in operations or time, and how many
+    each therefore takes; and the rates that validation chose."""
+    blocks: list[Block] = []
+    if any(about["costs"] for about in results.plan["comparisons"].values()):
+        head = ["arm", "positions", "equal", "a step costs", "steps"]
+        blocks += ["Counted or measured before training:", Table(head, _costs(results))]
+    chosen = [(row, _rates(results, row)) for row in results.rows]
+    if any(rates for _, rates in chosen):
+        rows = [
+            [_named(results, row.comparison, row.arm), row.positions, _steps(results, row), rates]
+            for row, rates in chosen
+        ]
+        blocks += [
+            "Rates, every one tried for every trial, and the best on its validation split taken:",
+            Table(["arm", "positions", "steps", "rate (trials)"], rows),
+        ]
+    return blocks
+
+
+def _costs(results: Results) -> list[list[str]]:
+    """A line for each row whose budget is equal in operations or time."""
+    rows = []
+    for row in results.rows:
+        about = results.plan["comparisons"][row.comparison]
+        equal = about["budgets"][row.budget]["equal"]
+        if equal == "steps":
+            continue
+        if row.prediction["kind"] == "shuffled":
+            arm = row.prediction["of"]
+        else:
+            arm = row.arm
+        cost = about["costs"][equal][row.positions][arm]
+        if equal == "operations":
+            told = f"{cost:,.0f} operations"
+        else:
+            told = f"{1e3 * cost:.2f} ms"
+        name = _named(results, row.comparison, row.arm)
+        rows.append([name, row.positions, equal, told, f"{row.steps:,}"])
+    return rows
+
+
+def _claims(results: Results) -> list[Block]:
+    rows = []
+    for claim, verdict in zip(results.claims, results.verdicts, strict=True):
+        if verdict.difference is None:
+            seeds = 0
+        else:
+            seeds = verdict.difference.seeds
+        rows.append(
+            [
+                verbatim(claim),
+                verbatim(claim.because) or "-",
+                f"{seeds}",
+                _or_dash(verdict.difference),
+                _effect(verdict.effect),
+                _formatted(verdict.p, ".3g"),
+                ", ".join((verdict.verdict, *verdict.remarks)),
+            ]
+        )
+    used = {verdict.verdict for verdict in results.verdicts}
+    words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
+    note = (
+        f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} "
+        "seeds, after Holm's "
+        "correction for all claims made beforehand; of equality, of both ends of the margin. "
+        "Intervals are not "
+        f"corrected. *g_z*: {_EFFECT}"
+    )
+    if results.late:
+        note += " *Late*: both arms had been measured when it was claimed."
+    head = ["claim", "because", "seeds", "difference [95 %]", "g_z [95 %]", "p", "verdict"]
+    return [Table(head, rows), note]
+
+
+def _controls(results: Results) -> str:
+    lines = []
+    for name, about in results.plan["comparisons"].items():
+        for what, value in about["checks"].items():
+            if value is True:
+                told = "yes"
+            else:
+                told = f"{value:.1e}"
+            lines.append(f"* {_named(results, name, what)}: {told}")
+    if len(lines) > _CHECKS + 2:
+        lines = [*lines[:_CHECKS], f"* and {len(lines) - _CHECKS} more like these"]
+    for row in results.rows:
+        if row.prediction["kind"] == "shuffled" and row.scores:
+            if row.holds:
+                said = "at chance"
+            else:
+                said = "**above chance**"
+            lines.append(
+                f"* {_named(results, row.comparison, row.arm)}, positions {row.positions}: {said}, "
+                f"{row.interval} "
+                f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {row.deviation:.3f})"
+            )
+    if results.unlike:
+        alike = f"**no**, {verbatim(results.unlike[0])}"
+    else:
+        alike = "yes"
+    lines.append(
+        f"* all arms of a seed started from the same state (hash) with as many parameters: {alike}"
+    )
+    lines += [f"* failed: {verbatim(text)}" for text in results.failures]
+    return "\n".join(lines)
+
+
+def _covariates(results: Results) -> list[Block]:
+    universal = {True: "yes", False: "no", None: "open"}
+    rows = []
+    for comparison, arm, told in _every(results):
+        if told["kind"] == "shuffled":
+            continue
+        rows.append(
+            [
+                _named(results, comparison, arm),
+                f"{told['edges']:,g}",
+                f"{told['degree_least']:g} to {told['degree_most']:g}",
+                _formatted(told["spectral_gap"], ".3f"),
+                _conductance(told),
+                _formatted(told.get("mean_resistance"), ".3g"),
+                f"{told['roots']:g}",
+                f"{told['strong_components']:g}",
+                universal[told["universal"]],
+                _formatted(told["homophily"], ".2f"),
+                _formatted(told["operations"], ",.0f"),
+            ]
+        )
+    head = ["arm", "edges", "in-degrees", "spectral gap", "conductance", "mean resistance", "roots"]
+    head += ["strong components", "universal", "homophily", "operations"]
+    note = (
+        "Edges are the mean of the layers, *universal* and operations of all of them; the rest is "
+        "of the first layer's "
+        "graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 less the second "
+        "largest modulus of an "
+        "eigenvalue of uniform attention. *Conductance*: the least share of edges that leave a "
+        "part of the undirected "
+        "graph; exact, or from half the second eigenvalue of the Laplacian to a cut that was "
+        "found. *Mean resistance*: "
+        "of all pairs of nodes, every edge 1 ohm; exact, - where not all are connected. *Roots*: "
+        "nodes that all others "
+        "depend on in the end. *Strong components*: sets of nodes that all depend on one another. "
+        "*Universal*: one of "
+        "the theorems of Yun et al. 2020 applies to the layers; *no* proves nothing. *Homophily*: "
+        "the share of edges "
+        "between nodes of one class. *Operations*: of one forward pass of a sample."
+    )
+    return [Table(head, rows), note]
+
+
+def _conductance(told: dict[str, Any]) -> str:
+    """A number, or both of its bounds."""
+    low, high = (told.get(f"conductance_{end}") for end in ("least", "most"))
+    if low is None or high is None:
+        return "-"
+    if isclose(low, high):
+        return f"{high:.3g}"
+    return f"{low:.3g} to {high:.3g}"
+
+
+def _probes(results: Results) -> list[Block]:
+    """Means over trials, at the last budget."""
+    rows = []
+    for row in results.rows:
+        if row.budget != len(results.plan["comparisons"][row.comparison]["budgets"]) - 1:
+            continue
+        probes = results.probes(row)
+        if probes and row.prediction["kind"] != "shuffled":
+            cells = [_named(results, row.comparison, row.arm), row.positions]
+            cells += [_of_layers(probes.get(name, []), ".2f") for name in _BY_LAYER]
+            cells += [_of_layers(probes.get(name, []), ".3g") for name in _AT_LAST]
+            rows.append(cells)
+    if not rows:
+        return ["No trial has ended."]
+    head = [
+        "arm",
+        "positions",
+        "entropy (bits) by layer",
+        "distance (places) by layer",
+        "spread by layer",
+        "effective nodes",
+        "along full",
+    ]
+    note = (
+        "Means over trials, at the last budget. *Spread*: distance of the nodes to their mean "
+        "over their norm. "
+        "*Effective nodes*: participation number of the readout's gradient. *Along full*: the "
+        "score along a graph that "
+        "it was not trained on."
+    )
+    return [Table(head, rows), note]
+
+
+def _of_layers(means: list[float], form: str) -> str:
+    return " / ".join(format(mean, form) for mean in means) or "-"
+
+
+def _made_by(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    if results.plan["command"]:
+        blocks.append(code(results.plan["command"]))
+    machine = results.plan["machine"]
+    versions = ", ".join(
+        f"{name} {version}" for name, version in machine["versions"].items() if version
+    )
+    where = f"{verbatim(machine['processor'])}, {machine['cores']} cores, {machine['date']}"
+    kept = results.records
+    chain = (
+        f"{kept.path.name} has {count_of(len(kept.chain), 'line')}, the last of hash "
+        f"{kept.last or '-'}"
+    )
+    return [*blocks, f"{where}; {results.cpu_hours:.2f} CPU hours; {versions}; {chain}."]
