@@ -12,8 +12,8 @@ from typing import Any
 
 import graphattn
 from graphattn.viz.gallery import gallery_page
-from graphattn.viz.style import empty_figure, png
-from graphattn.viz.thumbnail import draw_thumbnail, graph_of, place_in
+from graphattn.viz.style import png
+from graphattn.viz.thumbnail import thumbnail
 
 HERE = Path(__file__).parent
 EXAMPLES, ROOT = HERE.parent, HERE.parents[1]
@@ -136,16 +136,13 @@ def order(chapters: list[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def thumbnail(code: str) -> bytes:
+def thumbnail_of(code: str) -> bytes:
     """The first graph that an example builds, as the gallery of patterns draws that builder's."""
     patterns = list(graphattn.graphs.zoo().values())
     called = re.findall(r"\b(?:graphs\.)?([a-z_]+)\(", code)
     called += [builder for word, builder in STANDS_FOR.items() if word in code] + ["full"]
     named = next(each for name in called for each in patterns if each.code.startswith(f"{name}("))
-    figure, graph = empty_figure(None, 4, 2.8), graph_of(named)
-    figure.set_layout_engine("none")
-    draw_thumbnail(figure.add_axes((0.02, 0.02, 0.96, 0.96)), graph, place_in(named, graph))
-    return png(figure, 100)
+    return png(thumbnail(named, 4, 2.8), 100)
 
 
 def zoo() -> str:
@@ -246,7 +243,7 @@ def lay_out(folder: Path, drawn: bool = True) -> None:
             text = example(path)
             if drawn and gallery == "gallery":  # not executed, so that it draws nothing
                 picture = f"thumbnails/{path.stem}.png"
-                layout.write(picture, thumbnail(path.read_text()))
+                layout.write(picture, thumbnail_of(path.read_text()))
                 text += f"# sphinx_gallery_thumbnail_path = '{picture}'\n"
             layout.write(f"{gallery}_in/{path.name}", text)
     if drawn:

@@ -8,9 +8,8 @@ from typing import Any
 
 from ..graph.html import image, mask_shares, png
 from ..graphs.catalogue import Named
-from .style import empty_figure
 from .style import png as figure_png
-from .thumbnail import draw_thumbnail, graph_of, place_in
+from .thumbnail import graph_of, thumbnail
 
 _WIDTH, _HEIGHT = 1.7, 1.1  # of a drawing, inches
 _DPI = 150
@@ -63,7 +62,7 @@ def _card(named: Named) -> str:
     else:
         paper = ""
     mask = image(png(mask_shares(graph.edges)), "mask", class_="mask", style=_mask_size(graph))
-    drawn = image(_drawn(named, graph), "drawing", class_="drawn")
+    drawn = image(_drawn(named), "drawing", class_="drawn")
     return (
         f'<figure><div class="two"><div class="box">{mask}</div>{drawn}</div>'
         f"<b>{escape(named.name)}</b>{paper}<br>{escape(named.line)}<code>{escape(named.code)}</code></figure>"
@@ -80,14 +79,12 @@ def _mask_size(graph: Any) -> str:
     return f"width:{width}px;height:{height}px"
 
 
-def _drawn(named: Named, graph: Any) -> bytes:
+def _drawn(named: Named) -> bytes:
     """The drawing as a PNG of few colours."""
     from PIL import Image  # comes with matplotlib
 
-    figure = empty_figure(None, _WIDTH, _HEIGHT)
-    figure.set_layout_engine("none")
-    draw_thumbnail(figure.add_axes((0.01, 0.01, 0.98, 0.98)), graph, place_in(named, graph))
     small = io.BytesIO()
+    figure = thumbnail(named, _WIDTH, _HEIGHT)
     raw = Image.open(io.BytesIO(figure_png(figure, _DPI)))
     raw.convert("RGB").quantize(32).save(small, format="png", optimize=True)
     return small.getvalue()

@@ -1,9 +1,9 @@
-"""A named pattern at the size of a thumbnail: its mask, and its graph where the nodes live."""
+"""A named pattern at the size of a thumbnail: its graph where the nodes live, without any text."""
 
 import ast
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,8 +17,12 @@ from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
 from .layouts import Layout, layout_of
 from .layouts.network import Network
-from .style import HIGHLIGHTS, MARKERS
+from .style import HIGHLIGHTS, MARKERS, empty_figure
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FRAME = (0.01, 0.01, 0.98, 0.98)  # of the drawing in its figure
 _MOST_ARCS, _MOST_LINES = 130, 260  # that can be distinguished in a thumbnail
 _MOST_HIGHLIGHTS = 2
 
@@ -48,8 +52,21 @@ def place_in(named: Named, graph: AttentionGraph) -> Layout:
     return layout_of(graph, **geometry)
 
 
-def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Layout) -> None:
-    """Nodes and edges, or one or two neighbourhoods where there are too many; without any text."""
+def thumbnail(named: Named, width: float, height: float) -> "Figure":
+    """A pattern as a figure of so many inches: nodes and edges, or one or two neighbourhoods where
+    there are too many.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    graph = graph_of(named)
+    figure = empty_figure(None, width, height)
+    figure.set_layout_engine("none")
+    _draw(figure.add_axes(_FRAME), graph, place_in(named, graph))
+    return figure
+
+
+def _draw(ax: Any, graph: AttentionGraph, place: Layout) -> None:
     if isinstance(place, Network):
         most = _MOST_LINES
     else:

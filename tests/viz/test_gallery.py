@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 import graphattn as ga
@@ -18,7 +19,7 @@ from graphattn.viz.layouts.network import Network
 from graphattn.viz.layouts.points import Points
 from graphattn.viz.layouts.sequence import Sequence
 from graphattn.viz.layouts.two_rows import TwoRows
-from graphattn.viz.thumbnail import graph_of, place_in
+from graphattn.viz.thumbnail import graph_of, place_in, thumbnail
 
 PLACES = {
     "causal(7)": Sequence,
@@ -66,6 +67,16 @@ def test_a_mesh_is_drawn_over_its_vertices():
     np.testing.assert_array_equal(place.faces, sphere_faces)
     place = place_in(named := entry("mesh_faces(sphere_faces)", "mesh"), graph_of(named))
     np.testing.assert_allclose(place.source_at[7], sphere[sphere_faces[7]].mean(0))
+
+
+@pytest.mark.parametrize("code", ["causal(7)", "window_partition((4, 6), (2, 3))", "cross(3, 5)"])
+def test_a_thumbnail_is_a_figure_of_its_size_without_text(code):
+    figure = thumbnail(entry(code), 3.1, 2.3)
+    assert figure.get_size_inches().tolist() == [3.1, 2.3]
+    assert not [text for text in figure.findobj(Text) if text.get_text()]
+    (axes,) = figure.axes
+    assert axes.get_position().bounds == pytest.approx((0.01, 0.01, 0.98, 0.98), abs=0.2)
+    assert axes.collections or axes.lines or axes.patches
 
 
 @pytest.mark.slow
