@@ -54,8 +54,6 @@ MODULES = {
 CORE = set(ROOMS[: ROOMS.index("functional") + 1]) - {"analyse"} | {"nn", "exactness"}
 #: The mistake behind a wrong output is named with ``analyse``, once there is one.
 NAMES_MISTAKES = "exactness/diagnose.py"
-#: Rooms that still have files which need each other.
-CIRCULAR = {"study"}
 
 
 def room_of(path: Path) -> str:
@@ -132,7 +130,7 @@ def test_no_two_files_need_each_other():
     """The files of packages too; all but that of the package, which names everything."""
     needs = nx.DiGraph((name, other) for name in MODULES for other in imported_files(name))
     circles = [sorted(part) for part in nx.strongly_connected_components(needs) if len(part) > 1]
-    assert [circle for circle in circles if circle[0].split(".")[1] not in CIRCULAR] == []
+    assert circles == []
 
 
 def test_core_rooms_import_no_other_room():

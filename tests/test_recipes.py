@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(
-    r"```python\n# (graphattn/\S+\.pyi?)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+    r"```python\n# (graphattn/\S+\.pyi?)\n(.*?)```",
+    (ROOT / "CONTRIBUTING.md").read_text(),
+    re.DOTALL,
 )
 TAKEN_UP = {
     "a backend": """

@@ -35,7 +35,9 @@ def test_attention_is_exact_on_the_edges_that_are_chosen(name):
 def test_other_edges_than_those_chosen_are_seen(monkeypatch):
     right = chosen.chosen_edges
     monkeypatch.setattr(
-        chosen, "chosen_edges", lambda choose, union, query, key: right(choose, union, query.roll(1, -3), key)
+        chosen,
+        "chosen_edges",
+        lambda choose, union, query, key: right(choose, union, query.roll(1, -3), key),
     )
     with pytest.raises(ExactnessError):
         ga.assert_exact(PATTERNS["top_k"](13), backends=("dense",), dtypes=(torch.float64,))

@@ -152,7 +152,9 @@ def test_what_saves_asking_the_others_does_not_change_the_choice(graph, monkeypa
     """Dense is taken at once where its products cost less than the others' bare calls: up to some
     260 nodes here.
     """
-    monkeypatch.setattr(base, "kept", lambda device: {**RATES, "edges": {**RATES["edges"], "edge": 0.02}})
+    monkeypatch.setattr(
+        base, "kept", lambda device: {**RATES, "edges": {**RATES["edges"], "edge": 0.02}}
+    )
     request = Request(heads=4, head_dim=16, value_dim=16)
     assert choose.choose(graph, request) == choose.explain_choice(graph, request).chosen
 
