@@ -2,7 +2,6 @@
 torch's names.
 """
 
-import sys
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -422,17 +421,9 @@ class GraphAttention(EdgeAttention):
             x = sources.cast_with(x, self)
         query = partial(self._query, x, of_targets)
         keys = partial(sources.projected, self, of_sources)
-        return graph.projected(query, keys, sources.key, sources.value, self._numbers_sent)
-
-    def _numbers_sent(self) -> int:
-        """The numbers of a key and value that a shard would receive in place of features; 0 if it
-        must.
-        """
-        if self.rotary is not None:
-            return 0
-        if self.is_observed():
-            return sys.maxsize  # PyG's hooks see rows of all sources
-        return self.num_kv_heads * (self.head_dim + self.value_dim)
+        return graph.projected(
+            query, keys, sources.key, sources.value, partial(sources.numbers, self)
+        )
 
     def _inputs(
         self,

@@ -2,6 +2,7 @@
 holds.
 """
 
+import sys
 from typing import Any, Never
 
 import torch
@@ -55,6 +56,14 @@ class Sources:
         """Keys and values of all sources, from features that have arrived."""
         return layer.keys_of(self.name, key, value, positions)
 
+    def numbers(self, layer: Any) -> int:
+        """The numbers of a key and value, which a shard receives in place of wider features."""
+        if layer.rotary is not None:
+            return 0  # positions are those of own nodes
+        if layer.is_observed():
+            return sys.maxsize  # PyG's hooks see rows of all sources
+        return layer.num_kv_heads * (layer.head_dim + layer.value_dim)
+
     def keep(self, layer: Any, key: Tensor, value: Tensor) -> None:
         """Store keys and values for the next call, if a cache holds them."""
 
@@ -85,6 +94,10 @@ class Cached(Sources):
         """Keys and values of cached and new nodes."""
         return self.cache.grown(*super().projected(layer, positions, key, value), layer)
 
+    def numbers(self, layer: Any) -> int:
+        """0, as a cache holds keys of own nodes."""
+        return 0
+
     def keep(self, layer: Any, key: Tensor, value: Tensor) -> None:
         """Store those of all nodes."""
         self.cache.keep(key, value, layer)
@@ -110,6 +123,10 @@ class Held(Sources):
     def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """The held ones."""
         return self.held
+
+    def numbers(self, layer: Any) -> int:
+        """0, as keys of own nodes are held."""
+        return 0
 
 
 def read(layer: Any, x: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]:
