@@ -58,7 +58,7 @@ class Mutants:
         if isinstance(node, Expression):
             args = self._grown(node.args)
             options = {name: self._grown(value) for name, value in node.options.items()}
-            made = function_of(node.function, node.args)(*args, **options)
+            made = function_of(node.function)(*args, **options)
         else:
             made = built(node)
         if made.device == self.device:

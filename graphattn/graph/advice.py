@@ -12,28 +12,24 @@ from ..errors import GraphError
 _WAYS = {  # by the module that a type, or one that it inherits from, is defined in
     "torch_geometric.data": "pass graphattn.from_pyg(data), or to a layer data.edge_index",
     "torch_sparse": (
-        "pass graphattn.from_edge_index(torch.stack((col, row)), ...), where row, "
-        "col, _ = adj_t.coo()"
+        "pass graphattn.from_edge_index(torch.stack((col, row)), ...), where "
+        "row, col, _ = adj_t.coo()"
     ),
     "networkx": "pass graphattn.from_networkx(graph)",
     "torch.nn.attention.flex_attention": "pass graphattn.convert.from_block_mask(block_mask)",
     "scipy.sparse": "pass graphattn.from_scipy(matrix), with a row per target",
 }
 _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
-
-
 _OF_MANY = (
     "pass one of them, graphs[i]; heads with graphs of their own are a PerHead(graphs), models of "
-    "graphattn.models "
-    "take a list, a graph for each layer, and graphs of the examples of a batch (B, N, C) are one "
-    "graph of all nodes: "
+    "graphattn.models take a list, a graph for each layer, and graphs of the examples of a batch "
+    "(B, N, C) are one graph of all nodes: "
     "layer(x.flatten(0, 1), graphattn.disjoint_union(graphs)).unflatten(0, x.shape[:2])"
 )
 
 
 def advice(graph: Any) -> str | None:
-    """Advice on how to make an :class:`AttentionGraph` of an object; ``None`` if it may be an
-    ``edge_index``.
+    """Advice on making an :class:`AttentionGraph` of a value; None if it may be an ``edge_index``.
 
     Example:
         >>> advice(torch.ones(3, 3).tril().bool())
@@ -42,25 +38,24 @@ def advice(graph: Any) -> str | None:
     remedy: str = getattr(type(graph), "remedy", "")
     if remedy and type(graph).__module__.startswith("graphattn."):
         return remedy
-    if isinstance(graph, list | tuple) and any(
-        type(one).__module__.startswith("graphattn.graph.") for one in graph
-    ):
-        return _OF_MANY
+    if isinstance(graph, list | tuple):
+        modules = [type(item).__module__ for item in graph]
+        if any(module.startswith("graphattn.graph.") for module in modules):
+            return _OF_MANY
     modules = [kind.__module__ for kind in type(graph).__mro__]
     for home, way in _WAYS.items():
         if any(f"{module}.".startswith(f"{home}.") for module in modules):
             return way
     if isinstance(graph, np.ndarray):
-        return _of_table(
-            graph.dtype == bool, graph.dtype.kind == "f", graph.shape, "edge_index.astype(int)"
-        )
+        is_bool = graph.dtype == bool
+        is_float = graph.dtype.kind == "f"
+        return _of_table(is_bool, is_float, graph.shape, "edge_index.astype(int)")
     if not isinstance(graph, Tensor):
         return None
     if graph.layout != torch.strided:
         return (
             "pass adj.to_sparse_coo().coalesce().indices().flip(0) as edge_index if it has a row "
-            "per target (PyG's "
-            "adj_t), and without the flip if it has a row per source"
+            "per target (PyG's adj_t), and without the flip if it has a row per source"
         )
     is_bool = graph.dtype == torch.bool
     is_float = graph.is_floating_point()
@@ -76,41 +71,46 @@ def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) 
     if not is_float or len(shape) < 2:
         return None
     mask = "graphattn.from_mask(mask != 0) makes a graph if 0 means no edge"
-    if len(shape) == 2 and shape[0] == 2:
+    if shape[:-1] == (2,):
         return f"these are floats: pass {cast} if it is an edge_index (2, E); {mask}"
     return f"numbers are no graph: {mask}"
 
 
 def of_other_size(graph: Any, size: int) -> str:
     """Advice, mostly empty, for tensors of ``size`` nodes on a graph of another size."""
-    call = getattr(graph, "expression", None)
-    if call is None or call.function != "documents" or call.options.get("lengths") is not None:
+    call: Any = getattr(graph, "expression", None)
+    if getattr(call, "function", "") != "documents":
         return ""
-    ids = torch.as_tensor(call.args[0] if call.args else call.options["ids"])
-    if int(ids.sum()) == size:
+    if call.options.get("lengths") is not None:
+        return ""
+    if call.args:
+        ids = call.args[0]
+    else:
+        ids = call.options["ids"]
+    if int(torch.as_tensor(ids).sum()) == size:
         return f"; if its ids are lengths, {size} in total, use documents(lengths=...)"
     return ""
 
 
-def no_positions(given: Any, argument: str) -> str:
-    """The message for invalid positions; for a shape, such as PyG's ``Data``, it names the shape's
-    own.
-    """
-    if hasattr(given, "pos"):
+def no_positions(value: Any, argument: str) -> str:
+    """The message for invalid positions; for a shape, such as PyG's ``Data``, with its ``pos``."""
+    hint = ""
+    if hasattr(value, "pos"):
         hint = f"; for a shape pass {argument}=shape.pos and batch=shape.batch"
-    else:
-        hint = ""
-    return f"{argument} must be a Tensor or array (N, d) of coordinates, got {shown(given)}{hint}"
+    return f"{argument} must be a Tensor or array (N, d) of coordinates, got {shown(value)}{hint}"
 
 
-def no_graph(given: Any, argument: str) -> GraphError:
-    """The error for something that is not an :class:`AttentionGraph`, with the way to make one of
-    it.
-    """
-    way = advice(given)
-    shape: tuple[int, ...] = getattr(given, "shape", ())
-    if way is None and isinstance(given, Tensor | np.ndarray) and len(shape) == 2:
-        way = "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 means no edge"
-        if shape[0] == 2:
-            way = "wrap an edge_index with graphattn.from_edge_index(edge_index, num_nodes=N)"
-    return GraphError(f"{argument}, got {type(given).__name__}; {way or _EITHER}")
+def no_graph(value: Any, argument: str) -> GraphError:
+    """The error for anything but an :class:`AttentionGraph`, with the way to make one of it."""
+    remedy = advice(value)
+    if remedy is None:
+        remedy = _of_integers(value)
+    return GraphError(f"{argument}, got {type(value).__name__}; {remedy}")
+
+
+def _of_integers(value: Any) -> str:
+    if not isinstance(value, Tensor | np.ndarray) or value.ndim != 2:
+        return _EITHER
+    if value.shape[0] == 2:
+        return "wrap an edge_index with graphattn.from_edge_index(edge_index, num_nodes=N)"
+    return "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 means no edge"

@@ -1,6 +1,4 @@
-"""Set algebra on edges. Rules give rules; listed edges give listed edges where a list is
-smaller.
-"""
+"""Set algebra on edges: of rules a rule, of listed edges a list where that is smaller."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,14 +43,20 @@ def complement(a: Edges) -> Edges:
     """The pairs that are not edges."""
     T = a.num_targets
     S = a.num_sources
-    test = a.test
+
+    def inverted(test: PairTest) -> PairTest:
+        return lambda target, source: ~test(target, source)
+
+    test = None
+    if a.test is not None:
+        test = inverted(a.test)
     return Edges(
         T,
         S,
         lambda target: _runs.complement(a.rows(target), target.numel(), S),
         runs_per_row=a.runs_per_row + 1,
-        contains=lambda target, source: ~a.contains(target, source),
-        test=None if test is None else (lambda target, source: ~test(target, source)),
+        contains=inverted(a.contains),
+        test=test,
         grid=a.grid,
     )
 
@@ -68,16 +72,19 @@ def _joined(
     of_runs: Callable[[Runs, Runs, int], Runs],
     of_tests: Callable[[Tensor, Tensor], Tensor],
 ) -> Edges:
-    def both(x: PairTest, y: PairTest) -> PairTest:
+    def joined(x: PairTest, y: PairTest) -> PairTest:
         return lambda target, source: of_tests(x(target, source), y(target, source))
 
+    test = None
+    if a.test is not None and b.test is not None:
+        test = joined(a.test, b.test)
     return Edges(
         a.num_targets,
         a.num_sources,
         lambda target: of_runs(a.rows(target), b.rows(target), a.num_sources),
         runs_per_row=a.runs_per_row + b.runs_per_row,
-        contains=both(a.contains, b.contains),
-        test=None if a.test is None or b.test is None else both(a.test, b.test),
+        contains=joined(a.contains, b.contains),
+        test=test,
         grid=a.grid or b.grid,
     )
 
@@ -86,9 +93,7 @@ def _joined(
 
 
 def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
-    """A subgraph or relabelling: node ``i`` is the (distinct) node ``targets[i]`` or ``sources[i]``
-    of another rule.
-    """
+    """The edges of another rule between the (distinct) nodes ``targets[i]`` and ``sources[i]``."""
     S = sources.numel()
 
     def rows(target: Tensor) -> Runs:
@@ -111,8 +116,9 @@ def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
 def union_of_blocks(
     cells: list[tuple[Edges, int, int]], num_targets: int, num_sources: int
 ) -> Edges:
-    """Sets of edges, each with its first target and its first source; those that share rows by
-    ascending source.
+    """Sets of edges side by side, each with its first target and its first source.
+
+    Sets that share rows come by ascending source.
     """
 
     def rows(target: Tensor) -> Runs:
@@ -121,9 +127,10 @@ def union_of_blocks(
             return parts[0]
         least, most = (int(end) for end in target.aminmax())
         for edges, first, source in cells:
-            if first > most or first + edges.num_targets <= least:
+            last = first + edges.num_targets
+            if first > most or last <= least:
                 continue
-            here = torch.nonzero((target >= first) & (target < first + edges.num_targets)).flatten()
+            here = torch.nonzero((target >= first) & (target < last)).flatten()
             row, lo, hi = edges.rows(target[here] - first)
             parts.append(Runs(here[row], lo + source, hi + source))
         row, lo, hi = map(torch.cat, zip(*parts, strict=True))
@@ -150,31 +157,31 @@ def behind_tokens(base: Edges, number: int) -> Edges:
 
 def compose(a: Edges, b: Edges, limit: int | None = MAX_BYTES) -> Edges:
     """Pairs joined by an edge of ``b`` followed by an edge of ``a``; listed only if both are."""
-    if a.axes and len(a.axes) == len(b.axes):
-        sides = list(zip(a.axes, b.axes, strict=True))
-        if all(x.num_sources == y.num_targets for x, y in sides):
-            return product([compose(x, y) for x, y in sides])
+    axes = _pairs_of_axes(a, b)
+    if axes and all(x.num_sources == y.num_targets for x, y in axes):
+        return product([compose(x, y) for x, y in axes])
     if isinstance(a, Listed) and isinstance(b, Listed):
         return _product_of_lists(a, b, limit)
-    if _intervals(b) is not None:
-        long = 1
+    if _intervals(b) is None:
+        runs_per_row = a.mean_degree * b.runs_per_row
     else:
-        long = a.mean_degree * b.runs_per_row
+        runs_per_row = a.runs_per_row
 
     def rows(target: Tensor) -> Runs:
-        # else a product of products computes the inner ones again for every row
-        (
-            a.stored(),
-            b.stored(),
-        )
+        # stored, or a product of products would compute the inner ones again for every row
+        a.stored()
+        b.stored()
         return pulled(a.rows(target), target.numel(), b)
 
-    return Edges(
-        a.num_targets,
-        b.num_sources,
-        rows,
-        runs_per_row=min(b.num_sources, a.runs_per_row * long if long == 1 else long),
-    )
+    runs_per_row = min(b.num_sources, runs_per_row)
+    return Edges(a.num_targets, b.num_sources, rows, runs_per_row=runs_per_row)
+
+
+def _pairs_of_axes(a: Edges, b: Edges) -> list[tuple[Edges, Edges]]:
+    """The factors of two products of as many axes, pair by pair; empty for other edges."""
+    if len(a.axes) != len(b.axes):
+        return []
+    return list(zip(a.axes, b.axes, strict=True))
 
 
 def power(edges: Edges, k: int) -> Edges:
@@ -189,26 +196,23 @@ def power(edges: Edges, k: int) -> Edges:
 
 
 def join_cost(a: Edges, b: Edges) -> int:
-    """The approximate number of rows of sources that :func:`compose` joins, from a sample of the
-    targets.
-    """
-    if a.axes and len(a.axes) == len(b.axes):
-        return sum(join_cost(x, y) for x, y in zip(a.axes, b.axes, strict=True))
+    """The approximate number of rows of sources that :func:`compose` joins, from a few targets."""
+    axes = _pairs_of_axes(a, b)
+    if axes:
+        return sum(join_cost(x, y) for x, y in axes)
     if isinstance(a, Listed) and isinstance(b, Listed):
         return int((b.degrees() * torch.bincount(a.source.cpu(), minlength=a.num_sources)).sum())
-    spent: list[int] = []
-    some = torch.linspace(
-        0, a.num_targets - 1, min(_SAMPLED, a.num_targets), dtype=torch.float64
-    ).long()
-    pulled(a.rows(some), some.numel(), b, spent.append)
-    return sum(spent) * a.num_targets // max(1, some.numel())
+    costs: list[int] = []
+    number = min(_SAMPLED, a.num_targets)
+    sample = torch.linspace(0, a.num_targets - 1, number, dtype=torch.float64).long()
+    pulled(a.rows(sample), sample.numel(), b, costs.append)
+    return sum(costs) * a.num_targets // max(1, sample.numel())
 
 
 def pulled(
     reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], None] = lambda joined: None
 ) -> Runs:
-    """The sources that each row reads through ``edges``, from the targets in its row of
-    ``reached``.
+    """The sources that each row reads through ``edges``, from the targets in ``reached``.
 
     Before rows of sources are joined, ``spend`` is called with their number.
     """
@@ -227,10 +231,10 @@ def pulled(
     else:
         joined = _through_intervals(reached, *ends)
         spend(joined.row.numel())
-    found = _runs.in_order(joined, edges.num_sources)
+    result = _runs.in_order(joined, edges.num_sources)
     if repeated:
-        return _runs.chosen(found, alike)
-    return found
+        return _runs.chosen(result, alike)
+    return result
 
 
 def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:
@@ -239,16 +243,14 @@ def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:
     if stored is None or bool((stored.ptr.diff() > 1).any()):
         return None
     lo, hi = (torch.zeros(edges.num_targets, dtype=torch.int64) for _ in range(2))
-    there = stored.ptr.diff() == 1
-    lo[there] = stored.lo.long()
-    hi[there] = stored.hi.long()
+    has_one = stored.ptr.diff() == 1
+    lo[has_one] = stored.lo.long()
+    hi[has_one] = stored.hi.long()
     return lo, hi
 
 
 def _through_intervals(reached: Runs, lo: Tensor, hi: Tensor) -> Runs:
-    """The runs of a stretch of targets whose intervals touch in turn: from the least source to the
-    last.
-    """
+    """The runs of consecutive targets whose intervals touch: from the least source to the last."""
     apart = torch.ones_like(lo, dtype=torch.bool)
     apart[1:] = (lo[1:] > hi[:-1]) | (hi[1:] < lo[:-1])
     stretch = torch.cumsum(apart, 0) - 1
@@ -264,12 +266,16 @@ def _through_intervals(reached: Runs, lo: Tensor, hi: Tensor) -> Runs:
 
 
 def _most(value: Tensor, start: Tensor, stop: Tensor) -> Tensor:
-    """The largest value of each stretch ``[start, stop)``, covered by two stretches of the next
-    lower power of two.
+    """The largest value of each interval ``[start, stop)``.
+
+    Two intervals, as long as the next lower power of two, cover it.
     """
     result = torch.zeros_like(start)
     level = torch.log2((stop - start).double()).floor().long()
-    for step in range(int(level.max()) + 1 if level.numel() else 0):
+    num_levels = 0
+    if level.numel():
+        num_levels = int(level.max()) + 1
+    for step in range(num_levels):
         here = level == step
         result[here] = torch.maximum(value[start[here]], value[stop[here] - (1 << step)])
         half = 1 << step
@@ -283,15 +289,14 @@ def _through_rows(reached: Runs, edges: Edges) -> Runs:
     parts = [_runs.empty()]
     first = 0
     while first < reached.row.numel():
+        before = 0
         if first:
             before = int(lengths[first - 1])
-        else:
-            before = 0
         last = max(first + 1, int(torch.searchsorted(lengths, before + _JOINED_AT_ONCE)))
         row, target = _runs.expand(Runs(*(part[first:last] for part in reached)))
         distinct, place = torch.unique(target, return_inverse=True)
-        found = _runs.chosen(edges.rows(distinct), place)
-        parts.append(_runs.in_order(Runs(row[found.row], found.lo, found.hi), edges.num_sources))
+        runs = _runs.chosen(edges.rows(distinct), place)
+        parts.append(_runs.in_order(Runs(row[runs.row], runs.lo, runs.hi), edges.num_sources))
         first = last
     return Runs(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -328,9 +333,9 @@ def as_list(edges: Edges, limit: int | None = MAX_BYTES) -> Listed:
     if isinstance(edges, Listed):
         return edges
     count = edges.count()
-    instead = (
+    remedy = (
         "keep it a rule, use contains(), block_counts() or mask(), or ask for "
         "materialise(max_bytes=None)"
     )
-    refuse_over(16 * count, f"edge_index of {count:,} edges", instead, limit)
+    refuse_over(16 * count, f"edge_index of {count:,} edges", remedy, limit)
     return listed(*edges.pairs(), edges.num_targets, edges.num_sources, has_repeats=False)

@@ -1,5 +1,6 @@
-"""Edges that a call has chosen, node ``(b H + h) T + t`` for target ``t`` of head ``h`` in example
-``b``: as one call of one head, or as a mask of the edges that may be chosen.
+"""Edges chosen by a call, as one call of one head, or as a mask of the possible edges.
+
+Node ``(b H + h) T + t`` is target ``t`` of head ``h`` in example ``b``.
 """
 
 import math
@@ -66,9 +67,7 @@ def chosen_edges(choose: Choose, union: AttentionGraph, query: Tensor, key: Tens
 
 
 class TransformedChoice(torch.autograd.Function):
-    """:func:`chosen_edges` under ``torch.func``: numbers are read outside its transforms, and pass
-    no gradient.
-    """
+    """:func:`chosen_edges` under ``torch.func``, outside whose transforms it runs; no gradient."""
 
     @staticmethod
     def forward(choose: Choose, union: AttentionGraph, query: Tensor, key: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""Graphs whose edges depend on content: chosen by the queries and keys of each call of
-attention.
-"""
+"""Graphs whose edges are chosen by the queries and keys of each call of attention."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,14 +25,14 @@ from .modes import (
 
 #: Arguments of builders that queries and keys give.
 CONTENT = ("scores", "features")
-_KEPT = 64
-_KEPT_METHODS = ("reverse", "k_hop", "with_self_loops", "without_self_loops")
+_MOST_CACHED = 64
+# methods and operators that a choice by content does not have
+_REFUSED = {"~", *METHODS} - {"reverse", "k_hop", "with_self_loops", "without_self_loops"}
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a builder chooses by: the queries and keys of a call, or none, to give every edge that
-    it may choose.
+    """The queries and keys by which a builder chooses; without them it gives all possible edges.
 
     Args:
         num_targets: T.
@@ -61,8 +59,7 @@ class Content:
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class Chosen(GraphLike, Operand):
-    """A graph whose edges are chosen by the queries and keys of each call, for every example and
-    head.
+    """A graph whose edges the queries and keys of a call choose, for each example and head.
 
     A pattern that waits for content, such as ``top_k(..., 8, within=causal(...))``, gives it at a
     size. Tensors of edges (score biases, edge features, weights) are in the edge order of
@@ -153,26 +150,25 @@ class Chosen(GraphLike, Operand):
         return self
 
     def part(self, targets: range, num_sources: int) -> "Chosen":
-        """Some targets, with the sources up to ``num_sources``; of a sequence these are all of its
-        tokens so far.
-        """
+        """Some targets, with the sources up to ``num_sources``, as in a continued sequence."""
         if targets == self.targets and num_sources == self.num_sources:
             return self
+        num_rows = self.size[0]
         if self.size[0] == self.size[1]:
-            rows = num_sources
-        else:
-            rows = self.size[0]
-        return replace(
-            self, size=(rows, num_sources), rows=None if targets == range(rows) else targets
-        )
+            num_rows = num_sources
+        rows: range | None = targets
+        if targets == range(num_rows):
+            rows = None
+        return replace(self, size=(num_rows, num_sources), rows=rows)
 
     def union(self) -> AttentionGraph:
         """Every edge that may be chosen: what reach, leaks and ceilings are computed of."""
         return self.remembered("union", lambda: self._filled(self.expression, self._content()))
 
     def edges(self, query: Tensor, key: Tensor) -> AttentionGraph:
-        """The edges of a call, the graphs of all heads of all examples side by side: node
-        ``(b H + h) T + t`` is target ``t`` of head ``h`` in example ``b``, and the sources are
+        """The edges of a call: the graphs of all heads of all examples side by side.
+
+        Node ``(b H + h) T + t`` is target ``t`` of head ``h`` in example ``b``, and the sources are
         numbered alike.
 
         Args:
@@ -207,34 +203,30 @@ class Chosen(GraphLike, Operand):
             bias = inputs.query.new_zeros((), dtype=inputs.statistics)
         return replace(inputs, score_bias=bias.where(is_chosen, -torch.inf))
 
-    def _content(self, *given: Tensor) -> Content:
-        query, key = given or (None, None)
-        if query is None:
-            device = torch.device("cpu")
-        else:
+    def _content(self, query: Tensor | None = None, key: Tensor | None = None) -> Content:
+        device = torch.device("cpu")
+        if query is not None:
             device = query.device
         return Content(self.num_targets, self.num_sources, query, key, device)
 
     def remembered(self, key: Any, make: Callable[[], AttentionGraph]) -> AttentionGraph:
         """``make()``, cached."""
         if key not in self._memo:
-            if len(self._memo) >= _KEPT:  # batches of many sizes
+            if len(self._memo) >= _MOST_CACHED:  # batches of many sizes
                 self._memo.clear()
             self._memo[key] = without_modes(make)
         return self._memo[key]
 
     def _filled(self, part: Any, content: Content) -> Any:
         """A part of the expression on the nodes of all heads and examples."""
-        if not isinstance(part, Expression) or not leaves_open(part, CONTENT):
+        if not _by_content(part):
             return self._side_by_side(part, content)
+        function = function_of(part.function)
         if part.args[0] is not ...:
-            return function_of(part.function)(
-                *(self._filled(arg, content) for arg in part.args), **part.options
-            )
-        given = [self._fixed(value, content) for value in part.args[1:]]
+            return function(*(self._filled(arg, content) for arg in part.args), **part.options)
+        args = [self._fixed(value, content) for value in part.args[1:]]
         options = {name: self._fixed(value, content) for name, value in part.options.items()}
-        made: AttentionGraph = function_of(part.function)(content, *given, **options)
-        return made
+        return function(content, *args, **options)
 
     def _fixed(self, part: Any, content: Content) -> Any:
         """A part that does not depend on content: of a graph the rows of the targets."""
@@ -242,28 +234,28 @@ class Chosen(GraphLike, Operand):
             return built(part)
 
         def make() -> AttentionGraph:
-            whole = filled(part, OfSize(*self.size))
-            of_all = self.rows is not None and (whole.num_targets, whole.num_sources) == self.size
-            return (whole.subgraph(targets=self.rows) if of_all else whole).to(content.device)
+            graph: AttentionGraph = filled(part, OfSize(*self.size))
+            has_all_rows = (graph.num_targets, graph.num_sources) == self.size
+            if has_all_rows and self.rows is not None:
+                graph = graph.subgraph(targets=self.rows)
+            return graph.to(content.device)
 
         return self.remembered((id(part), content.device), make)
 
     def _side_by_side(self, part: Any, content: Content) -> Any:
-        one = self._fixed(part, content)
-        if content.copies == 1 or not isinstance(one, AttentionGraph):
-            return one
+        fixed = self._fixed(part, content)
+        if content.copies == 1 or not isinstance(fixed, AttentionGraph):
+            return fixed
         return self.remembered(
             (id(part), content.device, content.copies),
-            lambda: disjoint_union([one] * content.copies),
+            lambda: disjoint_union([fixed] * content.copies),
         )
 
     def __repr__(self) -> str:
         return f"Chosen({self.name}: {self.num_sources} sources -> {self.num_targets} targets)"
 
     def _repr_html_(self) -> str:
-        """The view in a notebook: the line of ``repr`` and a picture of every edge that may be
-        chosen.
-        """
+        """The view in a notebook: the line of ``repr``, and a picture of the possible edges."""
         return mask_page(f"{self!r}, edges that may be chosen", self.union().edges)
 
     def __getattr__(self, name: str) -> Any:
@@ -271,14 +263,13 @@ class Chosen(GraphLike, Operand):
             "Chosen",
             name,
             f", as its edges differ from call to call; use .union().{name}, of every edge that "
-            "may be chosen, or "
-            f".edges(query, key).{name}, of a call",
+            f"may be chosen, or .edges(query, key).{name}, of a call",
         )
 
     def _refuse_algebra(self, *_: object) -> NoReturn:
         raise GraphError(
-            f"{self!r} joins no graph; join patterns, then give a size: (top_k(..., 8) | "
-            "causal(...))(size)"
+            f"{self!r} joins no graph; join patterns, then give a size: "
+            "(top_k(..., 8) | causal(...))(size)"
         )
 
     __or__ = __ror__ = __and__ = __rand__ = __sub__ = __rsub__ = __matmul__ = __rmatmul__ = (
@@ -288,10 +279,10 @@ class Chosen(GraphLike, Operand):
 
 
 def _needs_union(inputs: Inputs, backend: str) -> bool:
-    """True if a call has tensors of edges, functions of all heads, a backend of dense products, or
-    is transformed.
-    """
-    if plain_operations_only() or backend in ("dense", "tiles"):
+    """True for tensors of edges, functions of all heads, dense backends and transformed calls."""
+    if backend in ("dense", "tiles"):
+        return True
+    if plain_operations_only():
         return True
     of_edges = (inputs.score_bias, inputs.edge_attr, inputs.score, inputs.normalize)
     return any(part is not None for part in of_edges)
@@ -313,15 +304,17 @@ def lacks(owner: str, name: str, remedy: str) -> AttributeError:
 
 
 def _check_joins(call: Expression) -> None:
-    """Refuse calls by which the edges of a choice would remove others, or its nodes be others."""
+    """Refuse calls that remove edges by a choice, or that renumber the nodes of one."""
     if not leaves_open(call, CONTENT):
         return
-    if any(map(_waits, call.options.values())):
+    if any(map(_by_content, call.options.values())):
         raise GraphError(f"{call} has an option that is chosen, too; join the two by |, & or @")
     if call.args[0] is ...:
         return
-    removes = call.function == "~" or (call.function == "-" and _waits(call.args[1]))
-    if removes or (call.function in METHODS and call.function not in _KEPT_METHODS):
+    is_refused = call.function in _REFUSED
+    if call.function == "-":
+        is_refused = _by_content(call.args[1])
+    if is_refused:
         raise GraphError(
             f"{call} has no edges that may be chosen; join a choice by |, &, @, or subtract a "
             "graph from it"
@@ -331,5 +324,6 @@ def _check_joins(call: Expression) -> None:
             _check_joins(part)
 
 
-def _waits(part: Any) -> bool:
+def _by_content(part: Any) -> bool:
+    """True for a call that chooses edges by content, or has an operand that does."""
     return isinstance(part, Expression) and leaves_open(part, CONTENT)

@@ -49,17 +49,16 @@ def from_edge_index(
         · · █
         █ █ ·
     """
-    given = _sizes(num_sources, num_targets, num_nodes)
+    sizes = _sizes(num_sources, num_targets, num_nodes)
     if hasattr(edge_index, "sparse_size") and hasattr(edge_index, "as_tensor"):  # a PyG EdgeIndex
-        given = _joined(given, edge_index.sparse_size())
+        sizes = _joined(sizes, edge_index.sparse_size())
         edge_index = edge_index.as_tensor()
-    if None in given:
-        raise GraphError(_no_sizes(edge_index, given))
-    return AttentionGraph(
-        checked(edge_index, given[1], given[0], duplicates),
-        name or "edge_index",
-        _device(edge_index),
-    )
+    if None in sizes:
+        raise GraphError(_no_sizes(edge_index, sizes))
+    S, T = sizes
+    if not name:
+        name = "edge_index"
+    return AttentionGraph(checked(edge_index, T, S, duplicates), name, _device(edge_index))
 
 
 def _device(index: Any) -> torch.device:
@@ -72,48 +71,48 @@ def _sizes(
     num_sources: int | None, num_targets: int | None, num_nodes: int | None
 ) -> tuple[Any, Any]:
     if num_nodes is None:
-        sizes = zip(_SIDES, (num_sources, num_targets), strict=True)
-        return tuple(
-            size if size is None else whole(size, side, 0, GraphError) for side, size in sizes
-        )  # type: ignore[return-value]
+        if num_sources is not None:
+            num_sources = whole(num_sources, "num_sources", 0, GraphError)
+        if num_targets is not None:
+            num_targets = whole(num_targets, "num_targets", 0, GraphError)
+        return num_sources, num_targets
     if num_sources is not None or num_targets is not None:
         raise GraphError(
             f"num_nodes={num_nodes} means that sources and targets are the same nodes, and "
-            "excludes "
-            f"num_sources={num_sources} and num_targets={num_targets}; pass num_nodes alone, or "
-            "the other two"
+            f"excludes num_sources={num_sources} and num_targets={num_targets}; pass num_nodes "
+            "alone, or the other two"
         )
-    return (whole(num_nodes, "num_nodes", 0, GraphError),) * 2
+    num_nodes = whole(num_nodes, "num_nodes", 0, GraphError)
+    return num_nodes, num_nodes
 
 
-def _joined(given: tuple[Any, Any], carried: tuple[Any, Any]) -> tuple[Any, Any]:
-    for side, size, known in zip(_SIDES, given, carried, strict=True):
-        if size is not None and known is not None and size != known:
+def _joined(sizes: tuple[Any, Any], sparse_size: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The sizes that the caller or the EdgeIndex names."""
+    joined = []
+    for side, size, stored in zip(_SIDES, sizes, sparse_size, strict=True):
+        if size is None:
+            joined.append(stored)
+        elif stored in (None, size):
+            joined.append(size)
+        else:
             raise GraphError(
-                f"{side} is {size}, but the EdgeIndex has sparse_size {carried}; leave {side} out"
+                f"{side} is {size}, but the EdgeIndex has sparse_size {sparse_size}; "
+                f"leave {side} out"
             )
-    return tuple(
-        known if size is None else size for size, known in zip(given, carried, strict=True)
-    )
+    num_sources, num_targets = joined
+    return num_sources, num_targets
 
 
-def _no_sizes(edge_index: Any, given: tuple[Any, Any]) -> str:
-    missing = " and ".join(side for side, size in zip(_SIDES, given, strict=True) if size is None)
+def _no_sizes(edge_index: Any, sizes: tuple[Any, Any]) -> str:
+    missing = " and ".join(side for side, size in zip(_SIDES, sizes, strict=True) if size is None)
     message = (
         f"{missing} must be given, since nodes at the end may have no edge; pass num_nodes=N if "
-        "sources and targets "
-        "are the same nodes, else num_sources=S and num_targets=T"
+        "sources and targets are the same nodes, else num_sources=S and num_targets=T"
     )
-    if isinstance(edge_index, Tensor):
-        index = edge_index
-    else:
-        index = torch.as_tensor(edge_index)
-    if (
-        index.dim() != 2
-        or index.shape[0] != 2
-        or index.shape[1] == 0
-        or index.dtype not in INTEGERS
-    ):
+    index = torch.as_tensor(edge_index)
+    if index.shape[:-1] != (2,) or index.dtype not in INTEGERS:
+        return message
+    if index.numel() == 0:
         return message
     most = (index.amax(1) + 1).tolist()
     return f"{message}; the largest indices are those of {most[0]} sources and {most[1]} targets"

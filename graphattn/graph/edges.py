@@ -1,6 +1,4 @@
-"""A set of edges: two sizes, and the sources of any targets as intervals; everything else is
-derived from these.
-"""
+"""A set of edges: two sizes and the intervals of sources of any targets; all else is derived."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -19,20 +17,16 @@ ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
 COUNTED_AT_ONCE = 1 << 24  # limit of the runs walked over only to print or to plan: about a second
 MOST_STORED = 1 << 24  # limit of the runs stored after a walk: 128 MiB in int32
 MOST_TRANSPOSED = 1 << 27  # limit of the runs held in memory to transpose edges
-# limits of a walk, minutes: runs of all rows; rows, or runs of one row
-MOST_RUNS, MOST_OF_ONE = (
-    1 << 32,
-    1 << 27,
-)
+# limits of a walk: minutes
+MOST_RUNS = 1 << 32  # of all rows
+MOST_OF_ONE = 1 << 27  # runs of one row, or rows
 
 Rows = Callable[[Tensor], Runs]
 PairTest = Callable[[Tensor, Tensor], Tensor]  # (target, source) -> bool
 
 
 class Stored(NamedTuple):
-    """The runs of all rows: ``ptr`` int64 (T + 1,), ``lo`` and ``hi`` (R,), int32 where that is
-    enough.
-    """
+    """The runs of all rows: ``ptr`` int64 (T + 1,); ``lo`` and ``hi`` (R,), int32 if that fits."""
 
     ptr: Tensor
     lo: Tensor
@@ -103,10 +97,14 @@ class Edges:
         self.runs_per_row = max(1, runs_per_row)
         self.test = test
         self.axes = axes
-        self.grid = grid or tuple(axis.num_targets for axis in axes)
+        if not grid:
+            grid = tuple(axis.num_targets for axis in axes)
+        self.grid = grid
         self._rows = rows
-        self._contains = contains or test
-        self.is_tested = self._contains is not None
+        if contains is None:
+            contains = test
+        self._contains = contains
+        self.is_tested = contains is not None
         self._lengths = lengths
         self._count = count
         self._reverse: Edges | None = None
@@ -120,9 +118,7 @@ class Edges:
     # --- rows
 
     def rows(self, target: Tensor) -> Runs:
-        """The sources of each of the targets (n,), int64 on the CPU; ``row`` counts within
-        ``target``.
-        """
+        """The sources of the targets (n,), int64 on the CPU; ``row`` counts within ``target``."""
         if self._stored is not None:
             return self._stored.rows(target)
         assert self._rows is not None
@@ -137,20 +133,16 @@ class Edges:
 
     def refuse_long_walk(self, most: int = MOST_RUNS) -> None:
         """Raise a GraphError if a walk over all rows would take more than minutes."""
-        if (
-            self.num_runs > most
-            or max(self.num_runs // max(1, self.num_targets), self.num_targets) > MOST_OF_ONE
-        ):
+        mean = self.num_runs // max(1, self.num_targets)
+        if self.num_runs > most or max(mean, self.num_targets) > MOST_OF_ONE:
             raise GraphError(
                 f"this would walk over about {self.num_runs:,} intervals of sources of "
-                f"{self.num_targets:,} targets "
-                f"(limits {most:,} and {MOST_OF_ONE:,}); ask contains() for the pairs you need, "
-                "or a smaller size"
+                f"{self.num_targets:,} targets (limits {most:,} and {MOST_OF_ONE:,}); ask "
+                "contains() for the pairs you need, or a smaller size"
             )
 
     def chunks(self, multiple: int = 1) -> Iterator[tuple[int, int, Runs]]:
-        """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of
-        ``multiple``.
+        """The rows in chunks ``(first, last + 1, runs)`` that start at multiples of ``multiple``.
 
         Raises:
             GraphError: If a walk over the rows and their intervals of sources would take more than
@@ -162,28 +154,28 @@ class Edges:
         rows = max(multiple, rows // multiple * multiple)
         for first in range(0, self.num_targets, rows):
             last = min(first + rows, self.num_targets)
-            yield (
-                first,
-                last,
-                self.rows(torch.arange(first, last))
-                if stored is None
-                else stored.slice(first, last),
-            )
+            if stored is None:
+                runs = self.rows(torch.arange(first, last))
+            else:
+                runs = stored.slice(first, last)
+            yield first, last, runs
 
     def stored(self) -> Stored | None:
         """The runs of all rows, none empty or touching, cached; None beyond ``MOST_STORED``."""
-        if self._stored is None and self._rows is not None and self.num_runs <= MOST_STORED:
-            self._stored = without_modes(self._all_rows)
-            self.runs_per_row = max(1, -(-self._stored.lo.numel() // max(1, self.num_targets)))
+        if self._stored is not None:
+            return self._stored
+        if self._rows is None or self.num_runs > MOST_STORED:
+            return None
+        self._stored = without_modes(self._all_rows)
+        self.runs_per_row = max(1, -(-self._stored.lo.numel() // max(1, self.num_targets)))
         return self._stored
 
     def _all_rows(self) -> Stored:
         parts = []
         step = max(1, ROWS_BUDGET // self.runs_per_row)
         for first in range(0, self.num_targets, step):
-            row, lo, hi = _runs.canonical(
-                self.rows(torch.arange(first, min(first + step, self.num_targets)))
-            )
+            targets = torch.arange(first, min(first + step, self.num_targets))
+            row, lo, hi = _runs.canonical(self.rows(targets))
             parts.append(Runs(row + first, lo, hi))
         if parts:
             runs = Runs(*map(torch.cat, zip(*parts, strict=True)))
@@ -201,15 +193,15 @@ class Edges:
     # --- questions
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        """True where ``source -> target`` is an edge; int64 tensors that broadcast give bool on
-        their device.
+        """True where ``source -> target`` is an edge: bool, on the device of the targets.
+
+        Targets and sources are int64 tensors that broadcast.
         """
         if self._contains is not None:
             return self._contains(target, source)
         distinct, row = torch.unique(target.cpu(), return_inverse=True)
-        return _runs.contains(self.rows(distinct), distinct.numel(), row, source.cpu()).to(
-            target.device
-        )
+        inside = _runs.contains(self.rows(distinct), distinct.numel(), row, source.cpu())
+        return inside.to(target.device)
 
     @property
     def count_cost(self) -> int:
@@ -224,15 +216,13 @@ class Edges:
 
     @property
     def mean_degree(self) -> int:
-        """Mean number of sources of a target, rounded up, from a few rows; S where these are
-        long.
-        """
+        """Mean number of sources of a few targets, rounded up; S where rows are long."""
         if self.runs_per_row > ROWS_BUDGET >> 4 or self.num_targets == 0:
             return self.num_sources
-        few = torch.linspace(
-            0, self.num_targets - 1, min(16, self.num_targets), dtype=torch.float64
-        ).long()
-        return -(-int(_runs.row_lengths(self.rows(few), few.numel()).sum()) // few.numel())
+        number = min(16, self.num_targets)
+        sample = torch.linspace(0, self.num_targets - 1, number, dtype=torch.float64).long()
+        lengths = _runs.row_lengths(self.rows(sample), number)
+        return -(-int(lengths.sum()) // number)
 
     def count(self) -> int:
         """Number of edges, an exact Python integer."""
@@ -252,9 +242,7 @@ class Edges:
         return target, source
 
     def degrees(self) -> Tensor:
-        """Number of sources of every target, int64 (T,) on the CPU; copies of a repeated edge
-        count.
-        """
+        """Number of sources of every target, int64 (T,) on the CPU; repeated edges count."""
         return torch.cat([torch.empty(0, dtype=torch.int64), *self._degrees()])
 
     def _degrees(self) -> Iterator[Tensor]:
@@ -269,35 +257,39 @@ class Edges:
 
     def block_counts(self, height: int, width: int) -> Tensor:
         """Pairs in every tile of ``height`` targets x ``width`` sources, int64 on the CPU."""
-        parts = [
-            _runs.block_counts(chunk, -(-(last - first) // height), height, self.num_sources, width)
-            for first, last, chunk in self.chunks(multiple=height)
-        ]
-        columns = -(-self.num_sources // width)
-        if parts:
-            return torch.cat(parts)
-        return torch.empty(0, columns, dtype=torch.int64)
+        S = self.num_sources
+        parts = [torch.empty(0, -(-S // width), dtype=torch.int64)]
+        for first, last, chunk in self.chunks(multiple=height):
+            rows = -(-(last - first) // height)
+            parts.append(_runs.block_counts(chunk, rows, height, S, width))
+        return torch.cat(parts)
 
     def block_areas(self, height: int, width: int) -> Tensor:
         """The same of all pairs, edges or not."""
-        sides = (self.num_targets, height), (self.num_sources, width)
+        sides = ((self.num_targets, height), (self.num_sources, width))
         rows, columns = (
             (size - torch.arange(-(-size // side)) * side).clamp(max=side) for size, side in sides
         )
-        return rows[:, None] * columns
+        return rows.unsqueeze(-1) * columns
 
     def flip(self) -> "Edges":
         """The same edges with sources and targets exchanged; listed ones keep their order."""
         if self._reverse is not None:
             return self._reverse
-        test = self.test
+
+        def swapped(test: PairTest) -> PairTest:
+            return lambda target, source: test(source, target)
+
+        test = None
+        if self.test is not None:
+            test = swapped(self.test)
         back = Edges(
             self.num_sources,
             self.num_targets,
             lambda target: back._transposed(self).rows(target),
             runs_per_row=-(-self.num_runs // max(1, self.num_sources)),
-            contains=lambda target, source: self.contains(source, target),
-            test=None if test is None else (lambda target, source: test(source, target)),
+            contains=swapped(self.contains),
+            test=test,
             axes=tuple(axis.flip() for axis in self.axes),
             count=self._count,
         )

@@ -1,6 +1,4 @@
-"""Expressions: the calls of builders, methods and operators that made a graph, to be saved and
-audited.
-"""
+"""Expressions: the calls that made a graph, of builders, methods and operators."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -40,11 +38,10 @@ METHODS = (
 _BUILDERS: dict[str, Callable[..., Any]] = {}
 #: Where builders are defined; each registers itself when it is imported.
 _ROOMS = ("graphattn.graphs", "graphattn.models")
-#: Limits of the tensors and of the calls of an expression; beyond them a graph keeps its edges
-#: alone.
+# limits of the tensors and of the calls of an expression; beyond them a graph keeps only its edges
 _MOST_BYTES = 1 << 28
 MOST_CALLS = 256
-#: As does a graph whose tensors are larger than its listed edges.
+# the same limit for tensors that are larger than the listed edges
 _FEW_BYTES = 1 << 16
 _BYTES_PER_EDGE = 64
 _PLAIN = bool | int | float | str | EllipsisType | None
@@ -70,7 +67,9 @@ class Operand(Immutable):
 
     def as_operand(self) -> "Expression | Operand":
         """The expression, or the graph itself where only its edges are known."""
-        return self.expression or self
+        if self.expression is None:
+            return self
+        return self.expression
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,36 +100,37 @@ class Expression:
 
     def build(self) -> Any:
         """A new graph from the calls, or a pattern where a size is open."""
-        function = function_of(self.function, self.args)
-        return function(
-            *map(built, self.args), **{name: built(value) for name, value in self.options.items()}
-        )
+        function = function_of(self.function)
+        options = {name: built(value) for name, value in self.options.items()}
+        return function(*map(built, self.args), **options)
 
     def children(self) -> "Iterator[Expression | Operand]":
         """The operands that are graphs."""
         for value in (*self.args, *self.options.values()):
             yield from _graphs_in(value)
 
+    def calls(self) -> "Iterator[Expression]":
+        """The operands that are calls."""
+        return (child for child in self.children() if isinstance(child, Expression))
+
     @property
     def is_open(self) -> bool:
         """True if a size is open, here or in an operand."""
-        children = (child for child in self.children() if isinstance(child, Expression))
-        return any(arg is ... for arg in self.args) or any(child.is_open for child in children)
+        if any(arg is ... for arg in self.args):
+            return True
+        return any(call.is_open for call in self.calls())
 
     @property
     def has_functions(self) -> bool:
         """True if an argument is a function, which no file holds."""
-        children = (child for child in self.children() if isinstance(child, Expression))
-        return any(map(callable, (*self.args, *self.options.values()))) or any(
-            x.has_functions for x in children
-        )
+        if any(map(callable, (*self.args, *self.options.values()))):
+            return True
+        return any(call.has_functions for call in self.calls())
 
     @property
     def num_calls(self) -> int:
         """The number of calls, this one and those inside it."""
-        return 1 + sum(
-            child.num_calls for child in self.children() if isinstance(child, Expression)
-        )
+        return 1 + sum(call.num_calls for call in self.calls())
 
     @property
     def num_bytes(self) -> int:
@@ -163,7 +163,7 @@ class Expression:
         return f"{owner}{self.function}({', '.join(inside)})"
 
 
-def function_of(name: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
+def function_of(name: str) -> Callable[..., Any]:
     """The function of a name in an expression; a KeyError for an unknown name."""
     if name in SIGNS:
         return SIGNS[name]
@@ -181,8 +181,9 @@ def builders() -> dict[str, Callable[..., Any]]:
 
 
 def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expression | None:
-    """The expression of a call, with copies of its tensors; None if an argument is large or not
-    plain data.
+    """The expression of a call, with copies of its tensors.
+
+    None if an argument is large or not plain data.
 
     Args:
         edges: The result of the call. If it is listed, arguments that list edges or are larger are
@@ -190,18 +191,17 @@ def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expressi
     """
     try:
         options = {name: frozen(value) for name, value in options.items()}
-        made = Expression(function, tuple(map(frozen, args)), options, edges.is_listed)
+        call = Expression(function, tuple(map(frozen, args)), options, edges.is_listed)
     except NotPlain:
         return None
-    if edges.is_listed and any(not isinstance(child, Expression) for child in made.children()):
+    limit = _MOST_BYTES
+    if edges.is_listed:
+        if not all(isinstance(child, Expression) for child in call.children()):
+            return None
+        limit = min(limit, _FEW_BYTES + _BYTES_PER_EDGE * edges.count())
+    if call.num_calls > MOST_CALLS or call.num_bytes > limit:
         return None
-    if not edges.is_listed:
-        limit = _MOST_BYTES
-    else:
-        limit = min(_MOST_BYTES, _FEW_BYTES + _BYTES_PER_EDGE * edges.count())
-    if made.num_calls <= MOST_CALLS and made.num_bytes <= limit:
-        return made
-    return None
+    return call
 
 
 def builder(make: Callable[P, G]) -> Callable[P, G]:
@@ -214,7 +214,7 @@ def builder(make: Callable[P, G]) -> Callable[P, G]:
         options = {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
         if any(isinstance(value, Tensor) for value in (*args, *options.values())):
             graph = make(*args, **options)
-        else:  # a rule of numbers is on the CPU, and real, whatever the mode that it is made in
+        else:  # a rule of numbers has real tensors on the CPU, whatever the mode it is built in
             graph = without_modes(lambda: make(*args, **options))
         return graph.made_by(name, *args, **options)
 
@@ -224,31 +224,27 @@ def builder(make: Callable[P, G]) -> Callable[P, G]:
 
 def copied(value: Any) -> Any:
     """A private copy of a tensor or array; anything else as it is."""
-    if isinstance(value, Tensor) and _is_stored(value):
-        return value.detach().clone()
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if isinstance(value, Tensor | np.ndarray):
+        if not _is_stored(value):
+            return value
+        if isinstance(value, Tensor):
+            return value.detach().clone()
         return np.array(value)
-    if type(value) in (list, tuple) and any(
-        isinstance(item, Tensor | np.ndarray) for item in value
-    ):
+    if type(value) not in (list, tuple):
+        return value
+    if any(isinstance(item, Tensor | np.ndarray) for item in value):
         return type(value)(map(copied, value))
     return value
 
 
 def frozen(value: Any) -> Any:
-    """A value as plain data for an expression: tensors as copies, lists as tuples, graphs as
-    calls.
-    """
+    """A value as plain data: tensors as copies, lists as tuples, graphs as calls."""
     if isinstance(value, _PLAIN | Expression):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Tensor | np.ndarray):
-        if isinstance(value, Tensor):
-            stored = _is_stored(value)
-        else:
-            stored = value.dtype != object
-        if not stored or value.nbytes > _MOST_BYTES:
+        if not _is_stored(value) or value.nbytes > _MOST_BYTES:
             raise NotPlain
         return copied(value)
     if isinstance(value, list | tuple | range):
@@ -268,9 +264,13 @@ def _bytes(value: Any) -> int:
     return 0
 
 
-def _is_stored(x: Tensor) -> bool:
-    """True if the tensor stores its numbers one by one."""
-    return not x.is_nested and x.layout == torch.strided and x.device.type != "meta"
+def _is_stored(x: Tensor | np.ndarray) -> bool:
+    """True if the tensor or array stores its numbers one by one."""
+    if isinstance(x, np.ndarray):
+        return x.dtype != object
+    if x.is_nested or x.layout != torch.strided:
+        return False
+    return x.device.type != "meta"
 
 
 def built(value: Any) -> Any:
@@ -296,13 +296,27 @@ def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False)
     if isinstance(value, Operand):
         value = value.expression
     is_held = held is not None and text == f"_{len(held) - 1}"
-    if not isinstance(value, Expression) or value.function not in SIGNS or is_held:
+    if is_held or not isinstance(value, Expression):
         return text
-    fits = value.function == sign and (first or sign in "|&@")
-    tight = value.function == "~" and sign in SIGNS
-    if fits or tight:
+    if value.function not in SIGNS:
         return text
-    return f"({text})"
+    is_loose = True
+    if value.function == "~":
+        is_loose = sign not in SIGNS
+    elif value.function == sign:
+        is_loose = sign == "-" and not first
+    if is_loose:
+        return f"({text})"
+    return text
+
+
+def _with_edges(value: Any) -> Any:
+    """A call that lists its edges as its graph: another machine may find other neighbours."""
+    if not isinstance(value, Expression) or not value.is_listed:
+        return value
+    if value.is_open:
+        return value
+    return value.build()
 
 
 def shown(value: Any, held: list[Any] | None = None) -> str:
@@ -312,17 +326,17 @@ def shown(value: Any, held: list[Any] | None = None) -> str:
         if len(value) == 1:
             return f"({inside},)"
         return f"({inside})"
-    if held is not None and isinstance(value, Expression) and value.is_listed and not value.is_open:
-        value = value.build()  # another machine may find other neighbours
+    if held is not None:
+        value = _with_edges(value)
+        if isinstance(value, Tensor | np.ndarray | Operand):
+            held.append(value)
+            return f"_{len(held) - 1}"
     if isinstance(value, Expression):
         return value.text(held)
-    if held is not None and isinstance(value, Tensor | np.ndarray | Operand):
-        held.append(value)
-        return f"_{len(held) - 1}"
     if isinstance(value, Tensor | np.ndarray):
-        if value.ndim != 1 or len(value) > 8:
-            return f"<{tuple(value.shape)}>"
-        return repr(value.tolist())
+        if value.ndim == 1 and len(value) <= 8:
+            return repr(value.tolist())
+        return f"<{tuple(value.shape)}>"
     if isinstance(value, Operand):
         return value.name
     if callable(value):

@@ -47,30 +47,35 @@ class OfSize:
         on_grid = "size" in blanks
         build = function_of(call.function)
         if not set(blanks).isdisjoint(PLACES):
+            advice = "recipe(faces=faces)"
+            if "pos" in blanks:
+                advice = "recipe(pos, batch)"
             raise GraphError(
                 f"{call} needs {' and '.join(blanks)}, and got a size; make the graph first: "
-                f"recipe({'pos, batch' if 'pos' in blanks else 'faces=faces'})"
+                f"{advice}"
             )
-        if on_grid and isinstance(size, int):
+        if isinstance(size, tuple):
+            if not size:
+                raise GraphError(
+                    f"{call}: size must name at least one axis, such as (height, width), got ()"
+                )
+            if not on_grid:
+                size = math.prod(whole(length, "size", 0, GraphError) for length in size)
+        elif on_grid and isinstance(size, int):
             raise GraphError(
                 f"{call} needs the axes of a grid, and got {size} nodes; call the pattern with "
-                "its axes first: "
-                "pattern((height, width))"
+                "its axes first: pattern((height, width))"
             )
-        if isinstance(size, tuple) and not size:
-            raise GraphError(
-                f"{call}: size must name at least one axis, such as (height, width), got ()"
-            )
-        if not on_grid and isinstance(size, tuple):
-            size = math.prod(whole(length, "size", 0, GraphError) for length in size)
         if len(blanks) == 2:
-            return build(size, size if num_sources is None else num_sources, *rest, **options)
-        made: AttentionGraph = build(size, *rest, **options)
-        if num_sources not in (None, made.num_sources):
+            if num_sources is None:
+                num_sources = size
+            return build(size, num_sources, *rest, **options)
+        graph: AttentionGraph = build(size, *rest, **options)
+        if num_sources not in (None, graph.num_sources):
             raise GraphError(
-                f"{call} of {size} targets has {made.num_sources} sources, expected {num_sources}"
+                f"{call} of {size} targets has {graph.num_sources} sources, expected {num_sources}"
             )
-        return made
+        return graph
 
     def with_tokens(self, call: Expression) -> "OfSize":
         """Evaluation of the operand of ``with_global_tokens``: a size counts the new nodes, too."""
@@ -83,7 +88,9 @@ class OfSize:
         if not isinstance(size, int):
             return self
         if size < number or num_sources not in (None, size):
-            sides = size if num_sources is None else (size, num_sources)
+            sides: Any = size
+            if num_sources is not None:
+                sides = (size, num_sources)
             raise GraphError(
                 f"{call} needs a size of at least {number}, its global tokens, got {sides}"
             )
@@ -106,7 +113,9 @@ class OfPlaces:
 
     def __init__(self, pos: Any, batch: Any, queries: Any, queries_batch: Any, faces: Any) -> None:
         for name, x in (("pos", pos), ("queries", queries)):
-            if x is not None and (not isinstance(x, Tensor | np.ndarray) or x.ndim != 2):
+            if x is None:
+                continue
+            if not isinstance(x, Tensor | np.ndarray) or x.ndim != 2:
                 raise GraphError(no_positions(x, name))
         self.pos = pos
         self.batch = batch
@@ -121,28 +130,23 @@ class OfPlaces:
             return self.joined(lambda targets, sources: OfSize(targets, sources).build(call))
         for name in blanks:
             if getattr(self, name) is None:
+                advice = "recipe(pos, batch)"
                 if name == "faces":
-                    given = "recipe(pos, batch, faces=faces)"
-                else:
-                    given = "recipe(pos, batch)"
-                raise GraphError(f"{call} needs {name}, got none; pass {given}")
-        takes = inspect.signature(function).parameters
-        more = {"queries": self.queries, "batch": self.batch, "queries_batch": self.queries_batch}
-        options = _options(call) | {
-            name: value for name, value in more.items() if value is not None and name in takes
-        }
-        if self.queries is not None and "queries" not in takes:
+                    advice = "recipe(pos, batch, faces=faces)"
+                raise GraphError(f"{call} needs {name}, got none; pass {advice}")
+        parameters = inspect.signature(function).parameters
+        if self.queries is not None and "queries" not in parameters:
             raise GraphError(f"{call} has one set of nodes, and takes no queries; leave them out")
+        options = _options(call)
+        for name in ("queries", "batch", "queries_batch"):
+            value = getattr(self, name)
+            if value is not None and name in parameters:
+                options[name] = value
         args = [*(getattr(self, name) for name in blanks), *map(built, call.args[len(blanks) :])]
-        if (
-            "num_vertices" in takes
-            and self.pos is not None
-            and "num_vertices" not in options
-            and len(args) == 1
-        ):
-            options["num_vertices"] = len(self.pos)
-        made: AttentionGraph = function(*args, **options)
-        return made
+        names_size = "num_vertices" in parameters and len(args) == 1
+        if names_size and self.pos is not None:
+            options.setdefault("num_vertices", len(self.pos))
+        return function(*args, **options)
 
     def with_tokens(self, call: Expression) -> "OfPlaces":
         if self.batch is not None:

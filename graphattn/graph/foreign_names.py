@@ -17,9 +17,9 @@ _LAYER = "an argument of the constructor of the layer or model"
 #: is given.
 _WAYS: dict[str, dict[str, str]] = {
     "attn_mask mask src_mask tgt_mask memory_mask source_mask target_mask": {
-        "": 'a mask is a graph: graphattn.from_mask(mask) where True is an edge, kind="mha" where '
-        "True hides one "
-        '(nn.MultiheadAttention), kind="additive" where 0 is an edge and -inf none'
+        "": "a mask is a graph: graphattn.from_mask(mask) where True is an edge, "
+        'kind="mha" where True hides one (nn.MultiheadAttention), '
+        'kind="additive" where 0 is an edge and -inf none'
     },
     "attention_mask key_padding_mask src_key_padding_mask memory_key_padding_mask padding_mask": {
         "lengths": "padding at the end is lengths=, integers (batch,): attention_mask.sum(-1), or "
@@ -33,15 +33,14 @@ _WAYS: dict[str, dict[str, str]] = {
         "": "causality is a graph: graphattn.graphs.causal(num_nodes), or causal(...) of any size"
     },
     "window_size sliding_window local_window_size window": {
-        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window), which "
-        "counts the token itself: "
-        "FlashAttention's (w, 0) is window=w + 1, its (w, w) is window=2 * w + 1 with causal=False"
+        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window), which counts "
+        "the token itself: FlashAttention's (w, 0) is window=w + 1, its (w, w) is window=2 * w + 1 "
+        "with causal=False"
     },
     "cu_seqlens cu_seqlens_q cu_seqlens_k max_seqlen max_seqlen_q max_seqlen_k": {
         "": "packed examples are a graph: graphattn.graphs.documents(ids) with the number of each "
-        "token's example, "
-        "torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); & "
-        "graphattn.graphs.causal(N) for a decoder"
+        "token's example, torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); "
+        "& graphattn.graphs.causal(N) for a decoder"
     },
     "block_mask": {"": "a BlockMask is a graph: graphattn.convert.from_block_mask(block_mask)"},
     "mask_mod": {
@@ -86,8 +85,7 @@ _WAYS: dict[str, dict[str, str]] = {
     },
     "past_key_values past_key_value layer_past kv_cache use_cache": {
         "caches": "keys of earlier tokens are kept in caches=model.begin(batch, length) of a "
-        "model, or a "
-        "graphattn.nn.KeyValueCache() for each layer",
+        "model, or a graphattn.nn.KeyValueCache() for each layer",
         "cache": "keys of earlier tokens are kept in cache=graphattn.nn.KeyValueCache()",
         "": "graphattn.models.generate keeps the keys of earlier tokens",
     },
@@ -126,9 +124,8 @@ _WAYS: dict[str, dict[str, str]] = {
 _BY_NAME = {name: ways for names, ways in _WAYS.items() for name in names.split()}
 
 
-def names_checked(made: Callable[P, R]) -> Callable[P, R]:
-    """A decorator: a function or ``forward`` answers an unknown argument with the name or call to
-    use instead.
+def names_checked(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: an unknown argument raises an error with the name or the call to use instead.
 
     Example:
         >>> @names_checked
@@ -139,29 +136,29 @@ def names_checked(made: Callable[P, R]) -> Callable[P, R]:
         graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is a graph: \
 graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, graph
     """
-    known = tuple(
-        name for name in inspect.signature(made).parameters if name not in ("self", "unnamed")
+    parameters = tuple(
+        name for name in inspect.signature(function).parameters if name not in ("self", "unnamed")
     )
-    taken = frozenset(known)
+    names = frozenset(parameters)
 
-    @wraps(made)
+    @wraps(function)
     def checked(*args: P.args, **options: P.kwargs) -> R:
-        if not taken.issuperset(options):
-            name = next(name for name in options if name not in taken)
-            raise ArgumentNameError(
-                _answer(
-                    made.__qualname__.removesuffix(".forward").removesuffix(".__init__"),
-                    name,
-                    known,
-                )
-            )
-        return made(*args, **options)
+        if not names.issuperset(options):
+            name = next(name for name in options if name not in names)
+            call = function.__qualname__.removesuffix(".forward").removesuffix(".__init__")
+            raise ArgumentNameError(_unknown(call, name, parameters))
+        return function(*args, **options)
 
     return checked
 
 
-def _answer(call: str, name: str, known: tuple[str, ...]) -> str:
-    ways = _BY_NAME.get(name, {}).items()
-    near = "".join(f": did you mean {close!r}?" for close in get_close_matches(name, known, 1))
-    advice = next((f": {way}." for needs, way in ways if not needs or needs in known), near or ".")
-    return f"{call} takes no argument {name!r}{advice} It takes {', '.join(known)}"
+def _unknown(call: str, name: str, parameters: tuple[str, ...]) -> str:
+    """The message for an unknown argument ``name``."""
+    advice = "."
+    for close in get_close_matches(name, parameters, 1):
+        advice = f": did you mean {close!r}?"
+    for needs, way in _BY_NAME.get(name, {}).items():
+        if needs in ("", *parameters):
+            advice = f": {way}."
+            break
+    return f"{call} takes no argument {name!r}{advice} It takes {', '.join(parameters)}"

@@ -1,6 +1,4 @@
-"""Sets of edges that several builders share: bands, rectangles, partitions, products of axes,
-functions and masks.
-"""
+"""Sets of edges for builders: bands, rectangles, partitions, products, functions and masks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -47,9 +45,7 @@ def band(
     step: int = 1,
     offset: int = 0,
 ) -> Edges:
-    """``lo <= t - s + offset <= hi``, and a multiple of ``step``: full, causal, windows, dilated
-    windows.
-    """
+    """``lo <= t - s + offset <= hi``, a multiple of ``step``: full, causal and window graphs."""
     lo = -(-max(lo, offset - (num_sources - 1)) // step) * step
     hi = min(hi, offset + num_targets - 1) // step * step
 
@@ -65,21 +61,17 @@ def band(
     def rows(target: Tensor) -> Runs:
         # s = t + offset - k * step, for each k with 0 <= s < S and lo <= k * step <= hi
         most = torch.div(target + offset, step, rounding_mode="floor").clamp(max=hi // step)
-        least = (-torch.div(num_sources - 1 - target - offset, step, rounding_mode="floor")).clamp(
-            min=lo // step
-        )
+        least = -torch.div(num_sources - 1 - target - offset, step, rounding_mode="floor")
+        least = least.clamp(min=lo // step)
         row, within = _runs.spread((most - least + 1).clamp(min=0))
         source = target[row] + offset - (most[row] - within) * step
         return Runs(row, source, source + 1)
 
+    def ends(target: Tensor) -> tuple[Tensor, Tensor]:
+        return target + (offset - hi), target + (offset - lo + 1)
+
     if step == 1:
-        edges = one_run(
-            num_targets,
-            num_sources,
-            lambda t: (t + (offset - hi), t + (offset - lo + 1)),
-            test,
-            count,
-        )
+        edges = one_run(num_targets, num_sources, ends, test, count)
     else:
         runs_per_row = (hi - lo) // step + 1
         edges = Edges(
@@ -90,9 +82,7 @@ def band(
 
 
 def _count_of_band(num_targets: int, num_sources: int, lo: int, hi: int, step: int) -> int:
-    """Pairs with ``t - s`` in ``range(lo, hi + 1, step)``: a rising, a level and a falling
-    piece.
-    """
+    """Pairs with ``t - s`` in ``range(lo, hi + 1, step)``: a rising, a level and a falling part."""
 
     def total(first: int, last: int, pairs: Callable[[int], int]) -> int:
         if first <= lo:
@@ -104,7 +94,7 @@ def _count_of_band(num_targets: int, num_sources: int, lo: int, hi: int, step: i
         number = (last - first) // step + 1
         return number * (pairs(first) + pairs(first + (number - 1) * step)) // 2
 
-    if num_targets == 0 or num_sources == 0:
+    if 0 in (num_targets, num_sources):
         return 0
     rise, fall = sorted((0, num_targets - num_sources))
     return (
@@ -128,8 +118,7 @@ def distances(num_targets: int, num_sources: int, ascending: Sequence[int]) -> E
 
 
 def stretch_of_order(lo: Tensor, hi: Tensor, order: Tensor) -> Edges:
-    """Target ``t`` reads ``order[lo[t]], ..., order[hi[t] - 1]``: patches along a curve, or all
-    nodes of lower rank.
+    """Target ``t`` reads ``order[lo[t]], ..., order[hi[t] - 1]``, such as a patch along a curve.
 
     Args:
         lo, hi: int64 (T,) on the CPU, ``0 <= lo <= hi <= S``.
@@ -175,9 +164,7 @@ def first_of_block(number: Tensor, block: int, size: int) -> Tensor:
 def rectangle(
     num_targets: int, num_sources: int, targets: Sequence[tuple], sources: Sequence[tuple]
 ) -> Edges:
-    """Every target of one list of intervals reads every source of another: prefixes, global
-    tokens.
-    """
+    """Targets in some intervals read sources in some intervals: prefixes, global tokens."""
     lo, hi = torch.tensor(list(sources), dtype=torch.int64).reshape(-1, 2).unbind(1)
 
     def rows(target: Tensor) -> Runs:
@@ -237,15 +224,12 @@ def partition(target_labels: Tensor, source_labels: Tensor | None = None) -> Edg
 
 
 def product(axes: Sequence[Edges]) -> Edges:
-    """An edge on every axis of a grid (the Kronecker product of the masks); the grid is
-    row-major.
-    """
+    """An edge on every axis of a row-major grid: the Kronecker product of the masks."""
     axes = tuple(axes)
     if len(axes) == 1:
         return axes[0]
-    T, S = (
-        math.prod(getattr(axis, side) for axis in axes) for side in ("num_targets", "num_sources")
-    )
+    T = math.prod(axis.num_targets for axis in axes)
+    S = math.prod(axis.num_sources for axis in axes)
 
     def contains(target: Tensor, source: Tensor) -> Tensor:
         inside = torch.ones((), dtype=torch.bool, device=target.device)
@@ -293,8 +277,9 @@ def of_mask(mask: Tensor) -> Edges:
 def of_function(
     num_targets: int, num_sources: int, function: PairTest, given: PairTest | None = None
 ) -> Edges:
-    """The pairs for which a function of (target, source) is True; it is called with int64 tensors
-    that broadcast.
+    """The pairs for which a function of (target, source) is True.
+
+    The function is called with int64 tensors that broadcast.
 
     Args:
         num_targets: T.
@@ -309,8 +294,7 @@ def of_function(
         if num_sources > _LONGEST_ROW:
             raise GraphError(
                 f"the rule would be called on {num_sources:,} sources for each target (limit "
-                f"{_LONGEST_ROW:,}); ask "
-                "contains() for the pairs you need, or a smaller size"
+                f"{_LONGEST_ROW:,}); ask contains() for the pairs you need, or a smaller size"
             )
         parts = [_runs.empty()]
         step = max(1, _PAIRS_AT_ONCE // max(1, num_sources))
@@ -327,9 +311,8 @@ def of_function(
         rows,
         runs_per_row=num_sources,
         contains=lambda target, source: checked_answer(function, target, source),
-        test=lambda target, source: (
-            (target >= 0) & given(target, source)
-        ),  # a tensor, even if ``given`` is constant
+        # ``given`` may return a constant, a bool and no tensor
+        test=lambda target, source: (target >= 0) & given(target, source),
     )
     edges.function = given
     edges.remade = (of_function, (num_targets, num_sources, function, given))
@@ -342,26 +325,22 @@ def checked_answer(function: PairTest, target: Tensor, source: Tensor) -> Tensor
     Raises:
         GraphError: If it fails, or its answer is of another type or shape.
     """
-    shape = torch.broadcast_tensors(target, source)[
-        0
-    ].shape  # broadcast_shapes imports sympy: seconds
+    # broadcast_shapes imports sympy: seconds
+    shape = torch.broadcast_tensors(target, source)[0].shape
     try:
         inside = function(target, source)
     except Exception as error:
         raise GraphError(
             f"the rule failed on int64 tensors of shapes {tuple(target.shape)} and "
-            f"{tuple(source.shape)}: {error}. "
-            "It must work on whole tensors of targets and sources: write & | ~ and torch.where, "
-            "not and/or/not/if"
+            f"{tuple(source.shape)}: {error}. It must work on whole tensors of targets and "
+            "sources: write & | ~ and torch.where, not and/or/not/if"
         ) from error
     if isinstance(inside, bool):
         inside = torch.tensor(inside, device=target.device)
-    if not isinstance(inside, Tensor) or inside.dtype != torch.bool:
-        if isinstance(inside, Tensor):
-            kind = inside.dtype
-        else:
-            kind = type(inside).__name__
-        raise GraphError(f"the rule must return a bool tensor, got {kind}")
+    if not isinstance(inside, Tensor):
+        raise GraphError(f"the rule must return a bool tensor, got {type(inside).__name__}")
+    if inside.dtype != torch.bool:
+        raise GraphError(f"the rule must return a bool tensor, got {inside.dtype}")
     try:
         return inside.expand(shape)
     except RuntimeError:

@@ -28,14 +28,15 @@ from .near import cuthill_mckee
 _LONGEST_NAME = 72
 _MISSING = object()
 _FEW_PAIRS = 1 << 16  # of which each is tested sooner than rows are made
-EMPTY, PARTIAL, FULL = 0, 1, 2
+EMPTY = 0
+PARTIAL = 1
+FULL = 2
 
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionGraph(GraphLike, Operand):
-    """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source
-    ``s``.
+    """A directed graph of attention: target ``t`` may read source ``s`` if ``s -> t`` is an edge.
 
     Immutable. Made by the builders in :mod:`graphattn.graphs`, by the ``from_*`` functions, and by
     algebra on graphs. A *rule* has its edges in closed form; only a *listed* graph stores them.
@@ -54,10 +55,10 @@ class AttentionGraph(GraphLike, Operand):
     _memo: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def _remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        kept = self._memo.get(key, _MISSING)
-        if kept is _MISSING:
-            kept = self._memo[key] = without_modes(make)
-        return kept
+        value = self._memo.get(key, _MISSING)
+        if value is _MISSING:
+            value = self._memo[key] = without_modes(make)
+        return value
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_memo": {}}
@@ -157,8 +158,9 @@ class AttentionGraph(GraphLike, Operand):
 
     @property
     def edge_index(self) -> Tensor:
-        """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target and
-        source. A copy.
+        """int64 (2, E): row 0 sources, row 1 targets; a copy.
+
+        Listed edges are in the caller's order, those of a rule by target and then by source.
 
         Raises:
             GraphError: If a rule's edges would take more than 4 GiB; :meth:`materialise` has no
@@ -195,8 +197,9 @@ class AttentionGraph(GraphLike, Operand):
 
     @property
     def out_degree(self) -> Tensor:
-        """int64 (S,): number of targets of every source; a copy. Raises as :attr:`in_degree`
-        does.
+        """int64 (S,): number of targets of every source; a copy.
+
+        Raises as :attr:`in_degree` does.
         """
         return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
 
@@ -210,8 +213,7 @@ class AttentionGraph(GraphLike, Operand):
         return total.cumsum(0)
 
     def contains(self, target: Tensor | int, source: Tensor | int) -> Tensor:
-        """True where ``source -> target`` is an edge, for tensors that broadcast; bool, in their
-        common shape.
+        """True where ``source -> target`` is an edge: bool, in the common shape of the tensors.
 
         Raises:
             GraphIndexError: If a node is outside its range.
@@ -227,11 +229,11 @@ class AttentionGraph(GraphLike, Operand):
     @staticmethod
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
         index = integers(index, side, "of nodes", GraphError)
-        one = side.removesuffix("s")
-        if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
-            bad = index[(index < 0) | (index >= size)][0]
+        outside = index[(index < 0) | (index >= size)]
+        if outside.numel():
+            one = side.removesuffix("s")
             raise GraphIndexError(
-                f"{one} {int(bad)} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)"
+                f"{one} {int(outside[0])} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)"
             )
         return index
 
@@ -254,14 +256,15 @@ class AttentionGraph(GraphLike, Operand):
             mask = torch.zeros(T, S, dtype=torch.bool, device=self.device)
             mask[self.target, self.source] = True
             return mask
-        parts = [
-            _runs.to_dense(chunk, last - first, S) for first, last, chunk in self.edges.chunks()
-        ]
-        return (torch.cat(parts) if parts else torch.zeros(T, S, dtype=torch.bool)).to(self.device)
+        parts = [torch.zeros(0, S, dtype=torch.bool)]
+        for first, last, chunk in self.edges.chunks():
+            parts.append(_runs.to_dense(chunk, last - first, S))
+        return torch.cat(parts).to(self.device)
 
     def block_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
-        """Edges in every tile of (targets, sources): int64 (ceil(T / tile[0]), ceil(S / tile[1])),
-        on the CPU.
+        """Edges in every tile of (targets, sources): int64 on the CPU, a row per row of tiles.
+
+        The table has the shape (ceil(T / tile[0]), ceil(S / tile[1])).
 
         Exact, from the runs of each row: T x S is never built. Copies of a repeated edge count
         once.
@@ -275,19 +278,18 @@ class AttentionGraph(GraphLike, Operand):
         return self.edges.block_counts(height, width)
 
     def block_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
-        """The class of each tile: int8, EMPTY (0), PARTIAL (1) or FULL (2); see
-        :meth:`block_counts`.
+        """The class of each tile, int8: EMPTY (0), PARTIAL (1) or FULL (2).
+
+        :meth:`block_counts` has the arguments.
         """
         height, width = pair(tile, "tile", "(targets, sources)", GraphError)
         counts = self.block_counts((height, width))
         areas = self.edges.block_areas(height, width)
-        return torch.where(counts == 0, EMPTY, torch.where(counts == areas, FULL, PARTIAL)).to(
-            torch.int8
-        )
+        classes = torch.where(counts == areas, FULL, PARTIAL)
+        return classes.where(counts != 0, EMPTY).to(torch.int8)
 
     def equals(self, other: "AttentionGraph") -> bool:
-        """True if both have the same sizes and the same edges, in any storage and order; copies
-        count.
+        """True for the same sizes and edges, in any storage and order; copies count.
 
         Raises:
             GraphError: If ``other`` is not a graph; the message says how to make one. If the graphs
@@ -301,17 +303,17 @@ class AttentionGraph(GraphLike, Operand):
             return True
         if self.num_edges != other.num_edges:
             return False
+        if self.num_edges == 0:
+            return True
         if self.has_repeated_edges or other.has_repeated_edges:
             return torch.equal(self._listed().key.cpu(), other._listed().key.cpu())
-        if self.edges.diagonals is not None and other.edges.diagonals is not None:
-            return self.num_edges == 0 or self.edges.diagonals == other.edges.diagonals
-        if not self.is_rule and not other.is_rule:
+        if None not in (self.edges.diagonals, other.edges.diagonals):
+            return self.edges.diagonals == other.edges.diagonals
+        left = self.edges.stored()
+        right = other.edges.stored()
+        if left is None or right is None:
             return (self - other).num_edges == 0
-        own_runs = self.edges.stored()
-        other_runs = other.edges.stored()
-        if own_runs is not None and other_runs is not None:
-            return all(torch.equal(a, b) for a, b in zip(own_runs, other_runs, strict=True))
-        return (self - other).num_edges == 0
+        return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
     def to(self, device: torch.device | str) -> "AttentionGraph":
         """The same graph with its index tensors on another device."""
@@ -328,15 +330,16 @@ class AttentionGraph(GraphLike, Operand):
             )
 
     def _need_same_nodes(self, other: "AttentionGraph", sign: str) -> None:
-        own_size = (self.num_targets, self.num_sources)
-        other_size = (other.num_targets, other.num_sources)
-        if sign != "@" and own_size != other_size:
+        left = (self.num_targets, self.num_sources)
+        right = (other.num_targets, other.num_sources)
+        if sign != "@" and left != right:
+            advice = of_other_size(self, right[0]) + of_other_size(other, left[0])
             raise GraphError(
-                f"{sign} needs the same nodes on both sides, got (targets, sources) {own_size} "
-                f"and {other_size}"
-                f"{of_other_size(self, other_size[0])}{of_other_size(other, own_size[0])}"
+                f"{sign} needs the same nodes on both sides, got (targets, sources) {left} "
+                f"and {right}{advice}"
             )
-        if not self.is_rule and not other.is_rule and self.device != other.device:
+        devices = {graph.device for graph in (self, other) if not graph.is_rule}
+        if len(devices) > 1:
             raise GraphError(
                 f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)"
             )
@@ -346,23 +349,19 @@ class AttentionGraph(GraphLike, Operand):
         return replace(self, expression=written(self.edges, function, *args, **options))
 
     def as_operand(self) -> Expression | Operand:
-        """The expression, or the graph without cached derivations where only its edges are
-        known.
-        """
-        return self.expression or replace(self)
+        """The expression; if it is None, the graph without cached derivations."""
+        if self.expression is None:
+            return replace(self)
+        return self.expression
 
     def _made(
         self, edges: Edges, name: str, function: str, *args: Any, **options: Any
     ) -> "AttentionGraph":
         """A graph derived from this one, on the device of the parent that lists its edges."""
+        parents = [self]
         if function in JOINS:
-            other = args[0]
-        else:
-            other = None
-        if other is not None and self.is_rule and not other.is_rule:
-            device = other.device
-        else:
-            device = self.device
+            parents.append(args[0])
+        device = next((graph.device for graph in parents if not graph.is_rule), self.device)
         edges = edges.to(device)
         expression = written(edges, function, self, *args, **options)
         return AttentionGraph(edges, clipped(name, _LONGEST_NAME), device, expression)
@@ -375,10 +374,8 @@ class AttentionGraph(GraphLike, Operand):
                 return NotImplemented
             raise no_graph(other, f"{sign} joins two AttentionGraphs")
         self._need_same_nodes(other, sign)
-        edges = make(self.edges, other.edges)
-        return self._made(
-            edges, f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}", sign, other
-        )
+        name = f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}"
+        return self._made(make(self.edges, other.edges), name, sign, other)
 
     def __or__(self, other: object) -> "AttentionGraph":
         """Edges in either graph; a repeated edge never appears."""
@@ -397,8 +394,7 @@ class AttentionGraph(GraphLike, Operand):
         return self._made(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
-        """Reach in two layers: ``s -> t`` where ``other`` has ``s -> m`` and then this graph has
-        ``m -> t``.
+        """Reach in two layers: ``s -> t`` if ``other`` has ``s -> m`` and this graph ``m -> t``.
 
         The mask is the boolean matrix product of the masks, so ``last_layer @ first_layer``.
         """
@@ -424,20 +420,22 @@ class AttentionGraph(GraphLike, Operand):
         """
         self._need_square("k_hop")
         whole(k, "k", 1, GraphError)
+        reach = self.edges
         if not self.is_rule:
-            return self._made(
-                _listed_hops(self._listed().distinct(), k), f"{k}-hop({self.name})", "k_hop", k
-            )
-        edges, loops = self.edges, self._loops().edges
-        if k == 1:
-            reach = edges
-        else:
-            reach = algebra.compose(edges, algebra.power(algebra.union(edges, loops), k - 1))
-        if k > 1 and self._num_loops() < self.num_nodes:
-            reach = algebra.union(
-                algebra.difference(reach, loops), algebra.intersection(edges, loops)
-            )
+            reach = _listed_hops(self._listed().distinct(), k)
+        elif k > 1:
+            reach = self._hops(k)
         return self._made(reach, f"{k}-hop({self.name})", "k_hop", k)
+
+    def _hops(self, k: int) -> Edges:
+        """The edges of :meth:`k_hop` of a rule, for ``k > 1``."""
+        edges = self.edges
+        loops = self._loops().edges
+        reach = algebra.compose(edges, algebra.power(algebra.union(edges, loops), k - 1))
+        if self._num_loops() == self.num_nodes:
+            return reach
+        others = algebra.difference(reach, loops)
+        return algebra.union(others, algebra.intersection(edges, loops))
 
     def _loops(self) -> "AttentionGraph":
         loops = band(self.num_targets, self.num_sources, 0, 0)
@@ -448,40 +446,34 @@ class AttentionGraph(GraphLike, Operand):
         return int(self.edges.contains(node, node).sum())
 
     def with_self_loops(self) -> "AttentionGraph":
-        """The missing self-loops added; listed edges keep their order and copies, the new ones come
-        last.
+        """The graph with its missing self-loops.
+
+        Listed edges keep their order and copies; the new ones come last.
         """
         self._need_square("with_self_loops")
         name = f"{wrapped(self, '|')} | self-loops"
         if self.is_rule:
-            return self._made(
-                algebra.union(self.edges, self._loops().edges), name, "with_self_loops"
-            )
+            edges = algebra.union(self.edges, self._loops().edges)
+            return self._made(edges, name, "with_self_loops")
         node = torch.arange(self.num_nodes, device=self.device)
         node = node[~self.edges.contains(node, node)]
-        edges = listed(
-            torch.cat((self.target, node)),
-            torch.cat((self.source, node)),
-            self.num_targets,
-            self.num_sources,
-        )
+        target = torch.cat((self.target, node))
+        source = torch.cat((self.source, node))
+        edges = listed(target, source, self.num_targets, self.num_sources)
         return self._made(edges, name, "with_self_loops")
 
     def without_self_loops(self) -> "AttentionGraph":
         """The self-loops dropped; listed edges keep their order and copies."""
         self._need_square("without_self_loops")
         name = f"{wrapped(self, '-')} - self-loops"
-        if not self.is_rule:
-            return self._made(
-                self._listed().keep(self.target != self.source), name, "without_self_loops"
-            )
-        return self._made(
-            algebra.difference(self.edges, self._loops().edges), name, "without_self_loops"
-        )
+        if self.is_rule:
+            edges = algebra.difference(self.edges, self._loops().edges)
+        else:
+            edges = self._listed().keep(self.target != self.source)
+        return self._made(edges, name, "without_self_loops")
 
     def with_global_tokens(self, number: int = 1) -> "AttentionGraph":
-        """The graph after ``number`` new nodes that read all and are read by all: a class token,
-        registers, a hub.
+        """The graph preceded by ``number`` new nodes that read all nodes and are read by all.
 
         The new nodes come first, node ``i`` becomes ``i + number``; listed edges keep their order
         and copies, the new ones come last. :func:`~graphattn.graphs.global_tokens` makes existing
@@ -514,23 +506,25 @@ class AttentionGraph(GraphLike, Operand):
     def relabel(
         self, nodes: Any = None, *, targets: Any = None, sources: Any = None
     ) -> "AttentionGraph":
-        """Node ``i`` becomes node ``nodes[i]``; the arguments are permutations. Listed edges keep
-        their order.
-        """
-        sides = self._both_sides("relabel", nodes, targets, sources)
-        for side, new, size in zip(
-            ("targets", "sources"), sides, (self.num_targets, self.num_sources), strict=True
+        """Node ``i`` becomes node ``nodes[i]``, for permutations. Listed edges keep their order."""
+        targets, sources = self._both_sides("relabel", nodes, targets, sources)
+        for side, nodes_of_side, size in (
+            ("targets", targets, self.num_targets),
+            ("sources", sources, self.num_sources),
         ):
-            if new.numel() != size:
+            if nodes_of_side.numel() != size:
                 raise GraphError(
-                    f"relabel needs a permutation of all {size} {side}, got {new.numel()} numbers"
+                    f"relabel needs a permutation of all {size} {side}, got "
+                    f"{nodes_of_side.numel()} numbers"
                 )
-        old = torch.argsort(sides[0]), torch.argsort(sides[1])
-        return self._pulled_back(*old, "relabel", targets=sides[0], sources=sides[1])
+        old_targets = torch.argsort(targets)
+        old_sources = torch.argsort(sources)
+        return self._pulled_back(
+            old_targets, old_sources, "relabel", targets=targets, sources=sources
+        )
 
     def relabelled(self) -> tuple["AttentionGraph", Tensor]:
-        """The same graph with its nodes reordered so that neighbours are near in memory, and the
-        order.
+        """The graph with its nodes reordered so that neighbours are near in memory, and the order.
 
         For meshes and point clouds whose nodes come in a bad order: rows then read sources that are
         still in the CPU's caches (``explain`` reports where that pays). The order is the reverse
@@ -561,16 +555,13 @@ class AttentionGraph(GraphLike, Operand):
         return self._remember("near order", lambda: cuthill_mckee(self._listed()))
 
     def _pulled_back(
-        self, new_targets: Tensor, new_sources: Tensor, function: str, **given: Tensor
+        self, new_targets: Tensor, new_sources: Tensor, function: str, **options: Tensor
     ) -> "AttentionGraph":
-        """Node ``i`` of the result is node ``new_targets[i]`` or ``new_sources[i]`` of this
-        graph.
-        """
+        """A graph whose node ``i`` is ``new_targets[i]`` or ``new_sources[i]`` of this graph."""
         name = f"{function}({self.name})"
         if self.is_rule:
-            return self._made(
-                algebra.pulled_back(self.edges, new_targets, new_sources), name, function, **given
-            )
+            edges = algebra.pulled_back(self.edges, new_targets, new_sources)
+            return self._made(edges, name, function, **options)
         new = []
         for chosen, old, size in (
             (new_targets, self.target, self.num_targets),
@@ -581,12 +572,11 @@ class AttentionGraph(GraphLike, Operand):
             new.append(number[old])
         keep = (new[0] >= 0) & (new[1] >= 0)
         sizes = (new_targets.numel(), new_sources.numel())
-        if self.has_repeated_edges:
-            repeats = None
-        else:
+        repeats = None  # to be counted again
+        if not self.has_repeated_edges:
             repeats = False
         edges = listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats)
-        return self._made(edges, name, function, **given)
+        return self._made(edges, name, function, **options)
 
     def _both_sides(
         self, what: str, nodes: Any, targets: Any, sources: Any
@@ -632,19 +622,16 @@ class AttentionGraph(GraphLike, Operand):
             edges = "edges not counted"
         else:
             edges = f"{self.num_edges} edges, density {self.density:.3g}"
-        if self.has_repeated_edges:
-            extra = ", repeated edges"
-        else:
-            extra = ""
-        if self.device.type == "cpu":
-            where = ""
-        else:
-            where = f", {self.device}"
+        facts = [nodes, edges]
         if self.is_rule:
-            kind = "rule"
+            facts.append("rule")
         else:
-            kind = "listed"
-        return f"AttentionGraph({self.name}: {nodes}, {edges}, {kind}{extra}{where})"
+            facts.append("listed")
+        if self.has_repeated_edges:
+            facts.append("repeated edges")
+        if self.device.type != "cpu":
+            facts.append(str(self.device))
+        return f"AttentionGraph({self.name}: {', '.join(facts)})"
 
     def __str__(self) -> str:
         return f"{self!r}\n{draw(self.edges)}"
@@ -660,11 +647,11 @@ def _count(graph: AttentionGraph) -> int:
 
 
 def wrapped(graph: Any, sign: str) -> str:
-    """The name of a graph or pattern as an operand of ``sign``, in parentheses where precedence
-    needs them.
-    """
-    loose = any(f" {other} " in graph.name for other in JOINS if other != sign or sign == "-")
-    if loose:
+    """The name of an operand of ``sign``, in parentheses where precedence needs them."""
+    loose = set(JOINS)
+    if sign != "-":  # the only one that is not associative
+        loose.discard(sign)
+    if any(f" {join} " in graph.name for join in loose):
         return f"({graph.name})"
     return graph.name
 
@@ -676,9 +663,7 @@ def need_graph(graph: Any, what: str) -> None:
 
 
 def _listed_hops(edges: Listed, k: int) -> Listed:
-    """Listed edges joined along up to ``k`` of them, until nothing new is reached; self-loops stay
-    as they are.
-    """
+    """Listed edges joined along up to ``k`` of them; self-loops stay as they are."""
     reach = edges
     for _ in range(k - 1):
         wider = algebra.union(reach, algebra.compose(reach, edges))
@@ -691,8 +676,7 @@ def _listed_hops(edges: Listed, k: int) -> Listed:
 
 @builder
 def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
-    """Several graphs side by side as one, without edges between them, so that different graphs
-    share a batch.
+    """Several graphs side by side as one, without edges between them: a batch of graphs.
 
     Nodes and listed edges keep their order, graph after graph. A rule only if every part is one.
 
@@ -710,9 +694,10 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
         raise GraphError(
             f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)"
         )
-    name = " + ".join(graph.name for graph in graphs[:3]) + (
-        f" + {len(graphs) - 3} more" if len(graphs) > 3 else ""
-    )
+    names = [graph.name for graph in graphs[:3]]
+    if len(graphs) > 3:
+        names.append(f"{len(graphs) - 3} more")
+    name = " + ".join(names)
     if devices:
         device = devices.pop()
     elif graphs:
@@ -727,14 +712,12 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     if graphs and all(graph.is_rule for graph in graphs):
         cells = [(graph.edges, t, s) for graph, t, s in placed]
         return AttentionGraph(algebra.union_of_blocks(cells, T, S), name, device)
-    moved = [
-        graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device)
-        for graph, t, s in placed
-    ]
-    source, target = torch.cat(
-        [*moved, torch.empty(2, 0, dtype=torch.int64, device=device)], 1
-    ).unbind(0)
-    edges = listed(
-        target, source, T, S, has_repeats=any(graph.has_repeated_edges for graph in graphs)
-    )
-    return AttentionGraph(edges, name or "empty", device)
+    moved = [torch.empty(2, 0, dtype=torch.int64, device=device)]
+    for graph, t, s in placed:
+        moved.append(graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device))
+    source, target = torch.cat(moved, 1).unbind(0)
+    has_repeats = any(graph.has_repeated_edges for graph in graphs)
+    edges = listed(target, source, T, S, has_repeats=has_repeats)
+    if not name:
+        name = "empty"
+    return AttentionGraph(edges, name, device)

@@ -1,6 +1,4 @@
-"""A mask as a small picture for notebooks: PNG by hand, so that a graph can be shown without a
-plotting library.
-"""
+"""A mask as a small PNG for notebooks, without a plotting library."""
 
 import base64
 import struct
@@ -16,24 +14,24 @@ from .edges import Edges
 MOST_CELLS = 128
 _PIXELS = 192  # on the page, along the longer side
 # none; some, weak to strong
-_SHADES = (
-    (255, 255, 255),
-    (157, 187, 226),
-    (60, 106, 168),
-    (11, 28, 51),
-)
+_SHADES = ((255, 255, 255), (157, 187, 226), (60, 106, 168), (11, 28, 51))
 
 
 def mask_page(title: str, edges: Edges) -> str:
-    """One line of text and, below it, the mask; a cell of a large one is darker with the share of
-    its pairs.
+    """One line of text and the mask below it.
+
+    A cell of a large mask is darker with the share of its pairs.
     """
-    return page(title, mask_shares(edges) if drawable(edges) else None)
+    shares = None
+    if drawable(edges):
+        shares = mask_shares(edges)
+    return page(title, shares)
 
 
 def mask_shares(edges: Edges) -> Tensor:
-    """Edges per pair in each cell, float64 (at most 128, at most 128); a cell of a small mask is
-    one pair.
+    """Edges per pair in each cell, float64, in at most 128 rows and columns of cells.
+
+    A cell of a small mask is one pair.
     """
     side = max(1, -(-max(edges.num_targets, edges.num_sources) // MOST_CELLS))
     return block_shares(edges, side, side)
@@ -83,9 +81,8 @@ def png(shares: Tensor) -> bytes:
         b'\\x89PNG'
     """
     height, width = shares.shape
-    levels = torch.where(shares > 0, (shares.clamp(0, 1).sqrt() * 255).round().clamp(min=1), 0).to(
-        torch.uint8
-    )
+    levels = (shares.clamp(0, 1).sqrt() * 255).round().clamp(min=1)
+    levels = levels.where(shares > 0, 0).to(torch.uint8)
     # each row starts with its filter: 0
     rows = torch.cat((torch.zeros(height, 1, dtype=torch.uint8), levels.cpu()), 1)
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits that index a palette

@@ -27,26 +27,27 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
             layer differs from the number of sources of the next, or if there are not
             ``num_layers``.
     """
+    copies = 1
     if num_layers is not None:
-        num_layers = whole(num_layers, "num_layers", 1, GraphError)
-    if num_layers is not None and num_layers > _MOST_LAYERS:
-        raise GraphError(f"num_layers must be at most {_MOST_LAYERS:,}, got {num_layers}")
+        copies = whole(num_layers, "num_layers", 1, GraphError)
+        if copies > _MOST_LAYERS:
+            raise GraphError(f"num_layers must be at most {_MOST_LAYERS:,}, got {copies}")
     if isinstance(layers, Layer):
-        return (layers,) * (num_layers or 1)
+        return (layers,) * copies
     expected = "layers must be a graph or a list of graphs, first layer first"
-    if not isinstance(layers, list | tuple) and (
-        isinstance(layers, Tensor) or advice(layers) is not None
-    ):
+    if isinstance(layers, Tensor):
         raise no_graph(layers, expected)
-    given = tuple(several(layers, "layers", expected.removeprefix("layers "), GraphError))
-    if not given:
+    if not isinstance(layers, list | tuple) and advice(layers) is not None:
+        raise no_graph(layers, expected)
+    graphs = tuple(several(layers, "layers", expected.removeprefix("layers "), GraphError))
+    if not graphs:
         raise GraphError("layers must be at least one graph, got none")
-    for number, layer in enumerate(given):
+    for number, layer in enumerate(graphs):
         if not isinstance(layer, Layer):
             raise no_graph(layer, f"layer {number} must be an AttentionGraph, PerHead or Pattern")
         if not number:
             continue
-        before = given[number - 1]
+        before = graphs[number - 1]
         if layer.is_open or before.is_open:
             continue
         if layer.num_sources != before.num_targets:
@@ -54,11 +55,11 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
                 f"layer {number} reads {layer.num_sources} sources, but layer {number - 1} has "
                 f"{before.num_targets} targets; the targets of a layer are the sources of the next"
             )
-    if num_layers is not None and len(given) != num_layers:
+    if num_layers is not None and len(graphs) != copies:
         raise GraphError(
-            f"{num_layers} layers need as many graphs, got {len(given)}; [a, b] * 3 repeats a list"
+            f"{copies} layers need as many graphs, got {len(graphs)}; [a, b] * 3 repeats a list"
         )
-    return given
+    return graphs
 
 
 def sized_layers(layers: Layers, size: int | tuple[int, ...]) -> tuple[Layer, ...]:
@@ -82,9 +83,14 @@ def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
     return tuple(graphs)
 
 
+def _with_own_values(graph: AttentionGraph) -> AttentionGraph:
+    if graph.is_square:
+        return graph.with_self_loops()
+    return graph
+
+
 def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> AttentionGraph:
-    """The sources of the first layer on which each target of the last depends: the composition of
-    the layers.
+    """The composition of the layers: an edge where a target of the last layer depends on a source.
 
     Args:
         layers: One graph, or a list of graphs, first layer first. Layers may change the number of
@@ -108,16 +114,15 @@ def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> A
     budget = whole(budget, "budget", 1, GraphError)
     graphs = unions(layers)
     if residual:
-        graphs = tuple(graph.with_self_loops() if graph.is_square else graph for graph in graphs)
-    before, *rest = graphs
+        graphs = tuple(map(_with_own_values, graphs))
+    before, *later = graphs
     joined = 0
-    for layer in rest:
+    for layer in later:
         joined += join_cost(layer.edges, before.edges)
         if joined > budget:
             raise GraphError(
                 f"reach would join about {joined:,} rows of sources or more (limit {budget:,}); "
-                "compose a part of it, "
-                f"a subgraph(), or try budget={8 * joined}"
+                f"compose a part of it, a subgraph(), or try budget={8 * joined}"
             )
         before = layer @ before
     return before

@@ -97,9 +97,7 @@ class GraphLike:
 
     @property
     def positions(self) -> tuple[Tensor, Tensor] | None:
-        """The numbers of targets and of sources in a larger graph, if these are some of its
-        nodes.
-        """
+        """The indices of targets and of sources in a larger graph, of which this is a part."""
         return None
 
     @property
@@ -132,8 +130,9 @@ class GraphLike:
         value: Tensor,
         numbers: Callable[[], int],
     ) -> tuple[Any, Tensor, Pair]:
-        """The edges, the queries, and the keys and values made of rows (..., S, C) of sources,
-        which take ``numbers()`` a source; a share may send rows while queries are computed.
+        """The edges, the queries, and the keys and values of rows (..., S, C) of sources.
+
+        A source takes ``numbers()`` numbers; a share may send rows while queries are computed.
         """
         return self, query(), keys(key, value)
 

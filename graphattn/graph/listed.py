@@ -1,6 +1,4 @@
-"""Edges as a list in the caller's order, and the checks of a caller's edge_index when a graph is
-built.
-"""
+"""Edges as a list in the caller's order, and the checks of a caller's edge_index."""
 
 from functools import cached_property
 
@@ -19,8 +17,7 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Listed(Edges):
-    """Edges one by one, sources and targets, in the caller's order and with copies; :func:`listed`
-    makes them.
+    """A list of edges in the caller's order, with copies; :func:`listed` constructs it.
 
     Attributes:
         ends: The list (2, E), int64, or int32 of :data:`MANY` edges or more; public properties copy
@@ -99,10 +96,10 @@ class Listed(Edges):
                 return placed(self._place, row, column, self.num_targets)
             if bool((row[1:] < row[:-1]).any()):
                 return counted(row, column, *sizes)
-            # quick, as they are nearly sorted
+            # quick for keys that are nearly sorted
             place = ascending(torch.add(column, row, alpha=self.num_sources))
-            made = placed(place, row, column, self.num_targets)
-            return Sorted(made.ptr, made.column.int(), made.place.int())
+            edges = placed(place, row, column, self.num_targets)
+            return Sorted(edges.ptr, edges.column.int(), edges.place.int())
 
     @cached_property
     def key(self) -> Tensor:
@@ -131,13 +128,12 @@ class Listed(Edges):
         return same
 
     def rows(self, target: Tensor) -> Runs:
-        # without a key of every edge, which takes as much as one of its ends
-        if self._many and not self.has_repeats:
+        if self.has_repeats:
+            key = torch.unique_consecutive(self.key).cpu()
+        elif self._many:  # without their keys, which take as much memory as the sources
             ptr, column, _ = self.sorted
             row, within = _runs.spread(ptr[target + 1] - ptr[target])
             return _runs.from_pairs(row, column[ptr[target][row] + within].long())
-        if self.has_repeats:
-            key = torch.unique_consecutive(self.key).cpu()
         else:
             key = self.key.cpu()
         first = torch.searchsorted(key, target * self.num_sources)
@@ -147,11 +143,10 @@ class Listed(Edges):
 
     def keep(self, mask: Tensor) -> "Listed":
         """The edges where ``mask`` (E,) is True, in the same order."""
-        if self.has_repeats:
-            repeats = None
-        else:
+        repeats = None  # to be counted again
+        if not self.has_repeats:
             repeats = False
-        sizes = self.num_targets, self.num_sources
+        sizes = (self.num_targets, self.num_sources)
         return listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
 
     def distinct(self) -> "Listed":
@@ -181,8 +176,10 @@ def listed(
     """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
     check_pairs(num_targets, num_sources)
     with torch.inference_mode(False):  # edges made in inference mode are used in training, too
-        many = source.numel() >= MANY and max(num_targets, num_sources) <= 2**31
-        ends = torch.stack([x.int() if many else x for x in (source, target)])
+        if source.numel() >= MANY and max(num_targets, num_sources) <= 2**31:
+            source = source.int()
+            target = target.int()
+        ends = torch.stack((source, target))
     edges = Listed(num_targets, num_sources, ends)
     if has_repeats is None:
         edges.has_repeats = bool(edges.is_copy().any())
@@ -196,8 +193,7 @@ def check_pairs(num_targets: int, num_sources: int) -> None:
     if num_targets * num_sources >= 2**63:
         raise GraphError(
             f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, "
-            "and listed edges are "
-            f"limited to fewer than 2**63; split the graph and join the results"
+            "and listed edges are limited to fewer than 2**63; split the graph and join the results"
         )
 
 
@@ -215,13 +211,13 @@ def _check_layout(edge_index: object) -> Tensor:
             "edge_index is on meta, whose tensors hold no numbers; build it on another device"
         )
     shape = tuple(edge_index.shape)
-    if edge_index.numel() == 0 and (len(shape) != 2 or shape == (0, 2) or shape == (2, 0)):
+    # an empty list, or a table of no rows or of no columns
+    if edge_index.numel() == 0 and (len(shape) != 2 or 2 in shape):
         return torch.empty(2, 0, dtype=torch.int64, device=edge_index.device)
-    if len(shape) != 2 or shape[0] != 2:
-        if len(shape) == 2 and shape[1] == 2:
+    if shape[:-1] != (2,):
+        hint = ""
+        if shape[1:] == (2,):
             hint = "; pass edge_index.t()"
-        else:
-            hint = ""
         raise GraphError(
             f"edge_index must have shape (2, E), row 0 sources and row 1 targets: "
             f"expected [2, E], got {list(shape)}{hint}"
@@ -238,13 +234,12 @@ def _check_layout(edge_index: object) -> Tensor:
 def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor) -> None:
     side = ("source", "target")[row]
     lowest, highest = torch.stack(index.aminmax()).tolist()
-    if lowest >= 0 and highest < size:
+    if 0 <= lowest <= highest < size:
         return
     bad = torch.nonzero((index < 0) | (index >= size)).flatten()
     edge = int(bad[0])
     worst = int(index[bad[0]])
-    swapped = highest < other and int(others.max()) < size and lowest >= 0
-    if swapped:
+    if 0 <= lowest <= highest < other and int(others.max()) < size:
         hint = "Rows swapped? Then use edge_index.flip(0)."
     else:
         hint = f"Are there more {side}s than {size}?"
@@ -252,8 +247,8 @@ def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor)
         hint = "Indices count from 0; negative ones are not wrapped."
     raise GraphIndexError(
         f"edge {edge}: {side} {worst} is outside [0, {size}) ({size} {side}s); row {row} of "
-        "edge_index holds the "
-        f"{side}s, and {bad.numel()} of {index.numel()} edges are outside. {hint}"
+        f"edge_index holds the {side}s, and {bad.numel()} of {index.numel()} edges are outside. "
+        f"{hint}"
     )
 
 
@@ -282,7 +277,6 @@ def checked(
     first, second = sorted(edges.order[where - 1 : where + 1].tolist())
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: "
-        "repeated edges. "
-        'ga.from_edge_index(edge_index, duplicates="merge") drops copies, "keep" counts each one '
-        "(a multigraph)"
+        'repeated edges. ga.from_edge_index(edge_index, duplicates="merge") drops copies, "keep" '
+        "counts each one (a multigraph)"
     )

@@ -1,5 +1,4 @@
-"""Code outside torch's modes: functions that torch.compile does not trace, and objects that outlive
-a mode.
+"""Code outside torch's modes: functions that torch.compile does not trace, and cached objects.
 
 ``torch.compiler.disable`` and ``torch.compiler.assume_constant_result`` import torch's compiler,
 which takes seconds; the two functions here do the same, and import it only during a compilation.
@@ -34,8 +33,7 @@ def marked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def constant_result(function: Callable[P, T]) -> Callable[P, T]:
-    """A decorator: the result of the function, which may take graphs, is a constant of a compiled
-    program.
+    """A decorator: the result of a function, which may take graphs, is a constant of a program.
 
     Not every version of torch passes objects to a marked function: it receives the address of the
     graph instead, and the program is guarded by it.
@@ -61,8 +59,9 @@ def constant_result(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class _Disabled:
-    """Functions wrapped by ``torch.compiler.disable``; as attributes, so that torch.compile notices
-    a new one.
+    """Functions wrapped by ``torch.compiler.disable``.
+
+    As attributes, so that torch.compile notices a new one.
     """
 
 
@@ -73,9 +72,7 @@ def _disable(name: str, function: Callable[..., Any], reason: str | None) -> Non
 
 
 def not_followed(function: Callable[P, T], reason: str | None = None) -> Callable[P, T]:
-    """A decorator: torch.compile breaks the graph at a call of the function, as with
-    ``torch.compiler.disable``.
-    """
+    """A decorator: torch.compile breaks the graph at a call, as with ``torch.compiler.disable``."""
     name = f"{function.__module__}.{function.__qualname__}".replace(".", "_")
 
     @wraps(function)
@@ -90,9 +87,7 @@ def not_followed(function: Callable[P, T], reason: str | None = None) -> Callabl
 
 
 def not_compiled(made: Class) -> Class:
-    """A class decorator: torch.compile breaks the graph where an object of the class is
-    constructed.
-    """
+    """A class decorator: torch.compile breaks the graph where an object is constructed."""
     made.__init__ = not_followed(made.__init__, _WHY)  # type: ignore[misc]
     return made
 
@@ -103,9 +98,7 @@ def plain_operations_only() -> bool:
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """A context without autocast, entered only if it is on, since entering costs as much as a small
-    product.
-    """
+    """A context without autocast, entered only if it is on: it costs as much as a small product."""
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
@@ -113,9 +106,7 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 @partial(not_followed, reason=_WHY)
 def without_modes(make: Callable[[], T]) -> T:
-    """``make()`` outside torch.compile, inference mode, torch.func, default devices and fake
-    tensors.
-    """
+    """``make()`` without torch.compile, inference mode, torch.func, devices or fake tensors."""
     with (
         torch.inference_mode(False),
         torch._C._DisableFuncTorch(),

@@ -9,11 +9,15 @@ from .listed import Listed
 HUB = 8  # times the mean degree; beyond it a node is near all others, and carries no order
 
 
-def cuthill_mckee(edges: Listed) -> Tensor:
-    """The targets in the reverse order of Cuthill and McKee (1969): breadth first, from a node of
-    least degree.
+def _is_of_hub(node: np.ndarray, num_nodes: int) -> np.ndarray:
+    """True for edges whose end ``node`` (E,) is a hub."""
+    return np.bincount(node)[node] > HUB * max(1.0, len(node) / num_nodes)
 
-    Two targets are neighbours where they read a common source; sources and targets of over eight
+
+def cuthill_mckee(edges: Listed) -> Tensor:
+    """The targets in reverse Cuthill-McKee order: breadth first, from a node of least degree.
+
+    After Cuthill and McKee (1969). Two targets are neighbours where they read a common source; sources and targets of over eight
     times the mean degree are skipped. Int64 (T,).
     """
     from scipy.sparse import coo_array  # slow to import
@@ -25,15 +29,12 @@ def cuthill_mckee(edges: Listed) -> Tensor:
     source = edges.source.cpu().numpy()
     if len(target) == 0:
         return torch.arange(T)
-    few = [
-        np.bincount(end)[end] <= HUB * max(1.0, len(end) / n)
-        for end, n in ((target, T), (source, S))
-    ]
-    target = target[few[0] & few[1]]
-    source = source[few[0] & few[1]] + T
-    ends = np.concatenate((target, source)), np.concatenate((source, target))
-    both_ways = coo_array(
-        (np.ones(len(ends[0]), dtype=np.int8), ends), shape=(T + S, T + S)
-    ).tocsr()
-    order = reverse_cuthill_mckee(both_ways, symmetric_mode=True)
+    keep = ~(_is_of_hub(target, T) | _is_of_hub(source, S))
+    target = target[keep]
+    source = source[keep] + T
+    rows = np.concatenate((target, source))
+    columns = np.concatenate((source, target))
+    ones = np.ones(len(rows), dtype=np.int8)
+    symmetric = coo_array((ones, (rows, columns)), shape=(T + S, T + S)).tocsr()
+    order = reverse_cuthill_mckee(symmetric, symmetric_mode=True)
     return torch.from_numpy(order[order < T].astype(np.int64))

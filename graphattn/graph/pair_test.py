@@ -23,16 +23,17 @@ _ASKED_AT_ONCE = 1 << 22
 
 
 def pair_test(edges: Edges, device: torch.device) -> PairTest:
-    """The closed form if there is one, else look-ups: of intervals where no row has many, as fast,
-    or in tiles.
-    """
-    return edges.test or _of_intervals(edges, device) or _tiled(edges, device)
+    """The closed form of the edges; else look-ups of intervals where rows have few, or of tiles."""
+    if edges.test is not None:
+        return edges.test
+    test = _of_intervals(edges, device)
+    if test is not None:
+        return test
+    return _tiled(edges, device)
 
 
 def _of_intervals(edges: Edges, device: torch.device) -> PairTest | None:
-    """Both ends of each interval of a target, looked up; ``None`` where a row has many
-    intervals.
-    """
+    """Look-ups of both ends of each interval of a target; None where a row has many."""
     stored = edges.stored()
     if stored is None or edges.num_targets == 0:
         return None
@@ -61,9 +62,8 @@ def _tiled(edges: Edges, device: torch.device) -> PairTest:
 
     (Compilers inline a mask_mod, and inlining a binary search grows with a power of its steps.)
     """
-    num_bytes, side, classes = min(
-        (_bytes(edges, side) for side in _SIDES), key=lambda found: found[0]
-    )
+    tables = [_bytes(edges, side) for side in _SIDES]
+    num_bytes, side, classes = min(tables, key=lambda table: table[0])
     refuse_over(
         int(num_bytes),
         "a mask_mod of these edges",
@@ -79,8 +79,7 @@ def _tiled(edges: Edges, device: torch.device) -> PairTest:
 
 
 def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """The bitmap of each square tile, int32, by its number; and the bitmaps (n, side, side / 8), a
-    bit for each pair.
+    """The number of the bitmap of each square tile, int32, and the bitmaps (n, side, side / 8).
 
     Bitmap 0 has no bit set, bitmap 1 has all, and the partial tiles have the others, in the order
     of the rows.
@@ -98,9 +97,7 @@ def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 
 def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
-    """Bytes of a table and bitmaps with tiles of this side; infinity if the table alone is too
-    large.
-    """
+    """Bytes of a table and bitmaps for a side of tiles; infinity if the table is too large."""
     tiles = -(-edges.num_targets // side) * -(-edges.num_sources // side)
     if 8 * tiles > MAX_BYTES and side != _SIDES[-1]:
         return math.inf, side, torch.empty(0)
@@ -120,8 +117,9 @@ def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
 
 
 def _ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
-    """Test every pair of the partial tiles, in chunks of tiles; pairs beyond the border repeat the
-    last row.
+    """Set the bits of the partial tiles by testing every pair, in chunks of tiles.
+
+    Pairs beyond the border repeat the last row.
     """
     place = torch.arange(side)
     power = 2 ** torch.arange(8)

@@ -24,7 +24,7 @@ from .modes import constant_result, not_compiled
 from .places import PLACES, no_places
 
 SIZES = ("num_nodes", "num_targets", "num_sources", "size")
-_KEPT = 8  # cached graphs of a pattern, with their plans
+_MOST_CACHED = 8  # graphs of a pattern, with their plans
 _DUNDERS = {sign: f"__{make.__name__.strip('_')}__" for sign, make in SIGNS.items()}
 P = ParamSpec("P")
 Size = int | tuple[int, ...]
@@ -35,11 +35,12 @@ def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
 
     @wraps(getattr(AttentionGraph, _DUNDERS.get(function, function)))
     def call(self: "Pattern", *args: Any, **options: Any) -> "Pattern":
-        if function in SIGNS and not all(
-            isinstance(other, Pattern | AttentionGraph) for other in args
-        ):
+        are_graphs = all(isinstance(other, Pattern | AttentionGraph) for other in args)
+        if function in SIGNS and not are_graphs:
             return NotImplemented
-        return _called(function, *((*args, self) if swapped else (self, *args)), **options)
+        if swapped:
+            return _called(function, *args, self, **options)
+        return _called(function, self, *args, **options)
 
     return call
 
@@ -47,8 +48,7 @@ def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class Pattern(GraphLike, Operand):
-    """A graph whose number of nodes is left open: call it with a size, or use it where a graph is
-    expected.
+    """A graph of any size: call it with a size, or use it where a graph is expected.
 
     Made by a builder with ``...`` for its size, and by the algebra of graphs on patterns:
     ``sliding_window(..., 257, causal=False) | global_tokens(..., (0,))``. A pattern caches the last
@@ -99,29 +99,21 @@ class Pattern(GraphLike, Operand):
     made: "Shelf" = field(default_factory=lambda: Shelf(), init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.expression, Expression) or not self.expression.is_open:
-            if isinstance(self.expression, Expression):
-                got = f"{self.expression}"
-            else:
-                got = type(self.expression).__name__
-            raise GraphError(
-                "a pattern is made by a builder with ... for its size, such as causal(...), got "
-                f"{got}"
-            )
+        expected = "a pattern is made by a builder with ... for its size, such as causal(...)"
+        if not isinstance(self.expression, Expression):
+            raise GraphError(f"{expected}, got {type(self.expression).__name__}")
+        if not self.expression.is_open:
+            raise GraphError(f"{expected}, got {self.expression}")
         object.__setattr__(self, "on_grid", leaves_open(self.expression, ("size",)))
 
     @property
     def on_points(self) -> bool:
-        """True for a recipe: a builder in it needs positions or faces, and a size does not
-        suffice.
-        """
+        """True for a recipe: a builder in it needs positions or faces, not only a size."""
         return leaves_open(self.expression, PLACES)
 
     @property
     def on_content(self) -> bool:
-        """True if a builder in it chooses edges by queries and keys: at a size it is a
-        :class:`Chosen`.
-        """
+        """True if a builder in it chooses edges by content; a size makes it a :class:`Chosen`."""
         return leaves_open(self.expression, CONTENT)
 
     def __call__(
@@ -155,10 +147,10 @@ class Pattern(GraphLike, Operand):
             "queries_batch": queries_batch,
             "faces": faces,
         }
-        if (isinstance(size, Tensor | np.ndarray) and size.ndim) or faces is not None:
+        if getattr(size, "ndim", 0) > 0 or faces is not None:
             return self._of_places(size, num_sources, by_place)
         no_places(by_place)
-        if size is None or (isinstance(num_sources, Tensor) and num_sources.ndim):
+        if size is None or getattr(num_sources, "ndim", 0) > 0:
             raise GraphError(f"{self} takes a size, pattern(64), or positions, pattern(pos, batch)")
         # a text and its number have one cache key
         if isinstance(size, str) or isinstance(num_sources, str):
@@ -167,19 +159,20 @@ class Pattern(GraphLike, Operand):
             raise GraphError(
                 f"{self} takes positions, not a shape: pattern(shape.pos, shape.batch)"
             )
-        shape: Any = tuple(size) if isinstance(size, list | tuple) else size
+        shape: Any = size
+        if isinstance(size, list | tuple):
+            shape = tuple(size)
         sources: Any = num_sources
         key = cache_key(shape, sources)
-        kept = vars(self.made)
-        if key in kept:
-            graph: AttentionGraph | None = kept.get(key)  # None if another thread has evicted it
-            if graph is not None:
-                return graph
-        made = self._of_size(shape, sources)
-        for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT)]:
-            kept.pop(oldest, None)
-        kept[key] = made
-        return made
+        cached = vars(self.made)
+        graph: AttentionGraph | None = cached.get(key)
+        if graph is not None:
+            return graph
+        graph = self._of_size(shape, sources)
+        for oldest in list(cached)[: max(0, len(cached) + 1 - _MOST_CACHED)]:
+            cached.pop(oldest, None)  # another thread may have evicted it
+        cached[key] = graph
+        return graph
 
     def at(self, size: Size, num_sources: int | None = None) -> Any:
         """The graph of that size, also for callers under torch.compile; a grid's is a tuple."""
@@ -194,8 +187,9 @@ class Pattern(GraphLike, Operand):
         return getattr(self.made, cache_key(size, num_sources))
 
     def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> Any:
-        """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width); ``past``
-        cached sources come before those of ``key``.
+        """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
+
+        ``past`` cached sources come before those of ``key``.
         """
         for name, x in (("query", query), ("key", key)):
             if not isinstance(x, Tensor) or x.dim() < 3:
@@ -212,43 +206,48 @@ class Pattern(GraphLike, Operand):
         if not self.on_content:
             return filled(self.expression, OfSize(shape, sources))
         if isinstance(shape, tuple):
-            size = math.prod(shape)
+            num_targets = math.prod(shape)
         else:
-            size = whole(shape, "size", 0, GraphError)
-        return Chosen(
-            self.expression,
-            (size, size if sources is None else whole(sources, "num_sources", 0, GraphError)),
-        )
+            num_targets = whole(shape, "size", 0, GraphError)
+        num_sources = num_targets
+        if sources is not None:
+            num_sources = whole(sources, "num_sources", 0, GraphError)
+        return Chosen(self.expression, (num_targets, num_sources))
 
     def _of_places(self, pos: Any, batch: Any, by_place: dict[str, Any]) -> AttentionGraph:
-        if batch is not None and by_place["batch"] is not None:
-            raise GraphError("batch was given twice, after pos and by keyword; pass it once")
+        if batch is not None:
+            if by_place["batch"] is not None:
+                raise GraphError("batch was given twice, after pos and by keyword; pass it once")
+            by_place["batch"] = batch
         if self.on_content:
             raise GraphError(
-                f"{self} waits for queries and keys, which positions are not; pass it to a layer, "
-                "or a size"
+                f"{self} chooses its edges by queries and keys, not by positions; pass it to a "
+                "layer, or give it a size"
             )
-        if batch is not None:
-            by_place["batch"] = batch
         graph: AttentionGraph = filled(self.expression, OfPlaces(pos, **by_place))
         return graph
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": Shelf()}
 
-    __or__, __ror__ = _forward("|"), _forward("|", swapped=True)
-    __and__, __rand__ = _forward("&"), _forward("&", swapped=True)
-    __sub__, __rsub__ = _forward("-"), _forward("-", swapped=True)
-    __matmul__, __rmatmul__ = _forward("@"), _forward("@", swapped=True)
-    __invert__, reverse, k_hop = _forward("~"), _forward("reverse"), _forward("k_hop")
-    with_self_loops, without_self_loops = (
-        _forward("with_self_loops"),
-        _forward("without_self_loops"),
-    )
+    __or__ = _forward("|")
+    __ror__ = _forward("|", swapped=True)
+    __and__ = _forward("&")
+    __rand__ = _forward("&", swapped=True)
+    __sub__ = _forward("-")
+    __rsub__ = _forward("-", swapped=True)
+    __matmul__ = _forward("@")
+    __rmatmul__ = _forward("@", swapped=True)
+    __invert__ = _forward("~")
+    reverse = _forward("reverse")
+    k_hop = _forward("k_hop")
+    with_self_loops = _forward("with_self_loops")
+    without_self_loops = _forward("without_self_loops")
 
     def with_global_tokens(self, number: int = 1) -> "Pattern":
-        """The pattern preceded by ``number`` new nodes that read all and are read by all; see
-        :class:`AttentionGraph`.
+        """The pattern preceded by ``number`` new nodes that read all and are read by all.
+
+        :meth:`AttentionGraph.with_global_tokens` has the details.
 
         A size counts the new nodes: ``pattern(65)`` is one before 64. The axes of a grid do not:
         ``pattern((8, 8))`` has 65 nodes, too.
@@ -263,9 +262,7 @@ class Pattern(GraphLike, Operand):
 
 
 class Shelf:
-    """Graphs as attributes: torch.compile sees one that is added during tracing; a dict would be
-    stale.
-    """
+    """Graphs as attributes: torch.compile sees one added during tracing, unlike a dict's item."""
 
 
 def cache_key(size: Size, num_sources: int | None) -> str:
@@ -274,14 +271,9 @@ def cache_key(size: Size, num_sources: int | None) -> str:
 
 
 def _called(function: str, *args: Any, **options: Any) -> Pattern:
-    """The pattern of a call; listed graphs among the arguments stay as they are, on their
-    device.
-    """
-    return Pattern(
-        Expression(
-            function, tuple(map(_held, args)), {name: _held(x) for name, x in options.items()}
-        )
-    )
+    """The pattern of a call; listed graphs among the arguments keep their device."""
+    options = {name: _held(value) for name, value in options.items()}
+    return Pattern(Expression(function, tuple(map(_held, args)), options))
 
 
 def _held(value: Any) -> Any:
@@ -319,15 +311,16 @@ class Sizable(Protocol[P]):
 
 
 def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
-    """A decorator: the builder returns a :class:`Pattern` if ``...`` stands for its size, or for
-    its positions.
-    """
+    """A decorator: ``...`` for the size or positions of the builder gives a :class:`Pattern`."""
     signature = inspect.signature(builder)
     sizes = [name for name in signature.parameters if name in (*SIZES, *PLACES, *CONTENT)]
-    kind = next(
-        (name[:-1] for name in sizes if name in CONTENT),
-        "size" if set(sizes).isdisjoint(PLACES) else "place",
-    )
+    kind = "size"
+    if not set(sizes).isdisjoint(PLACES):
+        kind = "place"
+    for name in sizes:
+        if name in CONTENT:
+            kind = name.removesuffix("s")
+            break
 
     @wraps(builder)
     def build(*args: Any, **options: Any) -> AttentionGraph | Pattern:
@@ -335,18 +328,17 @@ def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
         if ... in [x for x in (*args[blanks:], *options.values()) if isinstance(x, EllipsisType)]:
             raise GraphError(
                 f"{builder.__name__}: ... stands for the {kind}s, which come first "
-                f"({', '.join(sizes)}); "
-                "give values to the other arguments"
+                f"({', '.join(sizes)}); give values to the other arguments"
             )
         if blanks == 0:
             return builder(*args, **options)
         if blanks > len(sizes):
             raise GraphError(
-                f"{builder.__name__} has {len(sizes)} {kind} ({', '.join(sizes)}), got {blanks} "
-                "times ..."
+                f"{builder.__name__} has {len(sizes)} {kind} ({', '.join(sizes)}), got "
+                f"{blanks} times ..."
             )
-        given = signature.bind(*args, **options).arguments  # a TypeError now, not when it is used
-        for name, value in given.items():
+        arguments = signature.bind(*args, **options).arguments  # a TypeError now, not at a call
+        for name, value in arguments.items():
             if signature.parameters[name].annotation is int and value is not ...:
                 whole(value, name, None, GraphError)
         return _called(builder.__name__, *args, **options)

@@ -63,9 +63,11 @@ class PerHead(GraphLike, Immutable):
             raise GraphError("PerHead needs at least one graph, got none")
         for graph in graphs:
             if not isinstance(graph, AttentionGraph):
-                advice = " (for patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
-                if type(graph).__name__ != "Pattern":
-                    advice = ""
+                advice = ""
+                if type(graph).__name__ == "Pattern":
+                    advice = (
+                        " (for patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
+                    )
                 raise no_graph(graph, f"PerHead holds AttentionGraphs{advice}")
             sizes = (graph.num_targets, graph.num_sources)
             first = (graphs[0].num_targets, graphs[0].num_sources)
@@ -151,26 +153,23 @@ class PerHead(GraphLike, Immutable):
 
     def of_each(self, make: Callable[[AttentionGraph], AttentionGraph]) -> "PerHead":
         """The same with other graphs; those that are one stay one."""
-        made = {graph: make(graph) for graph in dict.fromkeys(self.graphs)}
-        return PerHead(tuple(made[graph] for graph in self.graphs))
+        results = {graph: make(graph) for graph in dict.fromkeys(self.graphs)}
+        return PerHead(tuple(results[graph] for graph in self.graphs))
 
     def in_union(self, number: int) -> Tensor:
-        """int64 (E_i,): the index of each edge of ``graphs[number]`` in the edge order of the
-        union.
-        """
+        """int64 (E_i,): the index in the union of each edge of ``graphs[number]``."""
         if number not in self._memo:
             union = self.union()._listed()
             graph = self.graphs[number]
             wanted = graph.target * self.num_sources + graph.source
-            self._memo[number] = union.order[
-                torch.searchsorted(union.key, wanted.to(union.key.device))
-            ]
+            place = torch.searchsorted(union.key, wanted.to(union.key.device))
+            self._memo[number] = union.order[place]
         index: Tensor = self._memo[number]
         return index
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
         """The outputs of a call of each graph with its heads, side by side."""
-        # these read all heads at once
+        # functions that read all heads at once
         if inputs.score is not None or inputs.normalize is not None:
             return run(self.union(), self.on_union(inputs), backend, weights, lse)
         results = [run(*call, backend, weights, lse) for call in self.split(inputs)]
@@ -206,7 +205,7 @@ class PerHead(GraphLike, Immutable):
                 weight = weight[read]
             elif attr is not None:  # added to the value as it is: H * D numbers, head after head
                 attr = attr.unflatten(-1, (heads, -1))[..., first:last, :].flatten(-2)
-            own = replace(
+            call = replace(
                 inputs,
                 query=inputs.query[..., first:last, :],
                 key=inputs.key[..., read, :],
@@ -215,12 +214,10 @@ class PerHead(GraphLike, Immutable):
                 edge_attr=attr,
                 edge_weight=weight,
             )
-            yield graph, own
+            yield graph, call
 
     def join(self, results: list[Outputs], heads: int) -> Outputs:
-        """The outputs of the calls of :meth:`split` as one; weights are in the edge order of
-        :meth:`union`.
-        """
+        """The outputs of the calls of :meth:`split` as one, with weights of :meth:`union`."""
         groups = self.groups(heads)
         output = torch.cat([result.output for result in results], -2)
         sums = [result.lse for result in results if result.lse is not None]
@@ -229,21 +226,19 @@ class PerHead(GraphLike, Immutable):
             lse = torch.cat(sums, -1)
         alpha = None
         if all(result.alpha is not None for result in results):
-            alpha = torch.cat(
-                [
-                    self._in_all_edges(group.number, result.alpha)
-                    for group, result in zip(groups, results, strict=True)
-                ],
-                -1,
-            )
+            parts = [
+                self._in_all_edges(group.number, result.alpha)
+                for group, result in zip(groups, results, strict=True)
+            ]
+            alpha = torch.cat(parts, -1)
 
         def total(weights: Tensor) -> Tensor:
             parts = []
             for (number, _, first, last), result in zip(groups, results, strict=True):
-                own = self._of_edges(number, weights, slice(first, last))
-                assert own is not None
+                of_part = self._of_edges(number, weights, slice(first, last))
+                assert of_part is not None
                 assert result.total is not None
-                parts.append(result.total(own))
+                parts.append(result.total(of_part))
             return torch.cat(parts, -2)
 
         if any(result.total is None for result in results):
@@ -291,8 +286,9 @@ def _in_union(graph: PerHead, number: int) -> tuple[Tensor]:
 
 
 def heads_read(first: int, last: int, heads: int, kv_heads: int) -> list[int]:
-    """The heads of key and value of the query's heads ``[first, last)``: one for each, or fewer
-    where groups of equal size share one.
+    """The heads of key and value for the query's heads ``[first, last)``.
+
+    One for each head, or fewer where groups of equal size share one.
     """
     share = max(1, heads // max(1, kv_heads))
     read = range(first // share, -(-last // share))

@@ -27,8 +27,9 @@ def reduced(graph: AttentionGraph | Pattern | PerHead | Relations) -> Any:
 
 
 def restored(text: str, tensors: list[Tensor]) -> Any:
-    """The graph of a pickle: the only function of graphattn that :func:`torch.load` may call on
-    untrusted data.
+    """The graph of a pickle.
+
+    The only function of graphattn that :func:`torch.load` may call on untrusted data.
 
     Raises:
         LoaderError: If the data is not a saved graph.

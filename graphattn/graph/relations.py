@@ -17,8 +17,7 @@ from .modes import not_compiled
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Relations(Immutable):
-    """A union of named graphs whose edges carry the number of their relation, so that a bias can be
-    learned for each.
+    """A union of named graphs that numbers the relation of every edge, for a bias of each.
 
     An edge that several parts have belongs to the first of them.
 

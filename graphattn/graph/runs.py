@@ -85,9 +85,7 @@ def _on_line(runs: Runs, stride: int) -> tuple[Tensor, Tensor]:
 
 
 def _joined(lo: Tensor, hi: Tensor, stride: int) -> Runs:
-    """Stretches of the line, by ascending ``lo``, as runs; those that touch or overlap are
-    merged.
-    """
+    """Stretches of the line, by ascending ``lo``, as runs; touching ones are merged."""
     if lo.numel() == 0:
         return empty()
     reach = torch.cummax(hi, 0).values
@@ -115,8 +113,9 @@ def union(a: Runs, b: Runs, num_sources: int) -> Runs:
 
 
 def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
-    """The sources that are not in the runs, for rows ``0 .. num_rows - 1``; a row has one gap more
-    than runs.
+    """The sources that are not in the runs, for rows ``0 .. num_rows - 1``.
+
+    A row has one gap more than runs.
     """
     row, start, end = nonempty(runs)
     before = torch.arange(row.numel()) + row  # the gap before each run
@@ -140,9 +139,7 @@ def canonical(runs: Runs) -> Runs:
 
 
 def contains(runs: Runs, num_rows: int, row: Tensor, source: Tensor) -> Tensor:
-    """True where the row has the source; ``row`` and ``source`` broadcast. A binary search in every
-    row at once.
-    """
+    """True where the row has the source, by a binary search in all rows; operands broadcast."""
     of_row, lo, hi = nonempty(runs)
     row, source = torch.broadcast_tensors(row, source)
     if of_row.numel() == 0:
@@ -162,8 +159,7 @@ def contains(runs: Runs, num_rows: int, row: Tensor, source: Tensor) -> Tensor:
 
 
 def transposed(runs: Runs, num_rows: int, num_sources: int) -> Runs:
-    """The runs of rows that have each source: a row of the result is a source. The runs given are
-    canonical.
+    """The runs of the transpose, in which a row is a source. The runs given are canonical.
 
     A run of rows starts where a source enters a row and ends where it leaves: the cost is that of
     the result's runs.
@@ -171,7 +167,8 @@ def transposed(runs: Runs, num_rows: int, num_sources: int) -> Runs:
     before = Runs(runs.row + 1, runs.lo, runs.hi)  # the sources of the row before
     new = intersection(runs, complement(before, num_rows + 1, num_sources), num_sources)
     lost = intersection(before, complement(runs, num_rows + 1, num_sources), num_sources)
-    (lo, start), (hi, end) = expand(new), expand(lost)
+    lo, start = expand(new)
+    hi, end = expand(lost)
     lo, hi = (row[torch.argsort(source, stable=True)] for row, source in ((lo, start), (hi, end)))
     return Runs(torch.sort(start).values, lo, hi)
 
@@ -179,7 +176,8 @@ def transposed(runs: Runs, num_rows: int, num_sources: int) -> Runs:
 def intersection(a: Runs, b: Runs, num_sources: int) -> Runs:
     """The sources in both; touching runs are joined."""
     stride = num_sources + 1
-    (a_lo, a_hi), (b_lo, b_hi) = _on_line(a, stride), _on_line(b, stride)
+    a_lo, a_hi = _on_line(a, stride)
+    b_lo, b_hi = _on_line(b, stride)
     first = torch.searchsorted(b_hi, a_lo, right=True)
     owner, within = spread((torch.searchsorted(b_lo, a_hi) - first).clamp(min=0))
     other = first[owner] + within
@@ -189,8 +187,9 @@ def intersection(a: Runs, b: Runs, num_sources: int) -> Runs:
 
 
 def first_alike(row: Tensor, numbers: Tensor, num_rows: int) -> Tensor:
-    """The first row with the same entries as each row, int64 (num_rows,); where hashes collide, the
-    row itself.
+    """The first row with the same entries as each row, int64 (num_rows,).
+
+    Where hashes collide, it is the row itself.
 
     Args:
         row: int64 (R,), the row of each entry, ascending.
@@ -257,9 +256,7 @@ def from_pairs(row: Tensor, source: Tensor) -> Runs:
 def block_counts(
     runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int
 ) -> Tensor:
-    """Pairs in each tile of ``rows_per_tile`` x ``width``, int64 (num_tile_rows, ceil(num_sources /
-    width)).
-    """
+    """Pairs in each tile, int64 (num_tile_rows, ceil(num_sources / width))."""
     columns = -(-num_sources // width)
     row, lo, hi = nonempty(runs)
     tile_row = row // rows_per_tile

@@ -11,8 +11,9 @@ FEW = 1 << 13  # edges below which one sort costs less than counting twice
 
 
 class Sorted(NamedTuple):
-    """``ptr`` int64 (rows + 1,); the ``column`` of each edge (E,), ascending in each row; its
-    former ``place`` (E,).
+    """Edges by row: ``ptr`` int64 (rows + 1,), and the ``column`` and ``place`` (E,) of each edge.
+
+    Columns ascend in each row; ``place`` is the former index of the edge.
 
     ``column`` and ``place`` are int32 if the edges were counted, int64 if they were sorted.
     """
@@ -63,11 +64,11 @@ def rows_of(ptr: Tensor) -> Tensor:
 def countable(index: Tensor, rows: int, columns: int) -> bool:
     """True if scipy's counting beats sorting: many edges on the CPU, among few nodes, in int32."""
     size = index.numel()
-    if size < FEW or find_spec("scipy") is None:
+    if not FEW <= size < 2**31:
         return False
-    return (
-        not index.is_cuda and max(rows, columns) <= min(4 * size, 2**31 - 1) and size <= 2**31 - 1
-    )
+    if index.is_cuda or find_spec("scipy") is None:
+        return False
+    return max(rows, columns) <= min(4 * size, 2**31 - 1)
 
 
 def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
@@ -78,8 +79,8 @@ def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
     """
     from scipy.sparse import coo_array
 
-    every = np.arange(row.numel(), dtype=np.int32)
-    by_column = coo_array((every, (_int32(column), _int32(row))), shape=(columns, rows))
+    place = np.arange(row.numel(), dtype=np.int32)
+    by_column = coo_array((place, (_int32(column), _int32(row))), shape=(columns, rows))
     by_column.has_canonical_format = True  # else copies would be summed
     return _sorted(by_column.tocsr().tocsc())
 
@@ -91,10 +92,9 @@ def transposed(edges: Sorted, columns: int) -> Sorted:
         return by_row(edges.column.long(), rows_of(edges.ptr), columns, rows)
     from scipy.sparse import csr_array
 
-    every = np.arange(edges.column.numel(), dtype=np.int32)
-    return _sorted(
-        csr_array((every, _int32(edges.column), _int32(edges.ptr)), shape=(rows, columns)).tocsc()
-    )
+    place = np.arange(edges.column.numel(), dtype=np.int32)
+    matrix = csr_array((place, _int32(edges.column), _int32(edges.ptr)), shape=(rows, columns))
+    return _sorted(matrix.tocsc())
 
 
 def _int32(x: Tensor) -> np.ndarray:

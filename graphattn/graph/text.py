@@ -1,6 +1,4 @@
-"""Expressions of graphs from text: ``sliding_window(..., 9) | global_tokens(..., (0,))``; nothing
-is executed.
-"""
+"""Expressions of graphs from text, ``causal(...) | full(...)``; nothing is executed."""
 
 import ast
 import math
@@ -14,6 +12,7 @@ from .expression import METHODS, Expression
 _JOINS: dict[type, str] = {ast.BitOr: "|", ast.BitAnd: "&", ast.Sub: "-", ast.MatMult: "@"}
 _LITERALS = bool | int | float | str | type(...) | None
 _LONGEST = 120  # characters of an expression that an error repeats
+_TOO_DEEP = "it is nested too deeply"
 _EXAMPLE = "'sliding_window(64, 9) | global_tokens(64, (0,))'"
 
 
@@ -38,28 +37,24 @@ class Reader:
         try:
             node = ast.parse(self.text, mode="eval").body
         except (SyntaxError, UnicodeError, RecursionError, MemoryError) as error:
-            reasons = {
-                SyntaxError: getattr(error, "msg", ""),
-                UnicodeEncodeError: "it holds bytes that are not text",
-            }
-            raise self._none(reasons.get(type(error), "")) from None
+            reason = _TOO_DEEP
+            if type(error) is SyntaxError:
+                reason = error.msg
+            elif type(error) is UnicodeEncodeError:
+                reason = "it holds bytes that are not text"
+            raise self._fault(reason) from None
         try:
             return self.value(node)
         except RecursionError:
-            raise self._none() from None
+            raise self._fault(_TOO_DEEP) from None
 
-    def _none(self, reason: str = "") -> OptionError:
-        return OptionError(
-            f"{short(self.text)!r} is not an expression: "
-            f"{short(reason or 'it is nested too deeply')}"
-        )
+    def _fault(self, reason: str) -> OptionError:
+        return OptionError(f"{short(self.text)!r} is not an expression: {short(reason)}")
 
     def call(
         self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
     ) -> Any:
-        """The value of a call of a builder, an operator, or a method, whose first argument is its
-        graph.
-        """
+        """The value of a call: of a builder, an operator, or a method with its graph first."""
         return Expression(function, args, options)
 
     def value(self, node: ast.AST) -> Any:
@@ -101,10 +96,9 @@ class Reader:
                 )
             case ast.Name(id=name) if name in self.names:
                 return self.names[name]
+        quotes = ""
         if isinstance(node, ast.Name | ast.Attribute):
             quotes = "; words and names of files stand in quotes"
-        else:
-            quotes = ""
         raise OptionError(
             f"{self.source(node)} does not belong in an expression of builders, such as "
             f"{_EXAMPLE}{quotes}"

@@ -19,13 +19,12 @@ from ..per_head import PerHead
 from ..relations import Relations
 from ..runs import Runs
 from ..text import Reader, short
-from .tensors import fault, tensor_from_plain
+from .tensors import fault, has_keys, is_index, is_list, is_text, tensor_from_plain
 from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
 
 _MOST_GRAPHS = 1 << 16
-_KINDS: tuple[
-    tuple[set[str], set[str]], ...
-] = (  # kinds of graphs: required keys, and allowed keys
+# kinds of graphs: required keys, and allowed keys
+_KINDS: tuple[tuple[set[str], set[str]], ...] = (
     ({"edges", "sizes", "name"}, set()),
     ({"runs", "sizes", "name"}, {"written", "device"}),
     ({"expression", "held"}, set()),
@@ -47,29 +46,30 @@ def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data"
         raise fault(
             where, f'a saved graph, {{"format": "{FORMAT}", "version": ..., "graphs": [...]}}', data
         )
-    version = data.get("version")
-    if type(version) is not int or version != VERSION:
-        later = type(version) is int and version > VERSION
-        raise fault(
-            where,
-            f"version {VERSION}",
-            version,
-            "upgrade graphattn" if later else "save the graph again",
-        )
+    _check_version(data.get("version"), where)
     if data.keys() != {"format", "version", "graphs", "value"}:
         raise fault(where, "format, version, graphs and value alone", f"{sorted(map(str, data))}")
     graphs = data["graphs"]
-    if not isinstance(graphs, list) or not 1 <= len(graphs) <= _MOST_GRAPHS:
-        if isinstance(graphs, list):
-            got = f"{len(graphs)} graphs"
-        else:
-            got = graphs
-        raise fault(where, f"a list of 1 to {_MOST_GRAPHS} graphs", got)
+    expected = f"a list of 1 to {_MOST_GRAPHS} graphs"
+    if not isinstance(graphs, list):
+        raise fault(where, expected, graphs)
+    if not 1 <= len(graphs) <= _MOST_GRAPHS:
+        raise fault(where, expected, f"{len(graphs)} graphs")
     reader = _Reader(tensors, where)
     for plain in graphs:
         reader.read(plain)
     reader.where = f"{where}, value"
     return reader.form(data["value"])
+
+
+def _check_version(version: Any, where: str) -> None:
+    advice = "save the graph again"
+    if type(version) is int:
+        if version == VERSION:
+            return
+        if version > VERSION:
+            advice = "upgrade graphattn"
+    raise fault(where, f"version {VERSION}", version, advice)
 
 
 def parsed(text: str | bytes, where: str) -> Any:
@@ -90,49 +90,53 @@ def parsed(text: str | bytes, where: str) -> Any:
 
 
 class _Reader:
-    """The graphs so far."""
+    """Reader of one saved value, with the graphs that it has read."""
 
     def __init__(self, tensors: Sequence[Tensor], base: str) -> None:
         self.tensors = tensors
         self.base = base
         self.where = base
-        self.made: list[AttentionGraph | Pattern] = []
+        self.graphs: list[AttentionGraph | Pattern] = []
 
     def fault(self, expected: str, got: Any) -> LoaderError:
         return fault(self.where, expected, got)
 
     def read(self, plain: Any) -> None:
         """Read the next graph."""
-        self.where = f"{self.base}, graph {len(self.made)}"
-        keys = plain.keys() if isinstance(plain, dict) else set()
-        if not any(must <= keys <= must | may for must, may in _KINDS):
+        self.where = f"{self.base}, graph {len(self.graphs)}"
+        keys: set[Any] = set()
+        if isinstance(plain, dict):
+            keys = set(plain)
+        if not any(required <= keys <= required | allowed for required, allowed in _KINDS):
             raise self.fault(
                 "a graph: its sizes, its name and its edges or runs, or an expression", plain
             )
-        made = self._pattern(plain) if "sizes" not in plain else self._graph(plain)
-        self.made.append(made)
+        if "sizes" in keys:
+            self.graphs.append(self._graph(plain))
+        else:
+            self.graphs.append(self._pattern(plain))
 
     # --- one graph
 
     def _graph(self, plain: dict[str, Any]) -> AttentionGraph:
         sizes = plain["sizes"]
         name = plain["name"]
-        if not isinstance(sizes, list) or len(sizes) != 2:
+        if not is_list(sizes, 2):
             raise self.fault("sizes to be a list of two, targets and sources", sizes)
-        if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
+        is_name = is_text(name, LONGEST_NAME) and name.isprintable()
+        if not is_name:
             raise self.fault(f"a name of up to {LONGEST_NAME} printable characters", name)
-        T, S = self._made("sizes", lambda: [whole(size, "size", 0, GraphError) for size in sizes])
+        T, S = self._checked(
+            "sizes", lambda: [whole(size, "size", 0, GraphError) for size in sizes]
+        )
         if "edges" in plain:
             index = self._tensor(plain["edges"])
-            edges = self._made("edges", lambda: checked(index, T, S, "keep"))
+            edges = self._checked("edges", lambda: checked(index, T, S, "keep"))
             return AttentionGraph(edges, name, index.device)
         runs = self._runs(plain["runs"], T, S)
+        expression = None
         if "written" in plain:
-            expression = self._expression(plain["written"])
-        else:
-            expression = None
-        if expression is not None and self._made("expression", lambda: expression.is_open):
-            raise self.fault("the expression of a graph to have no open size", plain["written"])
+            expression = self._closed_expression(plain["written"])
         if "device" in plain:
             device = self._tensor(plain["device"]).device
         else:
@@ -140,25 +144,20 @@ class _Reader:
         graph = AttentionGraph(of_runs(runs, T, S), name, expression=expression)
         if device.type in ("cpu", "meta"):
             return graph
-        return self._made("device", lambda: graph.to(device))
+        return self._checked("device", lambda: graph.to(device))
 
     def _runs(self, plain: Any, T: int, S: int) -> Runs:
-        self._made("sizes", lambda: check_pairs(T, S))
-        if not isinstance(plain, list) or len(plain) != 3:
+        self._checked("sizes", lambda: check_pairs(T, S))
+        if not is_list(plain, 3):
             raise self.fault("three tensors of runs: how many of each target, their ends", plain)
-        count, lo, hi = (self._tensor(part) for part in plain)
-        if any(
-            x.ndim != 1 or x.dtype not in INTEGERS or x.device.type != "cpu"
-            for x in (count, lo, hi)
-        ):
+        parts = [self._tensor(part) for part in plain]
+        if not all(map(_is_integer_row, parts)):
             raise self.fault(
-                "runs as integers (T,), (R,), (R,)",
-                [(x.dtype, list(x.shape)) for x in (count, lo, hi)],
+                "runs as integers (T,), (R,), (R,)", [(x.dtype, list(x.shape)) for x in parts]
             )
-        count = count.long()
-        lo = lo.long()
-        hi = hi.long()
-        if count.numel() != T or bool((count < 0).any()) or bool((count > lo.numel()).any()):
+        count, lo, hi = (part.long() for part in parts)
+        possible = (count >= 0) & (count <= lo.numel())
+        if count.numel() != T or not bool(possible.all()):
             raise self.fault(
                 f"the number of runs of each of {T:,} targets", f"{count.numel():,} numbers"
             )
@@ -167,35 +166,40 @@ class _Reader:
                 f"{int(count.sum()):,} runs", f"{lo.numel():,} and {hi.numel():,} ends"
             )
         row = torch.repeat_interleave(count)
+        inside = (lo >= 0) & (lo < hi) & (hi <= S)
         disjoint = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])
-        if not bool(((lo >= 0) & (lo < hi) & (hi <= S)).all() and disjoint.all()):
+        if not bool(inside.all() & disjoint.all()):
             raise self.fault(f"runs that ascend within [0, {S}) and do not touch", "other runs")
         return Runs(row, lo, hi)
 
     def _pattern(self, plain: dict[str, Any]) -> Pattern:
         expression = self._expression(plain)
-        return self._made("expression", lambda: Pattern(expression))
+        return self._checked("expression", lambda: Pattern(expression))
+
+    def _closed_expression(self, plain: Any) -> Expression:
+        """The expression of a graph, whose sizes are all known."""
+        expression = self._expression(plain)
+        if self._checked("expression", lambda: expression.is_open):
+            raise self.fault("the expression of a graph to have no open size", plain)
+        return expression
 
     def _expression(self, plain: Any) -> Expression:
-        if not isinstance(plain, dict) or plain.keys() != {"expression", "held"}:
+        if not has_keys(plain, {"expression", "held"}):
             raise self.fault("an expression and its values", plain)
         text = plain["expression"]
         held = plain["held"]
-        if not isinstance(text, str) or len(text) > LONGEST_TEXT:
+        if not is_text(text, LONGEST_TEXT):
             raise self.fault(f"an expression of up to {LONGEST_TEXT:,} characters", text)
         if not isinstance(held, list):
             raise self.fault("a list of the expression's values", held)
         names = {f"_{place}": self._held(one) for place, one in enumerate(held)}
-        expression = self._made("expression", lambda: _Known(text, names).read())
+        expression = self._checked("expression", lambda: _Builders(text, names).read())
         if not isinstance(expression, Expression):
             raise self.fault("an expression of at least one call", text)
         return expression
 
     def _held(self, plain: Any) -> Any:
-        if isinstance(plain, dict) and len(plain) == 1:
-            ((kind, inside),) = plain.items()
-        else:
-            ((kind, inside),) = (("", None),)
+        kind, inside = _only_item(plain)
         if kind == "graph":
             return self._earlier(inside, AttentionGraph)
         if kind not in ("tensor", "array"):
@@ -203,66 +207,83 @@ class _Reader:
         x = self._tensor(inside)
         if kind == "tensor":
             return x
-        return self._made("array", x.numpy)
+        return self._checked("array", x.numpy)
 
     # --- values of several graphs
 
-    def form(self, plain: Any, inside: bool = False) -> Any:
+    def form(self, plain: Any) -> Any:
         """A graph by its number, or a value of several graphs."""
+        kind, parts = _kind_and_parts(plain)
+        if kind == "relations":
+            return self._relations(parts)
+        if kind == "layers" and parts:
+            return [self._layer(part) for part in parts]
+        return self._layer(plain)
+
+    def _layer(self, plain: Any) -> Any:
+        """A graph by its number, or graphs per head."""
         if not isinstance(plain, dict):
             return self._earlier(plain, AttentionGraph | Pattern)
-        if len(plain) == 1:
-            ((kind, parts),) = plain.items()
-        else:
-            ((kind, parts),) = (("", None),)
-        if kind == "per_head" and isinstance(parts, list):
-            graphs = tuple(self._earlier(number, AttentionGraph) for number in parts)
-            return self._made("per_head", lambda: PerHead(graphs))
-        if kind == "layers" and isinstance(parts, list) and parts and not inside:
-            return [self.form(part, inside=True) for part in parts]
-        if kind == "relations" and isinstance(parts, list) and not inside:
-            return self._relations(parts)
-        raise self.fault("the number of a graph, or one of per_head, relations, layers", plain)
+        kind, parts = _kind_and_parts(plain)
+        if kind != "per_head":
+            raise self.fault("the number of a graph, or one of per_head, relations, layers", plain)
+        graphs = tuple(self._earlier(number, AttentionGraph) for number in parts)
+        return self._checked("per_head", lambda: PerHead(graphs))
 
     def _relations(self, pairs: list[Any]) -> Relations:
-        if not all(
-            isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
-        ):
+        if not all(is_list(pair, 2) and isinstance(pair[0], str) for pair in pairs):
             raise self.fault("relations as pairs of a name and a graph", pairs)
         parts = {name: self._earlier(number, AttentionGraph) for name, number in pairs}
         if len(parts) < len(pairs):
             raise self.fault("every name of a relation once", [name for name, _ in pairs])
-        return self._made("relations", lambda: Relations(**parts))
+        return self._checked("relations", lambda: Relations(**parts))
 
     def _earlier(self, number: Any, kinds: Any) -> Any:
-        if type(number) is not int or not 0 <= number < len(self.made):
-            raise self.fault(f"the number of a graph before it, below {len(self.made)}", number)
-        if not isinstance(self.made[number], kinds):
-            raise self.fault("a graph that fits there", f"a {type(self.made[number]).__name__}")
-        return self.made[number]
+        if not is_index(number, len(self.graphs)):
+            raise self.fault(f"the number of a graph before it, below {len(self.graphs)}", number)
+        if not isinstance(self.graphs[number], kinds):
+            raise self.fault("a graph that fits there", f"a {type(self.graphs[number]).__name__}")
+        return self.graphs[number]
 
     def _tensor(self, plain: Any) -> Tensor:
         if type(plain) is not int:
             return tensor_from_plain(plain, self.where)
-        if not 0 <= plain < len(self.tensors):
+        if not is_index(plain, len(self.tensors)):
             raise self.fault(f"the number of a tensor, below {len(self.tensors)}", plain)
         return self.tensors[plain]
 
-    def _made(self, what: str, make: Callable[[], Any]) -> Any:
+    def _checked(self, what: str, make: Callable[[], Any]) -> Any:
         """``make()``; its error becomes a LoaderError that names the place."""
         try:
             return make()
         except LoaderError:
             raise
-        except (
-            GraphAttnError,
-            RuntimeError,
-            TypeError,
-        ) as error:  # torch's own, for a device that is missing
+        # RuntimeError and TypeError are torch's, for a device that is missing
+        except (GraphAttnError, RuntimeError, TypeError) as error:
             raise LoaderError(f"{self.where}, {what}: {str(error)[:500]}") from error
 
 
-class _Known(Reader):
+def _is_integer_row(x: Tensor) -> bool:
+    """True for integers (n,) on the CPU."""
+    return x.dtype in INTEGERS and (x.ndim, x.device.type) == (1, "cpu")
+
+
+def _only_item(plain: Any) -> tuple[Any, Any]:
+    """The key and the value of a dictionary of one item; an empty key for anything else."""
+    if isinstance(plain, dict) and len(plain) == 1:
+        return next(iter(plain.items()))
+    return "", None
+
+
+def _kind_and_parts(plain: Any) -> tuple[Any, list[Any]]:
+    """The kind of a value of several graphs, and its parts; an empty kind for anything else."""
+    kind, parts = _only_item(plain)
+    if isinstance(parts, list):
+        return kind, parts
+    return "", []
+
+
+class _Builders(Reader):
     """An expression of builders, methods and operators."""
 
     num_calls = 0

@@ -1,6 +1,4 @@
-"""Tensors as plain data: few numbers as a readable list, many as base64 of their little-endian
-bytes.
-"""
+"""Tensors as plain data: few numbers as a list, many as base64 of little-endian bytes."""
 
 import base64
 import binascii
@@ -15,6 +13,7 @@ from torch import Tensor
 from ...errors import GraphError, LoaderError
 
 _FEW = 64  # most numbers that are written as a list
+_MOST_AXES = 8
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -37,6 +36,26 @@ def fault(
     except ValueError:  # an integer of more digits than Python prints
         shown = f"a {type(got).__name__}"
     return LoaderError(f"{where}: expected {expected}, got {shown}. Try: {fix}.")
+
+
+def has_keys(plain: Any, keys: set[str]) -> bool:
+    """True for a dictionary of exactly these keys."""
+    return isinstance(plain, dict) and plain.keys() == keys
+
+
+def is_list(plain: Any, length: int) -> bool:
+    """True for a list of this length."""
+    return isinstance(plain, list) and len(plain) == length
+
+
+def is_text(plain: Any, longest: int) -> bool:
+    """True for a text of at most ``longest`` characters."""
+    return isinstance(plain, str) and len(plain) <= longest
+
+
+def is_index(plain: Any, size: int) -> bool:
+    """True for an integer in ``[0, size)``, and not for True or 1.0."""
+    return type(plain) is int and 0 <= plain < size
 
 
 def tensor_to_plain(x: Tensor) -> dict[str, Any]:
@@ -64,23 +83,23 @@ def tensor_from_plain(plain: Any, where: str) -> Tensor:
     Raises:
         LoaderError: If the data is not a tensor, or its shape and its numbers disagree.
     """
-    if not isinstance(plain, dict) or plain.keys() != {"dtype", "shape", "data"}:
+    if not has_keys(plain, {"dtype", "shape", "data"}):
         raise fault(where, "a tensor: dtype, shape and data", plain)
     kind = plain["dtype"]
     shape = plain["shape"]
     data = plain["data"]
     if not isinstance(kind, str) or kind not in _DTYPES:
         raise fault(where, f"dtype to be one of {', '.join(_DTYPES)}", kind)
-    if (
-        not isinstance(shape, list)
-        or len(shape) > 8
-        or not all(type(side) is int and side >= 0 for side in shape)
-    ):
+    if not _is_shape(shape):
         raise fault(where, "shape to be a list of sizes", shape)
     if isinstance(data, str):
         return _from_bytes(data, _DTYPES[kind], shape, where)
-    kinds = (bool,) if kind == "bool" else (int, float) if "float" in kind else (int,)
-    if not isinstance(data, list) or not all(type(number) in kinds for number in data):
+    number_types: tuple[type, ...] = (int,)
+    if kind == "bool":
+        number_types = (bool,)
+    elif _DTYPES[kind].is_floating_point:
+        number_types = (int, float)
+    if not isinstance(data, list) or not all(type(number) in number_types for number in data):
         raise fault(where, f"data of {kind} as a list or in base64", data)
     _check_count(len(data), shape, where)
     try:
@@ -90,6 +109,12 @@ def tensor_from_plain(plain: Any, where: str) -> Tensor:
     if not bool(torch.isfinite(x).all()):
         raise fault(where, f"finite numbers of {kind} (others are saved in base64)", data)
     return x
+
+
+def _is_shape(plain: Any) -> bool:
+    if not isinstance(plain, list) or len(plain) > _MOST_AXES:
+        return False
+    return all(type(side) is int and side >= 0 for side in plain)
 
 
 def _from_bytes(text: str, dtype: torch.dtype, shape: list[int], where: str) -> Tensor:

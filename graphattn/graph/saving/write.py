@@ -17,8 +17,11 @@ from ..per_head import PerHead
 from ..relations import Relations
 from .tensors import tensor_to_plain
 
-FORMAT, VERSION = "graphattn", 2
-LONGEST_TEXT, LONGEST_NAME = 1 << 16, 1 << 12  # characters of an expression, of a name
+FORMAT = "graphattn"
+VERSION = 2
+LONGEST_TEXT = 1 << 16  # characters of an expression
+LONGEST_NAME = 1 << 12  # characters of a name
+_EXPECTED = "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers"
 Savable = AttentionGraph | Pattern | PerHead | Relations | list[Layer] | tuple[Layer, ...]
 
 
@@ -42,7 +45,7 @@ def to_plain(
 
 
 class _Writer:
-    """The graphs so far; each is written once, where it comes first."""
+    """Writer of one value; each of its graphs is written once, where it comes first."""
 
     def __init__(self, tensors: list[Tensor] | None, keep_device: bool) -> None:
         self.graphs: list[dict[str, Any]] = []
@@ -59,23 +62,21 @@ class _Writer:
             return {"per_head": [self.number(graph) for graph in value.graphs]}
         if isinstance(value, Relations):
             return {"relations": [[name, self.number(part)] for name, part in value.parts.items()]}
-        if (
-            isinstance(value, list | tuple)
-            and value
-            and all(isinstance(layer, Layer) for layer in value)
-        ):
-            return {"layers": [self.form(layer) for layer in value]}
+        if isinstance(value, list | tuple):
+            return {"layers": self._layers(value)}
         if isinstance(value, Chosen):
             raise GraphError(
                 f"{value!r} is of one size; save its pattern, or .union(), every edge that may be "
                 "chosen"
             )
-        expected = "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers"
-        if isinstance(value, list | tuple):
-            raise GraphError(
-                f"{expected}, got {'an empty list' if not value else 'a list of something else'}"
-            )
-        raise no_graph(value, expected)
+        raise no_graph(value, _EXPECTED)
+
+    def _layers(self, layers: list[Any] | tuple[Any, ...]) -> list[Any]:
+        if not layers:
+            raise GraphError(f"{_EXPECTED}, got an empty list")
+        if not all(isinstance(layer, Layer) for layer in layers):
+            raise GraphError(f"{_EXPECTED}, got a list of something else")
+        return [self.form(layer) for layer in layers]
 
     def number(self, graph: AttentionGraph | Pattern) -> int:
         """The index of a graph among those written."""
@@ -90,10 +91,9 @@ class _Writer:
         return self.numbers[id(graph)]
 
     def _graph(self, graph: AttentionGraph) -> dict[str, Any]:
-        T, S = sizes = [graph.num_targets, graph.num_sources]
-        dtype = next(
-            d for d in (torch.int16, torch.int32, torch.int64) if max(T, S) <= torch.iinfo(d).max
-        )
+        sizes = [graph.num_targets, graph.num_sources]
+        dtypes = (torch.int16, torch.int32, torch.int64)
+        dtype = next(dtype for dtype in dtypes if max(sizes) <= torch.iinfo(dtype).max)
         name = "".join(c if c.isprintable() else " " for c in graph.name[:LONGEST_NAME])
         if not graph.is_rule:
             return {
@@ -105,15 +105,14 @@ class _Writer:
         if stored is None:
             raise GraphError(
                 f"{graph.name} has about {graph.edges.num_runs:,} intervals of sources, too many "
-                "to be saved; save "
-                "graph.materialise(), or a pattern such as causal(...)"
+                "to be saved; save graph.materialise(), or a pattern such as causal(...)"
             )
         runs = [self._tensor(part.to(dtype)) for part in (stored.ptr.diff(), stored.lo, stored.hi)]
         plain: dict[str, Any] = {"runs": runs, "sizes": sizes, "name": name}
-        if (
-            graph.expression is not None
-            and (written := self._expression(graph.expression)) is not None
-        ):
+        written = None
+        if graph.expression is not None:
+            written = self._expression(graph.expression)
+        if written is not None:
             plain["written"] = written
         if self.keep_device and graph.device.type != "cpu":
             plain["device"] = self._tensor(torch.empty(0, device=graph.device))
@@ -128,15 +127,17 @@ class _Writer:
         if plain is None:
             raise GraphError(
                 f"a pattern of more than {MOST_CALLS} calls or {LONGEST_TEXT:,} characters cannot "
-                "be saved; pass its "
-                "long arguments as tensors"
+                "be saved; pass its long arguments as tensors"
             )
         return plain
 
     def _expression(self, expression: Expression) -> dict[str, Any] | None:
         """The text, and the values that it names ``_0``, ``_1``, ...; None if it is too long."""
+        if expression.num_calls > MOST_CALLS:
+            return None
         held: list[Any] = []
-        if expression.num_calls > MOST_CALLS or len(text := expression.text(held)) > LONGEST_TEXT:
+        text = expression.text(held)
+        if len(text) > LONGEST_TEXT:
             return None
         return {"expression": text, "held": [self._held(value) for value in held]}
 
