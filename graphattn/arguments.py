@@ -1,6 +1,4 @@
-"""Checks of arguments: each error names the argument, the expected and the given value, and a
-remedy.
-"""
+"""Checks of arguments: each error names the argument, what was expected, what came, a remedy."""
 
 import inspect
 import math
@@ -16,15 +14,15 @@ from torch import Tensor
 from .errors import GraphAttnError, OptionError, ShapeError
 
 _LONGEST = 60
+# torch's errors for a device that is missing
+_NO_DEVICE = (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError)
 
 
 def shown(value: object) -> str:
     """A short form of a value for errors: the shape of a tensor, the bits of a huge number."""
     if isinstance(value, Tensor | np.ndarray):
-        return (
-            f"a {type(value).__name__} {tuple(value.shape)} of "
-            f"{str(value.dtype).removeprefix('torch.')}"
-        )
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"a {type(value).__name__} {tuple(value.shape)} of {kind}"
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     try:
@@ -51,18 +49,19 @@ def whole(
     *,
     below: int = 2**63,
 ) -> int:
-    """``value`` as an int that fits int64; accepts numpy's and torch's integers, but not True or
-    2.0.
-    """
-    if least is None:
-        expected = "a whole number"
-    else:
+    """``value`` as an int64; accepts numpy's and torch's integers, but not True or 2.0."""
+    expected = "a whole number"
+    floor: float = -math.inf
+    if least is not None:
         expected = f"a whole number >= {least}"
+        floor = least
     try:
-        number = None if _is_bool(value) else operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError, NotImplementedError):
         number = None
-    if number is None or (least is not None and number < least):
+    if _is_bool(value):
+        number = None
+    if number is None or number < floor:
         raise error(f"{argument} must be {expected}, got {shown(value)}")
     if not -below <= number < below:
         raise error(f"{argument} must be below 2**{below.bit_length() - 1}, got {shown(number)}")
@@ -81,8 +80,7 @@ def number(
     fits: Callable[[float], bool],
     error: type[GraphAttnError] = OptionError,
 ) -> float:
-    """``value`` as a float that ``fits`` accepts, else an error with ``expected``, such as "a
-    number >= 1".
+    """``value`` as a float that ``fits`` accepts, else an error with ``expected``.
 
     Args:
         value: A number of Python or numpy, or a tensor of one number without a gradient; not True,
@@ -95,7 +93,8 @@ def number(
     result = math.nan
     if not _is_bool(value) and not isinstance(value, str | bytes | bytearray):
         with suppress(TypeError, ValueError, RuntimeError, OverflowError):
-            result = math.nan if getattr(value, "requires_grad", False) else float(value)  # type: ignore[arg-type]
+            if not getattr(value, "requires_grad", False):
+                result = float(value)  # type: ignore[arg-type]
     if not fits(result):
         raise error(f"{argument} must be {expected}, got {shown(value)}")
     return result
@@ -108,17 +107,9 @@ def real(value: object, argument: str) -> float:
 
 def positive(value: object, argument: str, *, finite: bool = True) -> float:
     """A number above 0."""
-    # nothing equals NaN
     if finite:
-        most = math.inf
-    else:
-        most = math.nan
-    return number(
-        value,
-        argument,
-        f"a {'finite number' if finite else 'number'} > 0",
-        lambda x: x > 0 and x != most,
-    )
+        return number(value, argument, "a finite number > 0", lambda x: 0 < x < math.inf)
+    return number(value, argument, "a number > 0", lambda x: x > 0)
 
 
 def probability(
@@ -129,10 +120,9 @@ def probability(
     error: type[GraphAttnError] = OptionError,
 ) -> float:
     """A number in [0, 1], or in [0, 1)."""
-    expected = f"a number in [0, 1{')' if below_one else ']'}"
-    return number(
-        value, argument, expected, lambda x: 0 <= x < 1 or (x == 1 and not below_one), error
-    )
+    if below_one:
+        return number(value, argument, "a number in [0, 1)", lambda x: 0 <= x < 1, error)
+    return number(value, argument, "a number in [0, 1]", lambda x: 0 <= x <= 1, error)
 
 
 def flag(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> bool:
@@ -158,12 +148,11 @@ def one_of(
 ) -> str:
     """Refuse anything but one of the words; ``hint`` follows them in the error."""
     if not isinstance(value, str) or value not in words:
-        *most, last = (f'"{word}"' for word in words)
-        if most:
-            either = f"{', '.join(most)} or {last}"
-        else:
-            either = last
-        raise error(f"{argument} must be {either}{hint}, got {shown(value)}")
+        *others, last = (f'"{word}"' for word in words)
+        expected = last
+        if others:
+            expected = f"{', '.join(others)} or {last}"
+        raise error(f"{argument} must be {expected}{hint}, got {shown(value)}")
     return value
 
 
@@ -174,16 +163,9 @@ def device(value: object, argument: str = "device", *, numbers: bool = False) ->
         raise OptionError(f"{expected}, got {shown(value)}")
     try:
         result = torch.empty(0, device=value).device
-    except (
-        RuntimeError,
-        AssertionError,
-        NotImplementedError,
-        ImportError,
-        AttributeError,
-    ) as error:
-        raise OptionError(
-            f"{expected}, got {shown(value)}: {str(error).splitlines()[0]}"
-        ) from error
+    except _NO_DEVICE as error:
+        reason = str(error).splitlines()[0]
+        raise OptionError(f"{expected}, got {shown(value)}: {reason}") from error
     if numbers and result.type == "meta":
         raise OptionError(f"{expected}, got meta, whose tensors hold no numbers")
     return result
@@ -204,7 +186,7 @@ def device_named(value: object, argument: str = "device") -> torch.device:
 def check_flags(**flags: object) -> None:
     """Refuse anything but True or False; cheap enough for every call."""
     for name, value in flags.items():
-        if value is not True and value is not False:
+        if type(value) is not bool:
             flag(value, name)
 
 
@@ -227,36 +209,31 @@ def tensor(
     """A strided tensor; ``shape`` is the expected shape in the error, such as ``"(B, T)"``."""
     if shape:
         shape = f" {shape}"
-    else:
-        shape = ""
     if not isinstance(value, Tensor):
         raise error(f"{argument} must be a tensor{shape}, got {shown(value)}")
-    if value.is_nested or value.layout != torch.strided:
-        kind = "a nested one" if value.is_nested else value.layout
-        raise error(
-            f"{argument} must be a strided tensor{shape}, got {kind}; pass {argument}.to_dense()"
-        )
-    return value
+    if value.is_nested:
+        kind = "a nested one"
+    elif value.layout == torch.strided:
+        return value
+    else:
+        kind = str(value.layout)
+    raise error(
+        f"{argument} must be a strided tensor{shape}, got {kind}; pass {argument}.to_dense()"
+    )
 
 
 def outside(index: Tensor, size: int) -> str:
-    """The least and the largest of integers, "-1 to 7", if one is outside ``[0, size)``; else
-    empty.
-    """
-    if index.numel():
-        least, most = map(int, index.aminmax())
-    else:
-        least = 0
-        most = -1
-    if least < 0 or most >= size:
-        return f"{least} to {most}"
-    return ""
+    """The range of the integers, "-1 to 7", if one is outside ``[0, size)``; else empty."""
+    if index.numel() == 0:
+        return ""
+    least, most = map(int, index.aminmax())
+    if 0 <= least <= most < size:
+        return ""
+    return f"{least} to {most}"
 
 
 def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
-    """Real features of at least ``ndim`` dimensions; ``shape`` describes them, such as
-    ``"(..., nodes, width)"``.
-    """
+    """Real features of at least ``dims`` dimensions; ``shape`` describes them in the error."""
     result = tensor(value, argument, shape, ShapeError)
     if result.dim() < dims or not result.is_floating_point():
         raise ShapeError(f"{argument} must be floating point {shape}, got {shown(value)}")
@@ -266,10 +243,8 @@ def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
 def table(
     value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError
 ) -> Tensor:
-    """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected``
-    describes them.
-    """
-    if isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
+    """A list, an array or a tensor as a strided tensor; ``expected`` describes it in the error."""
+    if np.ma.is_masked(value):
         raise error(
             f"{argument} must be {expected}, got a masked array; fill its mask: .filled(number)"
         )
@@ -288,9 +263,7 @@ def table(
 
 
 def stored(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """A strided tensor whose numbers can be read: not on meta, nor of a batch of
-    ``torch.func.vmap``.
-    """
+    """A strided tensor with numbers: not on meta, nor of a batch of ``torch.func.vmap``."""
     result = tensor(value, argument, error=error)
     if torch._C._functorch.is_batchedtensor(result):
         raise error(
@@ -306,12 +279,10 @@ def stored(value: object, argument: str, error: type[GraphAttnError] = OptionErr
 def integers(
     value: object, argument: str, shape: str, error: type[GraphAttnError] = OptionError
 ) -> Tensor:
-    """Integers of a list, an array or a tensor as int64 on their device; an empty one may be of any
-    type.
-    """
+    """Integers of a list, an array or a tensor as int64; an empty one may have any type."""
     result = table(value, argument, f"integers {shape}", error)
     kind = str(result.dtype).removeprefix("torch.")
-    if result.numel() and (not kind.startswith(("int", "uint")) or result.is_quantized):
+    if result.numel() and not kind.startswith(("int", "uint")):  # quantized ones are qint8
         raise error(f"{argument} must be integers (int64) {shape}, got {kind}")
     numbers = result.to(torch.int64)
     if result.dtype == torch.uint64 and bool((numbers < 0).any()):
@@ -324,13 +295,12 @@ def pair(
 ) -> tuple[int, int]:
     """Two sizes >= 1; ``of`` describes them, such as ``"(targets, sources)"``."""
     if not isinstance(value, tuple | list) or len(value) != 2:
-        if isinstance(value, int) and not isinstance(value, bool):
-            both = f"; pass ({value}, {value})"
-        else:
-            both = ""
-        raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}{both}")
+        hint = ""
+        if type(value) is int:
+            hint = f"; pass ({value}, {value})"
+        raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}{hint}")
     first, second = (whole(side, argument, error=error) for side in value)
-    if first < 1 or second < 1:
+    if min(first, second) < 1:
         raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}")
     return first, second
 
@@ -352,24 +322,25 @@ def function(
     error: type[GraphAttnError] = OptionError,
     hint: str = "",
 ) -> Callable[..., Any]:
-    """Refuse anything that cannot be called with these arguments, ``"query, key"``; ``hint`` ends
-    the error.
-    """
+    """Refuse anything that cannot be called with these arguments; ``hint`` ends the error."""
     refuse_class(value, argument, error)
     if not callable(value):
         raise error(f"{argument} must be a function {argument}({arguments}), got {shown(value)}")
     if torch.compiler.is_compiling():  # torch.compile does not trace signatures
         return value
+    called = value
+    if isinstance(value, torch.nn.Module):
+        called = value.forward
     try:
-        takes = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
+        signature = inspect.signature(called)
     except (TypeError, ValueError):  # a function of C without a signature
         return value
     try:
-        takes.bind(*arguments.split(", "))
+        signature.bind(*arguments.split(", "))
     except TypeError as why:
         raise error(
             f"{argument} must accept {argument}({arguments}), got a function of "
-            f"{clipped(str(takes), 120)}: {why}{hint}"
+            f"{clipped(str(signature), 120)}: {why}{hint}"
         ) from None
     return value
 

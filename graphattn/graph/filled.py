@@ -163,9 +163,7 @@ class OfPlaces:
         return ~graph & self.joined(function_of("cross"))
 
     def joined(self, make: Callable[[int, int], AttentionGraph]) -> AttentionGraph:
-        """The graphs ``make(targets, sources)`` of all clouds, side by side, on the device of the
-        points.
-        """
+        """The graphs ``make(targets, sources)`` of all clouds side by side, on their device."""
         if self.pos is None:
             raise GraphError(
                 "the number of nodes is open without positions; pass recipe(pos, faces=faces)"

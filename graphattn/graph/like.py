@@ -63,9 +63,7 @@ class GraphLike:
         return self
 
     def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> Any:
-        """Itself, or what a pattern is for rows (..., nodes, heads, width) after ``past`` cached
-        sources.
-        """
+        """Itself, or a pattern's graph for rows (..., nodes, heads, width) and ``past`` cached."""
         return self
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:

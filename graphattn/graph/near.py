@@ -17,8 +17,8 @@ def _is_of_hub(node: np.ndarray, num_nodes: int) -> np.ndarray:
 def cuthill_mckee(edges: Listed) -> Tensor:
     """The targets in reverse Cuthill-McKee order: breadth first, from a node of least degree.
 
-    After Cuthill and McKee (1969). Two targets are neighbours where they read a common source; sources and targets of over eight
-    times the mean degree are skipped. Int64 (T,).
+    Two targets are neighbours where they read a common source; sources and targets of over eight
+    times the mean degree are skipped. Int64 (T,). Source: Cuthill and McKee 1969.
     """
     from scipy.sparse import coo_array  # slow to import
     from scipy.sparse.csgraph import reverse_cuthill_mckee

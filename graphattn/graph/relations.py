@@ -74,9 +74,7 @@ class Relations(Immutable):
 
     @property
     def relation(self) -> Tensor:
-        """int64 (E,): the number of the relation of every edge of ``graph``, in its edge order; a
-        copy.
-        """
+        """int64 (E,): the number of each edge's relation, in the order of ``graph``; a copy."""
         return self._relation.clone()
 
     @cached_property

@@ -1,3 +1,1 @@
-"""Plans: derivations of a graph for the backends, made once and cached; the graph does not depend
-on them.
-"""
+"""Plans: derivations of a graph for the backends, cached; the graph does not depend on them."""

@@ -1,5 +1,4 @@
-"""Square blocks of targets and sources, as FlexAttention takes them: empty, full, or partial with a
-bitmap.
+"""Square blocks of targets and sources for FlexAttention: empty, full, or partial with a bitmap.
 
 T x S is never built: blocks are classed by exact counts, pairs are tested in partial blocks only,
 and equal partial blocks share a bitmap. One program of a GPU walks a row of blocks, in the backward
@@ -27,8 +26,9 @@ SHORT = 16  # but not rows up to this length
 
 
 class Pieces(NamedTuple):
-    """Rows of blocks (n,) that are cut, and the indices of their pieces among all rows, (n, most),
-    padded with -1.
+    """Rows of blocks (n,) that are cut, and the indices of their pieces (n, most).
+
+    The pieces are counted among all rows; -1 pads them.
     """
 
     row: Tensor
@@ -36,9 +36,7 @@ class Pieces(NamedTuple):
 
 
 class BlockLists(NamedTuple):
-    """The blocks of a graph; targets and sources in order, or in that of ``target`` and ``source``
-    if rows are cut.
-    """
+    """The blocks of a graph, in order; in that of ``target`` and ``source`` if rows are cut."""
 
     kinds: Tensor  # int8 (rows, columns): EMPTY, PARTIAL or FULL
     which: Tensor  # int32 (rows, columns): the bitmap of each; 0 has no pair and 1 has all
@@ -56,16 +54,15 @@ def num_blocks(graph: AttentionGraph) -> int:
 
 
 def block_work(graph: AttentionGraph) -> float:
-    """The cost of the blocks that are not empty, in pairs of a full one; a partial one also reads
-    its bitmap.
-    """
+    """The cost of the blocks, in pairs of a full one; a partial one also reads its bitmap."""
     kinds = _kinds(graph)
     return SIDE**2 * (float((kinds == FULL).sum()) + 1.3 * float((kinds == PARTIAL).sum()))
 
 
 def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of ``blocks`` (rows, columns) in each row, and its columns, these first; int32,
-    with two axes of 1.
+    """The number of ``blocks`` (rows, columns) in each row, and its columns, first of all columns.
+
+    Both are int32, with two axes of 1.
     """
     columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
     return blocks.sum(-1).to(torch.int32)[None, None], columns.to(torch.int32)[None, None]
@@ -73,9 +70,7 @@ def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 @on_devices
 def _kinds(graph: AttentionGraph) -> Tensor:
-    """The class of each block, int8 (rows, columns); blocks that cross the border are never
-    full.
-    """
+    """The class of each block, int8 (rows, columns); blocks across the border are never full."""
     kinds = graph.block_classes((SIDE, SIDE))
     over = torch.zeros_like(kinds, dtype=torch.bool)
     over[graph.num_targets // SIDE :] = True
@@ -92,8 +87,6 @@ def block_lists(graph: AttentionGraph) -> BlockLists:
     turned, of_column, _ = _split(kinds.T)
     kinds = turned.T.contiguous()
     which = torch.where(kinds > 0, which[of_row][:, of_column], 0)
-    isolated = graph.in_degree.cpu() == 0
-    unused = graph.out_degree.cpu() == 0
     return BlockLists(
         kinds,
         which.contiguous(),
@@ -101,28 +94,31 @@ def block_lists(graph: AttentionGraph) -> BlockLists:
         _gathered(of_row, graph.num_targets),
         _gathered(of_column, graph.num_sources),
         pieces,
-        isolated if bool(isolated.any()) else None,
-        unused if bool(unused.any()) else None,
+        _without_edges(graph.in_degree),
+        _without_edges(graph.out_degree),
     )
+
+
+def _without_edges(degree: Tensor) -> Tensor | None:
+    """The nodes of degree 0, bool (N,) on the CPU; None if there are none."""
+    isolated = degree.cpu() == 0
+    if bool(isolated.any()):
+        return isolated
+    return None
 
 
 def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
-    """The bitmap of each block, and the bitmaps; their number is rounded up, so that few shapes
-    remain.
-    """
+    """The number of each block's bitmap, and the bitmaps, padded so that few shapes remain."""
     partial = torch.nonzero(kinds == PARTIAL)
     table, octets = bitmaps(graph.edges, kinds, SIDE)
     bits = octets.view(torch.int32)
-    inside = (
-        _within(graph.num_targets, kinds.shape[0])[partial[:, 0]],
-        _within(graph.num_sources, kinds.shape[1]),
-    )
-    bits[2:] &= _packed(inside[1])[partial[:, 1]][:, None] & -inside[0].to(torch.int32)[..., None]
-    own, which = _distinct(bits)
-    room = 1 << max(3, (len(own) - 1).bit_length())
-    return which[table.long()].to(torch.int32), torch.nn.functional.pad(
-        own, (0, 0, 0, 0, 0, room - len(own))
-    )
+    rows = _within(graph.num_targets, kinds.shape[0])[partial[:, 0]].to(torch.int32)
+    columns = _packed(_within(graph.num_sources, kinds.shape[1]))[partial[:, 1]]
+    bits[2:] &= columns.unsqueeze(1) & -rows.unsqueeze(-1)
+    distinct, which = _distinct(bits)
+    room = 1 << max(3, (len(distinct) - 1).bit_length())
+    padded = torch.nn.functional.pad(distinct, (0, 0, 0, 0, 0, room - len(distinct)))
+    return which[table.long()].to(torch.int32), padded
 
 
 def _within(size: int, blocks: int) -> Tensor:
@@ -131,9 +127,7 @@ def _within(size: int, blocks: int) -> Tensor:
 
 
 def _packed(places: Tensor) -> Tensor:
-    """bool (blocks, SIDE) as int32 words (blocks, SIDE // WORD), the first place in the lowest
-    bit.
-    """
+    """bool (blocks, SIDE) as int32 words (blocks, SIDE // WORD), lowest bit first."""
     powers = torch.bitwise_left_shift(torch.ones((), dtype=torch.int64), torch.arange(WORD))
     return (places.view(len(places), -1, WORD).long() * powers).sum(-1).to(torch.int32)
 
@@ -153,8 +147,10 @@ def _distinct(bits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _split(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
-    """Rows of blocks, those far longer than the mean cut into pieces, the first in its place and
-    the others at the end; the row of each; and the pieces."""
+    """Rows of blocks, those far longer than the mean cut; the row of each; and the pieces.
+
+    The first piece stays in its place and the others come at the end.
+    """
     rows = kinds.shape[0]
     there = kinds > 0
     count = there.sum(1)

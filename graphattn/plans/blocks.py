@@ -1,6 +1,4 @@
-"""Targets cut into blocks with few sources in total, and the runs of every block among its own
-columns.
-"""
+"""Targets cut into blocks with few sources in total, and the runs of every block."""
 
 import math
 from collections.abc import Iterator
@@ -42,9 +40,7 @@ class Cut(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The best cut, and its approximate cost: pairs in tiles, gathered columns, and a measure of
-    the work.
-    """
+    """The best cut, and its approximate cost: pairs in tiles, gathered columns, and total work."""
 
     cut: Cut
     pairs: int
@@ -102,12 +98,13 @@ def blocks(graph: AttentionGraph) -> Blocks:
 
 def quickest(graph: AttentionGraph) -> Edges:
     """The edges in the form whose rows are cheapest to compute."""
-    rule = graph.edges
+    edges = graph.edges
+    if edges.is_listed or graph.num_edges >= 1 << 26:
+        return edges
     mean = graph.num_edges / max(1, graph.num_targets)
-    listing = not rule.is_listed and rule.runs_per_row > 8 + 2 * mean and graph.num_edges < 1 << 26
-    if listing:
+    if edges.runs_per_row > 8 + 2 * mean:
         return graph._listed()
-    return rule
+    return edges
 
 
 def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
@@ -125,9 +122,7 @@ def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
 def _columns(
     edges: Edges, target: Tensor, block: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The sources of each block, their number, and its runs among them: column, columns, run, runs,
-    edges.
-    """
+    """The sources of each block, and its runs: column, columns, run, runs, edges."""
     (row, lo, hi), joint = _read(edges, target, block)
     owner = block[row]
     length = joint.hi - joint.lo
@@ -154,9 +149,7 @@ def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
 
 
 def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
-    """Candidate cuts of the targets: a block for each group of twins (T,), the others by position,
-    for each height.
-    """
+    """Candidate cuts: a block for each group of twins (T,), the others by position and height."""
     degree = graph.in_degree.cpu()
     loose = (twins < 0) & (degree > 0)
     if bool(loose.any()):
@@ -170,18 +163,17 @@ def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
 
 @on_devices
 def survey(graph: AttentionGraph) -> Survey:
-    """The cut of a graph's targets into blocks whose tiles cost least, judged by a sample of the
-    blocks.
-    """
+    """The cut of a graph's targets into blocks whose tiles cost least, by a sample of blocks."""
     edges = quickest(graph)
     degree = graph.in_degree.cpu()
     twins = _twins(edges, graph.num_targets)
+    hopeless = HOPELESS * edge_work(graph.num_edges, graph.num_targets)
     best: Survey | None = None
     for cut in cuts(graph, twins):
         pairs, columns, work = _cost(edges, cut, twins, degree)
         if best is None or work < best.work:
             best = Survey(cut, pairs, columns, work)
-        if best.work > HOPELESS * edge_work(graph.num_edges, graph.num_targets):
+        if best.work > hopeless:
             break
     assert best is not None
     return best
@@ -193,28 +185,25 @@ def edge_work(num_edges: float, num_targets: int) -> float:
 
 
 def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Candidate cuts of the plain targets: their positions in an order, and the label of each
-    target's block.
-    """
-    given = torch.arange(graph.num_targets)
-    orders = [given]
+    """Candidate cuts of the plain targets: positions in an order, and a label for each block."""
+    natural = torch.arange(graph.num_targets)
+    orders = [natural]
     if not graph.is_rule and mean > WORTH_ORDERING:
         order = graph._near_order()
-        orders.insert(0, torch.empty_like(given).index_copy_(0, order, given))
+        orders.insert(0, torch.empty_like(natural).index_copy_(0, order, natural))
     ranks = [_rank(place, plain) for place in orders]
     for height in HEIGHTS:
         for place, rank in zip(orders, ranks, strict=True):
             yield place, rank // height
         cells = grid_cells(graph.edges, height)
         if cells is not None:
-            yield given, cells
+            yield natural, cells
         if not bool(plain.any()):
             return
 
 
 def grid_cells(edges: Edges, most: int) -> Tensor | None:
-    """The cell of every node of a grid, int64 (T,), or None if the targets are not on a grid of two
-    or more axes.
+    """The cell of every node of a grid, int64 (T,); None without a grid of two or more axes.
 
     Cells are boxes of at most ``most`` nodes whose sides are as equal as the grid allows, numbered
     row by row.
@@ -274,9 +263,7 @@ def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, i
 
 
 def work(rows: Tensor, columns: Tensor) -> Tensor:
-    """The measured cost of blocks in pairs of a large tile: small products cost more, and rows are
-    moved.
-    """
+    """The measured cost of blocks in pairs of a large tile: small ones cost more, rows move."""
     return (rows + 40) * columns + ROW_WORK * rows + 490
 
 
@@ -315,22 +302,18 @@ def _twins(edges: Edges, num_targets: int) -> Tensor:
         source, target = edges.edge_index.cpu().unbind(0)
         hashes = mixed(source * factor[0] + factor[1])
         return _groups(torch.zeros(num_targets, dtype=torch.int64).index_add_(0, target, hashes))
-    parts = []
+    parts = [torch.empty(0, dtype=torch.int64)]
     for first, last, chunk in edges.chunks():
         row, lo, hi = _runs.nonempty(chunk)
         total = torch.zeros(last - first, dtype=torch.int64)
-        parts.append(
-            total.index_add_(
-                0, row, mixed(lo * factor[0] + factor[1]) - mixed(hi * factor[0] + factor[1])
-            )
-        )
-    return _groups(torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64))
+        begin = mixed(lo * factor[0] + factor[1])
+        end = mixed(hi * factor[0] + factor[1])
+        parts.append(total.index_add_(0, row, begin - end))
+    return _groups(torch.cat(parts))
 
 
 def _groups(key: Tensor) -> Tensor:
-    """The number of the group of targets with the same key, -1 for groups of fewer than
-    ``TWINS``.
-    """
+    """The group of targets with the same key, numbered; -1 for fewer than ``TWINS``."""
     _, group, count = torch.unique(key, return_inverse=True, return_counts=True)
     many = count >= TWINS
     name = torch.where(many, torch.cumsum(many, 0) - 1, -1)

@@ -34,9 +34,7 @@ def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
 
 
 def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., T]:
-    """A decorator: a plan, made from a graph once for each device; under torch.compile it is a
-    constant.
-    """
+    """A decorator: a plan, cached in its graph for each device; a constant under torch.compile."""
 
     @constant_result
     @wraps(make)

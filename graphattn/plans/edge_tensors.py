@@ -13,9 +13,14 @@ from ..graph.sort import Sorted, transposed
 from .grouped import EdgeLayout, by_source, by_target
 
 
+def _moved(layout: EdgeLayout, device: torch.device, small: torch.dtype) -> tuple[Tensor, ...]:
+    """The layout on a device: ``ptr`` in int64, the others in ``small``."""
+    ptr, *others = layout
+    return ptr.to(device, torch.int64), *(x.to(device, small) for x in others)
+
+
 class EdgeTensors(GraphLike):
-    """A graph's edges as tensors, passed in place of the graph: under ``torch.compile`` they are
-    inputs of a program.
+    """A graph's edges as tensors, passed in its place: inputs of a program of ``torch.compile``.
 
     A graph is a constant of a compiled program, and each graph compiles its own. Graphs of the same
     numbers of targets, sources and edges, such as the nearest neighbours of moving points, share
@@ -65,10 +70,8 @@ class EdgeTensors(GraphLike):
             small = torch.int32
         else:
             small = torch.int64
-        edges._by_target, edges._by_source = (
-            tuple(x.to(device, torch.int64 if n == 0 else small) for n, x in enumerate(layout))
-            for layout in (by_target, by_source)
-        )
+        edges._by_target = _moved(by_target, device, small)
+        edges._by_source = _moved(by_source, device, small)
         edges._memo = {}
         return edges
 
@@ -123,12 +126,12 @@ class EdgeTensors(GraphLike):
 
     @property
     def names(self) -> Tensor | None:
-        """The numbers by which dropout hashes edges, by target, where they are not those of the
-        order of biases.
-        """
-        if self._named is not None and "names" not in self._memo:
+        """The numbers by which dropout hashes edges, by target; None for the order of biases."""
+        if self._named is None:
+            return None
+        if "names" not in self._memo:
             self._memo["names"] = self._named().to(self.device, self._by_target[2].dtype)
-        return self._memo.get("names")
+        return self._memo["names"]
 
     def agreed(self, seed: Tensor) -> Tensor:
         """The seed of dropout of all processes that share a graph."""

@@ -1,5 +1,4 @@
-"""Edges grouped by target and by source, for the edge kernels, and the order in which these process
-the rows.
+"""Edges grouped by target and by source, for the edge kernels, and the best order of the rows.
 
 Neighbours that are far apart in memory leave the caches between two rows that read them.
 Consecutive rows in Cuthill-McKee order share sources; the nodes stay in place, and every sum keeps
@@ -25,9 +24,10 @@ MOST = 1 << 23  # edges of the largest graph for which an order is computed
 
 
 class EdgeLayout(NamedTuple):
-    """Edges grouped by one end: ``ptr`` int64 (N + 1,); the ``node`` at the other end of each edge
-    (E,); its index ``edge`` (E,), in the caller's order if they are grouped by target, in the order
-    by target if by source.
+    """Edges grouped by one end: ``ptr`` int64 (N + 1,), the other ``node`` (E,), the ``edge`` (E,).
+
+    ``edge`` is an index in the caller's order if edges are grouped by target, in the order by
+    target if by source.
 
     Row ``r`` holds the edges of node ``order[r]``.
     """
@@ -52,9 +52,7 @@ def ends(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @planned
 def by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
-    """The edges by target, then by source; int32 where that is enough. Listed edges are sorted on
-    the device.
-    """
+    """The edges by target, then by source; int32 if that fits. Lists are sorted on the device."""
     if isinstance(graph.edges, Listed):
         ptr, source, edge = (x.to(device) for x in graph.edges.sorted)
     elif device != CPU:
@@ -116,7 +114,9 @@ def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
 @on_devices
 def order(graph: AttentionGraph) -> Tensor | None:
     """The best order of the nodes, int64 (N,); None if the given order is good enough."""
-    if not graph.is_square or graph.num_targets <= FAR or graph.num_edges > MOST:
+    if not graph.is_square or graph.num_targets <= FAR:
+        return None
+    if graph.num_edges > MOST:
         return None
     before = distance(graph)
     if before < FAR:

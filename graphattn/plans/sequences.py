@@ -1,6 +1,4 @@
-"""Consecutive sequences, each of which reads itself within one window: documents, decoders,
-chains.
-"""
+"""Consecutive sequences that read themselves within a window: documents, decoders, chains."""
 
 from typing import NamedTuple
 
@@ -15,9 +13,7 @@ MOST = 1 << 26  # limit of the intervals of sources that are examined
 
 
 class Sequences(NamedTuple):
-    """Node ``t`` reads the nodes of its sequence from ``t - before`` to ``t + after``; -1 means no
-    bound.
-    """
+    """Node ``t`` reads its sequence from ``t - before`` to ``t + after``; -1 means no bound."""
 
     ends: Tensor  # int32 (sequences + 1,): the start of each, and T
     longest: int
@@ -42,16 +38,16 @@ def sequences(graph: AttentionGraph) -> Sequences | None:
     begin, end = (torch.repeat_interleave(x, size) for x in (bounds[:-1], bounds[1:]))
     before = _bound(node - low, node - begin)
     after = _bound(high - 1 - node, end - 1 - node)
-    if before is None or after is None:
+    if before is None:
+        return None
+    if after is None:
         return None
     return Sequences(bounds.int(), int(size.max()), before, after)
 
 
 def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
-    """The first source of each target and its last + 1, if each reads one interval that contains
-    itself.
-    """
-    if graph.num_targets != graph.num_sources or graph.num_targets == 0:
+    """The interval of sources of each target, if each reads one that contains itself."""
+    if not graph.is_square or graph.num_targets == 0:
         return None
     if graph.edges.num_runs > MOST:
         return None
@@ -59,10 +55,11 @@ def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
     highs = []
     for first, last, chunk in graph.edges.chunks():
         row, low, high = nonempty(chunk)
-        node = torch.arange(last - first)
-        if row.numel() != node.numel() or not torch.equal(row, node):
+        if not torch.equal(row, torch.arange(last - first)):
             return None
-        if bool((low > node + first).any() or (high <= node + first).any()):
+        node = torch.arange(first, last)
+        inside = (low <= node) & (node < high)
+        if not bool(inside.all()):
             return None
         lows.append(low)
         highs.append(high)

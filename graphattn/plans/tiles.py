@@ -22,9 +22,7 @@ SIZES = 16  # most shapes of full tiles; more are padded to fewer
 
 
 class Bucket(NamedTuple):
-    """Blocks of one shape; ``allowed`` is bool (blocks or 1, 1, rows, columns), or None if every
-    pair is an edge.
-    """
+    """Blocks of one shape; ``allowed`` is bool (blocks or 1, 1, rows, columns), or None for all."""
 
     blocks: int
     rows: int
@@ -33,9 +31,7 @@ class Bucket(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """The node of each slot; slots that pad a block repeat the node before, and are not in
-    ``slot``.
-    """
+    """The node of each slot; slots that pad a block repeat a node, and are not in ``slot``."""
 
     node: Tensor  # (n,) int64
     ptr: Tensor  # (nodes + 1,) start of the slots of each node in ``slot``
@@ -58,24 +54,28 @@ def tiles(graph: AttentionGraph) -> Tiles:
     cut = blocks(graph)
     rows = []
     columns = []
-    made = []
+    buckets = []
     for members, height, width, shared in _buckets(cut):
         rows.append(_padded(cut.target, cut.first[members], cut.rows[members], height))
         columns.append(_padded(cut.column, cut.first_column[members], cut.columns[members], width))
-        full = bool((cut.edges[members] == height * width).all())
-        if full:
-            allowed = None
-        else:
-            allowed = _allowed(cut, members[:1] if shared else members, height, width)
-        made.append(Bucket(members.numel(), height, width, allowed))
+        allowed = None
+        if not bool((cut.edges[members] == height * width).all()):
+            masked = members
+            if shared:
+                masked = members[:1]
+            allowed = _allowed(cut, masked, height, width)
+        buckets.append(Bucket(members.numel(), height, width, allowed))
     row = slots_of(rows, graph.num_targets)
     isolated = row.ptr[1:] == row.ptr[:-1]
+    some_isolated = None
+    if bool(isolated.any()):
+        some_isolated = isolated
     return Tiles(
         row,
         slots_of(columns, graph.num_sources),
         _turned(row, isolated),
-        isolated if bool(isolated.any()) else None,
-        tuple(made),
+        some_isolated,
+        tuple(buckets),
     )
 
 
@@ -107,9 +107,7 @@ def _rounded(size: Tensor) -> Tensor:
 
 
 def _padded(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The nodes of some blocks, each padded to ``size`` with its last; and the mask of real
-    slots.
-    """
+    """The nodes of some blocks, each padded to ``size`` with its last, and a mask without these."""
     within = torch.arange(size)
     place = first[:, None] + torch.minimum(within, count[:, None] - 1)
     return node[place].flatten(), (within < count[:, None]).flatten()
@@ -132,9 +130,7 @@ def slots_of(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
 
 
 def _turned(row: Slots, isolated: Tensor) -> Slots:
-    """The slot of each target, which has one at most; an isolated target has any slot, and no
-    gradient.
-    """
+    """The slot of each target; an isolated target has any slot, and no gradient."""
     node = torch.zeros(isolated.numel(), dtype=torch.int64)
     reads = torch.nonzero(~isolated).flatten()
     node[reads] = row.slot
@@ -157,9 +153,7 @@ def _allowed(blocks: Blocks, members: Tensor, height: int, width: int) -> Tensor
 
 @on_devices
 def edge_places(graph: AttentionGraph) -> Tensor:
-    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,), in the
-    caller's order.
-    """
+    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,)."""
     plan = tiles(graph)
     sizes = torch.tensor(
         [(b.blocks, b.rows, b.columns) for b in plan.buckets], dtype=torch.int64

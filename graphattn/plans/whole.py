@@ -46,13 +46,11 @@ def csr_by_source(graph: AttentionGraph) -> Any:
 def _csr(ptr: Tensor, index: Tensor, columns: int, graph: AttentionGraph) -> Any:
     from scipy.sparse import csr_array  # slow to import
 
-    small = max(index.numel(), columns) < 2**31
+    if max(index.numel(), columns) < 2**31:
+        ptr = ptr.int()
+    ones = np.ones(index.numel())
     matrix = csr_array(
-        (
-            np.ones(index.numel()),
-            index.numpy(),
-            ptr.numpy().astype(np.int32 if small else np.int64),
-        ),
+        (ones, index.numpy(), ptr.numpy()),
         shape=(ptr.numel() - 1, columns),
         copy=graph.has_repeated_edges,
     )
