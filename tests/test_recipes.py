@@ -30,6 +30,31 @@ assert ga.attention(x, x, x, graph).shape == x.shape
 report = ga.verify(graph, dtypes=(torch.float64,), backends=("whole",), gradients=False)
 assert report.ok and any(row.backend == "whole" for row in report.rows), report
 """,
+    "a kind of graph": """
+from graphattn.errors import GraphError
+from graphattn.graph import DropEdges
+none, half = DropEdges(graph, 0.0), DropEdges(graph, 0.5)
+for backend in ("auto", "dense", "tiles", "edges", "message_passing"):
+    assert torch.allclose(ga.attention(x, x, x, none, backend=backend), ga.attention(x, x, x, graph), atol=1e-6)
+out, weights, _ = ga.attention(x, x, x, half, return_weights=True)
+dropped = weights.alpha[:, 0] == 0
+assert 0 < int(dropped.sum()) < graph.num_edges and weights.graph is graph
+read = ga.attention(x, x, x, graph, torch.zeros(graph.num_edges, 1).masked_fill(dropped[:, None], -torch.inf))
+assert torch.allclose(out, read, atol=1e-6)
+block, y = ga.nn.TransformerBlock(8, 2), torch.randn(3, 7, 8)
+assert torch.allclose(block(y, none), block(y, graph), atol=1e-6) and not torch.equal(block(y, half), block(y, graph))
+bias = torch.randn(graph.num_edges, 2)
+assert torch.allclose(ga.attention(x, x, x, none, bias), ga.attention(x, x, x, graph, bias), atol=1e-6)
+layer = ga.nn.GraphAttention(8, 2)
+expected, seen = layer(y, graph), []
+layer.register_message_forward_hook(lambda *parts: seen.append(1))
+assert torch.allclose(layer(y, none), expected, atol=1e-6) and seen
+assert ga.nn.ALiBi(2)(half).shape == (graph.num_edges, 2)
+try:
+    ga.analyse.facts(half)
+except GraphError as error:
+    assert "pass the .graph that it drops edges of" in str(error), error
+""",
     "a score": """
 layer = ga.nn.GraphAttention(8, 2, score="manhattan")
 only = {"dtypes": (torch.float64,), "backends": ("message_passing",), "gradients": False}
