@@ -30,10 +30,9 @@ def integers(values: object, argument: str) -> Tensor:
     """``values`` as int64 (n,); the device stays."""
     tensor = arguments.integers(values, argument, "(n,)", GraphError)
     if tensor.dim() != 1:
+        hint = ""
         if tensor.dim() == 2:
             hint = "; for several sequences use disjoint_union of their graphs"
-        else:
-            hint = ""
         raise GraphError(f"{argument} must have shape (n,), got {tuple(tensor.shape)}{hint}")
     return tensor
 
@@ -53,6 +52,13 @@ def call(builder: str, *arguments: object, **keywords: object) -> str:
     return f"{builder}({', '.join(shown)})"
 
 
+def seeded(seed: int, *sizes: object) -> tuple[object, ...]:
+    """The positional arguments of :func:`call`, with the seed at their end unless it is 0."""
+    if seed == 0:
+        return sizes
+    return (*sizes, seed)
+
+
 @cache
 def _defaults(builder: str) -> dict[str, object]:
     parameters = inspect.signature(builders()[builder]).parameters
@@ -61,9 +67,11 @@ def _defaults(builder: str) -> dict[str, object]:
 
 def _all_are(value: object, default: object) -> bool:
     """True for a default value, and for a tuple of it for each axis."""
-    if isinstance(value, tuple) and value and not isinstance(default, tuple):
-        return all(side == default for side in value)
-    return not isinstance(value, Tensor) and value == default
+    if isinstance(value, Tensor):
+        return False
+    if isinstance(value, tuple) and not isinstance(default, tuple):
+        return value != () and all(side == default for side in value)
+    return value == default
 
 
 def _short(value: object) -> str:
@@ -73,15 +81,12 @@ def _short(value: object) -> str:
         if value.dim() == 1:
             value = value[: _SHOWN + 1].tolist()
         else:
-            value = f"<{tuple(value.shape)}>"
-    if isinstance(value, (list, tuple)) and len(value) > _SHOWN:
+            return f"<{tuple(value.shape)}>"
+    if isinstance(value, list | tuple) and len(value) > _SHOWN:
+        first = ", ".join(map(repr, value[:_SHOWN]))
         if isinstance(value, list):
-            marks = "[]"
-        else:
-            marks = "()"
-        return f"{marks[0]}{', '.join(map(repr, value[:_SHOWN]))}, ...{marks[1]}"
-    if isinstance(value, str) and value.startswith("<"):
-        return value
+            return f"[{first}, ...]"
+        return f"({first}, ...)"
     return repr(value)
 
 

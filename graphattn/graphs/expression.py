@@ -1,5 +1,4 @@
-"""Expressions of builders as text: ``sliding_window(64, 9) | global_tokens(64, (0,))``; names are
-looked up, and no code is executed."""
+"""Expressions of builders as text, ``causal(64) | full(64)``; names are looked up, not executed."""
 
 import ast
 import difflib
@@ -16,8 +15,7 @@ from .catalogue import inputs, zoo
 
 
 class Deferred(ABC):
-    """A value that depends on the argument it is passed to, such as a file: positions for ``pos``,
-    triangles for ``faces``."""
+    """A value by argument, such as a file: positions for ``pos``, triangles for ``faces``."""
 
     @abstractmethod
     def graph(self) -> AttentionGraph | Pattern:
@@ -25,9 +23,7 @@ class Deferred(ABC):
 
     @abstractmethod
     def arguments(self, name: str, function: Callable[..., Any]) -> dict[str, Any]:
-        """The value as the argument ``name`` of a function, with other arguments that follow from
-        it, by name.
-        """
+        """The value as the argument ``name``, with other arguments that follow from it, by name."""
 
 
 def from_expression(
@@ -51,7 +47,10 @@ def from_expression(
         >>> from_expression("sliding_window(5, 2) | global_tokens(5, (0,))").num_edges
         16
     """
-    value = _settled(_Builder(text, callables() | dict(functions or {})).read())
+    known = callables()
+    if functions is not None:
+        known = known | dict(functions)
+    value = _settled(_Builder(text, known).read())
     if not isinstance(value, AttentionGraph | Pattern):
         raise OptionError(f"{short(text)!r} must give a graph, got {short(repr(value))}")
     return value
@@ -61,13 +60,12 @@ def callables() -> dict[str, Callable[..., Any]]:
     """The functions that an expression may call: the builders and ``functions``."""
     from .. import graphs
 
-    beside = {
-        name: getattr(graphs, name) for name in graphs.__all__ if name.islower() and name != "zoo"
-    }
-    named = graphs.BUILDERS | {
-        name: function for name, function in beside.items() if callable(function)
-    }
-    return named | {name: function for name, function in builders().items() if name not in named}
+    public = {name: getattr(graphs, name) for name in graphs.__all__ if name.islower()}
+    del public["zoo"]
+    named = graphs.BUILDERS | {name: value for name, value in public.items() if callable(value)}
+    for name, function in builders().items():
+        named.setdefault(name, function)
+    return named
 
 
 def signature_of(function: Callable[..., Any]) -> str:
@@ -112,7 +110,7 @@ class _Builder(Reader):
     def _method(
         self, owner: Any, name: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
     ) -> Any:
-        if not hasattr(owner, name) or not isinstance(owner, AttentionGraph | Pattern):
+        if not isinstance(owner, AttentionGraph | Pattern) or not hasattr(owner, name):
             raise OptionError(f"{self.source(node)}: only a graph has {name}")
         return self._called(getattr(owner, name), name, args, options, node)
 
@@ -142,14 +140,12 @@ class _Builder(Reader):
 
 
 def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:
-    """A hint for an unknown ``name``: a pattern of that name in papers, or a builder of similar
-    spelling.
-    """
+    """A hint for an unknown ``name``: a pattern of that name in papers, or a similar builder."""
     if name in zoo():
         return f"the zoo's {zoo()[name].name} is {zoo()[name].code}"
-    close = [builder for builder in known if name in builder] or difflib.get_close_matches(
-        name, known, 1
-    )
+    close = [builder for builder in known if name in builder]
+    if not close:
+        close = difflib.get_close_matches(name, known, 1)
     if close:
         return f"did you mean {close[0]}{signature_of(known[close[0]])}?"
     return "graphattn patterns lists them all"
@@ -160,8 +156,8 @@ def _settle(bound: inspect.BoundArguments, function: Callable[..., Any]) -> None
     for name, value in dict(bound.arguments).items():
         hint = bound.signature.parameters[name].annotation
         if isinstance(value, Deferred) and AttentionGraph not in (hint, *get_args(hint)):
-            given = {key: known for key, known in bound.arguments.items() if key != name}
-            bound.arguments.update({**value.arguments(name, function), **given})
+            others = {key: other for key, other in bound.arguments.items() if key != name}
+            bound.arguments.update({**value.arguments(name, function), **others})
         else:
             bound.arguments[name] = _settled(value)
 

@@ -17,8 +17,7 @@ def cell_window(
     start: int = 0,
     shift: int = 0,
 ) -> Edges:
-    """One axis whose targets are cut into cells that read one window of sources each: halos,
-    padding, pooling.
+    """One axis cut into cells that read one window of sources each: halos, padding, pooling.
 
     With ``c = (t - shift) // cell`` target ``t`` reads the sources
     ``start + c * step <= s < start + c * step + width`` that exist.
@@ -32,9 +31,7 @@ def cell_window(
 
 
 def cells(length: int, side: int, shift: int = 0) -> Edges:
-    """One axis cut into cells that read themselves:
-    ``(t - shift) // side == (s - shift) // side``.
-    """
+    """One axis cut into cells that read themselves, the nodes of equal ``(t - shift) // side``."""
     return cell_window(length, length, side, side, side, shift, shift)
 
 
@@ -44,6 +41,6 @@ def divided(size: tuple[int, ...], cells: tuple[int, ...], pad: bool) -> None:
         if length % side and not pad:
             raise GraphError(
                 f"size must be a multiple of cell on every axis, got size={length} and "
-                f"cell={side} on axis {axis}; "
-                "pass pad=True to cut the last cell at the border, or a cell that divides the axis"
+                f"cell={side} on axis {axis}; pass pad=True to cut the last cell at the border, "
+                "or a cell that divides the axis"
             )

@@ -62,7 +62,10 @@ def grid_ball(
     if not math.isfinite(reach):
         raise GraphError(f"r must be finite, got {r!r}; for the whole grid use full(num_nodes)")
     if norm == math.inf:
-        far = min(math.ceil(reach) - 1 if strict else math.floor(reach), max(size))
+        far = math.floor(reach)
+        if strict:
+            far = math.ceil(reach) - 1
+        far = min(far, max(size))
         edges = product([band(length, length, -far, far) for length in size])
     else:
         lines = math.prod(2 * int(min(reach, max(0, length - 1))) + 1 for length in size[:-1])
@@ -76,9 +79,7 @@ def grid_ball(
 
 
 def _ball(grid: tuple[int, ...], r: float, p: float, strict: bool) -> Edges:
-    """Nodes at a distance of at most ``r`` (below ``r`` if ``strict``), in L_p; float64, rounded as
-    numpy rounds.
-    """
+    """Nodes within ``r``, or nearer if ``strict``, in L_p; float64, rounded as numpy rounds."""
     # largest number of steps on each axis
     reach = [max(0, min(length - 1, int(min(r, length)))) for length in grid]
     steps = np.array(

@@ -25,8 +25,7 @@ def window_partition(
     pad: bool = False,
     read_padding: bool = False,
 ) -> AttentionGraph:
-    r"""A grid cut into cells: a node reads the nodes of its own cell, as in Swin and its shifted
-    windows.
+    r"""A grid cut into cells: a node reads its cell, as in Swin and its shifted windows.
 
     .. math::
         \mathcal{N}(t) = \{ s : \lfloor (y_s - \delta_y) / M_y \rfloor = \lfloor (y_t - \delta_y) / M_y \rfloor
@@ -67,39 +66,33 @@ def window_partition(
     """
     size = axes(size)
     cells = per_axis(cell, len(size), "cell", 1)
-    wanted = per_axis(0 if shift is None else shift, len(size), "shift")
+    if shift is None:
+        shift = 0
+    shifts = list(per_axis(shift, len(size), "shift"))
     pad = flag(pad, "pad")
     read_padding = flag(read_padding, "read_padding")
-    for axis, (side, moved) in enumerate(zip(cells, wanted, strict=True)):
+    for axis, (length, side, moved) in enumerate(zip(size, cells, shifts, strict=True)):
         if moved >= side:
             raise GraphError(
                 f"shift must be below cell on every axis, got shift={moved} and cell={side} on "
-                f"axis {axis}; "
-                f"shift={moved % side} gives the same cells"
+                f"axis {axis}; shift={moved % side} gives the same cells"
             )
+        if side >= length:  # one cell, which a shift does not change
+            shifts[axis] = 0
     divided(size, cells, pad or read_padding)
-    used = tuple(
-        0 if side >= length else moved
-        for length, side, moved in zip(size, cells, wanted, strict=True)
-    )
-    parts = [axis_cells(*axis) for axis in zip(size, cells, used, strict=True)]
+    parts = [axis_cells(*axis) for axis in zip(size, cells, shifts, strict=True)]
     if read_padding:
         padded = axes(
             tuple(-(-length // side) * side for length, side in zip(size, cells, strict=True))
         )
-        sides = zip(size, padded, cells, used, strict=True)
         parts = [
-            cell_window(length, whole, side, side, side, moved, moved)
-            for length, whole, side, moved in sides
+            cell_window(length, sources, side, side, side, moved, moved)
+            for length, sources, side, moved in zip(size, padded, cells, shifts, strict=True)
         ]
-    name = call(
-        "window_partition",
-        size,
-        cells,
-        shift=used if any(used) else None,
-        pad=pad,
-        read_padding=read_padding,
-    )
+    shown = None
+    if any(shifts):
+        shown = tuple(shifts)
+    name = call("window_partition", size, cells, shift=shown, pad=pad, read_padding=read_padding)
     return AttentionGraph(product(parts), name)
 
 
@@ -114,8 +107,7 @@ def grid_neighbourhood(
     causal: tuple[bool, ...] | bool = False,
     clamp: bool = True,
 ) -> AttentionGraph:
-    r"""A grid where a node reads the ``kernel`` nodes around it on every axis: NATTEN's rule, or a
-    zero-padded window.
+    r"""A node reads the ``kernel`` nodes around it on every axis: NATTEN's rule, or zero-padded.
 
     .. math::
         \mathcal{N}(t) = \{ s : s \equiv t \bmod d, \;
@@ -179,19 +171,13 @@ def grid_neighbourhood(
         backwards = tuple(causal)
     else:
         backwards = (causal,) * len(size)
-    if len(backwards) != len(size) or not all(
-        isinstance(axis_flag, bool) for axis_flag in backwards
-    ):
+    if [type(axis_flag) for axis_flag in backwards] != [bool] * len(size):
         raise GraphError(
             f"causal must be True or False, or {len(size)} of them, one per axis of size, got "
             f"{causal!r}"
         )
-    edges = product(
-        [
-            _window(*axis, clamp)
-            for axis in zip(size, kernels, steps, strides, backwards, strict=True)
-        ]
-    )
+    axis_arguments = zip(size, kernels, steps, strides, backwards, strict=True)
+    edges = product([_window(*arguments, clamp) for arguments in axis_arguments])
     name = call(
         "grid_neighbourhood",
         size,
@@ -214,8 +200,8 @@ def _window(length: int, kernel: int, step: int, stride: int, causal: bool, clam
         if kernel * step > length > 0:
             raise GraphError(
                 f"kernel * dilation must fit the axis, got {kernel} * {step} on an axis of "
-                f"{length}; use a smaller "
-                "kernel or dilation, or clamp=False to cut the window at the borders"
+                f"{length}; use a smaller kernel or dilation, or clamp=False to cut the window at "
+                "the borders"
             )
         return axis_neighbourhood(length, kernel, step, stride=stride)
     if stride > 1:
@@ -238,8 +224,7 @@ def axis_neighbourhood(
     stride: int = 1,
     clamp: bool = True,
 ) -> Edges:
-    """NATTEN's neighbourhood on one axis: ``kernel`` sources ``dilation`` apart, moved inwards at
-    the borders.
+    """NATTEN's neighbourhood on one axis: ``kernel`` sources, moved inwards at the borders.
 
     Within the group of positions of equal residue mod ``dilation``, ``stride`` neighbours share a
     leader, the middle one, and target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]``

@@ -14,8 +14,7 @@ from .axes import cell_window
 def offset(
     size: tuple[int, ...] | int, by: tuple[int, ...] | int, *, stride: tuple[int, ...] | int = 1
 ) -> AttentionGraph:
-    r"""Every node of a sequence or grid reads the one node at an offset from it, where there is
-    one.
+    r"""Every node of a sequence or grid reads the one node at an offset from it, if there is one.
 
     .. math:: \mathcal{N}(t) = \{ s : s = k t + o \text{ on every axis} \}
 

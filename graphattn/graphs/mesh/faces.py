@@ -27,9 +27,7 @@ class Faces(NamedTuple):
     num_vertices: int
 
     def edges(self) -> tuple[Tensor, Tensor]:
-        """The number of the undirected edge after each corner (C,), and the edges as vertex pairs
-        (E, 2).
-        """
+        """The undirected edge after each corner (C,), and the edges as vertex pairs (E, 2)."""
         low = torch.minimum(self.vertex, self.follower)
         high = torch.maximum(self.vertex, self.follower)
         ptr, high, place = by_row(low, high, self.num_vertices, self.num_vertices)
@@ -56,13 +54,10 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     )
     face = torch.repeat_interleave(sizes)
     sound = torch.ones_like(sizes, dtype=torch.bool)
+    table = None
     if len(sizes) and bool((sizes == sizes[0]).all()):
         table = vertex.view(len(sizes), -1)
-    else:
-        table = None
-    if table is not None and not any(
-        bool((table == table.roll(by, 1)).any()) for by in range(1, table.shape[1] // 2 + 1)
-    ):
+    if table is not None and _are_distinct(table):
         return Faces(face, vertex, table.roll(-1, 1).flatten(), sound, num_vertices), device
     keep = vertex != vertex[_next(face)]
     face = face[keep]
@@ -71,15 +66,11 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     order = torch.argsort(face * max(1, num_vertices) + vertex)
     twice = (face[order][1:] == face[order][:-1]) & (vertex[order][1:] == vertex[order][:-1])
     sound[face[order][1:][twice]] = False
-    if (
-        table is not None
-        and len(sizes) == 3
-        and not (sound.all() if table.shape[1] > 4 else sound.any())
-    ):
+    if table is not None and _looks_transposed(table, sound):
         raise GraphError(
             f"faces must have a row for each face, (F, 3), got {tuple(table.shape)} whose rows "
-            "name vertices twice; "
-            "pass faces.t() of PyG's data.face (3, F), or a list of tuples if these are polygons"
+            "name vertices twice; pass faces.t() of PyG's data.face (3, F), or a list of tuples "
+            "if these are polygons"
         )
     keep = sound[face]
     face = face[keep]
@@ -87,10 +78,23 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     return Faces(face, vertex, vertex[_next(face)], sound, num_vertices), device
 
 
+def _are_distinct(table: Tensor) -> bool:
+    """True if no row of the table has a vertex twice."""
+    turns = range(1, table.shape[1] // 2 + 1)
+    return not any(bool((table == table.roll(by, 1)).any()) for by in turns)
+
+
+def _looks_transposed(table: Tensor, sound: Tensor) -> bool:
+    """True for three rows of which some, or all of few corners, are degenerate."""
+    if len(table) != 3:
+        return False
+    if table.shape[1] > 4:
+        return not bool(sound.all())
+    return not bool(sound.any())
+
+
 def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
-    """All corners in a row (C,), the number of corners of each face (F,), and the device they came
-    from.
-    """
+    """All corners (C,), the number of corners of each face (F,), and the device of the faces."""
     if isinstance(faces, Sequence):
         try:
             flat = torch.as_tensor([corner for face in faces for corner in face])
@@ -109,11 +113,10 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
         flat = corners.flatten()
         device = corners.device
         sizes = torch.full((corners.shape[0],), corners.shape[1], dtype=torch.int64)
-    if sizes.numel() and int(sizes.min()) < 3:
+    if bool((sizes < 3).any()):
+        hint = ""
         if isinstance(faces, Tensor) and faces.shape[0] == 3:
             hint = "; pass faces.t()"
-        else:
-            hint = ""
         raise GraphError(
             f"a face has at least 3 vertices, got {int(sizes.min())} in face "
             f"{int(sizes.argmin())}{hint}"
@@ -122,21 +125,18 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
 
 
 def _check_range(vertex: Tensor, sizes: Tensor, num_vertices: int | None) -> int:
-    if vertex.numel():
-        lowest, highest = (int(end) for end in vertex.aminmax())
-    else:
-        lowest = 0
-        highest = -1
-    if num_vertices is None:
-        size = highest + 1
-    else:
+    if num_vertices is not None:
         size = whole(num_vertices, "num_vertices", 0, GraphError)
-    if lowest < 0 or highest >= size:
-        corner = int(torch.nonzero((vertex < 0) | (vertex >= size))[0])
+    elif vertex.numel():
+        size = max(0, int(vertex.max()) + 1)
+    else:
+        size = 0
+    outside = torch.nonzero((vertex < 0) | (vertex >= size)).flatten()
+    if outside.numel():
+        corner = int(outside[0])
         raise GraphIndexError(
             f"face {int(torch.repeat_interleave(sizes)[corner])} names vertex "
-            f"{int(vertex[corner])}, outside "
-            f"[0, {max(0, size)}) ({max(0, size)} vertices); vertices count from 0"
+            f"{int(vertex[corner])}, outside [0, {size}) ({size} vertices); vertices count from 0"
         )
     return size
 

@@ -26,8 +26,7 @@ _CELLS = 1 << 22
 def geodesic_ball(
     pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True
 ) -> AttentionGraph:
-    r"""Every vertex reads the vertices within a distance along the surface, and none that is near
-    only across a gap.
+    r"""Every vertex reads the vertices within a distance along the surface, not across a gap.
 
     .. math:: \mathcal{N}(t) = \{ s : d(s, t) \le r \}
 
@@ -119,9 +118,7 @@ def _balls(
 
 
 def _lengths(pos: np.ndarray, ends: np.ndarray) -> Any:
-    """The lengths of mesh edges as a symmetric matrix (N, N); those of length 0 are stored
-    explicitly.
-    """
+    """The lengths of mesh edges as a symmetric matrix (N, N) that stores zeros explicitly."""
     from scipy.sparse import csr_array
 
     length = np.sqrt(((pos[ends[:, 0]] - pos[ends[:, 1]]) ** 2).sum(1))

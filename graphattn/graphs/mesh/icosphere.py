@@ -1,6 +1,4 @@
-"""Icospheres: the sphere in triangles, and the multi-mesh of its refinements, on which weather
-models compute.
-"""
+"""Icospheres: the sphere in triangles, and the multi-mesh of its refinements of weather models."""
 
 import math
 from typing import NamedTuple
@@ -19,8 +17,7 @@ _FACE_BYTES = 256  # of a face of the finest mesh, while its edges are found
 
 @builder
 def icosphere(levels: int, *, multimesh: bool = True, self_loops: bool = False) -> AttentionGraph:
-    r"""Every vertex of a refined icosahedron reads the vertices that it shares an edge with, at any
-    refinement.
+    r"""Every vertex of a refined icosahedron reads its neighbours on every refinement.
 
     .. math:: \mathcal{N}(t) = \{ s : \{s, t\} \in E_0 \cup \ldots \cup E_l \}
 
@@ -76,8 +73,9 @@ def icosphere(levels: int, *, multimesh: bool = True, self_loops: bool = False) 
 
 
 class Icosphere(NamedTuple):
-    """The vertices ``pos`` float64 (N, 3) on the unit sphere, and the ``faces`` int64 (F, 3), seen
-    counterclockwise.
+    """The vertices float64 (N, 3) on the unit sphere, and the faces int64 (F, 3).
+
+    Seen from outside, the vertices of a face are counterclockwise.
     """
 
     pos: Tensor
@@ -133,9 +131,7 @@ def _refined(levels: int) -> _Refined:
 
 
 def _edges(faces: Tensor) -> tuple[Tensor, Tensor]:
-    """The edges (E, 2) of triangles, and the number of that of each side (F, 3): a to b, b to c, c
-    to a.
-    """
+    """The edges (E, 2) of triangles, and the edge of each side (F, 3): a to b, b to c, c to a."""
     sides = torch.stack((faces, faces.roll(-1, 1)), -1).sort(-1).values
     size = int(faces.max()) + 1
     key, number = torch.unique(sides[..., 0] * size + sides[..., 1], return_inverse=True)
@@ -143,9 +139,7 @@ def _edges(faces: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _icosahedron() -> tuple[Tensor, Tensor]:
-    """12 vertices: a pole, a ring of five, a ring of five half a step further, and the other
-    pole.
-    """
+    """The 12 vertices: a pole, a ring of five, a ring half a step further, and the other pole."""
     angle = torch.arange(5, dtype=torch.float64) * (2 * math.pi / 5)
     rings = [_ring(angle, 1 / math.sqrt(5)), _ring(angle + math.pi / 5, -1 / math.sqrt(5))]
     pole = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)

@@ -20,8 +20,7 @@ from .faces import Faces, checked_faces
 def mesh_vertices(
     faces: Tensor, num_vertices: int | None = None, hops: int = 1, *, self_loops: bool = False
 ) -> AttentionGraph:
-    r"""Every vertex reads the vertices that it shares a mesh edge with, or those up to ``hops``
-    edges away.
+    r"""Every vertex reads the vertices within ``hops`` mesh edges of it.
 
     .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a path of at most } h \text{ mesh edges joins } s \text{ and } t \}
 
@@ -68,8 +67,7 @@ def mesh_faces(
     share: Literal["edge", "vertex"] = "edge",
     self_loops: bool = False,
 ) -> AttentionGraph:
-    r"""Every face reads the faces that it shares an edge (or a vertex) with, or those up to
-    ``hops`` faces away.
+    r"""Every face reads the faces within ``hops`` shared edges (or vertices) of it.
 
     .. math:: \mathcal{N}(t) = \{ s \ne t : \text{faces } t \text{ and } s \text{ share an edge} \} \quad (h = 1)
 
@@ -106,9 +104,10 @@ def mesh_faces(
         shared = mesh.edges()[0]
     else:
         shared = mesh.vertex
-    incidence = _matrix(
-        mesh.face, shared, len(mesh.sound), int(shared.max()) + 1 if shared.numel() else 0
-    )
+    num_shared = 0
+    if shared.numel():
+        num_shared = int(shared.max()) + 1
+    incidence = _matrix(mesh.face, shared, len(mesh.sound), num_shared)
     step = _pairs(incidence @ incidence.T)
     name = call("mesh_faces", hops=hops, share=share, self_loops=self_loops)
     return _ring(step, len(mesh.sound), hops, self_loops, name, device)
@@ -254,9 +253,7 @@ def _ring(
     name: str,
     device: torch.device,
 ) -> AttentionGraph:
-    """All pairs joined by at most ``hops`` steps, self-loops as given; steps are symmetric and may
-    repeat.
-    """
+    """All pairs joined by at most ``hops`` steps, which are symmetric and may repeat."""
     key = torch.add(step[1], step[0], alpha=size)
     if self_loops or hops > 1:
         key = torch.cat((key, torch.arange(size) * (size + 1)))
@@ -275,6 +272,5 @@ def _ring(
         keep = target != source
         target = target[keep]
         source = source[keep]
-    return AttentionGraph(
-        listed(target.to(device), source.to(device), size, size, has_repeats=False), name, device
-    )
+    edges = listed(target.to(device), source.to(device), size, size, has_repeats=False)
+    return AttentionGraph(edges, name, device)

@@ -39,7 +39,9 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
         · █ · █ █
     """
     N = whole(num_nodes, "num_nodes")
-    steps = integers((offsets,) if isinstance(offsets, int) else offsets, "offsets").tolist()
+    if isinstance(offsets, int):
+        offsets = (offsets,)
+    steps = integers(offsets, "offsets").tolist()
     apart = torch.tensor(sorted({step % max(1, N) for step in steps}), dtype=torch.int64)
 
     def rows(target: Tensor) -> Runs:
@@ -57,8 +59,7 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
 def butterfly(
     num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None = None
 ) -> AttentionGraph:
-    r"""Blocks of nodes that read themselves and the blocks whose number differs in one binary
-    digit.
+    r"""Blocks of nodes read themselves and the blocks whose number differs in one binary digit.
 
     .. math::
         \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \{ I, I \oplus 2^k \} \},
@@ -93,17 +94,21 @@ def butterfly(
     N = whole(num_nodes, "num_nodes")
     block = whole(block, "block", 1)
     blocks = -(-N // block)
+    shown = None
     if strides is None:
         powers = [1 << k for k in range(max(0, blocks - 1).bit_length())]
     else:
-        powers = sorted(
-            set(integers((strides,) if isinstance(strides, int) else strides, "strides").tolist())
-        )
-        bad = next((power for power in powers if power < 1 or power & (power - 1)), None)
-        if bad is not None:
-            raise GraphError(f"strides must be powers of two such as 1, 2, 4, got {bad}")
-    sizes = (N,) if block == 1 else (N, block)
-    name = call("butterfly", *sizes, strides=None if strides is None else tuple(powers))
+        if isinstance(strides, int):
+            strides = (strides,)
+        powers = sorted(set(integers(strides, "strides").tolist()))
+        for power in powers:
+            if power < 1 or power.bit_count() > 1:
+                raise GraphError(f"strides must be powers of two such as 1, 2, 4, got {power}")
+        shown = tuple(powers)
+    sizes = [N]
+    if block > 1:
+        sizes.append(block)
+    name = call("butterfly", *sizes, strides=shown)
     apart = torch.tensor((0, *powers), dtype=torch.int64)
 
     def rows(target: Tensor) -> Runs:
@@ -119,8 +124,7 @@ def butterfly(
 @sizable
 @builder
 def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> AttentionGraph:
-    r"""A token reads the blocks around it token by token, and farther ones as means, coarser with
-    distance.
+    r"""A token reads near blocks token by token, and farther ones as means, ever coarser.
 
     The sources are the nodes of a binary tree, level after level: first the N tokens, then
     :math:`\lceil N / 2 \rceil` means of two, then means of four, and so on. Node j of level l
@@ -177,17 +181,16 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
             start = (own - 1) * block
             end = (own + 2) * block
             # read on the level below
-            nearer = (
-                below * (block // 2),
-                below * (block // 2) + block // 2 * 3,
-            )
+            near_start = below * (block // 2)
+            near_end = near_start + block // 2 * 3
             if level == 0:
-                pairs = [(start, torch.minimum(end, target + 1) if causal else end)]
-            else:
                 if causal:
-                    pairs = [(start, nearer[0])]
-                else:
-                    pairs = [(start, nearer[0]), (nearer[1], end)]
+                    end = torch.minimum(end, target + 1)
+                pairs = [(start, end)]
+            else:
+                pairs = [(start, near_start)]
+                if not causal:
+                    pairs.append((near_end, end))
             for left, right in pairs:
                 left = left.clamp(0, size)
                 lo.append(first + left)
@@ -196,5 +199,8 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
         row = torch.arange(target.numel()).repeat_interleave(len(lo))
         return Runs(row, torch.stack(lo, 1).flatten(), torch.stack(hi, 1).flatten())
 
-    edges = Edges(N, sum(sizes), rows, runs_per_row=(1 if causal else 2) * len(sizes))
+    runs_per_row = len(sizes)
+    if not causal:
+        runs_per_row *= 2
+    edges = Edges(N, sum(sizes), rows, runs_per_row=runs_per_row)
     return AttentionGraph(edges, call("hierarchical", N, block, causal=causal))

@@ -57,13 +57,11 @@ def hypergraph(
         T = whole(num_hyperedges, "num_hyperedges")
     edges = checked(torch.stack((nodes, hyperedges.to(nodes.device))), T, S, "keep")
     if edges.has_repeats:
-        pair = edges.edge_index[
-            :, int(edges.order[1:][edges.key[1:] == edges.key[:-1]].min())
-        ].tolist()
+        copy = int(edges.order[edges.is_copy()].min())
+        node, hyperedge = edges.edge_index[:, copy].tolist()
         raise GraphError(
-            f"node {pair[0]} is in hyperedge {pair[1]} more than once: repeated edges; drop the "
-            "copies: "
-            "torch.unique(torch.stack((node, hyperedge)), dim=1)"
+            f"node {node} is in hyperedge {hyperedge} more than once: repeated edges; drop the "
+            "copies: torch.unique(torch.stack((node, hyperedge)), dim=1)"
         )
     name = call("hypergraph", nodes, hyperedges, num_nodes=num_nodes, num_hyperedges=num_hyperedges)
     return AttentionGraph(edges, name, nodes.device)

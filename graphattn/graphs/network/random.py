@@ -11,7 +11,7 @@ from ...graph.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ...graph.pattern import sizable
-from ..arguments import call, whole
+from ..arguments import call, seeded, whole
 from ..arguments import probability as checked_probability
 
 _DENSE = 512  # nodes below which all eigenvalues are computed
@@ -23,8 +23,7 @@ _TOLERANCE = 1e-3
 def expander(
     num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int = 100
 ) -> AttentionGraph:
-    r"""A sparse random graph in which every node is a few steps from every other: Exphormer's
-    expander.
+    r"""A sparse random graph with a few steps between any two nodes: Exphormer's expander.
 
     .. math:: \mathcal{N}(t) = \{ \pi_d(t), \pi_d^{-1}(t) : 1 \le d \le D \} \setminus \{ t \}
 
@@ -60,20 +59,20 @@ def expander(
     bound = 2 * D - 2 * (2 * D - 1) ** 0.5 - 0.1
     best = _complete(N)
     widest = -1.0
-    for _ in range(tries if N > 10 else 0):
+    draws = tries
+    if N <= 10:  # all pairs
+        draws = 0
+    for _ in range(draws):
         drawn = _union(N, [random.permutation(N) for _ in range(D)])
-        # every draw suffices
+        gap = 0.0  # enough for a bound of 0 or less, which every draw reaches
         if bound > 0:
             gap = laplacian_gap(drawn)
-        else:
-            gap = 0.0
         if gap > widest:
             best = drawn
             widest = gap
         if gap >= bound:
             break
-    sizes = (N, D) if seed == 0 else (N, D, seed)
-    return _graph(best, call("expander", *sizes, tries=tries))
+    return _graph(best, call("expander", *seeded(seed, N, D), tries=tries))
 
 
 @sizable
@@ -99,7 +98,7 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
     N = whole(num_nodes, "num_nodes")
     degree = whole(degree, "degree")
     seed = whole(seed, "seed")
-    if degree >= N and (N or degree):
+    if degree >= max(N, 1):
         raise GraphError(f"degree must be below num_nodes, got degree={degree} of {N} nodes")
     if N * degree % 2:
         raise GraphError(
@@ -112,7 +111,7 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
     )
     import networkx
 
-    sizes = (N, degree) if seed == 0 else (N, degree, seed)
+    sizes = seeded(seed, N, degree)
     if N:
         pairs = networkx.random_regular_graph(degree, N, seed).edges
     else:
@@ -149,7 +148,7 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
     seed = whole(seed, "seed")
     if k % 2:
         raise GraphError(f"k must be even, half of it on each side, got {k}")
-    if k >= N and (N or k):
+    if k >= max(N, 1):
         raise GraphError(f"k must be below num_nodes, got k={k} of {N} nodes")
     probability = checked_probability(probability, "probability")
     refuse_over(
@@ -157,7 +156,7 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
     )
     import networkx
 
-    sizes = (N, k, probability) if seed == 0 else (N, k, probability, seed)
+    sizes = seeded(seed, N, k, probability)
     if N:
         pairs = networkx.watts_strogatz_graph(N, k, probability, seed).edges
     else:
@@ -166,9 +165,7 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
 
 
 def laplacian_gap(adjacency: Any) -> float:
-    """The second smallest eigenvalue of the Laplacian of a symmetric scipy sparse matrix of at
-    least two nodes.
-    """
+    """The second smallest Laplacian eigenvalue of a symmetric scipy sparse matrix, size >= 2."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     size = adjacency.shape[0]
@@ -191,7 +188,9 @@ def laplacian_gap(adjacency: Any) -> float:
 def _complete(size: int) -> Any:
     from scipy.sparse import csr_array
 
-    return csr_array(1.0 - np.eye(size) if size <= 10 else (size, size))
+    if size <= 10:
+        return csr_array(1.0 - np.eye(size))
+    return csr_array((size, size))
 
 
 def _union(size: int, permutations: list[np.ndarray]) -> Any:
@@ -200,12 +199,12 @@ def _union(size: int, permutations: list[np.ndarray]) -> Any:
 
 
 def _symmetric(size: int, pairs: Any) -> Any:
-    """The adjacency (N, N) of undirected pairs, each once, without self-loops; float64 ones."""
+    """The adjacency (N, N) of undirected pairs, without copies or self-loops, in float64."""
     from scipy.sparse import csr_array
 
-    ends = np.asarray(
-        list(pairs) if not isinstance(pairs, np.ndarray) else pairs, dtype=np.int64
-    ).reshape(-1, 2)
+    if not isinstance(pairs, np.ndarray):
+        pairs = list(pairs)
+    ends = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     ends = ends[ends[:, 0] != ends[:, 1]]
     row, column = np.concatenate((ends, ends[:, ::-1])).T
     matrix = csr_array((np.ones(len(row)), (row, column)), shape=(size, size))

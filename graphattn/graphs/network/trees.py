@@ -62,8 +62,7 @@ def tree(
 
 @builder
 def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
-    r"""A node of a tree reads its ancestors and itself: every path from a root is a causal
-    sequence.
+    r"""A node of a tree reads its ancestors and itself: paths from a root are causal sequences.
 
     .. math:: \mathcal{N}(t) = \{ t, p(t), p(p(t)), \ldots \}
 
@@ -182,7 +181,6 @@ def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
     if lost.numel():
         raise GraphError(
             f"parent must be a forest, got a cycle above node {int(lost[0])}; every path must end "
-            "at a root, whose "
-            "parent is -1"
+            "at a root, whose parent is -1"
         )
     return up, steps[:N], given.device

@@ -51,7 +51,10 @@ def block_sparse(
         raise no_graph(layout, "layout must be an AttentionGraph between blocks")
     blocks = layout.num_nodes
     block = whole(block, "block", 1)
-    N = whole(blocks * block if num_nodes is None else num_nodes, "num_nodes")
+    N = blocks * block
+    if num_nodes is not None:
+        N = num_nodes
+    N = whole(N, "num_nodes")
     if -(-N // block) != blocks:
         raise GraphError(
             f"num_nodes={N} needs {-(-N // block)} blocks of {block}, but layout has {blocks}"
@@ -60,9 +63,8 @@ def block_sparse(
         raise GraphError(
             f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout"
         )
-    if num_nodes is None:
-        cut = ""
-    else:
+    cut = ""
+    if num_nodes is not None:
         cut = f", num_nodes={N}"
     name = clipped(f"block_sparse({layout.name}, {block}{cut})", _LONGEST_NAME)
     return AttentionGraph(in_blocks(layout.edges, block, N), name, layout.device)
@@ -125,10 +127,15 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     edges = union_of_blocks(cells, T, S)
     if not any(cell.is_rule for cell in parts):
         edges = as_list(edges, None).to(device)
-    shown = ", ".join(
-        f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table
-    )
-    return AttentionGraph(edges, clipped(f"composite([{shown}])", _LONGEST_NAME), device)
+    rows_shown = [f"[{', '.join(map(_name, row))}]" for row in table]
+    name = clipped(f"composite([{', '.join(rows_shown)}])", _LONGEST_NAME)
+    return AttentionGraph(edges, name, device)
+
+
+def _name(cell: AttentionGraph | None) -> str:
+    if cell is None:
+        return "None"
+    return cell.name
 
 
 def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[AttentionGraph | None]]:

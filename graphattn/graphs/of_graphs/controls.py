@@ -21,8 +21,7 @@ _CELLS = 1 << 22
 def degree_matched_random(
     graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both"] = "in"
 ) -> AttentionGraph:
-    r"""A random graph with the degrees of another: the control that separates the edges from their
-    number.
+    r"""A random graph with the degrees of another: a control for which edges there are.
 
     Every target reads as many sources as before, drawn uniformly without repeats. Self-loops of the
     graph are kept, and none is drawn.
@@ -142,7 +141,9 @@ def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.nda
             fresh &= np.stack((target[b] != source[a], target[a] != source[b]))
         a = a[fresh.all(0)]
         b = b[fresh.all(0)]
-        source[a], source[b] = source[b], source[a]
+        swapped = source[a]
+        source[a] = source[b]
+        source[b] = swapped
     return np.concatenate((target, alone)), np.concatenate((source, alone))
 
 

@@ -26,8 +26,7 @@ def ball_query(
     queries_batch: Tensor | None = None,
     pad: bool = True,
 ) -> AttentionGraph:
-    r"""The first ``k`` points by index within a distance; if there are fewer, the first is
-    repeated.
+    r"""The first ``k`` points by index within a distance; if there are fewer, the first repeats.
 
     .. math:: \mathcal{N}(t) = \text{the first } k \text{ of } \{ s : \|p_s - p_t\|^2 \le r^2 \} \text{ by index}
 
@@ -79,33 +78,37 @@ def ball_query(
     ):
         target, source, padded = _first_by_index(pairs, most, pad, taken)
         taken = taken + target.numel()
-        repeats = repeats or padded
+        repeats |= padded
         edges.append((target, source))
     name = call("ball_query", r=r, k=most, pad=pad)
     return graph_of(edges, size, device_of(pos), name, repeats)
 
 
 def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor, bool]:
-    """Targets and sources: for each query the ``most`` points of lowest index, padded with the
-    first.
+    """Targets and sources: the ``most`` points of lowest index, padded with the first.
 
     Then True if any were padded. A GraphError if these and the ``taken`` edges before them are too
     many.
     """
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     row = torch.nonzero(counts).flatten()
-    if not pad:
-        most = min(most, int(counts.amax()) if counts.numel() else 0)
-    taken += most * row.numel() if pad else int(counts.clamp(max=most).sum())
+    if pad:
+        taken += most * row.numel()
+    else:
+        taken += int(counts.clamp(max=most).sum())
+        longest = 0
+        if counts.numel():
+            longest = int(counts.amax())
+        most = min(most, longest)
     refuse_over(
         16 * taken, f"the first {taken:,} edges of ball_query", "use a smaller k or fewer queries"
     )
     start = (torch.cumsum(counts, 0) - counts)[row][:, None]
     counts = counts[row][:, None]
     place = torch.arange(most, device=row.device)
-    there = place < counts
-    source = pairs.point[start + torch.where(there, place, 0)]
+    exists = place < counts
+    source = pairs.point[start + torch.where(exists, place, 0)]
     target = (row + pairs.first)[:, None].expand_as(source)
     if pad:
-        return target.flatten(), source.flatten(), not bool(there.all())
-    return target[there], source[there], False
+        return target.flatten(), source.flatten(), not bool(exists.all())
+    return target[exists], source[exists], False

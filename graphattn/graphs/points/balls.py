@@ -18,8 +18,9 @@ _TOGETHER = 1 << 16  # pairs of small clouds searched together
 
 
 class Pairs(NamedTuple):
-    """The points (P,) of queries ``first .. last - 1``, by query, then squared distance (or not),
-    then point.
+    """The points (P,) of queries ``first .. last - 1``, by query, squared distance, and point.
+
+    Without an order by distance they come by query, then by point.
     """
 
     first: int
@@ -35,8 +36,9 @@ class Pairs(NamedTuple):
 def squared_distance(
     points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int
 ) -> Tensor:
-    """The squared distance of ``points[point]`` and ``queries[query]``, summed by axis so that all
-    devices agree.
+    """The squared distance of ``points[point]`` and ``queries[query]``, equal on all devices.
+
+    It is summed axis by axis.
     """
     total = torch.zeros((), dtype=points.dtype, device=points.device)
     # gathers from short rows miss fewer caches
@@ -68,19 +70,22 @@ def within(
     """
     if clouds is None:
         clouds = [Cloud(0, 0, points.shape[0], 0, queries.shape[0])]
-    if how == "tree" or (how is None and points.device.type == "cpu"):
+    if how is None and points.device.type == "cpu":
+        how = "tree"
+    candidates = from_cells
+    if how == "tree":
         candidates = from_tree
-    else:
-        candidates = from_cells
+    reach = 0.0
     if limit.numel():
         reach = float(limit.amax().sqrt())
-    else:
-        reach = 0.0
     for first, last, query, point in _together(points, queries, reach, candidates, clouds):
         squared = squared_distance(points, point, queries, query)
         near = squared <= limit[query]
         pairs = Pairs(first, last, query[near], point[near])
-        yield _ordered(pairs, points.shape[0], None if by_index else squared[near], points, queries)
+        distances = None
+        if not by_index:
+            distances = squared[near]
+        yield _ordered(pairs, points.shape[0], distances, points, queries)
 
 
 def _together(
@@ -99,7 +104,9 @@ def _together(
         return first[0], last[-1], torch.cat(query), torch.cat(point)
 
     for cloud in clouds:
-        if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
+        if cloud.query == cloud.last_query:
+            continue
+        if cloud.point == cloud.last_point:
             continue
         for first, last, query, point in candidates(*parts(points, queries, cloud), reach):
             ends = first + cloud.query, last + cloud.query
@@ -123,13 +130,13 @@ def _ordered(
     """
     row_bits = (pairs.last - pairs.first).bit_length()
     point_bits = size.bit_length()
-    if squared is None:
-        bits = 0
-    else:
+    bits = 0
+    if squared is not None:
         bits = min(52, 63 - row_bits - point_bits)
     key = (pairs.query - pairs.first) << bits
     if squared is not None and squared.numel():
-        key |= (squared / (float(squared.amax()) or 1.0) * (2**bits - 1)).to(torch.int64)
+        share = squared / squared.amax().clamp(min=torch.finfo(torch.float64).tiny)
+        key |= (share * (2**bits - 1)).to(torch.int64)
     key = (key << point_bits) | pairs.point
     key = sorted_keys(key)
     point = key & ((1 << point_bits) - 1)
@@ -139,9 +146,9 @@ def _ordered(
         return Pairs(pairs.first, pairs.last, query, point)
     same = key[1:] == key[:-1]
     if bool(same.any()):
-        place = torch.nonzero(
-            torch.nn.functional.pad(same, (0, 1)) | torch.nn.functional.pad(same, (1, 0))
-        ).flatten()
+        follows = torch.nn.functional.pad(same, (1, 0))
+        precedes = torch.nn.functional.pad(same, (0, 1))
+        place = torch.nonzero(follows | precedes).flatten()
         alike = key[place]
         exact = squared_distance(points, point[place], queries, query[place])
         if bool(((alike[1:] == alike[:-1]) & (exact[1:] < exact[:-1])).any()):
@@ -152,9 +159,7 @@ def _ordered(
 
 
 def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:
-    """True for queries with at least ``count`` points, bool (q,), and their first ones, int64
-    (True, count).
-    """
+    """True for queries with at least ``count`` points, bool (q,), and their first ``count``."""
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     start = torch.cumsum(counts, 0) - counts
     enough = counts >= count

@@ -1,5 +1,4 @@
-"""Pairs of points that may be within reach: candidates that are checked later, so their rounding
-does not matter.
+"""Candidate pairs of points within reach; they are checked later, so rounding does not matter.
 
 Each function yields ``(first, last, query, point)``: for the queries ``first .. last - 1`` all
 points within ``reach``, and some others, as two int64 tensors (P,).
@@ -21,7 +20,9 @@ _MOST_CELLS = 1 << 20  # on one axis, so that three axes fit an int64 key
 # cells are a little wider than the reach: rounding never moves a neighbour two cells away
 _CELL_SLACK = 1 + 1e-6
 _TREE_SLACK = 1 + 1e-9
-_TREE_ROWS, _TREE_PAIRS, _ALL_PAIRS = 1 << 16, 1 << 23, 1 << 27
+_TREE_ROWS = 1 << 16
+_TREE_PAIRS = 1 << 23
+_ALL_PAIRS = 1 << 27
 _CELL_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
@@ -33,7 +34,8 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     reach = reach * _TREE_SLACK
     size = len(queries)
     if queries is points and _surely_few(tree, queries, reach, _ALL_PAIRS):
-        (low, high), same = tree.query_pairs(reach, output_type="ndarray").T, np.arange(size)
+        low, high = tree.query_pairs(reach, output_type="ndarray").T
+        same = np.arange(size)
         query = np.concatenate((same, low, high))
         point = np.concatenate((same, high, low))
         yield 0, size, torch.from_numpy(query), torch.from_numpy(point)
@@ -41,10 +43,9 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     todo = [(first, min(first + _TREE_ROWS, size)) for first in range(0, size, _TREE_ROWS)][::-1]
     while todo:
         first, last = todo.pop()
-        own = queries[first:last]
-        query_tree = cKDTree(own.numpy())
-        few = last - first == 1 or _surely_few(tree, own, reach, _TREE_PAIRS)
-        if not few and query_tree.count_neighbors(tree, reach) > _TREE_PAIRS:
+        part = queries[first:last]
+        query_tree = cKDTree(part.numpy())
+        if last - first > 1 and _has_many(tree, query_tree, part, reach):
             middle = (first + last) // 2
             todo += [(middle, last), (first, middle)]
             continue
@@ -52,15 +53,21 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
         yield first, last, torch.from_numpy(pairs["i"] + first), torch.from_numpy(pairs["j"].copy())
 
 
+def _has_many(tree: Any, query_tree: Any, queries: Tensor, reach: float) -> bool:
+    """True for more pairs than are held at once."""
+    if _surely_few(tree, queries, reach, _TREE_PAIRS):
+        return False
+    return query_tree.count_neighbors(tree, reach) > _TREE_PAIRS
+
+
 def _surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
     """True if a sample suggests far fewer pairs than ``most``; counting is slow."""
     size = queries.shape[0]
     if 4 * size * tree.n <= most:
         return True
-    some = queries[:: max(1, size // 64)].numpy()
-    return 4 * int(
-        tree.query_ball_point(some, reach, return_length=True).sum()
-    ) * size <= most * len(some)
+    sample = queries[:: max(1, size // 64)].numpy()
+    pairs = int(tree.query_ball_point(sample, reach, return_length=True).sum())
+    return 4 * pairs * size <= most * len(sample)
 
 
 def from_cells(points: Tensor, queries: Tensor, reach: float) -> Candidates:
@@ -92,7 +99,9 @@ class _Grid:
         place = points[:, : self.axes]
         self.origin = place.amin(0)
         span = float((place.amax(0) - self.origin).amax())
-        self.edge = max(reach * _CELL_SLACK, span / _MOST_CELLS) or 1.0
+        self.edge = max(reach * _CELL_SLACK, span / _MOST_CELLS)
+        if self.edge == 0:
+            self.edge = 1.0
         cell = ((place - self.origin) / self.edge).floor().to(torch.int64)
         self.last = cell.amax(0)
         self.stride = [1]
@@ -108,9 +117,7 @@ class _Grid:
         return key
 
     def ranges(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """``lo, hi`` (m, 3 ** (axes - 1)): the ranges in ``order`` of the cell of each query and of
-        those around it.
-        """
+        """``lo, hi`` (m, 3 ** (axes - 1)): ranges in ``order`` of the cells around each query."""
         cell = ((queries[:, : self.axes] - self.origin) / self.edge).floor()
         beyond = (self.last + 2).to(cell.dtype)
         key = self._key(torch.minimum(cell.clamp(min=-2), beyond).to(torch.int64))

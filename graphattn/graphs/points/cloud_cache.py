@@ -15,8 +15,7 @@ from .hierarchy import Hierarchy, HierarchyRecipe
 
 
 class CloudCache:
-    """A recipe that caches the graph of every cloud by its positions, for training on clouds that
-    do not change.
+    """A recipe that caches the graph of every cloud by its positions, for training on fixed clouds.
 
     A batch's graph is the :func:`graphattn.disjoint_union` of those of its clouds, as edges in the
     same order. Builders that depend on the whole batch (``curve_patches`` cuts patches as small as
@@ -68,12 +67,12 @@ class CloudCache:
                 f"{list(sizes)[:8]}"
             )
         clouds = pos.split(list(sizes.values()))
-        made = [self._of(cloud) for cloud in clouds]
+        graphs = [self._of(cloud) for cloud in clouds]
         if isinstance(self.recipe, HierarchyRecipe):
-            return Hierarchy.join(made)
-        if len(made) == 1:
-            return made[0]
-        return disjoint_union(made)
+            return Hierarchy.join(graphs)
+        if len(graphs) == 1:
+            return graphs[0]
+        return disjoint_union(graphs)
 
     def _of(self, cloud: Tensor) -> Any:
         numbers = cloud.detach().cpu().contiguous()

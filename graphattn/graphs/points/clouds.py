@@ -26,8 +26,9 @@ class Cloud(NamedTuple):
 
 
 def coordinates(pos: object, argument: str) -> Tensor:
-    """(N, d) coordinates in float64, detached, on the CPU or a CUDA device; NaN and infinity are
-    refused by row.
+    """(N, d) coordinates in float64, detached, on the CPU or a CUDA device.
+
+    NaN and infinity are refused, with their row.
 
     Coordinates that are all tiny are refused too, unless all are 0: distances are compared by their
     squares.
@@ -45,10 +46,9 @@ def coordinates(pos: object, argument: str) -> Tensor:
                 f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"
             ) from error
     if stored(pos, argument).dim() != 2 or pos.shape[1] == 0:
+        hint = ""
         if pos.dim() == 1:
             hint = "; one coordinate per point is pos[:, None]"
-        else:
-            hint = ""
         raise GraphError(
             f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}{hint}"
         )
@@ -58,14 +58,17 @@ def coordinates(pos: object, argument: str) -> Tensor:
             f"{argument} must be floating point, got {kind}; pass {argument}.double() for a grid "
             "of integers"
         )
-    place = (pos if pos.device.type in ("cpu", "cuda") else pos.cpu()).detach().to(torch.float64)
+    if pos.device.type not in ("cpu", "cuda"):
+        pos = pos.cpu()
+    place = pos.detach().to(torch.float64)
     refuse_extreme([place], argument)
     return place
 
 
 def refuse_extreme(slices: Iterable[Tensor], argument: str) -> None:
-    """Refuse coordinates whose squared distances float64 cannot hold; float64 (n, d) slices of all
-    rows, in order.
+    """Refuse coordinates whose squared distances float64 cannot hold.
+
+    The slices are float64 (n, d), all rows in order.
     """
     rows = 0
     refused = 0
@@ -83,14 +86,12 @@ def refuse_extreme(slices: Iterable[Tensor], argument: str) -> None:
     if refused:
         raise GraphError(
             f"{argument} must be finite (and at most {_LARGEST:g} in size), got {first}; "
-            f"{refused} of {rows} rows are "
-            "not: drop them first"
+            f"{refused} of {rows} rows are not: drop them first"
         )
     if 0 < extent < _SMALLEST:
         raise GraphError(
             f"{argument} must reach {_SMALLEST:g} in size, got {extent:g} at most: squares of "
-            "such distances are 0 in "
-            "float64; use smaller units of length"
+            "such distances are 0 in float64; use smaller units of length"
         )
 
 
@@ -124,27 +125,26 @@ def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple
         row = int(step[0]) + 1
         raise GraphError(
             f"{argument} must be sorted, got {int(numbers[row])} after {int(numbers[row - 1])} in "
-            f"row {row}; sort the "
-            f"points first: order = torch.argsort({argument}, stable=True)"
+            f"row {row}; sort the points first: order = torch.argsort({argument}, stable=True)"
         )
     if int(numbers[0]) < 0:
         raise GraphError(f"{argument} must be >= 0, got {int(numbers[0])} in row 0")
     cloud, count = torch.unique_consecutive(numbers, return_counts=True)
     last = torch.cumsum(count, 0)
-    return dict(
-        zip(cloud.tolist(), zip((last - count).tolist(), last.tolist(), strict=True), strict=True)
-    )
+    bounds = zip((last - count).tolist(), last.tolist(), strict=True)
+    return dict(zip(cloud.tolist(), bounds, strict=True))
 
 
 def clouds(
     points: Tensor, queries: Tensor | None, batch: Tensor | None, queries_batch: Tensor | None
 ) -> Iterator[Cloud]:
     """The clouds that have queries, in order; a missing number is an empty cloud."""
-    if queries is None and queries_batch is not None:
-        raise GraphError(
-            "queries_batch needs queries, got none; the clouds of the points are batch"
-        )
-    if queries is not None:
+    if queries is None:
+        if queries_batch is not None:
+            raise GraphError(
+                "queries_batch needs queries, got none; the clouds of the points are batch"
+            )
+    else:
         if (batch is None) != (queries_batch is None):
             raise GraphError(
                 "with queries, give both batch and queries_batch, or neither: a query reads its "
@@ -159,24 +159,26 @@ def clouds(
             raise GraphError(
                 f"pos is on {points.device} and queries on {queries.device}; move one of them"
             )
-    own = _bounds(batch, len(points), "batch", "pos")
-    if queries is None:
-        queries_of = own
-    else:
+    points_of = _bounds(batch, len(points), "batch", "pos")
+    queries_of = points_of
+    if queries is not None:
         queries_of = _bounds(queries_batch, len(queries), "queries_batch", "queries")
-    return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in queries_of.items())
+    return (
+        Cloud(number, *points_of.get(number, (0, 0)), *bounds)
+        for number, bounds in queries_of.items()
+    )
 
 
 def parts(points: Tensor, queries: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
     """The points and the queries of a cloud; one tensor if they are the same."""
     near = points[cloud.point : cloud.last_point]
-    return near, near if queries is points else queries[cloud.query : cloud.last_query]
+    if queries is points:
+        return near, near
+    return near, queries[cloud.query : cloud.last_query]
 
 
 def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
-    """Number of points of each cloud that is not empty, in order: int64 (C,), on the device of the
-    points.
-    """
+    """Number of points of each cloud that is not empty, int64 (C,), on the points' device."""
     counts = [
         last - first
         for first, last in _bounds(batch, len(points), "batch", "pos").values()

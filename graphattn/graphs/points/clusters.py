@@ -43,17 +43,16 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
         · · · █ ·
     """
     numbers = integers(ids, "ids")
+    count = 0
     if numbers.numel():
         count = int(numbers.max()) + 1
-    else:
-        count = 0
     if num_clusters is None:
         C = max(count, 0)
     else:
         C = whole(num_clusters, "num_clusters")
     if count > C:
         raise GraphError(f"ids must be below num_clusters={C}, got {count - 1}")
-    if numbers.numel() and int(numbers.min()) < -1:
+    if bool((numbers < -1).any()):
         raise GraphError(
             f"ids must be >= 0, or -1 for a point without a cluster, got {int(numbers.min())}"
         )

@@ -22,7 +22,7 @@ def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
     """
     axes = list(cells.unbind(1))
     if curve.endswith("-trans") and len(axes) > 1:
-        axes[0], axes[1] = axes[1], axes[0]
+        axes[:2] = reversed(axes[:2])
     if not curve.startswith("hilbert"):
         return _interleave(axes, bits)
     key = _interleave(_untwisted(axes, bits), bits)
@@ -34,17 +34,14 @@ def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
 
 
 def _untwisted(axes: list[Tensor], bits: int) -> list[Tensor]:
-    """Skilling's inverse of the rotations of each level: the cell as the Gray code of its rank on
-    the curve.
-    """
+    """Skilling's inverse of the rotations of each level: the Gray code of a cell's rank."""
     for level in range(bits - 1, 0, -1):
         low = (1 << level) - 1
         for i, _ in enumerate(axes):
             high = (axes[i] >> level & 1).bool()
-            swap = torch.where(high, 0, (axes[0] ^ axes[i]) & low)
-            if i:
-                axes[i] = axes[i] ^ swap
-            axes[0] = axes[0] ^ torch.where(high, low, swap if i else 0)
+            swap = torch.where(high, 0, (axes[0] ^ axes[i]) & low)  # 0 on the first axis
+            axes[i] = axes[i] ^ swap
+            axes[0] = axes[0] ^ torch.where(high, low, swap)
     return axes
 
 

@@ -21,8 +21,7 @@ def curve_order(
     bits: int | None = None,
     batch: Tensor | None = None,
 ) -> Tensor:
-    r"""The points along a space-filling curve: ``pos[curve_order(pos)]`` has near points near each
-    other.
+    r"""The points along a space-filling curve: near points are near in ``pos[curve_order(pos)]``.
 
     Attention over the edges of a graph of points is faster in this order, since neighbours are near
     in memory: sort points and features before building the graph. An existing graph is reordered by
@@ -68,23 +67,20 @@ def order_and_lengths(
     bits = _bits(bits, place.shape[1])
     count = lengths(place, batch)
     number = torch.repeat_interleave(count)
-    if are_cells and cell is not None:
+    if not are_cells:
+        hint = "pass a larger cell"
+        cells = _cut(place, cell, 2.0**bits - 1, number, count.numel())
+    elif cell is None:
+        hint = "pass floating point pos and a cell"
+        cells = place
+    else:
         raise GraphError(
             "cell needs floating point pos, got integers, which are cells already; leave it out"
         )
-    if are_cells:
-        cells = place
-    else:
-        cells = _cut(place, cell, 2.0**bits - 1, number, count.numel())
+    largest = 0
     if cells.numel():
         largest = int(cells.max())
-    else:
-        largest = 0
     if largest >> bits:
-        if not are_cells:
-            hint = "pass a larger cell"
-        else:
-            hint = "pass floating point pos and a cell"
         raise GraphError(
             f"bits={bits} allows cells up to {2**bits - 1}, got {largest}; {hint}, or more bits"
         )
@@ -118,7 +114,7 @@ def _place(pos: object) -> tuple[Tensor, bool]:
     cells = stored(pos, "pos")
     if cells.dim() != 2 or cells.shape[1] == 0:
         raise GraphError(f"pos must have shape (N, d) with d >= 1, got {tuple(cells.shape)}")
-    if cells.numel() and int(cells.min()) < 0:
+    if bool((cells < 0).any()):
         raise GraphError(
             f"cells of a grid must be >= 0, got {int(cells.min())}; pass pos - pos.amin(0)"
         )
@@ -135,11 +131,7 @@ def _cut(place: Tensor, cell: float | None, most: float, number: Tensor, count: 
     offset = place - origin[number]
     if cell is None:
         span = limits.scatter_reduce(0, where, offset, "amax", include_self=False).amax(1)[number]
-        return (
-            (offset / torch.where(span > 0, span, 1.0)[:, None] * most)
-            .floor()
-            .clamp(max=most)
-            .to(torch.int64)
-        )
+        span = torch.where(span > 0, span, 1.0).unsqueeze(1)
+        return (offset / span * most).floor().clamp(max=most).to(torch.int64)
     side = length(cell, "cell")
     return (offset / side).floor().clamp(max=2.0**62).to(torch.int64)

@@ -24,8 +24,7 @@ def farthest_points(
     start: int | Literal["outermost"] = 0,
     batch: Tensor | None = None,
 ) -> Tensor:
-    r"""Points chosen one by one, each the farthest from all chosen before it: farthest point
-    sampling.
+    r"""Farthest point sampling: each point is the farthest from all chosen before it.
 
     .. math:: s_{i + 1} = \arg\max_{s} \min_{j \le i} \|p_s - p_{s_j}\|^2
 
@@ -60,43 +59,41 @@ def farthest_points(
         raise GraphError(
             "farthest_points needs either count (points of each cloud) or ratio (fraction of each)"
         )
-    outermost = isinstance(start, str) and one_of(start, "start", ("outermost",)) == "outermost"
-    if outermost:
-        first = 0
+    first = 0
+    outermost = isinstance(start, str)
+    if isinstance(start, str):
+        one_of(start, "start", ("outermost",))
     else:
         first = whole(start, "start")
     points = coordinates(pos, "pos")
-    if count is None:
-        wanted = None
-    else:
-        wanted = whole(count, "count")
+    if count is not None:
+        count = whole(count, "count")
     chosen = [torch.empty(0, dtype=torch.int64, device=points.device)]
     for cloud in clouds(points, None, batch, None):
         here = points[cloud.point : cloud.last_point]
         n = here.shape[0]
-        if batch is None:
-            own = ""
-        else:
-            own = f" in cloud {cloud.number}"
-        if wanted is None:
+        where = ""
+        if batch is not None:
+            where = f" in cloud {cloud.number}"
+        if count is None:
             number = _part(ratio, n)
         else:
-            number = wanted
+            number = count
         if number > n:
             raise GraphError(
-                f"count={number} needs as many points, got {n}{own}; use ratio for a part of each "
-                "cloud"
+                f"count={number} needs as many points, got {n}{where}; use ratio for a part of "
+                "each cloud"
             )
-        if outermost and n:
+        if number == 0:
+            continue
+        if outermost:
             first = int(squared_distance(here, slice(None), here.mean(0)[None], 0).argmax())
-        if number and first >= n:
-            raise GraphError(f"start must be below the number of points, got {first} of {n}{own}")
-        if number:
-            if points.is_cuda:
-                greedy = _one_by_one
-            else:
-                greedy = _by_blocks
-            chosen.append(greedy(here, number, first) + cloud.point)
+        if first >= n:
+            raise GraphError(f"start must be below the number of points, got {first} of {n}{where}")
+        greedy = _by_blocks
+        if points.is_cuda:
+            greedy = _one_by_one
+        chosen.append(greedy(here, number, first) + cloud.point)
     return torch.cat(chosen).to(device_of(pos))
 
 
@@ -126,9 +123,8 @@ def _by_blocks(points: Tensor, count: int, start: int) -> Tensor:
         return _one_by_one(points, count, start)
     n = points.shape[0]
     order = np.pad(curve_order(points[:, :16]).numpy(), (0, -n % _BLOCK), mode="edge")
-    place = np.ascontiguousarray(points.double().numpy()[order].T).reshape(
-        points.shape[1], -1, _BLOCK
-    )
+    place = np.ascontiguousarray(points.double().numpy()[order].T)
+    place = place.reshape(points.shape[1], -1, _BLOCK)
     row = np.empty(n, np.int64)
     row[order[:n]] = np.arange(n)
     return torch.from_numpy(choose(place, order.reshape(-1, _BLOCK), row, count, start))

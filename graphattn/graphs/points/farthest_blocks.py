@@ -7,8 +7,7 @@ from ...compiled import compiled
 
 @compiled
 def choose(place, index, row, count, start):
-    """Choices of farthest point sampling, int64 (count,), of points in blocks whose bounding boxes
-    are tested first.
+    """Choices of farthest point sampling, int64 (count,), of points in blocks with bounding boxes.
 
     Rounding is monotonic, so no point of a box has a smaller computed distance than the box:
     nothing is missed.
@@ -26,7 +25,8 @@ def choose(place, index, row, count, start):
     high = np.empty((blocks, axes))
     for b in range(blocks):
         for a in range(axes):
-            low[b, a], high[b, a] = place[a, b].min(), place[a, b].max()
+            low[b, a] = place[a, b].min()
+            high[b, a] = place[a, b].max()
     least = np.full((blocks, size), np.inf)
     least.reshape(-1)[len(row) :] = -1.0  # chosen points and padding
     farthest = np.full(blocks, np.inf)
@@ -58,7 +58,8 @@ def choose(place, index, row, count, start):
                     new = min(least[b, j], squared)
                     least[b, j] = new
                     if new > farthest[b] or (new == farthest[b] and index[b, j] < which[b]):
-                        farthest[b], which[b] = new, index[b, j]
+                        farthest[b] = new
+                        which[b] = index[b, j]
             if farthest[b] > best or (farthest[b] == best and which[b] < current):
                 best = farthest[b]
                 current = which[b]

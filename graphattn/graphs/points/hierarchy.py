@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import chain
 from types import EllipsisType
 from typing import Any
 
@@ -27,8 +27,7 @@ Graphs = Pattern | AttentionGraph | tuple[Pattern | AttentionGraph, ...]
 
 @dataclass(frozen=True, eq=False)
 class CellNeighbours:
-    """The cells around each cell of a grid, for a convolution whose kernel has a matrix for each
-    offset.
+    """The cells around each cell of a grid, for a convolution with a matrix for each offset.
 
     Attributes:
         graph: The cells that each cell reads, itself included; at most one at each offset.
@@ -159,16 +158,18 @@ class Hierarchy:
             GraphError: If there is not one row for each of the finest points, or a signal is not
                 finite.
         """
-        if not isinstance(signals, Tensor) or signals.shape[:-1] != (len(self.levels[0].pos),):
-            wanted = f"({len(self.levels[0].pos)}, m), a row for each of the finest points"
-            raise GraphError(f"signals must be a tensor {wanted}, got {shown(signals)}")
+        num_points = len(self.levels[0].pos)
+        if not isinstance(signals, Tensor) or signals.shape[:-1] != (num_points,):
+            expected = f"({num_points}, m), a row for each of the finest points"
+            raise GraphError(f"signals must be a tensor {expected}, got {shown(signals)}")
         if not torch.isfinite(signals).all():
             raise GraphError("signals must be finite, got NaN or infinity")
-        levels: list[Level] = []
-        for level in self.levels:
-            if levels and level.kept is not None:
+        finest, *coarser = self.levels
+        levels = [replace(finest, signals=signals)]
+        for level in coarser:
+            if level.kept is not None:
                 signals = signals[level.kept]
-            elif levels and level.down is not None:
+            elif level.down is not None:
                 total = signals.new_zeros(len(level.pos), signals.shape[1])
                 total = total.index_add(0, level.down.target, signals[level.down.source])
                 signals = total / level.down.in_degree.clamp(min=1).unsqueeze(1)
@@ -188,10 +189,8 @@ class Hierarchy:
         if len({tuple(len(level.graphs) for level in part.levels) for part in parts}) > 1:
             raise GraphError("hierarchies must have the same levels and graphs to be joined")
         columns = zip(*(part.levels for part in parts), strict=True)
-        return Hierarchy(
-            tuple(_join(levels, parts) for levels in columns),
-            sum(part.num_clouds for part in parts),
-        )
+        num_clouds = sum(part.num_clouds for part in parts)
+        return Hierarchy(tuple(_join(levels, parts) for levels in columns), num_clouds)
 
     def __repr__(self) -> str:
         sizes = " -> ".join(str(len(level.pos)) for level in self.levels)
@@ -202,22 +201,22 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
     columns: dict[str, list[Any]] = {
         name: [vars(level)[name] for level in levels] for name in vars(levels[0])
     }
-    clouds = accumulate((part.num_clouds for part in parts[:-1]), initial=0)
-    columns["batch"] = [
-        first
-        + (
-            torch.zeros(len(level.pos), dtype=torch.int64, device=level.pos.device)
-            if own is None
-            else own
-        )
-        for first, level, own in zip(clouds, levels, columns["batch"], strict=True)
-    ]
-    sizes = accumulate(
-        (0 if down is None else down.num_sources for down in columns["down"][:-1]), initial=0
-    )
-    columns["kept"] = [
-        None if kept is None else kept + n for kept, n in zip(columns["kept"], sizes, strict=True)
-    ]
+    columns["batch"] = []
+    columns["kept"] = []
+    first_cloud = 0
+    first_point = 0  # of the finer level
+    for part, level in zip(parts, levels, strict=True):
+        batch = level.batch
+        if batch is None:
+            batch = torch.zeros(len(level.pos), dtype=torch.int64, device=level.pos.device)
+        columns["batch"].append(first_cloud + batch)
+        first_cloud += part.num_clouds
+        kept = level.kept
+        if kept is not None:
+            kept = kept + first_point
+        columns["kept"].append(kept)
+        if level.down is not None:
+            first_point += level.down.num_sources
     return Level(**{name: _joined(column) for name, column in columns.items()})
 
 
@@ -226,7 +225,7 @@ def _joined(column: Sequence[Any]) -> Any:
     if any(part is None for part in column):
         return None
     if isinstance(column[0], tuple):
-        return tuple(_joined(own) for own in zip(*column, strict=True))
+        return tuple(_joined(graphs) for graphs in zip(*column, strict=True))
     if isinstance(column[0], CellNeighbours):
         graph = _joined([near.graph for near in column])
         offset = _joined([near.offset for near in column])
@@ -238,9 +237,7 @@ def _joined(column: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HierarchyRecipe:
-    """A hierarchy without positions: ``hierarchy(..., ratio=(0.25, 0.25))``, to be called with
-    them.
-    """
+    """A hierarchy without positions: ``hierarchy(..., ratio=(0.25, 0.25))``; call it with them."""
 
     remedy = "call it with positions, recipe(pos, batch), and pass the graph of a level"
 
@@ -254,9 +251,7 @@ class HierarchyRecipe:
         faces: Tensor | None = None,
         normals: Tensor | None = None,
     ) -> Hierarchy:
-        """The hierarchy of positions (N, d) of the clouds ``batch``; ``faces`` are for graphs of
-        the finest level.
-        """
+        """The hierarchy of positions (N, d) of clouds ``batch``; ``faces`` of the finest level."""
         made: Hierarchy = hierarchy(pos, batch, faces=faces, normals=normals, **self.options)
         return made
 
@@ -272,7 +267,8 @@ def _shown(value: Any) -> str:
 
 
 NEAREST = knn(..., 16, include_self=True, clamp=True)
-POOLING, UNPOOLING = knn(..., 16, clamp=True), knn(..., 3, clamp=True)
+POOLING = knn(..., 16, clamp=True)
+UNPOOLING = knn(..., 3, clamp=True)
 
 
 def hierarchy(
@@ -288,8 +284,7 @@ def hierarchy(
     faces: Tensor | None = None,
     normals: Tensor | None = None,
 ) -> Any:
-    """Levels of a cloud or a mesh: fewer and fewer points, a graph on each level, and graphs
-    between them.
+    """Levels of a cloud or mesh: ever fewer points, and graphs on and between the levels.
 
     A level keeps some of the finer level's points, spread over it (``ratio``) or given
     (``points``), reads the finer level by ``down``, and is read by ``up``. Or it has a point in
@@ -349,17 +344,18 @@ def hierarchy(
     if stored(pos, "pos").dim() != 2:
         raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
     corner = pos.detach() - _corners(pos.detach(), batch)
-    if normals is not None and (not isinstance(normals, Tensor) or normals.shape != pos.shape):
+    fits = isinstance(normals, Tensor) and normals.shape == pos.shape
+    if normals is not None and not fits:
         raise GraphError(
             f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}"
         )
     levels = [Level(pos, batch, _called(graphs[0], pos, batch, faces), normals=normals)]
-    for (name, step), own in zip(steps, graphs[1:], strict=True):
+    for (name, step), recipes in zip(steps, graphs[1:], strict=True):
         if name == "cell":
             level, corner = _in_cells(levels[-1], corner, step)
         else:
             level = _kept(levels[-1], step, name, down, up)
-        levels.append(replace(level, graphs=_called(own, level.pos, level.batch, None)))
+        levels.append(replace(level, graphs=_called(recipes, level.pos, level.batch, None)))
     return Hierarchy(tuple(levels), count_of_clouds(batch))
 
 
@@ -371,20 +367,19 @@ def _several(value: Any) -> list[Any]:
 
 def _graphs(graph: Any, num_levels: int) -> list[tuple[Pattern | AttentionGraph, ...]]:
     """The recipes of each level."""
-    if isinstance(graph, list):
-        each = graph
-    else:
-        each = [graph] * num_levels
-    if len(each) != num_levels:
+    levels = graph
+    if not isinstance(graph, list):
+        levels = [graph] * num_levels
+    if len(levels) != num_levels:
         raise GraphError(
-            f"graph must be a list of one for each of {num_levels} levels, got {len(each)}"
+            f"graph must be a list of one for each of {num_levels} levels, got {len(levels)}"
         )
-    result = [own if isinstance(own, tuple) else (own,) for own in each]
-    for own in (recipe for level in result for recipe in level):
-        if not isinstance(own, Pattern | AttentionGraph):
+    result = [recipes if isinstance(recipes, tuple) else (recipes,) for recipes in levels]
+    for recipe in chain.from_iterable(result):
+        if not isinstance(recipe, Pattern | AttentionGraph):
             raise GraphError(
                 "graph must be a recipe, such as knn(..., k=16), a tuple or a list of them, got "
-                f"{own!r}"
+                f"{recipe!r}"
             )
     if not all(result):
         raise GraphError("graph must name at least one recipe for each level, got ()")
@@ -392,22 +387,24 @@ def _graphs(graph: Any, num_levels: int) -> list[tuple[Pattern | AttentionGraph,
 
 
 def _called(
-    own: tuple[Any, ...], pos: Tensor, batch: Tensor | None, faces: Tensor | None
+    recipes: tuple[Any, ...], pos: Tensor, batch: Tensor | None, faces: Tensor | None
 ) -> tuple[Any, ...]:
-    return tuple(
-        graph(pos, batch, faces=faces) if isinstance(graph, Pattern) else graph for graph in own
-    )
+    """The graphs of recipes; graphs as they are."""
+    graphs = []
+    for recipe in recipes:
+        if isinstance(recipe, Pattern):
+            graphs.append(recipe(pos, batch, faces=faces))
+        else:
+            graphs.append(recipe)
+    return tuple(graphs)
 
 
 def _corners(pos: Tensor, batch: Tensor | None) -> Tensor:
     """The smallest coordinates of each point's cloud, (N, d)."""
-    least = [
-        part.amin(0, keepdim=True).expand_as(part)
-        for part in pos.split(lengths(pos, batch).tolist())
-    ]
-    if least:
-        return torch.cat(least)
-    return pos
+    parts = pos.split(lengths(pos, batch).tolist())
+    if not parts:
+        return pos
+    return torch.cat([part.amin(0, keepdim=True).expand_as(part) for part in parts])
 
 
 def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Level:
@@ -421,37 +418,31 @@ def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Leve
                 f"{kept.tolist()[:8]}"
             )
     pos = fine.pos[kept]
-    if fine.batch is None:
-        batch = None
-    else:
-        batch = fine.batch[kept]
+    batch = fine.batch
+    if batch is not None:
+        batch = batch[kept]
+    normals = fine.normals
+    if normals is not None:
+        normals = normals[kept]
     pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
     unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
-    if fine.normals is None:
-        normals = None
-    else:
-        normals = fine.normals[kept]
     return Level(pos, batch, (), pools, unpools, kept, normals=normals)
 
 
 def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:
-    """The means of the points in each cell, and the cells counted from the corner of their
-    cloud.
-    """
+    """The means of the points in each cell, and the cells counted from their cloud's corner."""
     side = number(side, "cell", "a length > 0 in the units of pos", lambda x: 0 < x < float("inf"))
     ids = voxel_ids(corner, side, batch=fine.batch)
     order = torch.argsort(ids, stable=True)
     sizes = torch.bincount(ids)
     down = clusters(ids)
     pos, place = (torch.segment_reduce(x[order], "mean", lengths=sizes) for x in (fine.pos, corner))
-    first = torch.cumsum(sizes, 0) - sizes
-    if fine.batch is None:
-        batch = None
-    else:
-        batch = fine.batch[order][first]
+    batch = fine.batch
+    if batch is not None:
+        first = torch.cumsum(sizes, 0) - sizes
+        batch = batch[order][first]
     normals = fine.normals
     if normals is not None:
-        normals = torch.nn.functional.normalize(
-            torch.segment_reduce(normals[order], "mean", lengths=sizes), dim=-1
-        )
+        means = torch.segment_reduce(normals[order], "mean", lengths=sizes)
+        normals = torch.nn.functional.normalize(means, dim=-1)
     return Level(pos, batch, (), down, down.reverse(), normals=normals), place

@@ -64,16 +64,15 @@ def inverse_distance_bias(
         if given is None:
             given = pos
         if coordinates(given, argument).shape[0] != rows:
+            side = "target"
             if argument == "pos":
                 side = "source"
-            else:
-                side = "target"
             raise ShapeError(
                 f"{argument} must have a row for each {side} of the graph, {rows}, got {len(given)}"
             )
-        places.append(
-            given if isinstance(given, Tensor) else torch.from_numpy(np.array(given, order="C"))
-        )
+        if not isinstance(given, Tensor):
+            given = torch.from_numpy(np.array(given, order="C"))
+        places.append(given)
     sources, targets = places
     if sources.shape[1] != targets.shape[1]:
         raise ShapeError(

@@ -1,5 +1,4 @@
-"""The nearest points, exactly: by float64 squared distance, ties by the lowest index, on any
-device.
+"""The nearest points, exactly: by float64 squared distance, ties by the lowest index.
 
 A search proposes a few candidates for each query and a bound that all other points exceed.
 Candidates of a k-d tree are final if their distances differ clearly; others are compared once more.
@@ -20,12 +19,15 @@ from .curve_keys import curve_key
 # queries, count -> candidates (m, count), squared bound (m,), and the rows that may not be in order
 Proposal = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor | slice]]
 
-_ROWS, _FEW = 1 << 16, 1 << 8
-_SCATTERED, _CURVE_BITS = 1 << 14, 7  # number of queries from which sorting pays, and its bits
+_ROWS = 1 << 16
+_FEW = 1 << 8
+_SCATTERED = 1 << 14  # number of queries from which sorting pays
+_CURVE_BITS = 7
 _ROUNDING = 1 + 1e-9  # far above the rounding of any distance
 _SAMPLES = 64
 _PRODUCTS = {"cpu": 1 << 23, "cuda": 1 << 28}  # elements of a table of dot products
-_TREE_AXES, _GRID_AXES = 12, 3  # beyond these a tree, or a grid, prunes little
+_TREE_AXES = 12  # beyond these a tree prunes little
+_GRID_AXES = 3  # and a grid
 
 
 def nearest(
@@ -42,24 +44,16 @@ def nearest(
         how: The search to use; all give the same result. By default a k-d tree on the CPU, growing
             balls on the GPU, and dot products for many axes.
     """
-    axes = points.shape[1]
     if how is None:
-        few = axes <= (_GRID_AXES if points.is_cuda else _TREE_AXES)
-        if few:
-            if points.is_cuda:
-                how = "balls"
-            else:
-                how = "tree"
-        else:
-            how = "products"
+        how = _usual(points)
     place, where = _distinct(queries)
     if how == "balls":
         return _balls(points, place, count)[where]
-    if how == "tree" and place.shape[0] > _SCATTERED:
-        order = _along_a_curve(place)
-        place = place[order]
-        where = torch.argsort(order)[where]
     if how == "tree":
+        if place.shape[0] > _SCATTERED:
+            order = _along_a_curve(place)
+            place = place[order]
+            where = torch.argsort(order)[where]
         propose = _tree(points)
         rows = _ROWS
     else:
@@ -72,7 +66,19 @@ def nearest(
         if isinstance(rest, slice) or rest.numel():
             result[rest] = _compared(points, chunk[rest], candidates[rest], bound[rest], count)
         parts.append(result)
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[where]
+    if len(parts) == 1:
+        return parts[0][where]
+    return torch.cat(parts)[where]
+
+
+def _usual(points: Tensor) -> Literal["tree", "products", "balls"]:
+    """The search for points on their device."""
+    if points.is_cuda:
+        if points.shape[1] <= _GRID_AXES:
+            return "balls"
+    elif points.shape[1] <= _TREE_AXES:
+        return "tree"
+    return "products"
 
 
 def _compared(
@@ -93,17 +99,14 @@ def _compared(
 
 
 def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
-    """The distinct rows, and the index of each row among them, so that many equal queries share one
-    result.
+    """The distinct rows, and the index of each row among them, so that equal queries share work.
 
     A tree cannot split equal points, so that each search would read them all.
     """
     if queries.shape[0] <= _FEW:
         return queries, slice(None)
-    mixed = (queries * (torch.arange(queries.shape[1], device=queries.device) + 0.618).sqrt()).sum(
-        1
-    )
-    mixed = sorted_keys(mixed)
+    factors = (torch.arange(queries.shape[1], device=queries.device) + 0.618).sqrt()
+    mixed = sorted_keys((queries * factors).sum(1))
     if int(torch.count_nonzero(mixed[1:] == mixed[:-1])) <= mixed.numel() // 64:
         return queries, slice(None)
     return torch.unique(queries, dim=0, return_inverse=True)
@@ -114,7 +117,10 @@ def _along_a_curve(place: Tensor) -> Tensor:
     near = place[:, :3]
     low = near.amin(0)
     high = near.amax(0)
-    cells = (near - low) / (float((high - low).amax()) or 1.0) * (2**_CURVE_BITS - 1)
+    span = float((high - low).amax())
+    if span == 0:
+        span = 1.0
+    cells = (near - low) / span * (2**_CURVE_BITS - 1)
     return torch.argsort(curve_key(cells.to(torch.int64), "z", _CURVE_BITS))
 
 
@@ -160,9 +166,7 @@ def _products(points: Tensor) -> Proposal:
 
 
 def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tensor:
-    """The result for queries that have at least ``count`` points within the squared distance
-    ``reach``.
-    """
+    """The result for queries with at least ``count`` points within the squared ``reach``."""
     result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
     octave = torch.frexp(reach).exponent  # a grid of cells fits one order of magnitude of reach
     for exponent in torch.unique(octave).tolist():
@@ -173,9 +177,7 @@ def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tens
 
 
 def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
-    """Balls that grow until they hold enough points: points outside a ball are farther than those
-    inside.
-    """
+    """Balls that grow until they hold enough points, nearer than all points outside."""
     result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
     radius = _first_radius(points, queries, count)
     left = torch.arange(queries.shape[0], device=points.device)

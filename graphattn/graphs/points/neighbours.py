@@ -31,8 +31,7 @@ def knn(
     include_self: bool = False,
     clamp: bool = False,
 ) -> AttentionGraph:
-    r"""Every point reads the ``k`` points nearest to it, or every ``dilation``-th of
-    ``k * dilation``.
+    r"""Every point reads its ``k`` nearest points, or every ``dilation``-th of more.
 
     .. math:: \mathcal{N}(t) = \{ s_0, s_d, \dots, s_{(k - 1) d} \}, \quad
         s_0, s_1, \dots \text{ the sources } s \ne t \text{ by } (\|p_s - p_t\|^2, s)
@@ -78,37 +77,38 @@ def knn(
     clamp = flag(clamp, "clamp")
     step = whole(dilation, "dilation", 1)
     points, targets, query_points, size = given(pos, queries, include_self)
-    alone = queries is None
+    needed = (k - 1) * step + 1
+    skipped = 0  # the target itself, which is nearest to itself
+    if queries is None and not include_self:
+        skipped = 1
+        needed += 1
     edges = []
     for cloud in clouds(points, targets, batch, queries_batch):
-        there = cloud.last_point - cloud.point
-        self_found = alone and not include_self
-        need = (k - 1) * step + 1 + self_found
+        num_points = cloud.last_point - cloud.point
         if cloud.query == cloud.last_query:
             continue
-        if there < need and not clamp:
-            if batch is None:
-                own = ""
-            else:
-                own = f" in cloud {cloud.number}"
+        if num_points < needed and not clamp:
+            where = ""
+            if batch is not None:
+                where = f" in cloud {cloud.number}"
             hint = "use a smaller k, or clamp=True to read all of them"
             if points.shape[1] > len(points):
                 hint = f"the rows of pos are points, got {tuple(points.shape)}: pass pos.T"
-            if step == 1:
-                asks = f"k={k}"
-            else:
-                asks = f"k={k} with dilation={step}"
-            raise GraphError(f"{asks} needs at least {need} points, got {there}{own}; {hint}")
-        if there == 0:
+            asked = f"k={k}"
+            if step > 1:
+                asked = f"k={k} with dilation={step}"
+            raise GraphError(
+                f"{asked} needs at least {needed} points, got {num_points}{where}; {hint}"
+            )
+        if num_points == 0:
             continue
-        neighbours = nearest(*parts(points, query_points, cloud), min(need, there))
-        if alone:
-            queries_here = torch.arange(neighbours.shape[0], device=neighbours.device)
-            neighbours = self_first(neighbours, queries_here)[:, self_found:]
+        neighbours = nearest(*parts(points, query_points, cloud), min(needed, num_points))
+        if queries is None:
+            node = torch.arange(neighbours.shape[0], device=neighbours.device)
+            neighbours = self_first(neighbours, node)[:, skipped:]
         neighbours = neighbours[:, ::step]
-        target = torch.arange(
-            cloud.query, cloud.last_query, device=neighbours.device
-        ).repeat_interleave(neighbours.shape[1])
+        target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device)
+        target = target.repeat_interleave(neighbours.shape[1])
         edges.append((target, neighbours.flatten() + cloud.point))
     name = call("knn", k=k, dilation=step, include_self=include_self, clamp=clamp)
     return graph_of(edges, size, device_of(pos), name)
@@ -165,48 +165,41 @@ def radius(
         · · · ·
     """
     reach = distance(r)
-    if max_neighbours is None:
-        most = None
-    else:
-        most = whole(max_neighbours, "max_neighbours", 1)
     include_self = flag(include_self, "include_self")
     one_of(overflow, "overflow", ("error", "nearest"))
-    if overflow == "nearest" and most is None:
+    most = max_neighbours
+    if most is not None:
+        most = whole(most, "max_neighbours", 1)
+    elif overflow == "nearest":
         raise GraphError('overflow="nearest" needs max_neighbours, got none')
     points, targets, query_points, size = given(pos, queries, include_self)
     edges = []
-    taken = 0
+    num_edges = 0
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
-    for pairs in within(
-        points, query_points, limit, clouds=clouds(points, targets, batch, queries_batch)
-    ):
-        if include_self or queries is not None:
-            kept = pairs
-        else:
-            kept = pairs.keep(pairs.query != pairs.point)
+    searched = clouds(points, targets, batch, queries_batch)
+    for pairs in within(points, query_points, limit, clouds=searched):
+        if queries is None and not include_self:
+            pairs = pairs.keep(pairs.query != pairs.point)
         if most is not None:
-            row = kept.query - kept.first
-            counts = torch.bincount(row, minlength=kept.last - kept.first)
+            row = pairs.query - pairs.first
+            counts = torch.bincount(row, minlength=pairs.last - pairs.first)
             if overflow == "error" and bool((counts > most).any()):
                 raise GraphError(
                     f"max_neighbours={most} is too few: target "
-                    f"{kept.first + int(counts.argmax())} has "
-                    f"{int(counts.max())} sources within r={r}; raise max_neighbours, lower r, or "
-                    "pass "
+                    f"{pairs.first + int(counts.argmax())} has {int(counts.max())} sources within "
+                    f"r={r}; raise max_neighbours, lower r, or pass "
                     'overflow="nearest" to keep the nearest ones'
                 )
-            rank = (
-                torch.arange(row.numel(), device=row.device)
-                - (torch.cumsum(counts, 0) - counts)[row]
-            )
-            kept = kept.keep(rank < most)
-        taken += kept.query.numel()
+            start = torch.cumsum(counts, 0) - counts
+            rank = torch.arange(row.numel(), device=row.device) - start[row]
+            pairs = pairs.keep(rank < most)
+        num_edges += pairs.query.numel()
         refuse_over(
-            16 * taken,
-            f"the first {taken:,} edges of radius",
+            16 * num_edges,
+            f"the first {num_edges:,} edges of radius",
             "use a smaller r, or max_neighbours with overflow",
         )
-        edges.append((kept.query, kept.point))
+        edges.append((pairs.query, pairs.point))
     name = call("radius", r=r, max_neighbours=most, overflow=overflow, include_self=include_self)
     return graph_of(edges, size, device_of(pos), name)
 
@@ -224,24 +217,18 @@ def given(
             "include_self needs targets that are the points, got queries; leave it out"
         )
     points = coordinates(pos, "pos")
-    if queries is None:
-        targets = None
-    else:
+    targets = None
+    query_points = points
+    if queries is not None:
         targets = coordinates(queries, "queries")
-    if targets is None:
-        query_points = points
-    else:
         query_points = targets
     return points, targets, query_points, (query_points.shape[0], points.shape[0])
 
 
 def self_first(neighbours: Tensor, own: Tensor) -> Tensor:
-    """Move the target itself, ``own`` (n,), to the front, or replace the farthest by it; int64 (n,
-    K), in place.
-    """
-    rows = torch.nonzero(
-        neighbours[:, 0] != own
-    ).flatten()  # another point at the same position comes first
+    """Move the target ``own`` (n,) to the front, or replace the farthest; int64 (n, K), inplace."""
+    # another point at the same position may come first
+    rows = torch.nonzero(neighbours[:, 0] != own).flatten()
     if rows.numel():
         others = neighbours[rows] != own[rows, None]
         others[others.all(1), -1] = False  # drop the farthest
@@ -257,6 +244,8 @@ def graph_of(
     name: str,
     repeats: bool = False,
 ) -> AttentionGraph:
-    edges = edges or [(torch.empty(0, dtype=torch.int64),) * 2]
+    if not edges:
+        none = torch.empty(0, dtype=torch.int64)
+        edges = [(none, none)]
     target, source = (torch.cat(parts).to(device) for parts in zip(*edges, strict=True))
     return AttentionGraph(listed(target, source, *size, has_repeats=repeats), name, device)

@@ -28,8 +28,7 @@ def curve_patches(
     batch: Tensor | None = None,
     shrink: Literal["batch", "cloud"] = "batch",
 ) -> AttentionGraph:
-    r"""Points sorted along a curve and cut into patches of ``patch`` points: a point reads its
-    patch.
+    r"""Points along a curve, cut into patches: a point reads its patch of ``patch`` points.
 
     .. math::
         \mathcal{N}(t) = \{ s : bK \le r_s < (b + 1) K \}, \; b = \lfloor r_t / K \rfloor, \quad
@@ -77,9 +76,9 @@ def curve_patches(
     size = count.clamp(max=most)
     if shrink == "batch" and count.numel():
         size = size.amin().expand_as(count)
-    start, size, n = (
-        (x.repeat_interleave(count)) for x in (torch.cumsum(count, 0) - count, size, count)
-    )
+    start = (torch.cumsum(count, 0) - count).repeat_interleave(count)
+    size = size.repeat_interleave(count)
+    n = count.repeat_interleave(count)
     rank = torch.arange(order.numel()) - start
     first = torch.minimum(rank // size * size, n - size) + start
     lo = torch.empty_like(first).scatter_(0, order, first)
@@ -100,8 +99,7 @@ def octree_windows(
     bits: int | None = None,
     batch: Tensor | None = None,
 ) -> AttentionGraph:
-    r"""Points sorted along a curve and cut into windows of ``window`` points, which may be
-    ``dilation`` ranks apart.
+    r"""Points along a curve, cut into windows of ``window`` points ``dilation`` ranks apart.
 
     .. math::
         \mathcal{N}(t) = \{ s : \lfloor r_s / KD \rfloor = \lfloor r_t / KD \rfloor, \; r_s \equiv r_t \bmod D,

@@ -1,9 +1,8 @@
-"""Hierarchies of cells of a grid: patches along curves, and the neighbours of cells for
-convolutions.
-"""
+"""Hierarchies of cells of a grid: patches along curves, and neighbours for convolutions."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -38,8 +37,7 @@ def serialized_hierarchy(
     bits: int = 16,
     shuffle: bool = False,
 ) -> Hierarchy:
-    """Levels of Point Transformer V3: cells of a grid that double in size, each level along several
-    curves.
+    """Levels of Point Transformer V3: cells that double in size, along several curves.
 
     A level's graphs are :func:`curve_patches` of its cells, one for each curve; a coarser level has
     a point in every cell that holds points of the finer level, at their mean. ``cells`` are the
@@ -91,36 +89,30 @@ def serialized_hierarchy(
             "two points share a cell; keep one in each, grid_sample(pos, cell).kept, or pass a "
             "smaller cell"
         )
-    made = [Level(pos, batch, (), near=(neighbours(grid, number, 3), neighbours(grid, number, 5)))]
-    grids = [grid]
-    for _ in range(levels - 1):
-        level, grid = _pooled(made[-1], grids[-1], step)
-        made.append(level)
-        grids.append(grid)
+    near = (neighbours(grid, number, 3), neighbours(grid, number, 5))
+    level = Level(pos, batch, (), near=near, cells=grid)
     result = []
-    for depth, (level, grid) in enumerate(zip(made, grids, strict=True)):
-        order = torch.randperm(len(names)).tolist() if shuffle else range(len(names))
+    for depth in range(levels):
+        if depth:
+            level, grid = _pooled(level, grid, step)
+            number = torch.repeat_interleave(lengths(grid, level.batch))
+            level = replace(level, near=(neighbours(grid, number, 3),), cells=grid)
+        order = list(range(len(names)))
+        if shuffle:
+            order = torch.randperm(len(names)).tolist()
         fine = max(1, bits - depth * (step.bit_length() - 1))
-        graphs = [
-            curve_patches(grid, patch, names[i], bits=fine, batch=level.batch, shrink="cloud").to(
-                grid.device
+        graphs = []
+        for i in order:
+            graph = curve_patches(
+                grid, patch, names[i], bits=fine, batch=level.batch, shrink="cloud"
             )
-            for i in order
-        ]
-        near = level.near or (
-            neighbours(grid, torch.repeat_interleave(lengths(grid, level.batch)), 3),
-        )
-        result.append(
-            Level(
-                level.pos, level.batch, tuple(graphs), level.down, level.up, None, near, cells=grid
-            )
-        )
+            graphs.append(graph.to(grid.device))
+        result.append(replace(level, graphs=tuple(graphs)))
     return Hierarchy(tuple(result), count_of_clouds(batch))
 
 
 def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
-    """The neighbours of each cell with their offsets, numbered along the first axis, then the
-    second, ...
+    """The neighbours of each cell with their offsets, numbered along the first axis first.
 
     Args:
         grid: int64 (N, d), distinct cells.
@@ -164,16 +156,18 @@ def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
         raise GraphError("pass either cell, the side of the cells of a grid, or cells")
     if cells is None:
         side = length(cell, "cell")
-        own = place.split(lengths(place, batch).tolist())
-        grid = torch.cat([x - x.amin(0) for x in ((x / side).floor() for x in own)] or [place])
-        if grid.numel() and float(grid.max()) >= 2**31:
+        clouds = (place / side).floor().split(lengths(place, batch).tolist())
+        grid = torch.cat([place[:0], *(part - part.amin(0) for part in clouds)])
+        finest = 0.0
+        if grid.numel():
+            finest = float(grid.max())
+        if finest >= 2**31:
             raise GraphError(
-                f"cell={side:g} cuts the cloud too finely: {float(grid.max()):g} cells along an "
-                "axis"
+                f"cell={side:g} cuts the cloud too finely: {finest:g} cells along an axis"
             )
         return grid.long()
     grid = integers_of(cells)
-    if grid.shape != place.shape or (grid.numel() and int(grid.min()) < 0):
+    if grid.shape != place.shape or bool((grid < 0).any()):
         raise GraphError(
             f"cells must be int64 {tuple(place.shape)} and at least 0, got {tuple(grid.shape)}"
         )
@@ -213,16 +207,14 @@ def _strides(grid: Tensor, margin: int) -> list[int]:
 
 def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
     wide = torch.div(grid, step, rounding_mode="floor")
-    _, ids = torch.unique(
-        _keys(wide, torch.repeat_interleave(lengths(grid, fine.batch))), return_inverse=True
-    )
+    number = torch.repeat_interleave(lengths(grid, fine.batch))
+    _, ids = torch.unique(_keys(wide, number), return_inverse=True)
     order = torch.argsort(ids, stable=True)
     sizes = torch.bincount(ids)
     first = order[torch.cumsum(sizes, 0) - sizes]
     down = clusters(ids)
     pos = torch.segment_reduce(fine.pos[order], "mean", lengths=sizes)
-    if fine.batch is None:
-        batch = None
-    else:
-        batch = fine.batch[first]
+    batch = fine.batch
+    if batch is not None:
+        batch = batch[first]
     return Level(pos, batch, (), down, down.reverse()), wide[first]

@@ -22,8 +22,9 @@ Lengths = float | tuple[float, ...]
 def voxel_ids(
     pos: Tensor | np.ndarray, window: Lengths, *, shift: Lengths = 0.0, batch: Tensor | None = None
 ) -> Tensor:
-    r"""The cube that each point lies in, as a number: equal for points of one cloud with equal
-    :math:`\lfloor (p - \delta) / M \rfloor` on every axis.
+    r"""The number of the cube of each point, the same for points of one cloud in one cube.
+
+    The cube is :math:`\lfloor (p - \delta) / M \rfloor` on every axis.
 
     Args:
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d.
@@ -93,7 +94,9 @@ def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = 
     kept, place = order[sizes.cumsum(0) - sizes].sort()
     row = torch.empty_like(place)
     row[place] = torch.arange(len(place), device=place.device)
-    return GridSample(kept, row[ids], None if batch is None else batch.to(kept.device)[kept])
+    if batch is not None:
+        batch = batch.to(kept.device)[kept]
+    return GridSample(kept, row[ids], batch)
 
 
 @sizable
@@ -156,8 +159,7 @@ def stratified_windows(
     shift: Lengths = 0.0,
     batch: Tensor | None = None,
 ) -> AttentionGraph:
-    r"""Near points densely, far ones sparsely: a point reads its cube, and the sampled points of a
-    wider cube.
+    r"""Near points densely, far ones sparsely: a point reads its cube, and samples of a wider cube.
 
     .. math::
         \mathcal{N}(t) = \{ s : u_M(s) = u_M(t) \} \cup \{ s \in P : u_{wM}(s) = u_{wM}(t) \}, \quad

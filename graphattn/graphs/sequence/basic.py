@@ -94,16 +94,15 @@ def causal(
         █ █ · ·
     """
     T = whole(num_targets, "num_targets")
-    if num_sources is None:
-        S = T
-    else:
+    S = T
+    sizes = [T]
+    if num_sources is not None:
         S = whole(num_sources, "num_sources")
+        sizes.append(S)
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
-    sizes = (T,) if num_sources is None else (T, S)
+    offset = 0
     if align == "end":
         offset = S - T
-    else:
-        offset = 0
     return AttentionGraph(band(T, S, lo=0, offset=offset), call("causal", *sizes, align=align))
 
 
@@ -136,10 +135,10 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
     P = whole(prefix, "prefix")
     if P > N:
         raise GraphError(f"prefix must be at most num_nodes, got prefix={P} of {N} tokens")
-    start = ((0, P),) if P else ()
-    return AttentionGraph(
-        union(band(N, N, lo=0), rectangle(N, N, start, start)), call("prefix", N, P)
-    )
+    edges = band(N, N, lo=0)
+    if P:
+        edges = union(edges, rectangle(N, N, [(0, P)], [(0, P)]))
+    return AttentionGraph(edges, call("prefix", N, P))
 
 
 @sizable
@@ -197,8 +196,13 @@ def sliding_window(
             f"window counts the target itself, so with causal=False it must be odd, got {window}; "
             f"{window // 2} tokens on each side are window={window + 1}"
         )
-    back = (window - 1 if causal else window // 2) * dilation
-    edges = band(num_nodes, num_nodes, 0 if causal else -back, back, dilation)
+    if causal:
+        back = (window - 1) * dilation
+        ahead = 0
+    else:
+        back = window // 2 * dilation
+        ahead = back
+    edges = band(num_nodes, num_nodes, -ahead, back, dilation)
     name = call("sliding_window", num_nodes, window, causal=causal, dilation=dilation)
     return AttentionGraph(edges, name)
 
@@ -207,8 +211,7 @@ def sliding_window(
 def documents(
     ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool = False
 ) -> AttentionGraph:
-    r"""Several documents packed in one sequence, by the id of each token or by lengths: a token
-    reads its own document.
+    r"""Documents packed in one sequence, by ids or by lengths: a token reads its own document.
 
     .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}, \quad \text{and } s \le t \text{ if causal}
 
@@ -247,9 +250,8 @@ def documents(
             at = int((labels < 0).nonzero()[0])
             raise GraphError(
                 f"ids must be >= 0, got {int(labels[at])} for token {at}; tokens of no document, "
-                "such as padding, read "
-                "nothing in cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids)), or "
-                "give them an id"
+                "such as padding, read nothing in "
+                "cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids)), or give them an id"
             )
         name = call("documents", labels, causal=causal)
     else:
@@ -301,7 +303,9 @@ def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
         █ · · █ ·
     """
     N = whole(num_nodes, "num_nodes")
-    chosen = integers((tokens,) if isinstance(tokens, int) else tokens, "tokens").cpu()
+    if isinstance(tokens, int):
+        tokens = (tokens,)
+    chosen = integers(tokens, "tokens").cpu()
     outside = chosen[(chosen < 0) | (chosen >= N)]
     if outside.numel():
         raise GraphIndexError(

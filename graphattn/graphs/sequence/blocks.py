@@ -14,9 +14,7 @@ from ..arguments import call, flag, whole
 
 
 def in_blocks(base: Edges, block: int, num_nodes: int) -> Edges:
-    """Tokens with the edges of their blocks: token ``t`` is in block ``t // block``, the last block
-    may be cut.
-    """
+    """Tokens with the edges of their blocks ``t // block``; the last block may be cut."""
 
     def rows(target: Tensor) -> Runs:
         row, lo, hi = base.rows(target // block)
@@ -42,8 +40,7 @@ def block_local(
     causal: bool = False,
     wrap: bool = False,
 ) -> AttentionGraph:
-    r"""Every token reads its own block of consecutive tokens, and a few whole blocks before and
-    after.
+    r"""Every token reads its own block of tokens, and a few whole blocks before and after.
 
     .. math::
         \mathcal{N}(t) = \{ s : -a \le \lfloor t / b \rfloor - \lfloor s / b \rfloor \le p \},
@@ -87,14 +84,15 @@ def block_local(
             f"look_ahead={ahead} reads later tokens and causal=True forbids them; leave one out"
         )
     blocks = -(-N // block)
-    if wrap and blocks and back + ahead >= blocks:
+    wrap_around = wrap and blocks > 0
+    if wrap_around and back + ahead >= blocks:
         raise GraphError(
             f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, else one is "
-            "reached twice; got "
-            f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
+            f"reached twice; got {blocks} ({N} tokens in blocks of {block}); without wrap every "
+            "block is read"
         )
     edges = _blocks(N, block, -ahead, back)
-    if wrap and blocks:
+    if wrap_around:
         edges = union(edges, _blocks(N, block, -FAR, back - blocks))
         edges = union(edges, _blocks(N, block, blocks - ahead, FAR))
     if causal:
@@ -106,8 +104,7 @@ def block_local(
 @sizable
 @builder
 def block_causal(num_nodes: int, block: int) -> AttentionGraph:
-    r"""Every token reads its whole block and all blocks before: frames of a video, steps of a world
-    model.
+    r"""Every token reads its whole block and all blocks before: frames, steps of a world model.
 
     .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \le \lfloor t / b \rfloor \}
 
@@ -135,8 +132,7 @@ def block_causal(num_nodes: int, block: int) -> AttentionGraph:
 
 @builder
 def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
-    r"""A noisy copy of a text and the clean text after it: noisy blocks are denoised given the
-    clean blocks before.
+    r"""A noisy copy of a text before the clean text: blocks are denoised given clean ones before.
 
     A noisy token reads its own noisy block and the clean blocks strictly before it; a clean token
     reads the clean blocks up to its own, whole; no clean token reads a noisy one.

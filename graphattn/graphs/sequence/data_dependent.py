@@ -39,8 +39,7 @@ def top_k(
     within: AttentionGraph | None = None,
     score: ScoreOfNodes | None = None,
 ) -> AttentionGraph:
-    r"""Every target reads the ``k`` sources of highest score, or the members of the ``k`` best
-    blocks of sources.
+    r"""Every target reads its ``k`` sources, or blocks of sources, of highest score.
 
     .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources by } (-a_{ts}, s), \; a_{ts} > -\infty \}
 
@@ -97,8 +96,9 @@ def top_k(
     if k > scores.shape[1]:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {scores.shape[1]}")
     scores = scores.detach()
-    if bool((bad := scores.isnan()).any()):
-        target, source = torch.nonzero(bad)[0].tolist()
+    is_nan = scores.isnan()
+    if bool(is_nan.any()):
+        target, source = torch.nonzero(is_nan)[0].tolist()
         raise GraphError(f"scores must not be NaN, got NaN at [{target}, {source}]")
     if isinstance(blocks, int) and within is None:
         raise GraphError(
@@ -106,14 +106,15 @@ def top_k(
         )
     groups, readable = _groups(blocks, within, getattr(within, "num_sources", scores.shape[1]))
     if readable is not None:
-        scores = scores.masked_fill(
-            ~_mask_of(readable, (len(scores), scores.shape[1]), scores.device), -torch.inf
-        )
-    made = _chosen(scores[None], k)
-    name = call(
-        "top_k", scores, k, **({"blocks": blocks, "within": within} if groups or within else {})
-    )
-    return replace(made if groups is None else made @ groups, name=name)
+        mask = _mask_of(readable, (len(scores), scores.shape[1]), scores.device)
+        scores = scores.masked_fill(~mask, -torch.inf)
+    graph = _chosen(scores[None], k)
+    if groups is not None:
+        graph = graph @ groups
+    name = call("top_k", scores, k)
+    if groups is not None or within is not None:
+        name = call("top_k", scores, k, blocks=blocks, within=within)
+    return replace(graph, name=name)
 
 
 def _of_content(
@@ -123,75 +124,86 @@ def _of_content(
     within: AttentionGraph | None,
     score: ScoreOfNodes | None,
 ) -> AttentionGraph:
-    """The edges that the heads of all examples choose, side by side; without queries, those that
-    they may.
+    """The edges that the heads of all examples choose, side by side.
+
+    Without queries, all edges that they may choose.
     """
     T = content.num_targets
     S = content.num_sources
     query = content.query
     key = content.key
     groups, readable = _groups(blocks, within, S)
-    size = (T, S if groups is None else groups.num_targets)
-    if readable is None:
-        may = cross(*size)
-    else:
-        may = readable
-    _mask_of(may, size, None)
+    size = (T, S)
+    if groups is not None:
+        size = (T, groups.num_targets)
+    possible = readable
+    if possible is None:
+        possible = cross(*size)
+    _mask_of(possible, size, None)
     if query is None or key is None:
         if groups is None:
-            return may
-        return may @ groups
-    (B, _, H, _), wide = query.shape, torch.promote_types(query.dtype, torch.float32)
+            return possible
+        return possible @ groups
+    B, _, H, _ = query.shape
     if score is None:
-        if groups is None:
-            pooled = key
-        else:
+        pooled = key
+        if groups is not None:
             pooled = _means(key, groups)
-        of_query = query.movedim(2, 1).to(wide)
-        of_key = pooled.movedim(2, 1).to(wide)
-        of_key = of_key.repeat_interleave(H // max(1, of_key.shape[1]), 1)
-        with without_autocast(of_query.device.type):
-            scores = (of_query @ of_key.mT).flatten(0, 1)
+        scores = _products(query, pooled)
     else:
         scores = function(score, "score", "query, key")(query, key)
-        if isinstance(scores, Tensor) and _is_real(scores) and scores.dim() == 4:
-            h = scores.shape[1]
-        else:
-            h = 0
-        if not h or scores.shape != (B, h, *size) or H % h:
-            form = f"({B}, h, {T}, {size[1]})"
-            raise GraphError(
-                f"score must return {_REAL}, {form}, where h divides {H} heads, got {shown(scores)}"
-            )
+        _check_scores(scores, (B, H, *size))
         scores = scores.detach().flatten(0, 1)
     scores = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)
     if readable is not None:
         scores = scores.masked_fill(~_mask_of(readable, size, query.device), -torch.inf)
-    made = _chosen(scores, min(k, size[1]), B * H // max(1, len(scores)))
-    start = torch.arange(B * H, device=made.device).repeat_interleave(T)
-    if groups is None:
-        return with_sources_moved(made, start * S, B * H * S)
-    return with_sources_moved(made @ groups, start * S, B * H * S)
+    graph = _chosen(scores, min(k, size[1]), B * H // max(1, len(scores)))
+    if groups is not None:
+        graph = graph @ groups
+    start = torch.arange(B * H, device=graph.device).repeat_interleave(T)
+    return with_sources_moved(graph, start * S, B * H * S)
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """Products of queries (B, T, H, D) and keys (B, S, H_kv, D): (B * H, T, S)."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    of_query = query.movedim(2, 1).to(wide)
+    of_key = key.movedim(2, 1).to(wide)
+    of_key = of_key.repeat_interleave(query.shape[2] // max(1, of_key.shape[1]), 1)
+    with without_autocast(of_query.device.type):
+        return (of_query @ of_key.mT).flatten(0, 1)
+
+
+def _check_scores(scores: object, shape: tuple[int, int, int, int]) -> None:
+    """Refuse scores that are no real tensor (B, h, T, C), where ``h`` divides the H of ``shape``."""
+    B, H, T, C = shape
+    if isinstance(scores, Tensor) and _is_real(scores):
+        h = 1
+        if scores.dim() == 4:
+            h = max(1, scores.shape[1])
+        if scores.shape == (B, h, T, C) and H % h == 0:
+            return
+    raise GraphError(
+        f"score must return {_REAL}, ({B}, h, {T}, {C}), where h divides {H} heads, "
+        f"got {shown(scores)}"
+    )
 
 
 def _is_real(x: Tensor) -> bool:
-    return (
-        x.dtype != torch.bool
-        and not x.is_complex()
-        and (x.element_size() > 1 or not x.is_floating_point())
-    )
+    """True for integers and floating point numbers of 16 bits or more."""
+    if x.is_floating_point():
+        return x.element_size() > 1
+    return x.dtype != torch.bool and not x.is_complex()
 
 
 def _groups(
     blocks: int | AttentionGraph | None, within: AttentionGraph | None, num_sources: int
 ) -> tuple[AttentionGraph | None, AttentionGraph | None]:
-    """The graph from sources to blocks, and what may be chosen: sources, or the blocks with all
-    members readable.
-    """
-    for name, given in (("within", within), ("blocks", blocks)):
-        if given is not None and not isinstance(given, AttentionGraph | int):
+    """The graph from sources to blocks, and the choices: sources, or blocks that are readable."""
+    for name, graph in (("within", within), ("blocks", blocks)):
+        if not isinstance(graph, AttentionGraph | int | None):
             raise no_graph(
-                given,
+                graph,
                 f"{name} of given scores is a graph; a pattern is for open ones, top_k(..., k)",
             )
     if blocks is None:
@@ -229,22 +241,20 @@ def _means(key: Tensor, groups: AttentionGraph) -> Tensor:
     edges = groups._listed().to(key.device)
     wide = torch.promote_types(key.dtype, torch.float32)
     members = key.movedim(1, 0).to(wide).index_select(0, edges.source[edges.order])  # by block
-    return torch.segment_reduce(members, "mean", lengths=groups.in_degree.to(key.device)).movedim(
-        0, 1
-    )
+    sizes = groups.in_degree.to(key.device)
+    return torch.segment_reduce(members, "mean", lengths=sizes).movedim(0, 1)
 
 
 def _chosen(scores: Tensor, k: int, heads: int = 1) -> AttentionGraph:
-    """The best of scores (G, T, C), as a graph of ``G * heads * T`` targets, where ``heads`` share
-    a choice.
+    """The best of scores (G, T, C), as a graph of ``G * heads * T`` targets.
+
+    ``heads`` heads share a choice.
     """
     G, T, C = scores.shape
     few = max(1, _AT_ONCE // max(1, T * C))
-    parts = [_highest(part.flatten(0, 1), k) for part in scores.split(few)]
-    if parts:
-        source = torch.cat(parts)
-    else:
-        source = torch.empty(0, k, dtype=torch.int64, device=scores.device)
+    parts = [torch.empty(0, k, dtype=torch.int64, device=scores.device)]
+    parts += [_highest(part.flatten(0, 1), k) for part in scores.split(few)]
+    source = torch.cat(parts)
     keep = scores.flatten(0, 1).gather(1, source) != -torch.inf
     source, keep = (
         x.view(G, T, k).repeat_interleave(heads, 0).flatten(0, 1) for x in (source, keep)
@@ -255,10 +265,8 @@ def _chosen(scores: Tensor, k: int, heads: int = 1) -> AttentionGraph:
 
 
 def _highest(scores: Tensor, k: int) -> Tensor:
-    """The sources (T, k) of the highest scores, highest first; of equal ones the lowest source
-    first.
-    """
-    # it may return any of the equal ones
+    """The sources (T, k) of the highest scores, highest first; ties by the lowest source."""
+    # topk may return any of equal scores
     value, source = scores.topk(min(k + 1, scores.shape[1]), dim=1)
     tied = ((value[:, 1:] == value[:, :-1]) & (value[:, 1:] > -torch.inf)).any(1)
     source = source[:, :k]
@@ -278,8 +286,7 @@ def _highest(scores: Tensor, k: int) -> Tensor:
 @sizable
 @builder
 def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
-    r"""A target reads the sources that are routed to its cluster, that of the centroid with the
-    highest product.
+    r"""A target reads the sources in its cluster, that of the centroid of highest product.
 
     .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \arg\max_c \langle x, \mu_c \rangle
 
@@ -310,9 +317,9 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     """
     stored(centroids, "centroids")
     if not isinstance(features, Content):
-        for name, given in (("features", stored(features, "features")), ("centroids", centroids)):
-            if not _is_real(given) or bool(given.isnan().any()):
-                raise GraphError(f"{name} must be {_REAL}, without NaN, got {shown(given)}")
+        for name, x in (("features", stored(features, "features")), ("centroids", centroids)):
+            if not _is_real(x) or bool(x.isnan().any()):
+                raise GraphError(f"{name} must be {_REAL}, without NaN, got {shown(x)}")
         routes = _routes(features, centroids, "(N, D)")
         return replace(documents(routes), name=call("routed", features, centroids))
     query = features.query
@@ -330,16 +337,19 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     return AttentionGraph(partition(*labels), "routed", query.device)
 
 
+def _fits(x: Tensor, centroids: Tensor) -> bool:
+    """True for centroids (C, D), or (H, C, D) for heads, of features (..., N, D)."""
+    if x.dim() < 2 or centroids.dim() < 2:
+        return False
+    if centroids.shape[-2] == 0 or centroids.shape[-1] != x.shape[-1]:
+        return False
+    heads = centroids.shape[:-2]
+    return heads in ((), x.shape[-3:-2])
+
+
 def _routes(x: Tensor, centroids: Tensor, expected: str) -> Tensor:
     """The centroid of each node, int64 (..., N)."""
-    axes = (2,) if x.dim() == 2 else (2, 3)
-    fits = (
-        x.dim() > 1
-        and centroids.dim() in axes
-        and centroids.shape[-2]
-        and centroids.shape[-1] == x.shape[-1]
-    )
-    if not fits or (centroids.dim() == 3 and len(centroids) != x.shape[-3]):
+    if not _fits(x, centroids):
         got = f"{tuple(centroids.shape)} for features {tuple(x.shape)}"
         raise GraphError(
             f"centroids must be (C, D), or (H, C, D) for heads, for features {expected}, got {got}"
@@ -360,8 +370,7 @@ def lsh_buckets(
     wrap: bool = False,
     self_loops: Literal["alone", "always"] = "alone",
 ) -> AttentionGraph:
-    r"""Reformer: tokens sorted by bucket and cut into chunks; a token reads its bucket in its chunk
-    and the one before.
+    r"""Reformer: tokens sorted by bucket and cut into chunks; a token reads its bucket nearby.
 
     .. math::
         \mathcal{N}(t) = \{ s : 0 \le \lfloor p_t / m \rfloor - \lfloor p_s / m \rfloor \le l, \;
@@ -407,9 +416,10 @@ def lsh_buckets(
     one_of(self_loops, "self_loops", ("alone", "always"))
     labels = ids.cpu()
     N = ids.numel()
-    if wrap and N and look_back >= -(-N // chunk):
+    num_chunks = -(-N // chunk)
+    if wrap and 0 < num_chunks <= look_back:
         raise GraphError(
-            f"wrap needs more than look_back={look_back} chunks, got {-(-N // chunk)} for {N} "
+            f"wrap needs more than look_back={look_back} chunks, got {num_chunks} for {N} "
             "tokens; lower look_back"
         )
     order = torch.argsort(labels, stable=True)
@@ -418,15 +428,20 @@ def lsh_buckets(
         f"chunks of {chunk:,} for {N:,} tokens",
         "use smaller ones",
     )
-    place, near = _runs.expand(
-        _chunks(labels[order] if same_bucket else None, N, chunk, look_back, wrap)
-    )
+    sorted_labels = None
+    if same_bucket:
+        sorted_labels = labels[order]
+    place, near = _runs.expand(_chunks(sorted_labels, N, chunk, look_back, wrap))
     target = order[place]
     source = order[near]
+    keep = torch.ones_like(target, dtype=torch.bool)
     if causal:
-        target, source = target[source <= target], source[source <= target]
+        keep &= source <= target
     if self_loops == "alone":
-        target, source = target[source != target], source[source != target]
+        keep &= source != target
+    target = target[keep]
+    source = source[keep]
+    if self_loops == "alone":
         alone = torch.nonzero(torch.bincount(target, minlength=N) == 0).flatten()
         target = torch.cat((target, alone))
         source = torch.cat((source, alone))
@@ -446,9 +461,7 @@ def lsh_buckets(
 
 
 def _chunks(labels: Tensor | None, size: int, chunk: int, look_back: int, wrap: bool) -> _runs.Runs:
-    """The positions that each position reads, by chunks, and only of equal labels if sorted labels
-    (N,) are given.
-    """
+    """The positions that each position reads, by chunks, and by labels (N,) if given."""
     place = torch.arange(size)
     first = (place // chunk - look_back) * chunk
     lo = first.clamp(min=0)

@@ -17,8 +17,7 @@ from ..arguments import call, whole
 @sizable
 @builder
 def strided(num_nodes: int, stride: int) -> AttentionGraph:
-    r"""Every token reads the ``stride`` tokens that end with it, and every ``stride``-th token
-    before.
+    r"""Every token reads the ``stride`` tokens that end with it, and every ``stride``-th before.
 
     .. math:: \mathcal{N}(t) = \{ s \le t : t - s < l \text{ or } (t - s) \bmod l = 0 \}
 
@@ -54,8 +53,7 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
 @sizable
 @builder
 def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
-    r"""Every token reads its own block up to itself, and the last ``summary`` tokens of every block
-    before.
+    r"""Every token reads its block up to itself, and the last ``summary`` tokens of blocks before.
 
     .. math::
         \mathcal{N}(t) = \{ s \le t : \lfloor s / l \rfloor = \lfloor t / l \rfloor \text{ or } s \bmod l \ge l - c \}

@@ -75,8 +75,11 @@ def ranked(
     """
     strict = flag(strict, "strict")
     of_target = integers(ranks, "ranks")
-    of_source = of_target if source_ranks is None else integers(source_ranks, "source_ranks")
-    sides = (of_target,) if source_ranks is None else (of_target, of_source)
+    of_source = of_target
+    sides = [of_target]
+    if source_ranks is not None:
+        of_source = integers(source_ranks, "source_ranks")
+        sides.append(of_source)
     read = of_target.cpu()
     order = torch.argsort(of_source.cpu(), stable=True)
     # number of lower rank
@@ -121,7 +124,6 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
     if both.numel():
         raise GraphError(
             f"target_ids and source_ids both have {int(both[0])}, which would read itself; for "
-            "tokens of no document "
-            "give one side an id that the other lacks"
+            "tokens of no document give one side an id that the other lacks"
         )
     return AttentionGraph(partition(T.cpu(), S.cpu()), call("cross_documents", T, S), T.device)

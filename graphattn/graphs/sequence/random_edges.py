@@ -16,7 +16,7 @@ from ...graph.limits import refuse_over
 from ...graph.listed import check_pairs
 from ...graph.listed import listed as edges_of_list
 from ...graph.pattern import sizable
-from ..arguments import call, flag, whole
+from ..arguments import call, flag, seeded, whole
 from ..arguments import probability as checked_probability
 
 _DRAWN_BYTES = 96  # per edge, during the draw
@@ -61,7 +61,7 @@ def random_sources(
         S = T
     else:
         S = whole(num_sources, "num_sources")
-    if k > S and T and avoid is None:
+    if avoid is None and T > 0 and k > S:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
     check_pairs(T, S)
     refuse_over(
@@ -71,12 +71,10 @@ def random_sources(
     rank, sources = _draw(_runs.row_lengths(free, T), min(k, S), seed)
     target, column = torch.nonzero(sources, as_tuple=True)
     source = _at(free, T, target, rank[target, column])
-    sizes = (T, k) if seed == 0 else (T, k, seed)
-    if avoid is None:
-        shown = None
-    else:
+    shown = None
+    if avoid is not None:
         shown = f"<{avoid.name}>"
-    name = call("random_sources", *sizes, num_sources=num_sources, avoid=shown)
+    name = call("random_sources", *seeded(seed, T, k), num_sources=num_sources, avoid=shown)
     return AttentionGraph(edges_of_list(target, source, T, S), name)
 
 
@@ -98,9 +96,7 @@ def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
 
 
 def _draw(lengths: Tensor, k: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Up to ``k`` distinct numbers below each of the lengths, ascending, and the mask of valid
-    ones: both (T, k).
-    """
+    """Up to ``k`` distinct numbers below each length, ascending, and a mask: both (T, k)."""
     random = np.random.default_rng(seed)
     length = lengths.numpy()
     drawn = np.full((len(length), k), np.iinfo(np.int64).max)
@@ -178,8 +174,9 @@ def erdos_renyi(
         edges: Edges = edges_of_list(place // max(1, S), place % max(1, S), T, S)
     else:
         edges = of_function(T, S, _drawn(float(probability), seed))
-    sizes = (T, probability) if seed == 0 else (T, probability, seed)
-    name = call("erdos_renyi", *sizes, num_sources=num_sources, listed=listed)
+    name = call(
+        "erdos_renyi", *seeded(seed, T, probability), num_sources=num_sources, listed=listed
+    )
     return AttentionGraph(edges, name)
 
 
@@ -191,9 +188,7 @@ def _signed(number: int) -> int:
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """The finaliser of SplitMix64 on int64, whose products wrap; ``>>`` copies the sign, which is
-    masked away.
-    """
+    """The finaliser of SplitMix64 on int64; ``>>`` copies the sign, which is masked away."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _signed(0xBF58476D1CE4E5B9)
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _signed(0x94D049BB133111EB)
     return x ^ ((x >> 31) & ((1 << 33) - 1))
@@ -206,19 +201,20 @@ def _drawn(probability: float, seed: int) -> PairTest:
     the hash.
     """
 
+    threshold = int(probability * (1 << 53))
+
     def test(target: Tensor, source: Tensor) -> Tensor:
         golden = _signed(0x9E3779B97F4A7C15)
         key = _mixed(_mixed(torch.tensor(seed, device=target.device) + golden) + target * golden)
-        return (_mixed(key + source * golden + golden) >> 11) & ((1 << 53) - 1) < int(
-            probability * (1 << 53)
-        )
+        key = _mixed(key + source * golden + golden)
+        return (key >> 11) & ((1 << 53) - 1) < threshold
 
     return test
 
 
 def _places(total: int, probability: float, random: np.random.Generator) -> Tensor:
     """A sample of ``range(total)``, each with the same probability, ascending."""
-    if probability == 0 or total == 0:
+    if 0 in (probability, total):
         return torch.empty(0, dtype=torch.int64)
     parts = []
     last = -1
@@ -227,7 +223,8 @@ def _places(total: int, probability: float, random: np.random.Generator) -> Tens
         place = last + np.cumsum(random.geometric(probability, few))
         # a sum that overflows int64 is negative
         beyond = np.flatnonzero((place < 0) | (place >= total))
-        parts.append(place[: beyond[0]] if beyond.size else place)
         if beyond.size:
+            parts.append(place[: beyond[0]])
             return torch.from_numpy(np.concatenate(parts))
+        parts.append(place)
         last = int(place[-1])

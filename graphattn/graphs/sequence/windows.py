@@ -61,7 +61,10 @@ def asymmetric_window(
     else:
         S = whole(num_sources, "num_sources")
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
-    edges = band(T, S, lo=-right, hi=left, offset=S - T if align == "end" else 0)
+    offset = 0
+    if align == "end":
+        offset = S - T
+    edges = band(T, S, lo=-right, hi=left, offset=offset)
     name = call("asymmetric_window", T, left, right, num_sources=num_sources, align=align)
     return AttentionGraph(edges, name)
 
@@ -69,8 +72,7 @@ def asymmetric_window(
 @sizable
 @builder
 def sinks(num_nodes: int, k: int) -> AttentionGraph:
-    r"""The first ``k`` tokens are read by themselves and by every later token: attention sinks,
-    causal.
+    r"""The first ``k`` tokens are read by themselves and all later tokens: attention sinks, causal.
 
     .. math:: \mathcal{N}(t) = \{ s : s \le t \text{ and } s < k \}
 
