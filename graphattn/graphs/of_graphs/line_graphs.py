@@ -74,7 +74,9 @@ def line_graph(
                 f"directed=False needs a symmetric graph, got {graph!r}; join it with "
                 "graph.reverse()"
             )
-        source, target = source[source <= target], target[source <= target]
+        keep = source <= target  # each undirected edge once
+        source = source[keep]
+        target = target[keep]
         ends = _incidence(source, graph.num_nodes) + _incidence(target, graph.num_nodes)
         joined = ends @ ends.T
     reader, read = joined.nonzero()
