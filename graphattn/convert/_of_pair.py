@@ -1,6 +1,4 @@
-"""A FlexAttention ``mask_mod`` of one batch and one head as a rule, and comparisons with the
-others.
-"""
+"""A FlexAttention ``mask_mod`` of one batch and head as a rule, compared with the others."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +20,14 @@ _TRIED = {
 }
 _PROBED = 17
 _COMPARED = 1 << 28  # limit of the pairs compared between batches or heads, some ten seconds
-# limits of heads, and of masks of which some pairs are tried, in as long
-_HEADS, _MASKS = (
-    256,
-    4096,
-)
+# limits of heads, and of masks of which some pairs are tried: some ten seconds, too
+_HEADS = 256
+_MASKS = 4096
 
 
 @dataclass(frozen=True)
 class OfPair:
-    """A ``mask_mod`` of one batch and one head; with ``alone`` it is called on each pair as 0-d
-    tensors.
-    """
+    """A ``mask_mod`` of one batch and head; ``alone`` calls it on each pair as 0-d tensors."""
 
     mask_mod: MaskMod
     batch: int = 0
@@ -66,8 +60,9 @@ class OfPair:
 def of_head(
     mask_mod: MaskMod, head: int, T: int, S: int, name: str | None, device: torch.device | str
 ) -> AttentionGraph:
-    """The graph of batch 0 and one head: called on whole index tensors if that agrees with single
-    pairs.
+    """The graph of batch 0 and one head.
+
+    The function is called on whole index tensors if that agrees with single pairs.
     """
     rule = OfPair(mask_mod, head=head)
     alone = replace(rule, alone=True)
@@ -96,18 +91,18 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _as_alone(graph: AttentionGraph, rule: OfPair, alone: OfPair) -> bool:
-    """True if some pairs together give the same answers as alone; a single answer for all may be a
-    reduction.
-    """
+    """True if some pairs have the same answers together as alone."""
     t, s = _pairs(graph)
     try:
         expected = alone(t, s)
     except Exception:  # code that torch.vmap cannot run
         return True
     table = rule(t, s)
-    return t.numel() == 0 or (
-        table.dim() > 0 and torch.equal(table.expand(t.shape), expected.expand(t.shape))
-    )
+    if t.numel() == 0:
+        return True
+    if table.dim() == 0:  # one answer for all pairs may be a reduction
+        return False
+    return torch.equal(table.expand(t.shape), expected.expand(t.shape))
 
 
 def _pairs(graph: AttentionGraph) -> tuple[Tensor, Tensor]:
@@ -140,23 +135,27 @@ def of_heads(
     compared: int,
 ) -> AttentionGraph | PerHead:
     """One graph if all heads have the same edges, else one per head; refused if batches differ."""
-    _refuse_many(B or 1, H or 1, compared, size[0] * size[1])
-    heads = [graph_of(h, f"{name}[h={h}]" if H else name) for h in range(H or 1)]
+    batches = 1
+    if B is not None:
+        batches = B
     if H is None:
+        _refuse_many(batches, 1, compared, size[0] * size[1])
+        heads = [graph_of(0, name)]
         _check_same(heads[0], "h", None)
+    else:
+        _refuse_many(batches, H, compared, size[0] * size[1])
+        heads = [graph_of(h, f"{name}[h={h}]") for h in range(H)]
     for graph in heads:
         _check_same(graph, "b", B)
         _check_equal_batches(graph, compared)
-    kept = _shared(heads)
-    if len(set(kept)) > 1:
-        return PerHead(tuple(kept))
-    return replace(kept[0], name=name)
+    graphs = _shared(heads)
+    if len(set(graphs)) > 1:
+        return PerHead(tuple(graphs))
+    return replace(graphs[0], name=name)
 
 
 def _refuse_many(B: int, H: int, compared: int, size: int) -> None:
-    """Refuse too many batches, heads, and pairs of each; ``compared`` batches are compared on all
-    pairs.
-    """
+    """Refuse too many batches, heads, and pairs; all pairs of ``compared`` batches are compared."""
     if H > _HEADS:
         raise GraphError(
             f"H must be at most {_HEADS:,}, got {H:,}; convert the mask of each head, with H=1"
@@ -164,14 +163,12 @@ def _refuse_many(B: int, H: int, compared: int, size: int) -> None:
     if B * H > _MASKS:
         raise GraphError(
             f"B x H must be at most {_MASKS:,} masks, got B={B} and H={H}; pass B=1, which "
-            "compares none, or leave B "
-            "out to try some"
+            "compares none, or leave B out to try some"
         )
     pairs = compared * H * size
     if compared > 1 and pairs > _COMPARED:
-        if H == 1:
-            of_heads = ""
-        else:
+        of_heads = ""
+        if H > 1:
             of_heads = f" for H={H}"
         raise GraphError(
             f"B={B} compares {pairs:,} pairs{of_heads}, B x H x T x S (limit {_COMPARED:,}); "
@@ -188,7 +185,9 @@ def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
     t, s = _pairs(graph)
     expected = graph.contains(t, s)
     before = 0
-    values: Sequence[int] = _TRIED[letter] if number is None else range(1, number)
+    values: Sequence[int] = _TRIED[letter]
+    if number is not None:
+        values = range(1, number)
     while values:
         value = values[0]
         values = values[1:]
@@ -224,22 +223,24 @@ def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
 
 
 def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
-    """The graphs of heads, with one object for equal ones; they are not compared on very many
-    pairs.
-    """
-    kept: list[AttentionGraph] = []
+    """The graphs of heads, with one object for equal ones, where the number of pairs allows it."""
+    graphs: list[AttentionGraph] = []
     left = _COMPARED // max(1, heads[0].num_targets * heads[0].num_sources)  # comparisons
-    if not (len(heads) <= left):
+    if len(heads) > left:
         left = 0
     for graph in heads:
         t, s = _pairs(graph)
+        inside = graph.contains(t, s)
         alike = [
-            g for g in dict.fromkeys(kept) if torch.equal(g.contains(t, s), graph.contains(t, s))
-        ][:left]
-        same = next((number for number, g in enumerate(alike) if g.equals(graph)), None)
-        left -= len(alike) if same is None else same + 1
-        kept.append(graph if same is None else alike[same])
-    return kept
+            other for other in dict.fromkeys(graphs) if torch.equal(other.contains(t, s), inside)
+        ]
+        for other in alike[:left]:
+            left -= 1
+            if other.equals(graph):
+                graph = other
+                break
+        graphs.append(graph)
+    return graphs
 
 
 def _depends(graph: AttentionGraph, letter: str, how: str) -> GraphError:
@@ -248,14 +249,11 @@ def _depends(graph: AttentionGraph, letter: str, how: str) -> GraphError:
     if letter == "h":
         return GraphError(
             f"{mask} must not depend on h, since one graph serves all heads, but {how}. Pass H=, "
-            "the number of "
-            f"heads, for a graph of each; or fix one: lambda b, h, q, kv: {mask}(b, h0, q, kv), "
-            f"{chosen}"
+            "the number of heads, for a graph of each; or fix one: "
+            f"lambda b, h, q, kv: {mask}(b, h0, q, kv), {chosen}"
         )
     return GraphError(
         f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=1 for a "
-        "single one. Or "
-        f"fix one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a graph for each "
-        "b0, and join "
-        "them with disjoint_union"
+        f"single one. Or fix one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a "
+        "graph for each b0, and join them with disjoint_union"
     )

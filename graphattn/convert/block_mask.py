@@ -25,8 +25,7 @@ def to_block_mask(
     *,
     H: int | None = None,
 ) -> "BlockMask":
-    """A FlexAttention ``BlockMask``, from exact counts of the edges in every block; T x S is never
-    built.
+    """A FlexAttention ``BlockMask``, from exact counts of the edges in blocks, without T x S.
 
     Blocks without an edge are skipped, full ones need no test, the others call :func:`to_mask_mod`.
     As with ``create_block_mask``, a block that crosses the border is never full.
@@ -55,17 +54,16 @@ def to_block_mask(
     height, width = pair(both, "block_size", "(targets, sources)", GraphError)
     T = graph.num_targets
     S = graph.num_sources
-    if T == 0 or S == 0:
+    if 0 in (T, S):
         raise GraphError(f"a BlockMask needs at least one target and one source, got {T} and {S}")
     mask_mod = to_mask_mod(graph, H=H)
-    if len(graph.of_heads) == 1:
-        H = 1
-    classes = torch.cat(
-        [
-            x.graph.block_classes((height, width)).expand(x.last - x.first, -1, -1)
-            for x in graph.groups(H or len(graph.of_heads))
-        ]
-    )
+    num_heads = len(graph.of_heads)
+    if H is not None and num_heads > 1:
+        num_heads = H
+    parts = []
+    for _, part, first, last in graph.groups(num_heads):
+        parts.append(part.block_classes((height, width)).expand(last - first, -1, -1))
+    classes = torch.cat(parts)
     over = (torch.arange(classes.shape[1])[:, None] + 1) * height > T
     over = over | ((torch.arange(classes.shape[2])[None, :] + 1) * width > S)
     classes = torch.where(over & (classes == FULL), PARTIAL, classes)
@@ -76,8 +74,9 @@ def to_block_mask(
 
 
 def _ordered(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The number of blocks of a row, (1, H, rows), and the columns, theirs first, (1, H, rows,
-    columns); int32.
+    """The number of blocks in rows (1, H, rows), and their columns, sorted; int32.
+
+    The columns (1, H, rows, columns) of these blocks come first.
     """
     columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
     return tuple(part[None].to(device, torch.int32) for part in (blocks.sum(-1), columns))  # type: ignore[return-value]
@@ -85,9 +84,7 @@ def _ordered(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _OfBlocks:
-    """The edges of a block mask: full blocks, and in partial blocks the pairs of its
-    ``mask_mod``.
-    """
+    """The edges of a block mask: full blocks, and pairs of its ``mask_mod`` in partial blocks."""
 
     classes: Tensor  # (H or 1, rows, columns)
     block_size: tuple[int, int]
@@ -95,7 +92,9 @@ class _OfBlocks:
     mask: ClassVar[str] = "block_mask.mask_mod"
 
     def __call__(self, target: Tensor, source: Tensor) -> Tensor:
-        of_head = self.classes[self.rule.head if len(self.classes) > 1 else 0]
+        of_head = self.classes[0]
+        if len(self.classes) > 1:
+            of_head = self.classes[self.rule.head]
         block = of_head[target // self.block_size[0], source // self.block_size[1]]
         return (block == FULL) | ((block == PARTIAL) & self.rule(target, source))
 
@@ -141,8 +140,7 @@ def from_block_mask(
     if getattr(block_mask.mask_mod, "__name__", "") == "_sliced_mask_mod_error":
         raise GraphError(
             "block_mask must have a mask_mod, which a slice, block_mask[b, h], loses; convert the "
-            "whole one (and take "
-            "PerHead.graphs[h] for one head), or its mask_mod by from_mask_mod"
+            "whole one (and take PerHead.graphs[h] for one head), or its mask_mod by from_mask_mod"
         )
     if B is None:
         compared = 1
@@ -150,18 +148,18 @@ def from_block_mask(
         compared = whole(B, "B", 1)
     T, S = block_mask.seq_lengths
     classes = _classes(block_mask.kv_num_blocks, block_mask.kv_indices, PARTIAL)
-    if block_mask.full_kv_num_blocks is not None and block_mask.full_kv_indices is not None:
-        classes = torch.maximum(
-            classes, _classes(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, FULL)
-        )
+    num_full = block_mask.full_kv_num_blocks
+    full_indices = block_mask.full_kv_indices
+    if num_full is not None and full_indices is not None:
+        classes = torch.maximum(classes, _classes(num_full, full_indices, FULL))
     classes = classes.reshape(*(1,) * (4 - classes.dim()), *classes.shape)
     B = _number(classes.shape[0], B, "B")
     H = _number(classes.shape[1], H, "H")
     if (classes != classes[:1]).any():
         raise GraphError(
             "block_mask must have the same blocks for all batches; make a graph for each, "
-            "from_mask_mod("
-            "lambda b, h, q, kv: block_mask.mask_mod(b0, h, q, kv), ...) with b0 as a tensor"
+            "from_mask_mod(lambda b, h, q, kv: block_mask.mask_mod(b0, h, q, kv), ...) with b0 "
+            "as a tensor"
         )
 
     def graph_of(head: int, word: str) -> AttentionGraph:
@@ -169,24 +167,24 @@ def from_block_mask(
         edges = _OfBlocks(classes[0], block_mask.BLOCK_SIZE, rule)
         return from_rule(edges, T, S, name=word, device=classes.device)
 
-    return of_heads(graph_of, (T, S), name or "block_mask", B, H, compared)
+    if not name:
+        name = "block_mask"
+    return of_heads(graph_of, (T, S), name, B, H, compared)
 
 
-def _number(has: int, given: int | None, word: str) -> int | None:
-    """The number of batches or heads: that of the block mask, or the given one if it broadcasts."""
-    if given is not None:
-        given = whole(given, word, 1)
-    if has > 1 and given not in (None, has):
-        raise GraphError(f"{word} must be {has}, as in block_mask, got {given}")
-    if has > 1:
-        return has
-    return given
+def _number(stored: int, number: int | None, word: str) -> int | None:
+    """The number of batches or heads: that of the block mask, or ``number`` if it broadcasts."""
+    if number is not None:
+        number = whole(number, word, 1)
+    if stored <= 1:
+        return number
+    if number in (None, stored):
+        return stored
+    raise GraphError(f"{word} must be {stored}, as in block_mask, got {number}")
 
 
 def _classes(num_blocks: Tensor, indices: Tensor, kind: int) -> Tensor:
-    """int8 (..., rows, columns): ``kind`` at the first ``num_blocks`` columns of each row's
-    ``indices``.
-    """
-    there = torch.arange(indices.shape[-1], device=indices.device) < num_blocks[..., None]
+    """int8 (..., rows, columns): ``kind`` at the first ``num_blocks`` of each row's ``indices``."""
+    is_block = torch.arange(indices.shape[-1], device=indices.device) < num_blocks[..., None]
     table = torch.full(indices.shape, EMPTY, dtype=torch.int8, device=indices.device)
-    return table.scatter_(-1, indices.long(), there.to(torch.int8) * kind)
+    return table.scatter_(-1, indices.long(), is_block.to(torch.int8) * kind)

@@ -15,6 +15,7 @@ from ..graph.pair_test import pair_test
 from ..graphs.arguments import whole
 from ._of_pair import MaskMod, OfPair, of_head, of_heads
 from .masks import _no_copies
+from .rule import name_of
 
 
 def from_mask_mod(
@@ -67,17 +68,22 @@ def from_mask_mod(
         S = T
     else:
         S = whole(num_sources, "num_sources")
-    B, H = (size if size is None else whole(size, word, 1) for size, word in ((B, "B"), (H, "H")))
-    given = getattr(mask_mod, "__name__", "mask_mod")
-    name = name or ("mask_mod" if given == "<lambda>" else given)
-    return of_heads(
-        lambda h, word: of_head(mask_mod, h, T, S, word, device), (T, S), name, B, H, B or 1
-    )
+    compared = 1
+    if B is not None:
+        B = compared = whole(B, "B", 1)
+    if H is not None:
+        H = whole(H, "H", 1)
+    if not name:
+        name = name_of(mask_mod, "mask_mod")
+
+    def graph_of(head: int, word: str) -> AttentionGraph:
+        return of_head(mask_mod, head, T, S, word, device)
+
+    return of_heads(graph_of, (T, S), name, B, H, compared)
 
 
 def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:
-    """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and
-    look-ups only.
+    """A ``mask_mod(b, h, q_idx, kv_idx)`` of element-wise operations and look-ups only.
 
     Bands, rectangles, functions and their combinations become arithmetic; graphs of at most 16
     intervals of sources a target look up their ends. Others become a table of tiles and a bitmap
@@ -117,31 +123,32 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
 
 
 def _made_of(graphs: Sequence[AttentionGraph]) -> tuple[MaskMod, list[int]] | None:
-    """The ``mask_mod`` from which all graphs were made, for batch 0, and the head of each; None if
-    there is none.
-    """
-    pairs = [graph.edges.function for graph in graphs if isinstance(graph.edges.function, OfPair)]
-    alike = len(pairs) == len(graphs) and all(pair.mask_mod is pairs[0].mask_mod for pair in pairs)
-    if alike:
-        return (pairs[0].mask_mod, [pair.head for pair in pairs])
-    return None
+    """The one ``mask_mod`` of all graphs, for batch 0, and the head of each; None without one."""
+    pairs = []
+    for graph in graphs:
+        function = graph.edges.function
+        if not isinstance(function, OfPair):
+            return None
+        pairs.append(function)
+    if len({id(pair.mask_mod) for pair in pairs}) > 1:
+        return None
+    return pairs[0].mask_mod, [pair.head for pair in pairs]
 
 
 def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
     """A ``mask_mod`` that looks up the graph of its head."""
-    groups = heads.groups(len(heads.graphs) if H is None else H)
+    if H is None:
+        H = len(heads.graphs)
+    groups = heads.groups(H)
     sizes = torch.tensor([group.last - group.first for group in groups])
-    made = _made_of([group.graph for group in groups])
-    if made is not None:
-        given, own = made
-        head_of = torch.tensor(own).repeat_interleave(sizes).to(heads.device)
-        return lambda b, h, q_idx, kv_idx: given(b * 0, head_of[h], q_idx, kv_idx)
+    original = _made_of([group.graph for group in groups])
+    if original is not None:
+        function, numbers = original
+        head_of = torch.tensor(numbers).repeat_interleave(sizes).to(heads.device)
+        return lambda b, h, q_idx, kv_idx: function(b * 0, head_of[h], q_idx, kv_idx)
     different = list(dict.fromkeys(heads.graphs))
-    which = (
-        torch.tensor([different.index(group.graph) for group in groups])
-        .repeat_interleave(sizes)
-        .to(heads.device)
-    )
+    which = torch.tensor([different.index(group.graph) for group in groups])
+    which = which.repeat_interleave(sizes).to(heads.device)
     tests = [pair_test(graph.edges, heads.device) for graph in different]
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Dense masks, in each community's polarity. Here ``mask[t, s]`` True is an edge, as in SDPA."""
 
+import math
 from typing import Any
 
 import torch
@@ -16,8 +17,7 @@ KINDS = ("bool", "additive", "mha")
 
 
 def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> AttentionGraph:
-    """A graph from a dense mask whose rows are targets (queries), as in
-    ``scaled_dot_product_attention``.
+    """A graph from a dense mask whose rows are targets (queries), as in torch's SDPA.
 
     The other layout, a networkx adjacency, is ``mask.T``.
 
@@ -49,11 +49,17 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Atte
     """
     one_of(kind, "kind", KINDS, GraphError)
     if kind == "additive":
-        return _graph(_of_additive(mask), name or "additive_mask")
-    values = bool_mask(mask, "mask")
-    if kind == "mha":
-        return _graph(~values, name or "mha_mask")
-    return _graph(values, name or "mask")
+        edge = _of_additive(mask)
+        default = "additive_mask"
+    elif kind == "mha":
+        edge = ~bool_mask(mask, "mask")
+        default = "mha_mask"
+    else:
+        edge = bool_mask(mask, "mask")
+        default = "mask"
+    if not name:
+        name = default
+    return _graph(edge, name)
 
 
 def _of_additive(mask: Any) -> Tensor:
@@ -69,11 +75,10 @@ def _of_additive(mask: Any) -> Tensor:
     if bad.numel():
         t, s = bad[0].tolist()
         raise GraphError(
-            f"mask must hold only 0 (edge) and -inf (none), got {values[t, s].item()} at [{t}, "
-            f"{s}] ({len(bad)} such "
-            "values); for a finite bias use from_mask for the edges and score_bias for the "
-            "numbers, and for a "
-            "stand-in for -inf use from_mask(mask > threshold)"
+            f"mask must hold only 0 (edge) and -inf (none), got {values[t, s].item()} at "
+            f"[{t}, {s}] ({len(bad)} such values); for a finite bias use from_mask for the edges "
+            "and score_bias for the numbers, and for a stand-in for -inf use "
+            "from_mask(mask > threshold)"
         )
     return edge
 
@@ -158,7 +163,7 @@ def _kind(values: Tensor) -> str:
 def _two_dimensions(mask: Any, argument: str) -> Tensor:
     values = table(mask, argument, "a tensor (T, S)", GraphError)
     shape = tuple(values.shape)
-    if len(shape) < 2 or any(n != 1 for n in shape[:-2]):
+    if len(shape) < 2 or math.prod(shape[:-2]) != 1:
         expected = "(T, S), targets x sources, or (1, 1, T, S)"
         raise GraphError(f"{argument} must have shape {expected}, got {shape}{_of_several(shape)}")
     return values.detach()[(0,) * (len(shape) - 2)]
@@ -168,47 +173,42 @@ def _of_several(shape: tuple[int, ...]) -> str:
     """Advice for the masks of several examples (the first axis of four) or heads (the second)."""
     if len(shape) < 3:
         return ""
-    heads, examples = (len(shape) != 4 or n > 1 for n in (shape[-3], shape[0]))
-    ways = ["for heads join them with graphattn.PerHead(graphs)"] * heads
-    ways += [
+    for_heads = "for heads join them with graphattn.PerHead(graphs)"
+    for_examples = (
         "for examples join them with graphattn.disjoint_union(graphs), or call attention for each"
-    ] * examples
-    return f"; make a graph of each mask[{'i' if len(shape) == 3 else 'b, h'}]: {'; '.join(ways)}"
+    )
+    index = "b, h"
+    if len(shape) == 3:
+        index = "i"
+    ways = [for_heads, for_examples]
+    if len(shape) == 4:
+        ways = []
+        if shape[1] > 1:
+            ways.append(for_heads)
+        if shape[0] > 1:
+            ways.append(for_examples)
+    return f"; make a graph of each mask[{index}]: {'; '.join(ways)}"
 
 
 def bool_mask(mask: Any, argument: str) -> Tensor:
     values = _two_dimensions(mask, argument)
     if values.numel() == 0 or values.dtype == torch.bool:
         return values.bool()
-    raise GraphError(
-        f"{argument} must be bool, True where there is an edge, got "
-        f"{_kind(values)}{_advice(values)}"
-    )
+    got = f"{_kind(values)}{_advice(values)}"
+    raise GraphError(f"{argument} must be bool, True where there is an edge, got {got}")
 
 
 def _advice(values: Tensor) -> str:
     """Advice by the probable meaning of numbers in a mask."""
     if not (values.is_floating_point() or values.is_complex()):
         values = values.to(torch.int64)
-    if values.is_complex():
-        signs = []
-    else:
-        signs = [
-            (
-                values <= _lowest(values),
-                "-inf",
-                'a mask that is added to scores is kind="additive"',
-            ),
-            (
-                values < 0,
-                "a negative number",
-                "pass (mask > 0) or (mask != 0), whichever means an edge",
-            ),
-        ]
-    for suspect, what, remedy in [
-        (values.isnan(), "NaN", "replace it before making a mask"),
-        *signs,
-    ]:
+    suspects = [(values.isnan(), "NaN", "replace it before making a mask")]
+    if not values.is_complex():
+        additive = 'a mask that is added to scores is kind="additive"'
+        comparison = "pass (mask > 0) or (mask != 0), whichever means an edge"
+        suspects.append((values <= _lowest(values), "-inf", additive))
+        suspects.append((values < 0, "a negative number", comparison))
+    for suspect, what, remedy in suspects:
         where = torch.nonzero(suspect)
         if where.numel():
             t, s = where[0].tolist()

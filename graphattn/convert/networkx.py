@@ -64,7 +64,8 @@ def from_networkx(
             "sources and targets must be given together; give the labels of both, or of neither"
         )
     if sources is None or targets is None:
-        source_labels = target_labels = nodes
+        source_labels = nodes
+        target_labels = nodes
     elif return_nodes:
         raise GraphError(
             "return_nodes excludes sources and targets, whose labels are the nodes; leave it out"
@@ -74,10 +75,13 @@ def from_networkx(
         target_labels = _known(targets, G, "targets")
     edges = _edges(G, arrows, source_labels, target_labels)
     index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t()
-    sizes = len(source_labels), len(target_labels)
-    graph = from_edge_index(
-        index, *sizes, duplicates=duplicates, name=name or str(G.name) or "networkx"
-    )
+    if not name:
+        name = str(G.name)
+    if not name:
+        name = "networkx"
+    S = len(source_labels)
+    T = len(target_labels)
+    graph = from_edge_index(index, S, T, duplicates=duplicates, name=name)
     if return_nodes:
         return (graph, nodes)
     return graph
@@ -110,33 +114,33 @@ def _edges(
     number_of_source = {label: i for i, label in enumerate(sources)}
     number_of_target = {label: i for i, label in enumerate(targets)}
     edges: list[tuple[int, int]] = []
-    for u, v in G.edges():
+    for ends in G.edges():
         if arrows == "attends":
-            u, v = v, u
-        if G.is_directed() or u == v:
-            ways = [(u, v)]
+            source, target = reversed(ends)
         else:
-            ways = [(u, v), (v, u)]
-        fit = [
+            source, target = ends
+        ways = [(source, target)]
+        if not G.is_directed() and source != target:
+            ways.append((target, source))
+        pairs = [
             (number_of_source[a], number_of_target[b])
             for a, b in ways
             if a in number_of_source and b in number_of_target
         ]
-        if not fit:
+        if not pairs:
             raise GraphError(
-                f"edges must lead from sources to targets, got {u!r} to {v!r}; drop it from G, "
-                "exchange sources "
-                'and targets, or pass the other arrows ("flow" or "attends")'
+                f"edges must lead from sources to targets, got {source!r} to {target!r}; drop it "
+                "from G, exchange sources and targets, or pass the other arrows "
+                '("flow" or "attends")'
             )
-        edges.extend(fit)
+        edges.extend(pairs)
     return edges
 
 
 def to_networkx(
     graph: AttentionGraph, *, arrows: str = "flow", nodes: Sequence[Hashable] | None = None
 ) -> "nx.DiGraph | nx.MultiDiGraph":
-    """A networkx DiGraph with the same arrows; a MultiDiGraph if edges are repeated, so that every
-    copy is kept.
+    """A networkx DiGraph with the same arrows, or a MultiDiGraph for repeated edges.
 
     Args:
         graph: Any graph. If it is not square, source ``i`` is the node ``("s", i)`` with
@@ -156,11 +160,15 @@ def to_networkx(
     import networkx as nx
 
     one_of(arrows, "arrows", ("flow", "attends"), GraphError)
-    G: Any = nx.MultiDiGraph() if graph.has_repeated_edges else nx.DiGraph()
+    G: Any = nx.DiGraph()
+    if graph.has_repeated_edges:
+        G = nx.MultiDiGraph()
     G.name = graph.name
     if graph.is_square:
-        labels = list(range(graph.num_nodes)) if nodes is None else _labels(nodes, "nodes")
-        if len(labels) != graph.num_nodes or len(set(labels)) != len(labels):
+        labels: list[Any] = list(range(graph.num_nodes))
+        if nodes is not None:
+            labels = _labels(nodes, "nodes")
+        if not len(labels) == len(set(labels)) == graph.num_nodes:
             raise GraphError(
                 f"nodes must be {graph.num_nodes} distinct labels, got {len(labels)} "
                 f"({len(set(labels))} distinct)"
@@ -178,5 +186,7 @@ def to_networkx(
         G.add_nodes_from(sources, bipartite=0)
         G.add_nodes_from(targets, bipartite=1)
     pairs = ((sources[s], targets[t]) for s, t in graph.edge_index.t().tolist())
-    G.add_edges_from(pairs if arrows == "flow" else ((t, s) for s, t in pairs))
+    if arrows == "attends":
+        pairs = ((target, source) for source, target in pairs)
+    G.add_edges_from(pairs)
     return G

@@ -37,17 +37,18 @@ def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -
     from torch_geometric import EdgeIndex
     from torch_geometric.data import Data
 
+    if not name:
+        name = "pyg"
     if isinstance(data, Data):
         edge_index = _indexed(data)
         return from_edge_index(
-            edge_index, num_nodes=_num_nodes(data), duplicates=duplicates, name=name or "pyg"
+            edge_index, num_nodes=_num_nodes(data), duplicates=duplicates, name=name
         )
     if isinstance(data, EdgeIndex):
-        return from_edge_index(data, duplicates=duplicates, name=name or "pyg")
+        return from_edge_index(data, duplicates=duplicates, name=name)
     raise GraphError(
         f"data must be a PyG Data or EdgeIndex, got a {type(data).__name__}; a plain tensor, or "
-        "the edge_index of one "
-        "type of a HeteroData, goes to from_edge_index, with its sizes"
+        "the edge_index of one type of a HeteroData, goes to from_edge_index, with its sizes"
     )
 
 
@@ -93,15 +94,13 @@ def to_pyg(graph: AttentionGraph) -> "Data":
     if not graph.is_square:
         raise GraphError(
             f"a Data needs one set of nodes, got {graph.num_sources} sources and "
-            f"{graph.num_targets} targets; "
-            "use to_pyg_edge_index"
+            f"{graph.num_targets} targets; use to_pyg_edge_index"
         )
     return Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
 
 
 def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":
-    """A PyG ``EdgeIndex`` with ``sparse_size`` (S, T), edges in the caller's order; it claims no
-    sorting.
+    """A PyG ``EdgeIndex`` with ``sparse_size`` (S, T), in the caller's order, not marked as sorted.
 
     Raises:
         GraphError: If the edges would take more than 4 GiB.

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,17 +63,24 @@ def from_rule(
             "function must be callable as function(target, source), got a "
             f"{type(function).__name__}"
         )
-    if num_sources is None:
-        sources = num_targets
-    else:
-        sources = num_sources
     device = checked_device(device, numbers=True)
     T = whole(num_targets, "num_targets", 0, GraphError)
-    S = whole(sources, "num_sources", 0, GraphError)
+    S = T
+    if num_sources is not None:
+        S = whole(num_sources, "num_sources", 0, GraphError)
     edges = of_function(T, S, on_device(function, device), function)
     _probe(edges, function, device)
-    given = getattr(function, "__name__", "rule")
-    return AttentionGraph(edges, name or ("rule" if given == "<lambda>" else given), device)
+    if not name:
+        name = name_of(function, "rule")
+    return AttentionGraph(edges, name, device)
+
+
+def name_of(function: Callable[..., Any], default: str) -> str:
+    """The name of a function, or the default for a lambda or an object without one."""
+    name: str = getattr(function, "__name__", default)
+    if name == "<lambda>":
+        return default
+    return name
 
 
 def trusted_rule(
@@ -82,9 +91,7 @@ def trusted_rule(
 
 
 def on_device(function: PairRule, device: torch.device) -> PairRule:
-    """A function that reads tensors of ``device`` as one that is called with tensors of any
-    other.
-    """
+    """A function of tensors of ``device`` as a function of tensors of any device."""
     if device.type == "cpu":
         return function
 
@@ -129,7 +136,7 @@ def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
     """Test some pairs in several shapes; a function of the pair alone gives equal answers."""
     t = sample(edges.num_targets, _PROBED).to(device)
     s = sample(edges.num_sources, _PROBED - 2).to(device)
-    if t.numel() == 0 or s.numel() == 0:
+    if 0 in (t.numel(), s.numel()):
         return
     try:
         table = edges.contains(t[:, None], s[None, :])
@@ -142,14 +149,12 @@ def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
     for place in range(0, len(alone), step):
         i, j = divmod(place, s.numel())
         alone[place] = edges.contains(t[i : i + 1], s[j : j + 1])
+    backwards = edges.contains(t.flip(0)[:, None], s.flip(0)[None, :])
+    flat = edges.contains(t.repeat_interleave(s.numel()), s.repeat(t.numel()))
     other_ways = {
         "evaluated alone": torch.cat(alone).view_as(table),
-        "evaluated in reverse order": edges.contains(t.flip(0)[:, None], s.flip(0)[None, :]).flip(
-            0, 1
-        ),
-        "evaluated as a flat list": edges.contains(
-            t.repeat_interleave(s.numel()), s.repeat(t.numel())
-        ).view_as(table),
+        "evaluated in reverse order": backwards.flip(0, 1),
+        "evaluated as a flat list": flat.view_as(table),
     }
     for how, answer in other_ways.items():
         bad = torch.nonzero(answer != table)
@@ -157,16 +162,19 @@ def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
             i, j = bad[0].tolist()
             raise GraphError(
                 f"the rule must treat each pair independently, got {bool(table[i, j])} for "
-                f"(t={int(t[i])}, "
-                f"s={int(s[j])}) in a table of pairs and {bool(answer[i, j])} {how}; use only the "
-                "values of t "
-                "and s, no shapes, positions, means or random numbers"
+                f"(t={int(t[i])}, s={int(s[j])}) in a table of pairs and {bool(answer[i, j])} "
+                f"{how}; use only the values of t and s, no shapes, positions, means or random "
+                "numbers"
             )
 
 
+_AXIS = {True: 0, False: None}  # an axis that torch.vmap maps over, or none
+
+
 def by_pair(function: PairRule, target: Tensor, source: Tensor) -> Tensor:
-    """``function`` of every pair of two index tensors that broadcast, each pair as 0-d tensors
-    under ``torch.vmap``.
+    """``function`` of every pair of two index tensors that broadcast, under ``torch.vmap``.
+
+    The function gets each pair as 0-d tensors.
 
     Example:
         >>> ends = torch.tensor([[0, 2], [1, 3]])  # the first and the last target of each source
@@ -179,28 +187,23 @@ def by_pair(function: PairRule, target: Tensor, source: Tensor) -> Tensor:
     if 0 in shape:
         return torch.zeros(shape, dtype=torch.bool, device=target.device)
     target, source = (x.reshape((1,) * (len(shape) - x.dim()) + x.shape) for x in (target, source))
-    mapped = [
-        (m > 1 or n == 1, k > 1 or n == 1)
-        for m, k, n in zip(target.shape, source.shape, shape, strict=True)
-    ]
-    target = target.reshape([n for n, (here, _) in zip(target.shape, mapped, strict=True) if here])
-    source = source.reshape([n for n, (_, here) in zip(source.shape, mapped, strict=True) if here])
-    for depth, (of_target, of_source) in reversed(list(enumerate(mapped))):
+    # axes of which the targets, or the sources, have all places and not one that broadcasts
+    of_target = [n == length for n, length in zip(target.shape, shape, strict=True)]
+    of_source = [n == length for n, length in zip(source.shape, shape, strict=True)]
+    target = target.reshape([*compress(shape, of_target)])
+    source = source.reshape([*compress(shape, of_source)])
+    for depth in reversed(range(len(shape))):
+        rows = None
         if depth == 0:
             rows = max(1, _ASKED_AT_ONCE // max(1, shape[1:].numel()))
-        else:
-            rows = None
-        dims = (0 if of_target else None, 0 if of_source else None)
+        dims = (_AXIS[of_target[depth]], _AXIS[of_source[depth]])
         function = torch.vmap(function, dims, chunk_size=rows)
-    switched_off = mapped and torch._C._dispatch_tls_is_dispatch_key_excluded(_TORCH_FUNC)
-    if switched_off:
+    if shape and torch._C._dispatch_tls_is_dispatch_key_excluded(_TORCH_FUNC):
         return _in_a_thread(lambda: function(target, source))
     return function(target, source)
 
 
 def _in_a_thread(ask: Callable[[], Tensor]) -> Tensor:
-    """``ask()`` in another thread: graphs are derived outside of torch.func, which is active per
-    thread.
-    """
+    """``ask()`` in another thread, where torch.func is not active, as graphs need it."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(ask).result()

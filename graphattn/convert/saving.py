@@ -42,8 +42,7 @@ def graph_to_dict(graph: Savable) -> dict[str, Any]:
 
 
 def graph_from_dict(data: Any) -> Any:
-    """The graph of data from :func:`graph_to_dict`: with the same edges in the same order and name,
-    on the CPU.
+    """The graph of data from :func:`graph_to_dict`, with its edge order and name, on the CPU.
 
     No data is executed, and no builder is called: edges are checked, and names in an expression are
     looked up.
@@ -93,8 +92,7 @@ def save_graph(graph: Savable, path: PathLike) -> None:
 
 
 def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
-    """The graph, pattern, graphs per head, relations or list of layers that :func:`save_graph`
-    wrote.
+    """The graph, pattern, graphs per head, relations or list of layers in a saved file.
 
     Args:
         path: The file, which may be untrusted; see :func:`graph_from_dict`.
@@ -144,8 +142,7 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
     if len(data) < 8 or size > min(len(data) - 8, _LONGEST_HEADER):
         raise LoaderError(
             f"{name}: expected a safetensors header of up to {_LONGEST_HEADER:,} bytes, got "
-            f"{size:,} in a file of "
-            f"{len(data):,}. Try: copy the file again."
+            f"{size:,} in a file of {len(data):,}. Try: copy the file again."
         )
     library = _library()
     try:
@@ -155,8 +152,10 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
             f"{name}: expected a safetensors file, got: {str(error)[:200]}. Try: copy the file "
             "again."
         ) from None
-    header = parsed(data[8 : 8 + size], name)
-    text = (header.get("__metadata__") or {}).get(_KEY)
+    metadata = parsed(data[8 : 8 + size], name).get("__metadata__")
+    text = None
+    if metadata:
+        text = metadata.get(_KEY)
     numbers = [str(number) for number in range(len(loaded))]
     if text is None or loaded.keys() != set(numbers):
         raise LoaderError(

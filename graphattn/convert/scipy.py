@@ -52,7 +52,9 @@ def from_scipy(
     pairs = torch.from_numpy(np.stack((entries.col, entries.row)).astype(np.int64))
     T, S = (int(size) for size in matrix.shape)
     index = pairs.repeat_interleave(copies, dim=1)
-    return from_edge_index(index, S, T, duplicates=duplicates, name=name or "scipy")
+    if not name:
+        name = "scipy"
+    return from_edge_index(index, S, T, duplicates=duplicates, name=name)
 
 
 def _check_entries(entries: Any) -> None:
@@ -68,28 +70,25 @@ def _check_entries(entries: Any) -> None:
     else:
         with np.errstate(invalid="ignore"):
             bad = ~((data >= 1) & (data == np.floor(data)) & np.isfinite(data))
+        first = None
         if bad.any():
             first = data[bad][0]
-        else:
-            first = None
+        what = str(first)
+        remedy = "(matrix != 0) for the edges alone; weights belong to score_bias"
         if first == 0:
             what = "a stored 0"
             remedy = "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
-        else:
-            what = str(first)
-            remedy = "(matrix != 0) for the edges alone; weights belong to score_bias"
     if bad.any():
         at = int(np.argmax(bad))
         raise GraphError(
             f"an entry of matrix counts edges and must be True or a whole number >= 1, got {what} "
-            "at "
-            f"[{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); pass {remedy}"
+            f"at [{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); "
+            f"pass {remedy}"
         )
 
 
 def to_scipy(graph: AttentionGraph) -> "scipy.sparse.csr_array":
-    """A CSR array (T, S), True at ``[t, s]`` where ``s -> t`` is an edge; int64 counts if edges are
-    repeated.
+    """A CSR array (T, S), True where ``s -> t`` is an edge; int64 counts if edges are repeated.
 
     Raises:
         GraphError: If a rule's edges would take more than 4 GiB.
@@ -102,10 +101,10 @@ def to_scipy(graph: AttentionGraph) -> "scipy.sparse.csr_array":
     import scipy.sparse
 
     source, target = graph.edge_index.cpu().numpy()
-    kind = np.int64 if graph.has_repeated_edges else np.bool_
+    entries = np.ones(len(source), dtype=np.bool_)
+    if graph.has_repeated_edges:
+        entries = entries.astype(np.int64)
     shape = (graph.num_targets, graph.num_sources)
-    matrix = scipy.sparse.csr_array(
-        (np.ones(len(source), dtype=kind), (target, source)), shape=shape
-    )
+    matrix = scipy.sparse.csr_array((entries, (target, source)), shape=shape)
     matrix.sum_duplicates()
     return matrix

@@ -9,9 +9,7 @@ _BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def comma_separated(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as lines; a text that a spreadsheet would take for a formula is written behind an
-    apostrophe.
-    """
+    """Rows as lines, with an apostrophe before text that a spreadsheet would read as a formula."""
     lines: list[str] = []
     sink = SimpleNamespace(write=lines.append)
     csv.writer(sink, lineterminator="\r\n").writerows(

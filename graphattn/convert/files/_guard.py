@@ -1,5 +1,4 @@
-"""One regular file, opened without blocking, read once, within a budget; and the form of all errors
-of loaders.
+"""One regular file, opened without blocking, read once, within a budget; the errors of loaders.
 
 No name is trusted: a FIFO, a device, a directory or a loop of links is refused before it is opened,
 and no reader opens a second file (an OBJ's ``mtllib`` is ignored).
@@ -53,12 +52,9 @@ class Blob:
     def fault(
         self, expected: str, got: str, fix: str, *, offset: int | None = None, at: str = ""
     ) -> LoaderError:
-        """The error to raise; ``offset`` (bytes) becomes a line number, ``at`` names a vertex, face
-        or edge.
-        """
-        if offset is None:
-            line = None
-        else:
+        """The error at the line of ``offset`` (bytes); ``at`` is a vertex, face or edge."""
+        line = ""
+        if offset is not None:
             line = f"line {self.data.count(10, 0, int(offset)) + 1}"
         where = ", ".join(part for part in (self.path, line, _short(at)) if part)
         return LoaderError(f"{where}: expected {_short(expected)}, got {_short(got)}. Try: {fix}.")
@@ -73,13 +69,14 @@ def _short(text: str) -> str:
 
 def show(text: bytes) -> str:
     """A short, printable quotation of ``text``."""
-    return ascii(text[:40].decode("latin-1")) + ("..." if len(text) > 40 else "")
+    quoted = ascii(text[:40].decode("latin-1"))
+    if len(text) > 40:
+        return f"{quoted}..."
+    return quoted
 
 
 def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
-    """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError with
-    advice.
-    """
+    """The lower-case extension of ``path``; a LoaderError unless it is one of ``known``."""
     name = file_name(path)
     ending = os.path.splitext(name)[1].lower()
     if ending in known:
@@ -88,21 +85,17 @@ def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
         raise LoaderError(
             f"{name}: expected a file, got a directory. Try: the path of a file in it."
         )
-    fix = _REFUSED.get(
-        ending,
-        "give the path one of these endings"
-        if verb.startswith("save")
-        else f"convert it; {verb} reads these only",
-    )
-    raise LoaderError(
-        f"{name}: expected one of {', '.join(known)}, got {ending or 'no extension'!r}. Try: {fix}."
-    )
+    fix = f"convert it; {verb} reads these only"
+    if verb.startswith("save"):
+        fix = "give the path one of these endings"
+    fix = _REFUSED.get(ending, fix)
+    if not ending:
+        ending = "no extension"
+    raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {ending!r}. Try: {fix}.")
 
 
 def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
-    """Open a regular file of at most ``max_bytes`` bytes, or raise a LoaderError; it cannot
-    block.
-    """
+    """Open a regular file of at most ``max_bytes`` bytes without blocking, else a LoaderError."""
     name = file_name(path)
     try:
         # before opening: opening a FIFO blocks, and a device may act
@@ -137,9 +130,8 @@ def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) ->
     """All bytes of ``path`` (or the first ``head``), refused if they are compressed or a pickle."""
     with open_regular(path, max_bytes) as file:
         size = os.fstat(file.fileno()).st_size
-        if head is None:
-            want = size
-        else:
+        want = size
+        if head is not None:
             want = min(size, head)
         try:
             blob = Blob(file_name(path), file.read(want), size)
@@ -157,7 +149,10 @@ def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) ->
     for magic, what in _MAGIC.items():
         # a .safetensors begins with a length
         if blob.data.startswith(magic) and blob.data[4:9] != b"\0\0\0\0{":
-            raise blob.fault("plain data", what, _PICKLE if "pickle" in what else _UNPACK)
+            fix = _UNPACK
+            if "pickle" in what:
+                fix = _PICKLE
+            raise blob.fault("plain data", what, fix)
     return blob
 
 

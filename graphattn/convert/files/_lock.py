@@ -11,9 +11,7 @@ _handles: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """A process that is forked holds no lock: it may outlive its parent, as workers of a DataLoader
-    do for seconds.
-    """
+    """Close the locks of a forked process, which may outlive its parent by seconds."""
     for handle in _handles:
         os.close(handle)
     _handles.clear()
@@ -25,8 +23,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def locked(path: Path, refusal: str) -> Iterator[bool]:
-    """Hold a folder or a file against other processes; where a file system has no locks, nothing is
-    held.
+    """Lock a folder or a file for this process, where the file system has locks.
 
     Args:
         path: What is locked.

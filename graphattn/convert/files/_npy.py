@@ -1,6 +1,4 @@
-"""Arrays of .npy and .npz files: headers must match the bytes that follow, and pickles are
-refused.
-"""
+"""Arrays of .npy and .npz files: headers must match the bytes that follow; pickles are refused."""
 
 import io
 import math
@@ -8,7 +6,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Collection
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -16,7 +14,8 @@ from ._guard import Blob, PathLike, read
 
 HEAD_BYTES = 1 << 16  # more than any header numpy accepts
 _ENTRIES = 64  # arrays in one .npz
-_FREE, _RATIO = 64 << 20, 200  # an .npz may unpack to 64 MiB, or to 200 times its size
+_FREE = 64 << 20  # an .npz may unpack to 64 MiB
+_RATIO = 200  # or to 200 times its size
 
 
 class Header(NamedTuple):
@@ -26,6 +25,13 @@ class Header(NamedTuple):
     fortran: bool
     dtype: np.dtype
     body: int  # byte at which the numbers begin
+
+    @property
+    def order(self) -> Literal["C", "F"]:
+        """The order of the numbers, as numpy names it."""
+        if self.fortran:
+            return "F"
+        return "C"
 
 
 def read_header(blob: Blob, at: str = "") -> Header:
@@ -62,14 +68,12 @@ def read_header(blob: Blob, at: str = "") -> Header:
 def read_array(blob: Blob, at: str = "") -> np.ndarray:
     """The array, read-only, sharing the bytes of ``blob``."""
     head = read_header(blob, at)
-    if math.prod(head.shape):
-        flat = np.frombuffer(blob.data, head.dtype, math.prod(head.shape), head.body)
-    else:
-        flat = None
+    count = math.prod(head.shape)
     try:
-        if flat is None:  # frombuffer refuses empty buffers
+        if count == 0:  # frombuffer refuses empty buffers
             return np.zeros(head.shape, head.dtype)
-        return flat.reshape(head.shape, order="F" if head.fortran else "C")
+        flat = np.frombuffer(blob.data, head.dtype, count, head.body)
+        return flat.reshape(head.shape, order=head.order)
     except ValueError:  # too many dimensions, or (0, 2**62, 2**62)
         got = str(head.shape)[:60]
         raise blob.fault(
@@ -81,14 +85,13 @@ def map_array(path: PathLike) -> np.ndarray:
     """The array of a .npy file, mapped and not read."""
     blob = read(path, 1 << 40, HEAD_BYTES)
     head = read_header(blob)
-    return np.memmap(
-        blob.path, head.dtype, "r", head.body, head.shape, "F" if head.fortran else "C"
-    )
+    return np.memmap(blob.path, head.dtype, "r", head.body, head.shape, head.order)
 
 
 def doubles(array: np.ndarray) -> np.ndarray:
-    """The same numbers as float64, by rows; numpy would warn of a signalling NaN, and of a number
-    beyond float64.
+    """The same numbers as float64, by rows.
+
+    numpy would warn of a signalling NaN, and of a number beyond float64.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         return array.astype(np.float64, order="C")
@@ -98,12 +101,9 @@ def integers(blob: Blob, array: np.ndarray, at: str = "") -> np.ndarray:
     """The same numbers as int64, refused unless they are integers from 0 to 2**63 - 1."""
     if array.dtype.kind not in "iu":
         raise blob.fault("integers", f"dtype {array.dtype}", "array.astype(numpy.int64)", at=at)
-    if array.size and (array.min() < 0 or int(array.max()) >= 2**63):
-        if array.min() < 0:
-            bad = array.min()
-        else:
-            bad = array.max()
-        raise blob.fault("ids from 0 to 2**63 - 1", str(bad), "renumber from 0", at=at)
+    for end in (array.min(initial=0), array.max(initial=0)):
+        if not 0 <= int(end) < 2**63:
+            raise blob.fault("ids from 0 to 2**63 - 1", str(end), "renumber from 0", at=at)
     return array.astype(np.int64)
 
 

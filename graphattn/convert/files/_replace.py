@@ -18,8 +18,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def replace_file(
     path: PathLike, write: Callable[[BinaryIO], object], error: type[GraphAttnError] = LoaderError
 ) -> None:
-    """Write a file beside ``path``, sync it to disk, then rename it, with the permissions of the
-    old file.
+    """Write a file beside ``path``, sync it, and rename it, with the old file's permissions.
 
     A link stays, and its target is replaced.
 
@@ -30,15 +29,14 @@ def replace_file(
     try:
         name = os.path.realpath(file_name(path))
         beside = os.path.join(os.path.dirname(name), f".{secrets.token_hex(8)}.tmp")
+        mode = None
         if os.path.lexists(name):
             mode = os.stat(name).st_mode
-        else:
-            mode = None
-        if mode is not None and not stat.S_ISREG(mode):
-            raise error(
-                f"{name}: expected a regular file, got a directory, pipe or device. Try: another "
-                "path."
-            )
+            if not stat.S_ISREG(mode):
+                raise error(
+                    f"{name}: expected a regular file, got a directory, pipe or device. "
+                    "Try: another path."
+                )
         try:
             with open(beside, "xb") as file:
                 write(file)
@@ -76,13 +74,19 @@ def save_page(path: PathLike, text: str) -> None:
 
 
 def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
-    """Write a matplotlib ``Figure`` in the format of the ending of ``path``; the fonts of a PDF are
-    TrueType, and files hold no time of writing, so that equal figures have equal bytes."""
+    """Write a matplotlib ``Figure`` in the format of the ending of ``path``.
+
+    Fonts of a PDF are TrueType, and files hold no time of writing, so that equal figures have equal
+    bytes.
+    """
     from matplotlib import rc_context
 
     kind = Path(path).suffix.removeprefix(".").lower()
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
-    options["metadata"] = {**undated, **(options.get("metadata") or {})}
+    metadata = options.get("metadata")
+    if metadata is not None:
+        undated = {**undated, **metadata}
+    options["metadata"] = undated
     with _ONE_AT_A_TIME, rc_context({"pdf.fonttype": 42, "svg.hashsalt": "graphattn"}):
         replace_file(path, lambda file: figure.savefig(file, format=kind, **options), OptionError)
 

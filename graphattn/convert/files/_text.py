@@ -48,8 +48,9 @@ class Rows(NamedTuple):
 
 
 def clean(blob: Blob, comments: str = "") -> Blob:
-    """The same text, of the same length, with ``\\n`` line ends and blank comments; refused if
-    lines are too long.
+    """The same text in as many bytes, with ``\n`` line ends and blank comments.
+
+    Texts of very long lines are refused.
     """
     data = blob.data
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -131,26 +132,28 @@ def word(text: bytes, offset: int) -> bytes:
 
 
 def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = False) -> Rows:
-    """All numbers of ``text``, which has the length of ``blob.data``; the error names the first
-    other word.
-    """
+    """All numbers of ``text``, as long as ``blob.data``; the error quotes the first other word."""
     byte = np.frombuffer(text, np.uint8)
     start, ptr = tokens(byte)
     integer = dtype == np.int64
-    if KIND[byte].max(initial=0) > (INTEGER if integer else WORD if nonfinite else FLOAT):
+    allowed = FLOAT
+    if integer:
+        allowed = INTEGER
+    elif nonfinite:
+        allowed = WORD
+    if KIND[byte].max(initial=0) > allowed:
         raise _wrong(blob, text, integer, nonfinite)
-    if integer and _SIGN.search(text):  # numpy reads a lone sign as 0
-        raise _wrong(blob, text, integer, nonfinite)
-    if integer and len(start):
+    if not len(start):
+        return Rows(np.zeros(0, dtype), ptr, start)
+    if integer:
+        if _SIGN.search(text):  # numpy reads a lone sign as 0
+            raise _wrong(blob, text, integer, nonfinite)
         long = start[_length(byte, start) > 18]  # as many digits as 2**63; checked one by one
         for offset in long.tolist():
             if not -(2**63) <= _int(word(text, offset)) < 2**63:
                 got = show(word(text, offset))
                 raise blob.fault("an integer below 2**63", got, "renumber from 0", offset=offset)
-    if len(start):
-        value = _parse(text, dtype)
-    else:
-        value = np.zeros(0, dtype)
+    value = _parse(text, dtype)
     if value is None or len(value) != len(start):
         raise _wrong(blob, text, integer, nonfinite)
     return Rows(value, ptr, start)
@@ -178,25 +181,22 @@ def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
 
 def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderError:
     """The error for the first word of ``text`` that is not a number of the wanted kind."""
-    if integer:
-        pattern = _INTEGER
-    else:
-        pattern = _FLOAT
     for match in re.finditer(rb"\S+", text):
-        if pattern.fullmatch(match[0]) or (nonfinite and _NONFINITE.fullmatch(match[0])):
-            continue
-        if _NONFINITE.fullmatch(match[0]) and not integer:
-            return not_finite(blob, show(match[0]), offset=match.start())
+        item = match[0]
+        offset = match.start()
+        fix = "correct the line, or write it as a comment"
         if integer:
-            expected = "an integer"
-        else:
-            expected = "a number"
-        if integer and match[0][:1].isalpha():
-            fix = "number the names 0, 1, 2, ... first; or "
-        else:
-            fix = ""
-        fix += "correct the line, or write it as a comment"
-        return blob.fault(expected, show(match[0]), fix, offset=match.start())
+            if _INTEGER.fullmatch(item):
+                continue
+            if item[:1].isalpha():
+                fix = f"number the names 0, 1, 2, ... first; or {fix}"
+            return blob.fault("an integer", show(item), fix, offset=offset)
+        if _FLOAT.fullmatch(item):
+            continue
+        if not _NONFINITE.fullmatch(item):
+            return blob.fault("a number", show(item), fix, offset=offset)
+        if not nonfinite:
+            return not_finite(blob, show(item), offset=offset)
     return blob.fault("numbers", "a word that is not a number", "write plain decimal numbers")
 
 
@@ -208,10 +208,14 @@ def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "")
 
 
 def unseparated(blob: Blob) -> bytes:
-    """The text with blanks for commas, or for semicolons, between which commas are decimal; empty
-    cells are refused.
+    """The text with blanks for separators.
+
+    These are commas, or semicolons, between which commas are decimal; empty cells are refused.
     """
-    data, mark = blob.data, b";" if b";" in blob.data else b","
+    data = blob.data
+    mark = b","
+    if b";" in data:
+        mark = b";"
     if mark not in data:
         return data
     gap = re.search(rb"(?:^|[\n%s])[ \t]*%s|%s[ \t]*(?=\n|$)" % (mark, mark, mark), data)

@@ -114,11 +114,10 @@ def _read(
 
 def _array(blob: Blob) -> tuple[np.ndarray, np.ndarray]:
     array = read_array(blob)
-    if array.ndim != 2 or len(array) != 2:
-        if array.ndim == 2 and array.shape[1] == 2:
+    if array.shape[:-1] != (2,):
+        fix = "one row of sources, one of targets"
+        if array.shape[1:] == (2,):
             fix = "array.T"
-        else:
-            fix = "one row of sources, one of targets"
         raise blob.fault("integers of shape (2, E)", f"shape {array.shape} of {array.dtype}", fix)
     source, target = integers(blob, array)
     return source, target
@@ -127,9 +126,7 @@ def _array(blob: Blob) -> tuple[np.ndarray, np.ndarray]:
 def _check_range(
     blob: Blob, name: str, index: np.ndarray, size: int | None, lines: np.ndarray | None
 ) -> None:
-    """Raise for the first id beyond ``size``, or far beyond the number of edges if the size is not
-    known.
-    """
+    """Raise for the first id beyond ``size``, or far beyond the number of edges if it is None."""
     if size is None:
         limit = 16 * len(index) + 65536
     else:
@@ -159,15 +156,16 @@ def _sizes(blob: Blob, file: Sizes, caller: Sizes) -> Sizes:
     for name, from_file, from_caller in zip(
         ("num_sources", "num_targets"), file, caller, strict=True
     ):
-        if from_caller is not None and (
-            from_caller < 0 or (from_file is not None and from_file != from_caller)
-        ):
-            if from_file is None:
-                expected = f"{name} from 0"
-            else:
-                expected = f"{name}={from_file}, as in the file"
+        if from_caller is None:
+            out.append(from_file)
+            continue
+        if from_file is None:
+            expected = f"{name} from 0"
+        else:
+            expected = f"{name}={from_file}, as in the file"
+        if from_caller < 0 or from_file not in (None, from_caller):
             raise blob.fault(expected, f"{name}={from_caller}", f"leave {name} out")
-        out.append(from_file if from_caller is None else from_caller)
+        out.append(from_caller)
     return out[0], out[1]
 
 
@@ -248,7 +246,7 @@ def read_npz(
         wanted = ["edge_index", *(name for name in _SIZES if name in names)]
         arrays = read_entries(blob.path, archive, wanted)
     pair = integers(blob, arrays["edge_index"], "edge_index")
-    if pair.ndim != 2 or len(pair) != 2:
+    if pair.shape[:-1] != (2,):
         raise blob.fault(
             "edge_index of shape (2, E)", f"{pair.shape}", "edge_index.T if it is (E, 2)"
         )
