@@ -18,7 +18,6 @@ from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import interpolate, pool
 from ..nn.arguments import check_input
-from ..plans.edge_tensors import EdgeTensors
 
 READOUTS = ("node", "shape")
 #: A block of a stage: ``block(x, level, number)``; pooling: ``down(x, fine, coarse)``; unpooling:
@@ -141,7 +140,7 @@ def levels_checked(
 
 def refuse_shards(shape: Hierarchy, words: str) -> None:
     """Refuse levels that several processes share."""
-    if isinstance(shape.levels[-1].graphs[0], EdgeTensors):
+    if shape.levels[-1].graphs[0].positions is not None:
         raise GraphError(
             f"shape must be a whole hierarchy, got one of a process's own points: {words}"
         )

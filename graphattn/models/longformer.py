@@ -140,10 +140,7 @@ class Longformer(nn.Module):
         )
         for block, of_global, reads in layers:
             if id(reads) not in made:
-                if isinstance(reads, Pattern):
-                    sized = reads.at(x.shape[-2])
-                else:
-                    sized = reads
+                sized = reads.at(x.shape[-2])
                 both = (sized, _rows(sized, chosen))
                 made[id(reads)] = [
                     (g, None if lengths is None else padding_bias(g, lengths, x)) for g in both
@@ -170,9 +167,11 @@ def _beside(block: Any) -> GraphAttention:
 @not_followed  # graphs are built by Python; a compiled program breaks here
 def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
     """The rows of the chosen targets; cached with the graph, for its plans."""
-    if isinstance(graph, PerHead):
-        return PerHead(tuple(head.subgraph(targets=tokens) for head in graph.graphs))
-    return cached(graph, (Longformer, tokens), lambda: graph.subgraph(targets=tokens))
+
+    def rows_of_one(one: AttentionGraph) -> AttentionGraph:
+        return cached(one, (Longformer, tokens), lambda: one.subgraph(targets=tokens))
+
+    return graph.of_each(rows_of_one)
 
 
 def _read(

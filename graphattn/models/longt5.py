@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import width
-from ..graph import AttentionGraph, Pattern
+from ..graph import AttentionGraph
 from ..graph.layers import Layers, layers_of
 from ..graph.modes import not_followed
 from ..graphs import composite, cross
@@ -82,11 +82,7 @@ class SummaryEncoder(nn.Module):
         )
         for layer, norm, reads in layers:
             if id(reads) not in made:
-                if isinstance(reads, Pattern):
-                    own = reads.at(N)
-                else:
-                    own = reads
-                both, source, target = _beside(own, N // self.block, x.device)
+                both, source, target = _beside(reads.at(N), N // self.block, x.device)
                 made[id(reads)] = both, self._bias(source, target, number, score_bias, lengths)
             both, bias = made[id(reads)]
             x = layer(

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ..errors import ShapeError
-from ..graph import AttentionGraph, Pattern, PerHead
-from ..graph.advice import no_graph
+from ..graph import AttentionGraph, PerHead
 from ..graph.layers import Layers, layers_of
+from ..graph.like import GraphLike, need_fixed
 from ..graphs import causal
 from ..nn import KeyValueCache
 from ..nn.blocks import Graph
@@ -128,14 +128,14 @@ class Reading:
 
 def _sized(graph: Any, length: int, num_sources: int) -> Any:
     """The graph from a memory to a sequence of that length."""
-    if isinstance(graph, Pattern):
-        graph = graph(length, num_sources)
-    if not isinstance(graph, AttentionGraph | PerHead | None):
-        raise no_graph(
-            graph,
-            "memory_graph must be an AttentionGraph, PerHead or Pattern, the same for all layers",
-        )
-    if graph is not None and (graph.num_targets < length or graph.num_sources != num_sources):
+    if graph is None:
+        return None
+    if isinstance(graph, GraphLike):
+        graph = graph.at(length, num_sources)
+    need_fixed(
+        graph, "memory_graph must be an AttentionGraph, PerHead or Pattern, the same for all layers"
+    )
+    if graph.num_targets < length or graph.num_sources != num_sources:
         raise ShapeError(
             f"memory_graph needs {num_sources} sources, those of the memory, and a target for "
             f"each of {length} tokens; "

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from ..arguments import check_flags, function, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layer, Layers, layers_of
-from ..graph.like import sized
+from ..graph.layers import Layers, layers_of
+from ..graph.like import GraphLike, sized
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import AllOrNone, tokens_held
 from ..nn.loaders import refuse_other
-from ..plans.edge_tensors import EdgeTensors
 from .tokens import check_lengths, memory_up_to, padding_bias, positions_of
 
 ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | nn.ModuleList | nn.ParameterList | None
@@ -79,14 +78,11 @@ class _Stack(nn.Module):
         """The graph of each layer; with caches it has more sources than the layer before has
         targets.
         """
-        if isinstance(graph, EdgeTensors) and caches is None:
+        if isinstance(graph, GraphLike):
             return [graph] * len(self.layers)
-        if caches is None:
+        if caches is None or not isinstance(graph, Iterable):
             return list(layers_of(graph, len(self.layers)))
-        if isinstance(graph, Iterable) and not isinstance(graph, Layer):
-            graphs = list(graph)
-        else:
-            graphs = [graph] * len(self.layers)
+        graphs = list(graph)
         if len(graphs) != len(self.layers):
             raise GraphError(f"{len(self.layers)} layers need as many graphs, got {len(graphs)}")
         return graphs

@@ -13,7 +13,7 @@ from ..arguments import check_flags
 from ..errors import GraphError, OptionError
 from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
-from ..graph.per_head import PerHead
+from ..graph.like import GraphLike
 from ..graphs.points.curves import curve_order
 from .choice import (
     MOST_SOURCES,
@@ -178,7 +178,7 @@ def plot(
     if (
         isinstance(graph, list | tuple)
         and graph
-        and all(isinstance(each, AttentionGraph | PerHead) for each in graph)
+        and all(isinstance(each, GraphLike) and each.is_fixed for each in graph)
     ):
         heads_only = {name: value for name, value in own.items() if name != "target"}
         _refuse({"values": values, **heads_only, **marks, "queries": queries}, "one graph")

@@ -12,7 +12,6 @@ from torch import Tensor
 from .. import graphs
 from ..graph.graph import AttentionGraph
 from ..graph.layers import reach
-from ..graph.per_head import PerHead
 from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
 from .layouts import Layout, layout_of
@@ -34,9 +33,7 @@ def graph_of(named: Named) -> AttentionGraph:
     made: Any = named.graph()
     if isinstance(made, list):
         return reach(made)
-    if isinstance(made, PerHead):
-        return made.union()
-    return made
+    return made.union()
 
 
 def place_in(named: Named, graph: AttentionGraph) -> Layout:
