@@ -117,9 +117,7 @@ class AttentionGraph(GraphLike, Operand):
 
     @property
     def is_lower_triangle(self) -> bool:
-        """True if the edges are exactly the pairs with ``s <= t``: SDPA's ``is_causal``, aligned
-        upper left.
-        """
+        """True if the edges are exactly the pairs with ``s <= t``: SDPA's ``is_causal``."""
         T = self.num_targets
         S = self.num_sources
         square = min(T, S)
@@ -229,9 +227,9 @@ class AttentionGraph(GraphLike, Operand):
     @staticmethod
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
         index = integers(index, side, "of nodes", GraphError)
-        outside = index[(index < 0) | (index >= size)]
-        if outside.numel():
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
             one = side.removesuffix("s")
+            outside = index[(index < 0) | (index >= size)]
             raise GraphIndexError(
                 f"{one} {int(outside[0])} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)"
             )

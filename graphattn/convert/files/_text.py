@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
 
 def clean(blob: Blob, comments: str = "") -> Blob:
-    """The same text in as many bytes, with ``\n`` line ends and blank comments.
+    r"""The same text in as many bytes, with ``\n`` line ends and blank comments.
 
     Texts of very long lines are refused.
     """
