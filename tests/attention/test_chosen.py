@@ -195,7 +195,7 @@ def test_chosen_graphs_are_pickled_and_print():
         (lambda: top_k(..., 2, within=top_k(..., 3))(5), "has an option that is chosen, too"),
         (
             lambda: top_k(..., 2)(torch.zeros(5, 3)),
-            "waits for queries and keys, which positions are not",
+            "chooses its edges by queries and keys, not by positions",
         ),
         (lambda: (~top_k(..., 2))(5), "has no edges that may be chosen"),
         (lambda: top_k(..., 2).with_global_tokens(1)(5), "has no edges that may be chosen"),
