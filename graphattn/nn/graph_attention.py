@@ -1,5 +1,6 @@
-"""The layer: projections, attention on the graph, projection back. A PyG MessagePassing with
-torch's names.
+"""The layer: projections, attention on the graph, and the projection back.
+
+A PyG ``MessagePassing`` with torch's names.
 """
 
 from dataclasses import replace
@@ -43,6 +44,9 @@ from .scores.base import LayerScore
 from .sources import Sources, of_context, read
 
 Edges = AttentionGraph | PerHead | Chosen | EdgeTensors
+
+#: ``edge_to``, ``cap_bias`` and ``asks`` of operands that :func:`check` returns.
+_DEFAULTS = ("both", False, ())
 
 
 class GraphAttention(EdgeAttention):
@@ -165,19 +169,11 @@ class GraphAttention(EdgeAttention):
         self.skip: RootWeight | None = None
         if root_weight:
             self.skip = RootWeight(self.qdim, self.embed_dim, bias)
+        score_edge_dim = self.edge_dim
         if self.edge_to == "value":
-            read = None
-        else:
-            read = self.edge_dim
-        self.score = make_score(score, self.num_heads, self.head_dim, read)
-        projects = (
-            self.edge_dim is not None
-            and self.delta is None
-            and (self.score is None or self.edge_to != "key")
-        )
-        self.edge_proj: nn.Linear | None = None
-        if projects:
-            self.edge_proj = nn.Linear(self.edge_dim or 0, self.k_proj.out_features, bias=False)
+            score_edge_dim = None
+        self.score = make_score(score, self.num_heads, self.head_dim, score_edge_dim)
+        self.edge_proj = self._edge_projection()
         self.normalize = make_normalizer(normalize, self.num_heads)
         self._asks = asked_by(self.normalize)
         if qk_norm is None:
@@ -208,15 +204,15 @@ class GraphAttention(EdgeAttention):
                 f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim"
             )
 
-        def size(given: int | None, name: str, otherwise: int) -> int:
-            if given is None:
-                return otherwise
-            return width(given, name)
+        def size(value: int | None, name: str, default: int) -> int:
+            if value is None:
+                return default
+            return width(value, name)
 
         self.num_kv_heads = size(num_kv_heads, "num_kv_heads", self.num_heads)
         self.qdim, self.kdim, self.vdim = (
-            size(given, name, self.embed_dim)
-            for given, name in zip(inputs, ("qdim", "kdim", "vdim"), strict=True)
+            size(value, name, self.embed_dim)
+            for value, name in zip(inputs, ("qdim", "kdim", "vdim"), strict=True)
         )
         self.head_dim = size(head_dim, "head_dim", self.embed_dim // self.num_heads)
         self.value_dim = size(value_dim, "value_dim", self.head_dim)
@@ -229,22 +225,27 @@ class GraphAttention(EdgeAttention):
         else:
             self.edge_dim = width(edge_dim, "edge_dim")
 
+    def _edge_projection(self) -> nn.Linear | None:
+        """A projection of edge features; ``None`` if the score alone encodes or reads them."""
+        if self.edge_dim is None or self.delta is not None:
+            return None
+        if self.score is not None and self.edge_to == "key":
+            return None
+        return nn.Linear(self.edge_dim, self.k_proj.out_features, bias=False)
+
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
-        if self.out_proj is None and self.num_heads * self.value_dim != self.embed_dim:
-            wide = self.num_heads * self.value_dim
+        output_width = self.num_heads * self.value_dim
+        if self.out_proj is None and output_width != self.embed_dim:
             raise OptionError(
-                f"without out_proj the output has width H * D_v = {wide}, but "
+                f"without out_proj the output has width H * D_v = {output_width}, but "
                 f"embed_dim={self.embed_dim}"
             )
-        if self.edge_dim is None and self.edge_to != "both":
+        if self.edge_dim is not None:
+            self._check_edge_to()
+        elif self.edge_to != "both":
             raise OptionError(
                 f"edge_to={self.edge_to!r} requires edge_dim, the width of edge features"
-            )
-        if self.edge_dim is not None and self.value_dim != self.head_dim and self.edge_to != "key":
-            raise OptionError(
-                f"edge features need key and value of one width, got head_dim={self.head_dim} "
-                f"and value_dim={self.value_dim}"
             )
         if self.cap_bias and self.softcap is None:
             raise OptionError("cap_bias=True requires softcap")
@@ -252,24 +253,29 @@ class GraphAttention(EdgeAttention):
             raise OptionError(
                 f"scale={self.scale} requires the dot product; a score has its own factor"
             )
-        reads = not isinstance(self.score, Score) or self.score.edge_dim is not None
-        if self.edge_dim is not None and self.edge_to == "key" and not reads:
-            raise OptionError(
-                f'edge_to="key", but {type(self.score).__name__} reads no edge features; try '
-                '"value"'
-            )
         if "edge_attr" in self._asks and self.delta is not None:
             raise OptionError(
                 "normalize needs edge_attr, which the score encodes by its delta; use source"
             )
 
+    def _check_edge_to(self) -> None:
+        """Refuse an operand that edge features cannot be added to."""
+        if self.edge_to == "key":
+            if isinstance(self.score, Score) and self.score.edge_dim is None:
+                name = type(self.score).__name__
+                raise OptionError(f'edge_to="key", but {name} reads no edge features; try "value"')
+        elif self.value_dim != self.head_dim:
+            raise OptionError(
+                f"edge features need key and value of one width, got head_dim={self.head_dim} "
+                f"and value_dim={self.value_dim}"
+            )
+
     @property
     def delta(self) -> nn.Module | None:
         """The score's encoder of edge features, in place of a projection."""
-        if isinstance(self.score, Score):
-            delta = getattr(self.score, "delta", None)
-        else:
-            delta = None
+        if not isinstance(self.score, Score):
+            return None
+        delta = getattr(self.score, "delta", None)
         if isinstance(delta, nn.Module):
             return delta
         return None
@@ -285,15 +291,15 @@ class GraphAttention(EdgeAttention):
 
     @classmethod
     def from_torch(cls, mha: nn.MultiheadAttention) -> "GraphAttention":
-        """The layer with the weights of an ``nn.MultiheadAttention``, and its outputs on a full
-        graph.
-        """
+        """The layer with the weights and outputs of an ``nn.MultiheadAttention`` (full graph)."""
         return loaders.from_torch(cls, mha)
 
     @classmethod
     def from_pyg(cls, conv: nn.Module) -> "GraphAttention":
-        """The layer with the weights of a PyG ``TransformerConv``, ``GATConv``, ``GATv2Conv`` or
-        ``PointTransformerConv``, and its outputs on the same edges; self-loops are the graph's.
+        """The layer with the weights and outputs of a PyG convolution that attends.
+
+        One of ``TransformerConv``, ``GATConv``, ``GATv2Conv`` and ``PointTransformerConv``, on the
+        same edges; self-loops are the graph's.
         """
         return loaders.from_pyg(cls, conv)
 
@@ -301,10 +307,10 @@ class GraphAttention(EdgeAttention):
     def from_conv(
         cls, conv: nn.Module, size: tuple[int, ...] | int, *, causal: bool = False
     ) -> tuple["GraphAttention", PerHead]:
-        """A convolution as the layer that equals it, and the graph of each head: one for each place
-        of the kernel.
+        """The layer that equals a convolution, and the graph of each head.
 
-        A head's targets read one source each, so that the weight is 1 whatever queries and keys
+        There is a head for each place of the kernel. A head's targets read one source each, so
+        that the weight is 1 whatever queries and keys
         are; the kernel is the output projection. It trains as the convolution does: values are a
         fixed identity, zeros of the padding are targets without a source. Zeros between groups are
         trained, too.
@@ -384,31 +390,36 @@ class GraphAttention(EdgeAttention):
             GraphError: If ``graph`` is missing or of another type, or an ``edge_index`` that
                 repeats an edge.
         """
-        refuse_unnamed(unnamed)
+        if unnamed:
+            refuse_unnamed(unnamed)
         if return_weights is not False:
             check_flags(return_weights=return_weights)
         x, sources = read(self, x, context, cache)
         edges = graph_of(graph, x, sources)
-        if edge_attr is None and positions is not None and self._reads_offsets():
-            of_targets, of_sources = pair_of_positions(positions)
-            edge_attr = relative_positions(edges, of_sources, of_targets)
-            positions = None
+        if positions is not None:
+            edge_attr, positions = self._offsets(edges, edge_attr, positions)
         edges, query, (key, value) = self._projected(edges, x, sources, positions)
         inputs = self._inputs(edges, query, key, value, score_bias, edge_attr)
         outputs = self._attend(edges, inputs, return_weights)
-        y = outputs.output.flatten(-2)
-        if self.out_proj is not None:
-            y = self.out_proj(y)
-        if self.skip is not None:
-            y = self.skip(y, x)
+        y = self._projected_back(outputs.output, x)
         sources.keep(self, key, value)
-        if return_weights and outputs.alpha is not None:
+        if return_weights:
             return y, EdgeWeights.of(edges, outputs)
         return y
 
-    def _reads_offsets(self) -> bool:
-        """True if positions are those of edge features."""
-        return self.rotary is None and self.edge_dim is not None
+    def _offsets(
+        self, graph: Any, edge_attr: Tensor | None, positions: Tensor | Pair
+    ) -> tuple[Tensor | None, Tensor | Pair | None]:
+        """Edge features, and positions to rotate by.
+
+        Of a layer that does not rotate, positions are coordinates: the features are their offsets.
+        """
+        if self.rotary is not None or self.edge_dim is None:
+            return edge_attr, positions
+        if edge_attr is not None:
+            return edge_attr, positions
+        of_targets, of_sources = pair_of_positions(positions)
+        return relative_positions(graph, of_sources, of_targets), None
 
     def _projected(
         self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None
@@ -434,9 +445,7 @@ class GraphAttention(EdgeAttention):
         score_bias: Tensor | None,
         edge_attr: Tensor | None,
     ) -> Inputs:
-        """The operands of attention, checked, and encoded by the score together with edge
-        features.
-        """
+        """The checked operands of attention, with edge features as the score encodes them."""
         weight = None
         last = None
         if edge_attr is not None or self.edge_dim is not None:
@@ -463,23 +472,21 @@ class GraphAttention(EdgeAttention):
             score,
             self.normalize,
         )
-        if self.edge_to != "both" or self.cap_bias or self._asks:
+        if (self.edge_to, self.cap_bias, self._asks) != _DEFAULTS:
             inputs = replace(inputs, edge_to=self.edge_to, cap_bias=self.cap_bias, asks=self._asks)
         return inputs
 
     def _encoded(
         self, edge_attr: Any, value: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor, nn.Linear | None]:
-        """Edge features, the weight of their projection to the value (None if they are added as
-        they are), the value, and the last part of the score's encoder, if it is that weight.
+        """Edge features, the weight that projects them to the value, the value, and a layer.
+
+        The weight is None if features are added as they are. The layer is the last of the score's
+        encoder, if the weight is its own.
         """
         if self.edge_proj is not None:
-            return (
-                edge_attr,
-                self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim)),
-                value,
-                None,
-            )
+            weight = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
+            return edge_attr, weight, value, None
         if self.delta is None:  # the score's alone
             return edge_attr, None, value, None
         heads = (self.num_heads, self.head_dim)
@@ -494,17 +501,19 @@ class GraphAttention(EdgeAttention):
             return function(edge_attr), last.weight.unflatten(0, heads), value, last
         encoded = self.delta(edge_attr)
         shape = (*edge_attr.shape[:-1], self.num_heads * self.head_dim)
-        if not isinstance(encoded, Tensor) or encoded.shape != shape:
-            came = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
+        got: object = type(encoded).__name__
+        if isinstance(encoded, Tensor):
+            got = tuple(encoded.shape)
+        if got != shape:
             raise ShapeError(
-                f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got "
-                f"{came}"
+                f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got {got}"
             )
         return encoded, None, value, None
 
     def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
-        """Keys and values of a context, computed once for several calls,
-        ``context=layer.hold(...)``.
+        """Keys and values of a context, computed once for several calls.
+
+        Pass the result as ``context=layer.hold(...)``.
 
         Args:
             context: As in :meth:`forward`.
@@ -584,23 +593,38 @@ class GraphAttention(EdgeAttention):
                 return Outputs(summed)
         return run(graph, inputs, self.backend, weights, False)
 
+    def _projected_back(self, output: Tensor, x: Tensor) -> Tensor:
+        """The features (..., T, C) of the heads' outputs (..., T, H, D_v)."""
+        y = output.flatten(-2)
+        if self.out_proj is not None:
+            y = self.out_proj(y)
+        if self.skip is not None:
+            y = self.skip(y, x)
+        return y
+
     def _check_features(self, edge_attr: Tensor | None, graph: Edges) -> None:
         """Refuse edge features that do not fit."""
         if self.edge_dim is None:
             raise OptionError("edge_attr was given, but the layer was built without edge_dim")
-        shape = (
-            f"(..., {graph.num_edges}, {self.edge_dim}), one row per edge in the graph's edge order"
-        )
+        size = (graph.num_edges, self.edge_dim)
+        shape = f"(..., {size[0]}, {size[1]}), one row per edge in the graph's edge order"
         if edge_attr is None:
             raise OptionError(
                 f"the layer was built with edge_dim={self.edge_dim}: pass edge_attr {shape}"
             )
         if not isinstance(edge_attr, Tensor):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
-        if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
+        if tuple(edge_attr.shape[-2:]) != size:
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
-        reader: nn.Module = self.delta or self.edge_proj or self.q_proj
-        check_kind(reader, "edge_attr", edge_attr)
+        check_kind(self._feature_reader(), "edge_attr", edge_attr)
+
+    def _feature_reader(self) -> nn.Module:
+        """The module whose dtype and device edge features must have."""
+        if self.delta is not None:
+            return self.delta
+        if self.edge_proj is not None:
+            return self.edge_proj
+        return self.q_proj
 
     def __repr__(self) -> str:
         usual: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
@@ -609,19 +633,19 @@ class GraphAttention(EdgeAttention):
         values: dict[str, Any] = {
             "bias": self.q_proj.bias is not None,
             "out_proj": self.out_proj is not None,
-        }
-        values |= {
             "root_weight": self.skip is not None,
-            "qk_norm": None if self.q_norm is None else self.q_norm.eps,
+            "qk_norm": getattr(self.q_norm, "eps", None),
+            "score": _name(self.score),
+            "normalize": _name(self.normalize),
         }
-        values |= {"score": _name(self.score), "normalize": _name(self.normalize)}
         extra = ""
         for name, option in list(signature(GraphAttention).parameters.items())[2:]:
             if name in values:
                 value = values[name]
             else:
                 value = getattr(self, name)
-            extra += f", {name}={value!r}" if value != usual.get(name, option.default) else ""
+            if value != usual.get(name, option.default):
+                extra += f", {name}={value!r}"
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
 
 
