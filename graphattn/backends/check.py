@@ -145,7 +145,9 @@ def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) 
     """
     numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
     for name, number in numbers:
-        if not (isinstance(number, Real) or (number is None and name != "dropout_p")):
+        if number is None and name != "dropout_p":
+            continue
+        if not isinstance(number, Real):
             if isinstance(number, Tensor):
                 hint = "; multiply the query by a learned factor"
             else:
@@ -225,10 +227,8 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) 
                 expected = "float16, bfloat16, float32 or float64"
             else:
                 expected = f"{query.dtype} like query"
-            wide = torch.is_autocast_enabled(query.device.type) and torch.float64 in (
-                x.dtype,
-                query.dtype,
-            )
+            wide = torch.float64 in (x.dtype, query.dtype)
+            wide &= torch.is_autocast_enabled(query.device.type)
             raise ShapeError(
                 f"{name} must be {expected}, got "
                 f"{x.dtype}{'; autocast keeps float64' if wide else ''}"

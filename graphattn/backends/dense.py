@@ -80,27 +80,10 @@ class DenseBackend(Backend):
         reasons = reasons_against_products(request)
         if 0 in (graph.num_targets, graph.num_sources):
             reasons.append("the graph has no targets, or no sources")
-        if graph.has_repeated_edges and request.of_rows:
-            reasons.append(
-                "a dense product can count repeated edges under softmax alone, not under this "
-                "normalisation"
-            )
-        elif graph.has_repeated_edges and (
-            request.score_bias or request.dropout or request.weights
-        ):
-            reasons.append(
-                "each copy of an edge has its own bias, dropout and weight; a pair of nodes has one"
-            )
-        longest = max(graph.num_targets, graph.num_sources)
-        if (
-            request.device.type == "cuda"
-            and longest >= 65_536
-            and (request.score_bias or kind(graph) == "mask")
-        ):
-            reasons.append(
-                "torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on "
-                "(pytorch#145040)"
-            )
+        if graph.has_repeated_edges:
+            reasons += _reasons_against_copies(request)
+        if request.device.type == "cuda":
+            reasons += _reasons_on_cuda(graph, request)
         needed = self.bytes_needed(graph, request)
         if needed > MAX_BYTES:
             reasons.append(
@@ -119,12 +102,10 @@ class DenseBackend(Backend):
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         pairs = graph.num_targets * graph.num_sources
         wide = torch.finfo(request.statistics).bits // 8
-        if is_unfused(request) or request.lse:
-            # measured
-            if request.softcap or request.weights or request.lse:
+        if _writes_scores(request):
+            held = 5  # measured
+            if True in (request.softcap, request.weights, request.lse):
                 held = 7
-            else:
-                held = 5
             return held * request.batch * request.heads * pairs * wide
         if kind(graph) != "mask":
             return 0
@@ -135,7 +116,7 @@ class DenseBackend(Backend):
         """All pairs of nodes."""
         pairs = graph.num_targets * graph.num_sources
         shape = kind(graph)
-        if is_unfused(request) or request.lse:
+        if _writes_scores(request):
             return "unfused", pairs * (WORK if request.of_rows else 1)
         if shape == "mask" or request.score_bias:
             return "masked", pairs
@@ -185,6 +166,32 @@ class DenseBackend(Backend):
         if blank is not None:
             output = output.masked_fill(blank, 0.0)
         return Outputs(output.transpose(-3, -2))
+
+
+def _writes_scores(request: Request) -> bool:
+    """True if all scores are in memory."""
+    return request.lse or is_unfused(request)
+
+
+def _reasons_against_copies(request: Request) -> list[str]:
+    if request.of_rows:
+        return [
+            "a dense product can count repeated edges under softmax alone, not under this "
+            "normalisation"
+        ]
+    of_each_copy = (request.score_bias, request.dropout, request.weights)
+    return [
+        "each copy of an edge has its own bias, dropout and weight; a pair of nodes has one"
+    ] * any(of_each_copy)
+
+
+def _reasons_on_cuda(graph: AttentionGraph, request: Request) -> list[str]:
+    if max(graph.num_targets, graph.num_sources) < 65_536:
+        return []
+    is_masked = request.score_bias | (kind(graph) == "mask")
+    return [
+        "torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on (pytorch#145040)"
+    ] * is_masked
 
 
 def _written_out(

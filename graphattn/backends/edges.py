@@ -1,6 +1,7 @@
 """Fused kernels over edges: the cost of a sparse graph is that of its edges."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,10 +85,7 @@ class EdgesBackend(Backend):
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         wide = torch.finfo(request.statistics).bits // 8
-        if request.normalize or request.score:
-            numbers = 4 * request.heads * graph.num_edges
-        else:
-            numbers = 0
+        numbers = (request.normalize | request.score) * 4 * request.heads * graph.num_edges
         if request.score:
             block = min(
                 graph.num_edges, max(BLOCK, PER_NODE * max(graph.num_targets, graph.num_sources))
@@ -100,7 +98,11 @@ class EdgesBackend(Backend):
 
         On CUDA the bytes that the kernels move, for each number of a pair.
         """
-        more = SCORED if request.score else NORMALIZED if request.normalize else 1
+        more = 1.0
+        if request.normalize:
+            more = NORMALIZED
+        if request.score:
+            more = SCORED
         if request.device.type != "cuda":
             return "edge", effective_edges(graph.num_edges, graph.num_targets) * more
         moved = sum(forward(sizes(request, graph.num_edges, graph.num_targets, graph.num_sources)))
@@ -116,13 +118,14 @@ class EdgesBackend(Backend):
         self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
     ) -> Outputs:
         with without_autocast(inputs.query.device.type):
-            if not (_needs_scores(inputs) or (weights and inputs.tracks_weights)):
+            needs_scores = _needs_scores(inputs)
+            if weights:
+                needs_scores |= inputs.tracks_weights
+            if not needs_scores:
                 return edges_run(graph, inputs, weights, lse)
-            if plain_operations_only() and not torch.compiler.is_compiling():
+            if _is_transformed():
                 # imported late: the order of imports is that of backends
-                from .message_passing import (
-                    attend,
-                )
+                from .message_passing import attend
 
                 return attend(graph, inputs)
             return scored_run(graph, inputs)
@@ -132,13 +135,11 @@ def _needs_scores(inputs: Inputs) -> bool:
     """True if the fused kernels lack an option of the call, so that scores are computed beside its
     sums.
     """
-    unprojected = inputs.edge_attr is not None and inputs.edge_weight is None
-    return (
-        unprojected
-        or inputs.normalize is not None
-        or inputs.score is not None
-        or Request.of(inputs).cap_bias
-    )
+    if inputs.normalize is not None or inputs.score is not None:
+        return True
+    if inputs.edge_attr is not None and inputs.edge_weight is None:
+        return True
+    return Request.of(inputs).cap_bias
 
 
 def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
@@ -153,68 +154,124 @@ def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
     )
 
 
+class _Operands(NamedTuple):
+    """Operands of the kernels, with one batch axis."""
+
+    query: Tensor  # (B, T, H, D)
+    key: Tensor  # (B, S, H_kv, D)
+    value: Tensor  # (B, S, H_kv, D_v)
+    bias: Tensor | None  # (1 or B, E, H or 1)
+    attr: Tensor | None  # (1 or B, E, F)
+    attr_query: Tensor | None  # (B, T, H, F), by which features count in the scores
+
+
+class _Sums(NamedTuple):
+    """What the kernels give, with one batch axis."""
+
+    output: Tensor  # (B, T, H, D_v)
+    lse: Tensor  # (B, T, H)
+    alpha: Tensor  # (B, E, H)
+    attr: Tensor  # (B, T, H, F), the weighted sum of features
+
+
 def edges_run(
     graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool
 ) -> Outputs:
     """Attention on a graph, or on edges that are inputs of a compiled program."""
+    operands, projection = _folded(inputs)
+    sums = _sums(graph, inputs, operands, weights, lse)
+    output = sums.output
+    if projection is not None and inputs.edge_to != "key":
+        output = output + torch.einsum("bthf,hdf->bthd", sums.attr, projection)
     lead = inputs.query.shape[:-3]
-    request = Request.of(inputs)
-    wide = request.statistics
+    found = Outputs(_unfolded(output, lead).to(inputs.query.dtype))
+    if lse:
+        found = replace(found, lse=_unfolded(sums.lse, lead))
+    if not weights:
+        return found
+    found = replace(found, alpha=_unfolded(sums.alpha, lead))
+    if torch.compiler.is_compiling() or plain_operations_only():
+        return found  # there nothing computes the output again
+    return replace(found, total=total_of(graph, inputs))
+
+
+def _folded(inputs: Inputs) -> tuple[_Operands, Tensor | None]:
+    """The operands of the kernels, and the projection (H, D, F) of edge features.
+
+    <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D.
+    """
+    lead = inputs.query.shape[:-3]
+    wide = inputs.statistics
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
-    bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
-    if inputs.edge_weight is None:
-        edge_projection = None
-    else:
-        edge_projection = inputs.edge_weight.to(wide)
-    edge_query = None
+    bias = flat_batch_of_edges(inputs.score_bias, lead, wide)
+    attr = flat_batch_of_edges(inputs.edge_attr, lead, wide)
     if attr is not None and query.device.type == "cpu":
         query, key, value = (x.to(wide) for x in (query, key, value))
-    # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
-    if edge_projection is not None:
-        # (H, D, F)
-        edge_projection = edge_projection.repeat_interleave(
-            query.shape[2] // max(1, key.shape[2]), 0
-        )
-        edge_query = torch.einsum("bthd,hdf->bthf", query.to(wide), edge_projection)
-        if inputs.edge_to == "value":
-            edge_query = torch.zeros_like(edge_query)
+    if inputs.edge_weight is None:
+        return _Operands(query, key, value, bias, attr, None), None
+    group = query.shape[2] // max(1, key.shape[2])
+    projection = inputs.edge_weight.to(wide).repeat_interleave(group, 0)
+    attr_query = torch.einsum("bthd,hdf->bthf", query.to(wide), projection)
+    if inputs.edge_to == "value":
+        attr_query = torch.zeros_like(attr_query)
+    return _Operands(query, key, value, bias, attr, attr_query), projection
+
+
+def _sums(
+    graph: AttentionGraph | EdgeTensors,
+    inputs: Inputs,
+    operands: _Operands,
+    weights: bool,
+    lse: bool,
+) -> _Sums:
+    """The kernels' sums; in plain operations where there are no kernels, or they are transformed."""
     from ..kernels.edges_op import attend, plain  # registering operators is slow
 
-    if inputs.softcap is None:
+    device = operands.query.device
+    softcap = inputs.softcap
+    if softcap is None:
         softcap = 0.0
-    else:
-        softcap = inputs.softcap
-    if request.dropout:
-        seed = torch.randint(2**63 - 1, (), device=query.device)
-    else:
-        seed = None
-    if seed is not None:
-        seed = graph.agreed(seed)
-    operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
+    seed = None
+    if inputs.dropout_p > 0.0:
+        seed = graph.agreed(torch.randint(2**63 - 1, (), device=device))
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
-    # else an edge's number is its row, too
-    named = request.dropout and bias is None and attr is None and not weights
-    if not _fused(query.device) or (not torch.compiler.is_compiling() and plain_operations_only()):
-        layout = _layout(graph, query.device, False, named)
-        output, log_sum, alpha, edge_sum = plain(*operands, *layout[:4], *options)
-    else:
-        tracked = torch.is_grad_enabled() and any(
-            x is not None and x.requires_grad for x in operands
-        )
-        layout = _layout(graph, query.device, tracked, named)
-        output, log_sum, alpha, edge_sum, _ = attend(
-            *operands, *layout, *options, weights, lse, tracked=tracked
-        )
-    if edge_projection is not None and inputs.edge_to != "key":
-        output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
-    # there nothing computes the output again
-    differs = torch.compiler.is_compiling() or plain_operations_only()
-    return Outputs(
-        (output if len(lead) == 1 else output.reshape(*lead, *output.shape[1:])).to(request.dtype),
-        alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
-        log_sum.reshape(*lead, *log_sum.shape[1:]) if lse else None,
-        None if differs or not weights else total_of(graph, inputs),
-    )
+    # an edge without features is its row, and dropout then hashes the edge's own number
+    named = seed is not None and _is_bare(operands, weights)
+    if not _fused(device) or _is_transformed():
+        layout = _layout(graph, device, False, named)
+        of_targets: tuple[Any, ...] = layout[:4]
+        return _Sums(*plain(*operands, *of_targets, *options))
+    tracked = _is_tracked(operands)
+    layout = _layout(graph, device, tracked, named)
+    *sums, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
+    return _Sums(*sums)
+
+
+def _is_tracked(operands: _Operands) -> bool:
+    """True if autograd records a call."""
+    if not torch.is_grad_enabled():
+        return False
+    present = [x for x in operands if x is not None]
+    return any(x.requires_grad for x in present)
+
+
+def _is_bare(operands: _Operands, weights: bool) -> bool:
+    """True if nothing of a call is in the order of edges."""
+    if operands.bias is not None or operands.attr is not None:
+        return False
+    return not weights
+
+
+def _is_transformed() -> bool:
+    """True under torch.func outside a compiled program, where a kernel has no rule."""
+    return plain_operations_only() and not torch.compiler.is_compiling()
+
+
+def _unfolded(x: Tensor, lead: torch.Size) -> Tensor:
+    """(..., N, H, D) of (B, N, H, D)."""
+    if len(lead) == 1:
+        return x
+    return x.reshape(lead + x.shape[1:])
 
 
 @constant_result

@@ -88,7 +88,9 @@ def _is_plain(inputs: Inputs) -> bool:
 
 def _caps_bias(inputs: Inputs) -> bool:
     """True if softcap bounds scores with their bias, and there are both."""
-    return inputs.cap_bias and inputs.score_bias is not None and inputs.softcap is not None
+    if inputs.score_bias is None or inputs.softcap is None:
+        return False
+    return inputs.cap_bias
 
 
 def reasons_against_products(request: Request) -> list[str]:

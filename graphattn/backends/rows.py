@@ -64,15 +64,16 @@ def softmax_and_share(module: S) -> S:
 
 def is_softmax(normalize: Any) -> bool:
     """True if a normalisation, or its name, runs as softmax does."""
-    return normalize is None or normalize in ("softmax", "sink") or type(normalize) in _softmaxes
+    return normalize in (None, "softmax", "sink") or type(normalize) in _softmaxes
 
 
 def is_product(score: Any) -> bool:
     """True if a score, or its name, runs as a product."""
-    return (
-        score is None
-        or (score if isinstance(score, str) else vars(type(score)).get("alias")) in PRODUCTS
-    )
+    if score is None:
+        return True
+    if isinstance(score, str):
+        return score in PRODUCTS
+    return vars(type(score)).get("alias") in PRODUCTS
 
 
 def on_rows(name: str) -> Callable[[F], F]:
@@ -104,4 +105,5 @@ def of_rows(normalize: Any) -> Weigh | None:
 
 def is_changed(module: nn.Module) -> bool:
     """True if hooks or overrides come between a call of the module and the forward of its class."""
-    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
+    hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
+    return hooks > 0 or "forward" in module.__dict__

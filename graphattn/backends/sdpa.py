@@ -35,10 +35,16 @@ def is_unfused(request: Request) -> bool:
     """True if the scores are written out: SDPA lacks an option of the call, or a fused kernel for
     it.
     """
-    plain = (request.head_dim == request.value_dim or request.lse) and not (
-        request.score_bias or request.dropout
+    if request.head_dim != request.value_dim and not request.lse:
+        return True
+    options = (
+        request.score_bias,
+        request.dropout,
+        request.softcap,
+        request.weights,
+        request.normalize,
     )
-    return not plain or request.softcap or request.weights or request.normalize
+    return True in options
 
 
 class Result(NamedTuple):
@@ -113,8 +119,10 @@ def bias_dwarfs_lse(bias: Tensor | None) -> bool:
     SDPA's backward recomputes the weights from a stored lse; beside -1e9 the log of their number is
     rounded away. Compiled code cannot test this, and assumes True.
     """
-    if bias is None or not can_read_values(bias):
-        return bias is not None
+    if bias is None:
+        return False
+    if not can_read_values(bias):
+        return True
     return bool((bias.detach().amax(-1).abs() > 64).any())
 
 
@@ -215,7 +223,9 @@ def misread(query: Tensor, bias: Tensor | None) -> bool:
     The memory-efficient kernel refuses a float32 bias beside half precision; cuDNN's silently reads
     its bytes as half precision (pytorch#191612).
     """
-    return query.is_cuda and bias is not None and bias.dtype != query.dtype
+    if bias is None:
+        return False
+    return query.is_cuda and bias.dtype != query.dtype
 
 
 def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bool:
@@ -225,12 +235,9 @@ def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bo
     These run for fewer sources than a vector register holds numbers; in half precision also for
     some larger ones.
     """
-    if (
-        mask.bias is not None
-        or mask.allowed is not None
-        or query.is_cuda
-        or not can_read_values(query)
-    ):
+    if mask.bias is not None or mask.allowed is not None:
+        return False
+    if query.is_cuda or not can_read_values(query):
         return False
     if num_sources * query.element_size() >= _REGISTER and query.dtype not in HALF:
         return False

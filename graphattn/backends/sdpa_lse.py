@@ -27,18 +27,25 @@ def fused_lse(
     """
     query, scale = above_zero(query, scale)
     bias = mask.bias
-    written = torch.compiler.is_compiling() or plain_operations_only() or query.device.type != "cpu"
-    written = (
-        written
-        or query.dtype not in (torch.float32, torch.float64)
-        or bias_dwarfs_lse(bias)
-        or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
-    )
-    if written or (bias is not None and bias.requires_grad):
+    if not _has_kernel(query) or _is_beyond_kernel(query, key, mask):
         return _definition(query, key, value, mask, scale)
     if bias is None and mask.allowed is not None:
         bias = query.new_zeros(()).expand(mask.allowed.shape).masked_fill(~mask.allowed, -torch.inf)
     return _Fused.apply(query, key, value, bias, mask.causal, scale)
+
+
+def _has_kernel(query: Tensor) -> bool:
+    """True where torch's kernel with lse runs: on the CPU, in eager calls without transforms."""
+    if torch.compiler.is_compiling() or plain_operations_only():
+        return False
+    return query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64)
+
+
+def _is_beyond_kernel(query: Tensor, key: Tensor, mask: Mask) -> bool:
+    """True if it lacks a gradient, or rounds away what matters."""
+    if mask.bias is None:
+        return sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
+    return mask.bias.requires_grad or bias_dwarfs_lse(mask.bias)
 
 
 def _definition(*arguments: Any) -> tuple[Tensor, Tensor]:

@@ -54,33 +54,29 @@ class TilesBackend(Backend):
             reasons.append("edges are repeated, and a tile holds each pair once")
         if graph.num_targets > MOST_TARGETS:
             reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
+        if reasons:
+            return reasons
         least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
-        if not reasons and least > MAX_BYTES:
-            reasons.append(f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges")
-        if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
+        if least > MAX_BYTES:
+            return [f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges"]
+        needed = self.bytes_needed(graph, request)
+        if needed > MAX_BYTES:
             fill = min(1.0, graph.num_edges / survey(graph).pairs)  # the pairs are an estimate
-            reasons.append(
-                f"it would hold {self.bytes_needed(graph, request):,} bytes: edges fill only "
-                f"{fill:.2g} of its tiles"
-            )
-        return reasons
+            return [f"it would hold {needed:,} bytes: edges fill only {fill:.2g} of its tiles"]
+        return []
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        way = self.way(graph, request)
+        spreads = "a NaN or inf in a source reaches every target in the same tile, edge or not"
         messages = {
             "flex": "it runs FlexAttention, compiled at the first call",
             "varlen": "it runs FlashAttention of sequences, torch's varlen_attn",
         }
+        way = self.way(graph, request)
         if way in messages:
-            notes = [messages[way]]
-        else:
-            notes = []
-        if survey(graph).pairs == graph.num_edges and not request.score_bias and not notes:
-            return notes
-        return [
-            *notes,
-            "a NaN or inf in a source reaches every target in the same tile, edge or not",
-        ]
+            return [messages[way], spreads]
+        if request.score_bias:
+            return [spreads]
+        return [spreads] * (survey(graph).pairs != graph.num_edges)
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         way = self.way(graph, request)

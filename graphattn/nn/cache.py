@@ -24,11 +24,9 @@ class _Room(NamedTuple):
 
         False after a failed call, whose tokens are still in the storage.
         """
-        if (
-            self.held[0] is not key
-            or self.held[1] is not value
-            or self.end + more > self.key.shape[-3]
-        ):
+        if self.held[0] is not key or self.held[1] is not value:
+            return False
+        if self.end + more > self.key.shape[-3]:
             return False
         return torch.is_inference_mode_enabled() or not self.key.is_inference()
 
@@ -120,7 +118,7 @@ class KeyValueCache:
             return key, value
         self._check_owner(layer)
         for name, old, new in (("key", self.key, key), ("value", self.value, value)):
-            if old.shape[:-3] != new.shape[:-3] or old.shape[-2:] != new.shape[-2:]:
+            if _but_tokens(old) != _but_tokens(new):
                 raise ShapeError(
                     f"the cache holds a {name} of shape {tuple(old.shape)}, and cannot grow by "
                     f"{tuple(new.shape)}; use "
@@ -214,6 +212,11 @@ class KeyValueCache:
         )
 
 
+def _but_tokens(x: Tensor) -> tuple[torch.Size, torch.Size]:
+    """Batch, heads and width."""
+    return x.shape[:-3], x.shape[-2:]
+
+
 def check_cache(cache: Any) -> None:
     """Refuse anything but a cache."""
     if cache is not None and not isinstance(cache, KeyValueCache):
@@ -230,12 +233,10 @@ def tokens_held(caches: Any, num_layers: int) -> int:
         OptionError: If they are not one cache for each layer.
         ShapeError: If one holds more tokens than another.
     """
-    several = isinstance(caches, list | tuple)
-    if (
-        not several
-        or len(caches) != num_layers
-        or not all(isinstance(cache, KeyValueCache) for cache in caches)
-    ):
+    kinds: list[type] = []
+    if isinstance(caches, list | tuple):
+        kinds = [type(cache) for cache in caches]
+    if kinds != [KeyValueCache] * num_layers:
         raise OptionError(
             f"caches must be a list of {num_layers} KeyValueCache, one for each layer; got "
             f"{shown(caches)}: "

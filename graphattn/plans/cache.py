@@ -1,7 +1,7 @@
 """The cache of derivations of a graph, which live as long as the graph."""
 
 from collections.abc import Callable, Hashable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -39,7 +39,8 @@ def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., 
     @constant_result
     @wraps(make)
     def plan(graph: AttentionGraph, device: torch.device = CPU) -> T:
-        return cached(graph, (make, device), lambda: make(graph, device))
+        result: T = graph._remember((make, device), partial(make, graph, device))
+        return result
 
     return plan
 
