@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import fresh_python
+import house
 import networkx as nx
 import torch
 
@@ -291,3 +292,25 @@ def test_every_file_is_written_beside_and_renamed():
         if str(path.relative_to(PACKAGE)) not in own:
             code = re.sub(r'r?"""[\s\S]*?"""', "", path.read_text())
             assert not writes.search(code), path
+
+
+DENSITY = {
+    "tokens a line": 9,
+    "wide lines per 1,000": 10,
+    "conditional per 1,000 statements": 20,
+    "boolean per 1,000 statements": 35,
+    "packed per 1,000 statements": 8,
+}
+PATH = {"files": 20, "functions": 90, "nodes": 3_000, "nodes of a warm call": 1_500}
+
+
+def test_a_line_of_the_core_holds_one_thing():
+    found = house.density()
+    assert found.keys() == DENSITY.keys()
+    assert {name: x for name, x in found.items() if x > DENSITY[name]} == {}
+
+
+def test_the_path_of_a_call_is_short():
+    found = house.path_of_a_call()
+    assert found.keys() == PATH.keys()
+    assert {name: x for name, x in found.items() if x > PATH[name]} == {}
