@@ -262,7 +262,8 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) 
 def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
     leads = [query.shape[:-3], key.shape[:-3], value.shape[:-3]]
     leads += [x.shape[:-2] for x in of_edges if x is not None]
-    if len(set(leads)) == 1:
+    # one by one: torch.compile makes a constant of a size that is hashed
+    if all(lead == leads[0] for lead in leads):
         return leads[0]
     try:
         return torch.broadcast_shapes(*leads)
