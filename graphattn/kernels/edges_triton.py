@@ -5,7 +5,6 @@ Only the first call on a graph waits for the device (:mod:`.row_work`).
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from . import triton_softmax, triton_sums
 from .arrays import dtype_of_sums
+from .edge_call import OPERANDS, Call, shape_if
 from .row_work import LONG, NUMBERS, Hubs, Work, heads_at_once, schedule
 
 BATCHES = 65535  # most programs along the second axis of a grid
@@ -23,33 +23,8 @@ BATCHES = 65535  # most programs along the second axis of a grid
 HELD = 32
 
 
-@dataclass(frozen=True)
-class Call:
-    """The operands of ``edge_attention`` and its backward."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    bias: Tensor | None
-    attr: Tensor | None
-    attr_query: Tensor | None
-    ptr: Tensor
-    index: Tensor
-    edge: Tensor
-    order: Tensor
-    source_ptr: Tensor | None
-    target: Tensor | None
-    place: Tensor | None
-    source_order: Tensor | None
-    scale: float
-    softcap: float
-    dropout_p: float
-    seed: Tensor | None
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """B, T, E, H."""
-        return self.query.shape[0], self.query.shape[1], self.edge.numel(), self.query.shape[2]
+class GpuCall(Call):
+    """The operands of ``edge_attention`` and its backward, as the kernels of a GPU take them."""
 
     @property
     def features(self) -> int:
@@ -81,35 +56,32 @@ class Call:
         B, _, E, H = self.sizes
         bias = _as(self.bias, self.query)
         attr = None
-        strides = (0, 0, 0) if bias is None else bias.expand(B, E, H).stride()
+        attr_query = None
+        strides: tuple[int, ...] = (0, 0, 0)
+        feature_stride = 0
+        if bias is not None:
+            strides = bias.expand(B, E, H).stride()
         if self.features:
             attr = _as(self.attr, self.query)
-        if self.features:
             attr_query = _as(self.attr_query, self.query)
-        else:
-            attr_query = None
-        return (bias, attr, attr_query), (
-            *strides,
-            E * self.features if attr is not None and len(attr) > 1 else 0,
-        )
+        if attr is not None and len(attr) > 1:
+            feature_stride = E * self.features
+        return (bias, attr, attr_query), (*strides, feature_stride)
 
 
-def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """``graphattn::edge_attention``."""
-    from .edges_op import _keeps_weights
-
-    call, (weights, lse) = Call(*given[:-2]), given[-2:]
-    (B, T, E, H), wide, none = call.sizes, dtype_of_sums(call.query), (0, 0, 0)
-    keep = call.source_ptr is not None and _keeps_weights(
-        call.query, call.key, call.value, E, call.softcap
-    )
+    call = GpuCall(*arguments[:OPERANDS])
+    weights, lse = arguments[OPERANDS:]
+    B, T, E, H = call.sizes
+    wide = call.wide
+    keep = call.keeps_weights
     new = call.query.new_empty
     output = new((B, T, H, call.value.shape[-1]))
-    levels = new((B, T, H) if lse else none, dtype=wide)
-    alpha, kept = (new((B, E, H) if wanted else none, dtype=wide) for wanted in (weights, keep))
-    attr_output = new(
-        (0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide
-    )
+    levels = new(shape_if(lse, B, T, H), dtype=wide)
+    alpha = new(shape_if(weights, B, E, H), dtype=wide)
+    kept = new(shape_if(keep, B, E, H), dtype=wide)
+    attr_output = new(call.shape_of_feature_sums, dtype=wide)
     _softmax(
         call,
         output,
@@ -122,7 +94,7 @@ def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
 
 def _softmax(
-    call: Call,
+    call: GpuCall,
     output: Tensor | None,
     lse: Tensor | None,
     alpha: Tensor | None,
@@ -154,7 +126,7 @@ def _softmax(
     }
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
-        given = (*read, *work[1:], call.index, call.edge, *written, T, E)
+        given = (*read, *work[1:], call.source, call.edge, *written, T, E)
         after = (*of_nodes, *strides, *call.numbers())
         _launch(
             triton_softmax.forward,
@@ -187,24 +159,21 @@ def _softmax(
         _launch(triton_softmax.hub_weights, pieces, B, given, (len(node),), constants)
 
 
-def backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """``graphattn::edge_attention_backward``."""
-    call, (kept, grad_output, grad_lse, grad_alpha, grad_attr_output) = (
-        Call(*given[:18]),
-        given[18:],
-    )
-    (B, _, E, H), wide = call.sizes, dtype_of_sums(call.query)
+    call = GpuCall(*arguments[:OPERANDS])
+    kept, grad_output, grad_lse, grad_alpha, grad_attr_output = arguments[OPERANDS:]
+    B, _, E, H = call.sizes
+    wide = call.wide
     new = call.query.new_empty
     F = call.features
     grads = [
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
     ]
-    grad_bias = new((B, E, H) if call.bias is not None else (0, 0, 0), dtype=wide)
-    grad_attr = new((0, 0, 0) if call.attr is None else (B, *call.attr.shape[1:]), dtype=wide)
-    grad_attr_query = new(
-        (0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide
-    )
+    grad_bias = new(shape_if(call.bias is not None, B, E, H), dtype=wide)
+    grad_attr = new(call.shape_of_feature_gradients, dtype=wide)
+    grad_attr_query = new(call.shape_of_feature_sums, dtype=wide)
     if kept.numel() == 0:
         kept = new((B, E, H), dtype=wide)
         _softmax(call, None, None, None, kept, None)
@@ -240,7 +209,7 @@ def backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
 
 
 def _score_gradients(
-    call: Call,
+    call: GpuCall,
     p: Tensor,
     grad_output: Tensor | None,
     side: tuple[Tensor | None, Tensor | None, Tensor | None],
@@ -283,7 +252,7 @@ def _score_gradients(
         work: Work, own: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool
     ) -> None:
         results = (grad_query, grad_bias, of_heads, grad_attr_query, share, weight)
-        given = (*read, *work[1:], call.index, call.edge, *rest, *results, *own, T, E)
+        given = (*read, *work[1:], call.source, call.edge, *rest, *results, *own, T, E)
         after = (hubs, *of_nodes, *strides, B, *call.numbers())
         passes = {"FIRST": first, "SECOND": second}
         _launch(triton_sums.backward, work, B, given, after, constants | passes)
@@ -456,12 +425,12 @@ def edge_weights_backward(alpha: Tensor, grad: Tensor, grad_lse: Tensor, *layout
     return result
 
 
-def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -> Call:
+def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -> GpuCall:
     """A call without nodes, whose scores are its bias."""
     nodes = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2], 0)
     ptr, index, edge, order = layout
     sources = (None, None, None, None)
-    return Call(
+    return GpuCall(
         nodes,
         nodes,
         nodes,

@@ -31,6 +31,7 @@ from graphattn.kernels import (
 )
 from graphattn.kernels import bytes_moved as bytes_model
 from graphattn.kernels.arrays import dtype_of_sums
+from graphattn.kernels.edge_call import Call
 from graphattn.plans.grouped import by_source, by_target
 
 torch.set_num_threads(1)
@@ -94,7 +95,7 @@ def operands(graph, dtype, heads, widths, features, bias, batch=1):
 
 def found(run, graph, given, options, keep):
     """Outputs, and the gradients of a random mix of them."""
-    edges_op._keeps_weights = lambda *_: keep
+    Call.keeps_weights = keep
     arguments = (*given, *by_target(graph), *by_source(graph), *options)
     outputs = run["forward"](*arguments, True, True)
     draw = torch.Generator().manual_seed(1)
@@ -224,7 +225,7 @@ def bytes_moved(dtype=torch.float16, heads=(6, 3), features=0, bias=False, keep=
     given = operands(graph, dtype, heads, (5, 7), features, False, 2)
     if bias:
         given[3] = torch.zeros(1, graph.num_edges, heads[0])
-    edges_op._keeps_weights = lambda *_: keep
+    Call.keeps_weights = keep
     arguments = (*given, *by_target(graph), *by_source(graph), 0.4, 0.0, 0.0, None)
     _, moved = measured(edges_triton.forward, *arguments, False, True)
     wide = dtype_of_sums(given[0]).itemsize
