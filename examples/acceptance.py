@@ -138,7 +138,10 @@ def peers(folder: Path, result: Any, budget: bool = False) -> dict[str, float]:
     number, scores = {shapes.name(i): i for i in range(len(shapes))}, {}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
     turned = tuple(dict.fromkeys((*run.augment, "rotation")))  # they read positions
-    train, val = prepared(run, shapes, parts["train"], turned), prepared(run, shapes, parts["val"])
+    train, val = (
+        prepared(run.inputs, shapes, parts["train"], turned),
+        prepared(run.inputs, shapes, parts["val"]),
+    )
 
     def trained(model: torch.nn.Module, epochs: int) -> float:
         """CPU seconds."""

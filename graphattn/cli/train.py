@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Annotated, Any, Optional
 
 import typer
@@ -15,6 +16,7 @@ from .output import document, encodable, one_line, rendered, say, table, warning
 
 
 def train(
+    context: typer.Context,
     folder: Annotated[
         Optional[str],
         typer.Argument(metavar="FOLDER", help="Of shapes; with --resume where they are now."),
@@ -178,16 +180,14 @@ def train(
       graphattn train --resume run
       torchrun --nproc_per_node 4 -m graphattn train shapes --out run
     """
-    chosen = {name: value for name, value in locals().items() if value is not None}
-    for name in ("folder", "out", "resume", "no_control", "json", "debug"):
-        chosen.pop(name, None)
-    if no_control:
-        chosen["control"] = ""
     # torch reads it at import: idle threads sleep, not spin
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from .. import training
     from ..shapes.layouts import folder_of
 
+    chosen = _options(context, training.Options)
+    if no_control:
+        chosen["control"] = ""
     if resume is not None:
         wrong = [name for name in chosen if name != "device"] + ["out"] * (out is not None)
         if wrong:
@@ -202,19 +202,35 @@ def train(
             folder_of(folder)
         if folder is None or out is None:
             raise OptionError("train needs a FOLDER of shapes and --out RUN, or --resume RUN")
-        for name in ("features", "augment", "control"):
-            if name in chosen:
-                chosen[name] = tuple(word for word in chosen[name].split(",") if word)
-        if "ignore" in chosen:
-            chosen["ignore"] = _values(chosen["ignore"])
-        if "names" in chosen:
-            chosen["names"] = _names(chosen["names"], chosen.get("ignore", ()))
-        if "model_options" in chosen:
-            chosen["model_options"] = _object(chosen["model_options"])
         with warnings_in_lines(), _told(json) as tell:
-            result = training.train(folder, out, tell=tell, **chosen)
+            result = training.train(folder, out, tell=tell, **_parsed(chosen))
     if json and os.environ.get("RANK", "0") == "0":
         document({"command": "train", "run": resume or out, **result.to_dict()})
+
+
+def _options(context: typer.Context, options: type) -> dict[str, Any]:
+    """The options of a training that were given."""
+    found = {}
+    for field in fields(options):
+        value = context.params.get(field.name)
+        if value is not None:
+            found[field.name] = value
+    return found
+
+
+def _parsed(given: dict[str, Any]) -> dict[str, Any]:
+    """Options whose words and numbers stand in a text, as values."""
+    options = dict(given)
+    for name in ("features", "augment", "control"):
+        if name in options:
+            options[name] = tuple(word for word in options[name].split(",") if word)
+    if "ignore" in options:
+        options["ignore"] = _values(options["ignore"])
+    if "names" in options:
+        options["names"] = _names(options["names"], options.get("ignore", ()))
+    if "model_options" in options:
+        options["model_options"] = _object(options["model_options"])
+    return options
 
 
 Votes = Annotated[int, number("Grids over which answers of thinned scans are averaged.")]

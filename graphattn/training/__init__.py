@@ -9,7 +9,8 @@ from .evaluate import evaluate as evaluate
 from .evaluation import Evaluation as Evaluation
 from .inputs import Inputs as Inputs
 from .loop import Progress as Progress
-from .loop import Schedule as Schedule
+from .options import Options as Options
+from .options import Schedule as Schedule
 from .predict import predict as predict
 from .run import Run as Run
 from .train import resume as resume

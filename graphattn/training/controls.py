@@ -68,4 +68,4 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
         augment=preset.augment,
         schedule=how,
     )
-    return replace(new, features=prepared(new, shapes, [0])[0].x.shape[1])
+    return replace(new, features=prepared(new.inputs, shapes, [0])[0].x.shape[1])

@@ -57,7 +57,7 @@ def votes_of(
         if first is not None and not vote:
             data = first
         else:
-            data = prepared(run, folder, numbers, like=like, vote=vote)
+            data = prepared(run.inputs, folder, numbers, like=like, vote=vote)
         run.check(data.static(0), data.name(0))
         answers = answers_of(model, run.task, data, run.schedule)[0]
         if isinstance(data.folder, Scenes):
@@ -100,7 +100,7 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
     else:
         ranges = load_ranges(made.path)
-        data = prepared(made, shapes, numbers)
+        data = prepared(made.inputs, shapes, numbers)
         odd = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
         warn_of({name: words for name, words in odd.items() if words})
     beside = {

@@ -58,8 +58,8 @@ def _trained(
     """Trained to the end, from where it was left; with its log."""
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
-    train = prepared(run, shapes, parts["train"], run.augment)
-    still = {name: prepared(run, shapes, part, like=train) for name, part in parts.items()}
+    train = prepared(run.inputs, shapes, parts["train"], run.augment)
+    still = {name: prepared(run.inputs, shapes, part, like=train) for name, part in parts.items()}
     _prepare(list(still.values()), tell)
     run.check(train.static(0), train.name(0))
     team.first_does(lambda: save_ranges(run.path, still["train"]), unless=run.path / RANGES)

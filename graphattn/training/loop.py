@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ..arguments import flag, number, positive, text, whole
 from ..convert.files._csv import comma_separated
 from ..convert.files._replace import save_page
 from ..distributed.exchange import Processes
@@ -26,69 +25,10 @@ from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
 from .checkpoint import fill, part, prefixed, save_state
 from .data import Prepared, joined
+from .options import Schedule
 from .schema import written
 from .tasks import Task
 from .team import Team, own_points
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Settings of training: AdamW whose rate rises to ``lr`` for 15 % of the steps and falls to 0
-    along a cosine.
-
-    Args:
-        epochs: At most so many.
-        points: Of a batch.
-        seed: Of the parameters, orders, changes and dropout.
-        lr: Largest rate.
-        weight_decay: Of AdamW.
-        patience: Epochs without a better one on the validation part, after which training stops; 0
-            for none.
-        workers: Processes that load changed shapes.
-        seconds: Between two states on the disk inside an epoch; there is one at its end, too.
-        device: Where the model is.
-        amp: Steps in bfloat16 where torch's autocast has it; parameters, losses and validation stay
-            in float32.
-        shard: True to share the points of every batch among processes, in place of its shapes.
-        average: Decay of an exponential average of the parameters, which is validated and kept; 0
-            for none, 0.99 for some 100 steps.
-    """
-
-    epochs: int
-    points: int
-    seed: int = 0
-    lr: float = 3e-3
-    weight_decay: float = 0.02
-    patience: int = 0
-    workers: int = 0
-    seconds: float = 30.0
-    device: str = "cpu"
-    amp: bool = False
-    shard: bool = False
-    average: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, least in (
-            ("epochs", 1),
-            ("points", 1),
-            ("seed", 0),
-            ("patience", 0),
-            ("workers", 0),
-        ):
-            whole(getattr(self, name), name, least)
-        whole(self.workers, "workers", below=1 << 10)
-        positive(self.lr, "lr")
-        for name in ("weight_decay", "seconds"):
-            number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
-        number(self.average, "average", "a number in [0, 1)", lambda x: 0 <= x < 1)
-        text(self.device, "device")
-        flag(self.shard, "shard")
-
-    def rate(self, done: float) -> float:
-        """Of the part of all steps that are done."""
-        if done < 0.15:
-            return self.lr * (0.04 + 0.96 * (1 - math.cos(math.pi * done / 0.15)) / 2)
-        return self.lr * (1 + math.cos(math.pi * min(1.0, (done - 0.15) / 0.85))) / 2
 
 
 class Progress(NamedTuple):

@@ -147,7 +147,7 @@ def _answers(
     for words in as_of(own, made.depths):
         warnings.warn(f"{name}: {words}", stacklevel=3)
     one = _Single(own, name)
-    data = prepared(made, one, [0], vote=0)
+    data = prepared(made.inputs, one, [0], vote=0)
     odd = unlike(ranges, data, int(data.sizes.argmax()))
     return votes_of(model, made, one, [0], votes, first=data)[0], odd
 

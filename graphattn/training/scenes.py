@@ -19,7 +19,6 @@ from ..graphs import grid_sample
 from ..shapes import Shape
 from .data import Prepared
 from .inputs import Inputs, rows_of
-from .run import Run
 
 AXES = ("x", "y", "z")
 MANY = 4096  # mean number of points from which clouds are scenes, if nothing else is said
@@ -140,23 +139,23 @@ class Scenes:
 
 
 def prepared(
-    run: Run,
+    inputs: Inputs,
     folder: Any,
     numbers: list[int],
     augment: tuple[str, ...] = (),
     like: Prepared | None = None,
     vote: int | None = None,
 ) -> Prepared:
-    """Some shapes of a folder as a run's model reads them, whole or in blocks; those of a vote are
-    read once.
+    """Some shapes of a folder as a model reads them, whole or in blocks; those of a vote are read
+    once.
     """
-    if not run.inputs.grid:
-        return Prepared(folder, numbers, run.inputs, augment, like)
-    scenes = Scenes(folder, numbers, run.inputs, vote or 0)
-    made = Prepared(scenes, list(range(len(scenes))), run.inputs, augment)
+    if not inputs.grid:
+        return Prepared(folder, numbers, inputs, augment, like)
+    scenes = Scenes(folder, numbers, inputs, vote or 0)
+    data = Prepared(scenes, list(range(len(scenes))), inputs, augment)
     if vote is not None:
-        made.keep_nothing()
-    return made
+        data.keep_nothing()
+    return data
 
 
 def _checked(shape: Any, name: str) -> Tensor:

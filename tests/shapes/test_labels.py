@@ -173,7 +173,8 @@ def test_files_of_several_endings_have_what_all_have(tmp_path):
 
 
 def test_files_of_cloudcompare_need_no_options(tmp_path):
-    from graphattn.training.chosen import inputs_of, task_of
+    from graphattn.training.chosen import task_of
+    from graphattn.training.default_inputs import inputs_of
 
     for number in range(3):
         label, own = torch.tensor([2.0, 2, 5, 5, 6, 0, 2]), torch.rand(7)
@@ -187,7 +188,9 @@ def test_files_of_cloudcompare_need_no_options(tmp_path):
     folder = ShapeFolder(tmp_path / "a")
     assert (folder.task, folder[0].y.tolist()) == ("segment", [2, 2, 5, 5, 6, 0, 2])
     assert folder.classes[2] == "ground"
-    inputs = inputs_of("unet", task_of("segment", folder, [0]), folder, None, None, None)
+    inputs = inputs_of(
+        "unet", task_of("segment", folder, [0]), folder, [0, 1, 2], ga.training.Options()
+    )
     assert inputs.features[-1] == "scalar_Intensity"
     rows = "".join(
         f"{number}.5 5400000.25 {number} 9 255 0 0.5 {number % 2}\n" for number in range(5)

@@ -11,7 +11,8 @@ import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.graphs import Hierarchy
 from graphattn.shapes import RandomRotation
-from graphattn.training.chosen import inputs_of, task_of
+from graphattn.training.chosen import task_of
+from graphattn.training.default_inputs import inputs_of
 from graphattn.training.inputs import Inputs
 from graphattn.training.models import MODELS, build
 
@@ -64,7 +65,7 @@ def test_a_swin3d_has_the_colours_and_normals_of_files_as_signals(tmp_path):
         ga.save(shape, tmp_path / f"{number}.ply")
     shapes = ga.shapes.ShapeFolder(tmp_path)
     task = task_of("segment", shapes, [0, 1])
-    inputs = inputs_of("swin3d", task, shapes, None, None, None)
+    inputs = inputs_of("swin3d", task, shapes, [0, 1], ga.training.Options())
     assert inputs.signals == ("color", "normals")
     made, shape = inputs(shapes[0], ""), shapes[0]
     signals = made.levels.levels[0].signals
@@ -77,7 +78,10 @@ def test_a_swin3d_has_the_colours_and_normals_of_files_as_signals(tmp_path):
             (made.levels.levels[1].signals[:, :3], made.levels.levels[1].signals[:, 3:] @ turn.T), 1
         ),
     )
-    assert inputs_of("stratified-transformer", task, shapes, None, None, None).signals == ()
+    assert (
+        inputs_of("stratified-transformer", task, shapes, [0, 1], ga.training.Options()).signals
+        == ()
+    )
 
 
 def test_recipes_with_commas_are_for_layers_in_turn():

@@ -1,0 +1,118 @@
+"""A run from the options and shapes of a training: what is left open is chosen by the shapes."""
+
+from pathlib import Path
+
+from ..arguments import device, one_of
+from ..convert.files._guard import PathLike
+from ..errors import LoaderError, OptionError
+from ..shapes import ShapeFolder
+from .chosen import labelled, schedule_of, task_of
+from .controls import controls_named
+from .data import Prepared, digests
+from .default_inputs import augment_of, inputs_of, options_of
+from .elements import elements_of
+from .inputs import Inputs
+from .models import MODELS
+from .options import Options
+from .run import Run
+from .scenes import prepared
+from .tasks import TASKS, Task
+
+#: Models in which a point reads others than its neighbours, or none.
+_WITHOUT_NEIGHBOURS = ("perceptron", "pct", "forest")
+
+
+def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
+    """The run of a training with these options; nothing is written.
+
+    Raises:
+        LoaderError: With the file that is wrong.
+        OptionError: If an option does not fit the shapes.
+    """
+    split, how_split = _split(options, shapes)
+    train = split["train"]
+    elements = elements_of(options.elements, shapes)
+    task = task_of(_task_name(options, shapes), shapes, train, elements, options.balance)
+    model = _model(options, task, shapes, elements)
+    _check_shard(options, model)
+    inputs = inputs_of(model, task, shapes, train, options, elements)
+    augment = augment_of(model, inputs, options)
+    control = controls_named(options.control, model)
+    device(options.device, numbers=True)
+    data, size = _data(inputs, shapes, train)
+    run = Run(
+        path=Path(out),
+        folder=shapes.root,
+        task=task,
+        inputs=inputs,
+        augment=augment,
+        model=model,
+        options=options_of(model, inputs) | dict(options.model_options or {}),
+        features=data[0].x.shape[1],
+        schedule=schedule_of(options, data.sizes, size),
+        control=control,
+        split={part: [shapes.name(n) for n in numbers] for part, numbers in split.items()},
+        said=how_split,
+        files=digests(shapes),
+        label=options.label or "",
+        ignore=shapes.ignore,
+        depths=shapes.depths,
+        start=_start(options),
+    )
+    run.first_model()  # refuses wrong arguments of the model
+    return run
+
+
+def _split(options: Options, shapes: ShapeFolder) -> tuple[dict[str, list[int]], str]:
+    """Numbers of the labelled shapes of each part, and how the parts were made, in words."""
+    parts = shapes.split(val=options.val, test=options.test, seed=options.seed)
+    split = {name: labelled(shapes, part.indices) for name, part in parts.items()}
+    if not split["train"]:
+        raise LoaderError(
+            f"{shapes.root}: expected labels in the part to train, got none but -1. Try: another "
+            "seed."
+        )
+    without = len(shapes) - sum(map(len, split.values()))
+    if without:
+        return split, f"{parts}; {without:,} without labels left out"
+    return split, str(parts)
+
+
+def _task_name(options: Options, shapes: ShapeFolder) -> str:
+    if options.task is None:
+        return shapes.task
+    return one_of(options.task, "task", tuple(TASKS))
+
+
+def _model(options: Options, task: Task, shapes: ShapeFolder, elements: str) -> str:
+    """Name of the model: by default of one for the tokens of meshes, or for points."""
+    if options.model is not None:
+        return one_of(options.model, "model", tuple(MODELS))
+    if elements or options.elements:
+        return "mesh"
+    has_numbers_at_points = task.name == "regress" and task.readout == "node"
+    if has_numbers_at_points and "face" in shapes[0]:
+        return "mesh-unet"
+    return "unet"
+
+
+def _check_shard(options: Options, model: str) -> None:
+    if options.shard and model in _WITHOUT_NEIGHBOURS:
+        raise OptionError(f"shard is for models that read neighbours alone, got model={model!r}")
+
+
+def _data(inputs: Inputs, shapes: ShapeFolder, train: list[int]) -> tuple[Prepared, int]:
+    """Shapes whose sizes a schedule is chosen by, and how many there are to train on.
+
+    Those are all shapes, but of scenes the blocks to train on.
+    """
+    if inputs.grid:
+        blocks = prepared(inputs, shapes, train)
+        return blocks, len(blocks)
+    return prepared(inputs, shapes, list(range(len(shapes)))), len(train)
+
+
+def _start(options: Options) -> str:
+    if options.start is None:
+        return ""
+    return str(Path(options.start).resolve())
