@@ -53,6 +53,7 @@ def train(
 
     Example:
         >>> import tempfile, torch, graphattn as ga
+        >>> from pathlib import Path
         >>> root = Path(tempfile.mkdtemp())
         >>> for name, height in (("flat", 0.1), ("tall", 1.0)):
         ...     (root / name).mkdir()
