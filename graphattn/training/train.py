@@ -60,7 +60,7 @@ def train(
         ...     for number in range(10):
         ...         pos = torch.rand(40, 3) * torch.tensor([1.0, 1.0, height])
         ...         ga.save(ga.shapes.Shape(pos=pos), root / name / f"{number}.ply")
-        >>> scores = ga.training.train(root, root.with_suffix(".run"), epochs=2, control=False)
+        >>> scores = train(root, root.with_suffix(".run"), epochs=2, control=False)
         >>> scores.scores["shapes"]
         4
     """
