@@ -55,8 +55,7 @@ def attention(
     return_weights: bool = False,
     return_lse: bool = False,
 ) -> Tensor | AttentionOutput:
-    r"""Softmax attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``, and
-    no others.
+    r"""Softmax attention in which a target reads only the sources with an edge to it.
 
     .. math::
         \mathrm{score}_{ts} = c \tanh(\lambda \langle q_t, k_s \rangle / c) + b_{ts}, \qquad
@@ -126,11 +125,13 @@ def attention(
     outputs = run(sized_graph, inputs, backend, return_weights, return_lse)
     if not (return_weights or return_lse):
         return outputs.output
+    weights = None
     if return_weights and outputs.alpha is not None:
         weights = EdgeWeights.of(sized_graph, outputs)
-    else:
-        weights = None
-    return AttentionOutput(outputs.output, weights, outputs.lse if return_lse else None)
+    lse = None
+    if return_lse:
+        lse = outputs.lse
+    return AttentionOutput(outputs.output, weights, lse)
 
 
 def explain(
@@ -145,8 +146,7 @@ def explain(
     device: torch.device | str = "cpu",
     **options: Any,
 ) -> Explanation | HeadsExplanation:
-    """The backend that would run on this graph, its estimated cost, and the reasons against the
-    others.
+    """The backend that would run on this graph, its estimate, and reasons against the others.
 
     Args:
         graph: The graph, or graphs of heads.
@@ -166,57 +166,98 @@ def explain(
     if unnamed:
         raise OptionError(
             f"explain takes one positional argument, a graph, got {len(unnamed) + 1}; for a layer "
-            "use "
-            "explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
+            "use explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
         )
     need_fixed(graph, "graph must be an AttentionGraph")
-    for option in options:
-        if option not in _FLAGS:
-            raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")
-        if isinstance(options[option], str) and options[option] not in NAMES.get(option, ()):
-            if option in NAMES:
-                known = f"; one of {', '.join(NAMES[option])}"
-            else:
-                known = ""
-            raise OptionError(
-                f"{option} must be True, or an argument of the call{known}; got {options[option]!r}"
-            )
-    flags = {
-        _FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value)
-        for option, value in options.items()
-    }
-    if checked_dtype(dtype, floating=True) not in FLOATS:
-        raise OptionError(
-            "dtype must be float16, bfloat16, float32 or float64, as attention takes it, got "
-            f"{dtype}"
-        )
-    if value_dim is None:
-        value_dim = head_dim
+    _check_options(options)
     if kv_heads is None:
         kv_heads = heads
-    sizes = {"head_dim": head_dim, "value_dim": value_dim, "batch": batch}
-    head_dim, value_dim, batch = (whole(size, name, 0) for name, size in sizes.items())
-    heads = whole(heads, "heads")
-    kv_heads = whole(kv_heads, "kv_heads")
-    if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
-        raise OptionError(
-            f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}"
-        )
-    score = options.get("score")
-    normalize = options.get("normalize")
-    flags["score"] = flags.get("score", False) and not is_product(score)
-    flags["normalize"] = flags.get("normalize", False) and not is_softmax(normalize)
-    flags["cap_bias"] = (
-        flags.get("cap_bias", False)
-        and flags.get("softcap", False)
-        and flags.get("score_bias", False)
-    )
-    flags["of_rows"] = of_rows(normalize) is not None or (
-        isinstance(normalize, str) and normalize in ROWS
-    )
-    request = Request(
-        heads, kv_heads, head_dim, value_dim, batch, dtype, device_named(device), **flags
-    )
+    if value_dim is None:
+        value_dim = head_dim
+    sizes = _request_of_sizes(heads, kv_heads, head_dim, value_dim, batch, dtype, device)
+    request = _with_options(sizes, options)
     if isinstance(graph, PerHead):
         return HeadsExplanation.of(graph, request)
     return explain_choice(graph, request)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse options that no call has, and names that no score or normalisation has."""
+    for option, value in options.items():
+        if option not in _FLAGS:
+            raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")
+        if not isinstance(value, str):
+            continue
+        names = NAMES.get(option, [])
+        if value in names:
+            continue
+        expected = "True, or an argument of the call"
+        if names:
+            expected += f"; one of {', '.join(names)}"
+        raise OptionError(f"{option} must be {expected}; got {value!r}")
+
+
+def _request_of_sizes(
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    value_dim: int,
+    batch: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> Request:
+    """The request of a call without options.
+
+    Raises:
+        OptionError: If a size is not a whole number, or ``kv_heads`` does not divide ``heads``.
+    """
+    if checked_dtype(dtype, floating=True) not in FLOATS:
+        raise OptionError(f"dtype must be float16, bfloat16, float32 or float64, got {dtype}")
+    request = Request(
+        head_dim=whole(head_dim, "head_dim", 0),
+        value_dim=whole(value_dim, "value_dim", 0),
+        batch=whole(batch, "batch", 0),
+        heads=whole(heads, "heads"),
+        kv_heads=whole(kv_heads, "kv_heads"),
+        dtype=dtype,
+        device=device_named(device),
+    )
+    if not _divides(request.kv_heads, request.heads):
+        raise OptionError(
+            f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}"
+        )
+    return request
+
+
+def _divides(kv_heads: int, heads: int) -> bool:
+    """True if queries share keys evenly; no heads at all are an empty call."""
+    if min(heads, kv_heads) < 0:
+        return False
+    if kv_heads == 0:
+        return heads == 0
+    return heads % kv_heads == 0
+
+
+def _with_options(request: Request, options: dict[str, Any]) -> Request:
+    """The request of a call with these options of :func:`explain`."""
+    flags: dict[str, Any] = {_FLAGS[name]: _is_set(value) for name, value in options.items()}
+    if is_product(options.get("score")):
+        flags["score"] = False
+    normalize = options.get("normalize")
+    if is_softmax(normalize):
+        flags["normalize"] = False
+    if isinstance(normalize, str):
+        flags["of_rows"] = normalize in ROWS
+    else:
+        flags["of_rows"] = of_rows(normalize) is not None
+    request = request._replace(**flags)
+    if request.softcap and request.score_bias:
+        return request
+    return request._replace(cap_bias=False)  # without both there is nothing to bound
+
+
+def _is_set(value: Any) -> bool:
+    """True for any tensor, and for what is true."""
+    if isinstance(value, Tensor | np.ndarray):
+        return True
+    return bool(value)
