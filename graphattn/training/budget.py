@@ -1,11 +1,9 @@
-"""Memory and time of a training before it starts, from steps on its smallest shape, or a part of
-it, and on copies.
-"""
+"""Memory and time of a training before it starts."""
 
 import copy
 import os
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,81 +24,113 @@ _MANY = 1 << 14  # points of a part of a cloud that has more, of which memory an
 _FORWARD = 0.4  # of a step, which a shape of the validation part takes
 
 
+class Estimate(NamedTuple):
+    """What a training will take."""
+
+    points: int  # of the largest batch
+    edges: int  # of that batch
+    bytes: int  # that a step on it holds, in a process
+    minutes: float  # of all epochs
+    shape: Any  # on which steps were measured
+    factor: float  # from bytes saved on that shape to bytes of a batch
+
+
 def foretold(training: Training) -> str:
     """Points, edges, memory and minutes in words.
 
     Raises:
         OptionError: If a batch will not fit into the memory that is free.
     """
+    estimate = estimated(training)
+    free = _free(training.schedule.device)
+    if free is not None and estimate.bytes > free:
+        raise _too_large(training, estimate, free)
+    lasts = "a minute or less"
+    if estimate.minutes >= 1.5:
+        lasts = f"{estimate.minutes:.0f} minutes"
+    return f"{_of_a_batch(training, estimate)}; all epochs: about {lasts}"
+
+
+def estimated(training: Training) -> Estimate:
+    """Memory and time, from steps on the smallest shape, or a part of it, and on copies."""
     train = training.train
-    how = training.schedule
     smallest = int(train.sizes.argmin())
     shape = train.static(smallest)
-    few = max(1, int(train.sizes[smallest]))
-    plan = training.batches.plan()
-    edges = sum(graph.num_edges for graph in shape.levels.graphs()) / few
-    points = max(sum(int(train.sizes[each]) for each in batch) for batch in plan)
-    part = _part(training.train, smallest)
+    num_points = max(1, int(train.sizes[smallest]))
+    edges = _num_edges(shape) / num_points
+    denser = 1.0
+    part = _part(train, smallest)
     if part is not None:
         shape = part
-        few = len(part.x)
+        num_points = len(part.x)
+        denser = edges / (_num_edges(part) / num_points)
     seconds, saved = _step(training, shape)
     if seconds < _LONG:
         seconds, saved = _step(training, shape)  # kernels are compiled by now
-    if part is None:
-        denser = 1.0
-    else:
-        denser = edges / (sum(graph.num_edges for graph in part.levels.graphs()) / few)
-    seconds = denser * seconds
-    saved = int(denser * saved)
-    need = int(_OVER * saved * points / few / (training.team.number if how.shard else 1))
-    if seconds < _SHORT:
-        copies = min(points // few, _COPIES)
-    else:
-        copies = 1
-    if copies < 2:
-        more = seconds
-    else:
-        more = denser * _step(training, shape, copies)[0]
-    epoch = of_epoch(seconds, more, copies, len(plan), float(train.sizes.sum()) / few)
+    plan = training.batches.plan()
+    points = max(sum(int(train.sizes[number]) for number in batch) for batch in plan)
+    factor = _OVER * denser * points / num_points
+    if training.schedule.shard:
+        factor /= training.team.number
+    copies = 1
+    if denser * seconds < _SHORT:
+        copies = min(points // num_points, _COPIES)
+    more = seconds
+    if copies >= 2:
+        more, _ = _step(training, shape, copies)
+    one = denser * seconds
+    several = denser * more
+    epoch = of_epoch(one, several, copies, len(plan), float(train.sizes.sum()) / num_points)
+    epoch += _seconds_of_loading(train, smallest)
+    shapes = float(training.val.sizes.sum()) / num_points
+    epoch += _FORWARD * of_epoch(one, several, copies, 1, shapes)
+    left = training.schedule.epochs - len(training.history)
+    return Estimate(
+        points=points,
+        edges=round(edges * points),
+        bytes=int(factor * saved),
+        minutes=epoch / training.team.number * left / 60,
+        shape=shape,
+        factor=factor,
+    )
+
+
+def _num_edges(shape: Any) -> int:
+    return sum(graph.num_edges for graph in shape.levels.graphs())
+
+
+def _seconds_of_loading(train: Prepared, number: int) -> float:
+    """Time to load and change all shapes, from that of one."""
     start = time.perf_counter()
-    train[smallest]  # which is changed in training
-    epoch += (
-        (time.perf_counter() - start)
-        * float(train.sizes.sum())
-        / max(1, int(train.sizes[smallest]))
-    )
-    epoch += _FORWARD * of_epoch(seconds, more, copies, 1, float(training.val.sizes.sum()) / few)
-    minutes = epoch / training.team.number * (how.epochs - len(training.history)) / 60
-    if minutes >= 1.5:
-        lasts = f"{minutes:.0f} minutes"
-    else:
-        lasts = "a minute or less"
-    if how.shard and training.team.number > 1:
+    train[number]  # which is changed in training
+    seconds = time.perf_counter() - start
+    return seconds * float(train.sizes.sum()) / max(1, int(train.sizes[number]))
+
+
+def _of_a_batch(training: Training, estimate: Estimate) -> str:
+    where = ""
+    if training.schedule.shard and training.team.number > 1:
         where = " in a process"
-    else:
-        where = ""
-    words = (
-        f"a batch: up to {points:,} points, {round(edges * points):,} edges, about "
-        f"{_size(need)}{where}"
+    return (
+        f"a batch: up to {estimate.points:,} points, {estimate.edges:,} edges, about "
+        f"{_size(estimate.bytes)}{where}"
     )
-    free = _free(how.device)
-    if free is not None and need > free:
-        fit = max(1, int(points * free / need))
-        largest = int(train.sizes.max())
-        if fit >= largest:
-            fix = f"--points {fit} fits"
+
+
+def _too_large(training: Training, estimate: Estimate, free: int) -> OptionError:
+    """The refusal of batches that do not fit, with the options that make them fit."""
+    points = max(1, int(estimate.points * free / estimate.bytes))
+    fix = "a larger --grid, a smaller --block, or --shard fits"
+    if points >= int(training.train.sizes.max()):
+        fix = f"--points {points} fits"
+    if not training.schedule.amp:
+        less = int(estimate.factor * _step(training, estimate.shape, amp=True)[1])
+        if less <= free:
+            fix += f", and so does --amp, {_size(less)}"
         else:
-            fix = "a larger --grid, a smaller --block, or --shard fits"
-        if not how.amp:
-            less = int(need * _step(training, shape, amp=True)[1] * denser / saved)
-            fix += (
-                f", and so does --amp, {_size(less)}"
-                if less <= free
-                else f"; --amp takes {_size(less)}"
-            )
-        raise OptionError(f"points: {words}, and {_size(free)} are free; {fix}")
-    return f"{words}; all epochs: about {lasts}"
+            fix += f"; --amp takes {_size(less)}"
+    words = _of_a_batch(training, estimate)
+    return OptionError(f"points: {words}, and {_size(free)} are free; {fix}")
 
 
 def _part(data: Prepared, index: int) -> Data | None:
