@@ -310,10 +310,9 @@ class GraphAttention(EdgeAttention):
         """The layer that equals a convolution, and the graph of each head.
 
         There is a head for each place of the kernel. A head's targets read one source each, so
-        that the weight is 1 whatever queries and keys
-        are; the kernel is the output projection. It trains as the convolution does: values are a
-        fixed identity, zeros of the padding are targets without a source. Zeros between groups are
-        trained, too.
+        that the weight is 1 whatever queries and keys are; the kernel is the output projection. It
+        trains as the convolution does: values are a fixed identity, zeros of the padding are
+        targets without a source. Zeros between groups are trained, too.
 
         Args:
             conv: An ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Conv3d``, with any stride, dilation,
