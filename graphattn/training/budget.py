@@ -63,7 +63,9 @@ def estimated(training: Training) -> Estimate:
     if part is not None:
         shape = part
         num_points = len(part.x)
-        denser = edges / (_num_edges(part) / num_points)
+        edges_in_part = _num_edges(part) / num_points
+        if edges_in_part:
+            denser = edges / edges_in_part
     seconds, saved = _step(training, shape)
     if seconds < _LONG:
         seconds, saved = _step(training, shape)  # kernels are compiled by now
@@ -158,8 +160,9 @@ def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) 
 
 
 def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) -> tuple[float, int]:
-    """Seconds of a forward and a backward of copies of a shape, and the bytes that are saved
-    between them; nothing is changed.
+    """Seconds of a forward and a backward on copies of a shape, and the bytes saved between them.
+
+    Nothing is changed: the step is that of a copy of the model.
     """
     model = copy.deepcopy(training.model).train()
     how = training.schedule

@@ -10,7 +10,7 @@ from ..errors import OptionError
 from ..shapes import ShapeFolder
 from ..shapes.folder import plain_name
 from .data import OTHERS, RIGID
-from .inputs import Inputs
+from .inputs import Inputs, check_sample
 from .models import MODELS
 from .options import Options
 from .scenes import AXES, CELLS, MANY, grid_of
@@ -128,7 +128,10 @@ def _of_files(
 def _sample(options: Options, task: Task, normals: str, elements: str) -> int:
     """Points drawn of each shape; 0 for all."""
     if options.sample is not None:
-        return whole(options.sample, "sample", 0)
+        sample = whole(options.sample, "sample", 0)
+        if not elements:
+            check_sample(sample, task.readout)
+        return sample
     reads_faces = normals == "faces" or elements
     if reads_faces or task.readout == "node":
         return 0

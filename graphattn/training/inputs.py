@@ -1,6 +1,4 @@
-"""Inputs of a model: features of points, and levels with graphs, of positions centred and
-scaled.
-"""
+"""Inputs of a model: features of points, and levels with graphs; positions centred and scaled."""
 
 import ast
 import math
@@ -130,8 +128,9 @@ class Inputs:
             whole(self.redrawn, "redrawn", 0)
 
     def __call__(self, shape: Any, name: str) -> Data:
-        """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``; ``name`` is the file of
-        errors.
+        """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``.
+
+        Errors call it ``name``.
         """
         if self.graph:
             _ = self._recipe  # an expression that is wrong is no fault of the file
@@ -254,9 +253,7 @@ class Inputs:
         return _own(shape, word, len(pos), name)
 
     def turned(self, data: Data, matrix: Tensor) -> Data:
-        """The same shape turned or mirrored by a matrix (3, 3): its graphs stay, its points
-        move.
-        """
+        """The shape rotated or mirrored by a matrix (3, 3), with the same graphs."""
         matrix = matrix.float()
 
         def moved(x: Tensor | None) -> Any:
@@ -296,6 +293,12 @@ def _parts(text: str) -> list[str]:
     return [text]
 
 
+def check_sample(sample: int, readout: str) -> None:
+    """Refuse to draw points of shapes whose points have labels."""
+    if sample and readout == "node":
+        raise OptionError(f"sample must be 0 where each point has a label, got {sample}")
+
+
 def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
     """The tensors of a shape that have so many rows, by name."""
     return {
@@ -304,8 +307,9 @@ def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
 
 
 def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
-    """A property of the file for each point, (N, k), or its first ``width`` numbers; under
-    CloudCompare's name, too.
+    """A property of the file for each point, (N, k), or its first ``width`` columns.
+
+    CloudCompare's name of it is read, too.
     """
     rows = rows_of(shape, size)
     values = rows.get(

@@ -20,7 +20,7 @@ from ..shapes.seeded import seeded
 from ..versions import version_of
 from .checkpoint import fill, load_state, part, read_tensors, save_state
 from .data import OTHERS, RIGID
-from .inputs import Inputs
+from .inputs import Inputs, check_sample
 from .loop import Schedule
 from .models import MODELS, build
 from .schema import parsed, record, written
@@ -91,10 +91,7 @@ class Run:
             one_of(word, "augment", (*RIGID, *OTHERS))
         one_of(self.model, "model", tuple(MODELS))
         whole(self.features, "features", 1, below=1 << 20)
-        if self.inputs.sample and self.task.readout == "node":
-            raise OptionError(
-                f"sample must be 0 where each point has a label, got {self.inputs.sample}"
-            )
+        check_sample(self.inputs.sample, self.task.readout)
         for name in self.control:
             one_of(name, "control", tuple(SAID))
         names = [name for part in self.split.values() for name in part]
@@ -197,9 +194,7 @@ class Run:
             ) from None
 
     def here(self) -> "Run":
-        """To be measured in one process: on the CPU, where the device that it was trained on is not
-        here.
-        """
+        """The run for one process: on the CPU if the device of training is not available."""
         how = replace(self.schedule, shard=False)
         try:
             device(how.device)
@@ -215,9 +210,7 @@ class Run:
             )
 
     def first_model(self) -> tuple[nn.Module, str]:
-        """The model at its start, with the parameters of ``start`` that fit it, and in words which
-        do.
-        """
+        """The initial model, with those parameters of ``start`` that fit, and a report."""
         model = self.new_model()
         if not self.start:
             return model, ""
@@ -249,9 +242,7 @@ class Run:
         return model, "\n  ".join(lines + self.unlike_start())
 
     def unlike_start(self) -> list[str]:
-        """How the run that this one starts from differs, in words: its settings, and what it was
-        trained on.
-        """
+        """Settings and shapes that differ from those of the run that this one starts from."""
         if not self.start or not Path(self.start, "run.json").is_file():
             return []
         first = Run.load(self.start)

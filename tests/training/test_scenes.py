@@ -223,6 +223,15 @@ def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
     assert sizes[0] > sizes[-1] == 100
 
 
+def test_a_large_cloud_without_edges_is_measured_on_a_part(tmp_path, no_page, monkeypatch):
+    folder, words = scans(tmp_path / "scans", 3, 60), []
+    monkeypatch.setattr(budget, "_MANY", 47)
+    how = {"model": "perceptron", "grid": 0, "val": 0, "epochs": 1, "control": False}
+    tell = lambda progress: words.append(progress.words)  # noqa: E731
+    ga.training.train(folder, tmp_path / "run", tell=tell, **how)
+    assert any(", 0 edges, about " in text for text in words)
+
+
 def test_what_a_step_takes_whatever_its_size_counts_once_a_batch():
     step = lambda shapes: 0.05 + 0.001 * shapes  # noqa: E731
     for copies in (2, 8):
