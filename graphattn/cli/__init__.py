@@ -1,9 +1,7 @@
-"""The command line: ``graphattn show | facts | explain | audit | verify | bench | scale | doctor``,
-on a name, an expression or a file; ``graphattn train | evaluate | predict | compare``, on folders
-of shapes and their runs.
+"""The command line ``graphattn``: commands on a graph, on folders of shapes, and on their runs.
 
-Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not load what it
-does not use.
+A graph is a name, an expression or a file. Nothing heavy is imported at the top of a file here:
+``graphattn --help`` should not load what it does not use.
 """
 
 import sys

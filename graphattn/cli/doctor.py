@@ -1,6 +1,4 @@
-"""The state of an installation: versions, extras, devices, and the exactness of every backend
-here.
-"""
+"""``graphattn doctor``: versions, extras, devices, and the exactness of every backend."""
 
 import os
 import platform
@@ -152,9 +150,7 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
 
 
 def _cache() -> dict[str, Any]:
-    """Where Numba keeps the compiled code of the edges backend, and how much there is: bytes and
-    functions.
-    """
+    """Folder of Numba's code of the edges backend, with its bytes and number of functions."""
     try:
         from numba.core.dispatcher import Dispatcher
 

@@ -38,9 +38,7 @@ class Files:
     places: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
     def load(self, path: str, **options: Any) -> "File":
-        """The contents of a file; the options are those of its loader: header, weights, num_nodes,
-        ...
-        """
+        """The contents of a file; options are those of its loader: header, weights, ..."""
         if not isinstance(path, str):
             raise OptionError(
                 f'load needs the name of a file in quotes, such as load("scan.ply"), got {path!r}'
@@ -56,9 +54,7 @@ class Files:
                 known.append(place)
 
     def places_of(self, graph: Any, text: str) -> dict[str, np.ndarray]:
-        """Where the nodes of the graph of this expression are; nothing where that is not
-        certain.
-        """
+        """Positions of the nodes of an expression's graph; none where they are not certain."""
         fields = {name: places[0] for name, places in self.places.items() if len(places) == 1}
         sides = [
             ("pos", graph.num_sources),
@@ -80,9 +76,7 @@ class File(Deferred):
     files: Files = field(repr=False)
 
     def arguments(self, name: str, function: Callable[..., Any]) -> dict[str, Any]:
-        """Positions for ``pos`` and ``queries``, a mesh for ``faces``, else the array of a .npy
-        file.
-        """
+        """Positions for ``pos`` and ``queries``, a mesh for ``faces``, else a .npy file's array."""
         if name in ("pos", "queries"):
             points = self._read(read_raw).points["pos"].astype(np.float64)
             self.files.put(**{name: points})

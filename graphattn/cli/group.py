@@ -1,6 +1,4 @@
-"""Click's group with this program's manners: every error is one line, or one JSON document, and an
-exit status.
-"""
+"""Click's group: every error becomes one line, or one JSON document, and an exit status."""
 
 import json
 import os
@@ -94,9 +92,7 @@ def _is_in_summary(line: str) -> bool:
 
 
 def _has_joined() -> bool:
-    """True if processes have joined a group, so that what one of them meets may not be what the
-    others do.
-    """
+    """True if processes have joined a group, so that each may meet other errors."""
     module = sys.modules.get("torch.distributed")
     return module is not None and module.is_available() and module.is_initialized()
 
@@ -149,9 +145,7 @@ def _see(error: Exception) -> str:
 
 
 def _line_of_a_user(error: Exception) -> str:
-    """The file and line of a user, such as a study, that raised an error; "" where this package
-    did.
-    """
+    """File and line of a user, such as a study, that raised an error; "" if this package did."""
     package = Path(__file__).parents[1]
     libraries = {Path(path) for path in sysconfig.get_paths().values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

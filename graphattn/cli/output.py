@@ -1,6 +1,4 @@
-"""Everything that reaches a terminal: text that any encoding can hold, tables, progress, one JSON
-document.
-"""
+"""Output to a terminal: text that any encoding can hold, tables, progress, one JSON document."""
 
 import json
 import os
@@ -38,8 +36,7 @@ CLOSED = 141  # exit status where stdout has no reader, as of a program that SIG
 
 
 def one_line(name: str) -> str:
-    """The name of a file, which may hold anything, with its line breaks and other controls spelled
-    out.
+    """The name of a file with its line breaks and other control characters escaped.
 
     Example:
         >>> print(one_line("a\\nb.npy"))
@@ -141,8 +138,7 @@ def mask_lines(drawing: str, width: int | None = None) -> str:
 
 @contextmanager
 def step(what: str) -> Iterator[Callable[[str], None]]:
-    """Announce long work on stderr: a clock on a terminal, elsewhere one line once it does take
-    long.
+    """Announce long work on stderr: a clock on a terminal, elsewhere one line once it takes long.
 
     Gives a function that says which part of it is at work, for the clock alone.
     """
@@ -195,9 +191,7 @@ def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:
 
 
 def check_file(flag: str, path: str, endings: tuple[str, ...] = ()) -> None:
-    """Say at once that a file cannot be written: not a pipe either, on which a writer would
-    block.
-    """
+    """Refuse a file that cannot be written, or a pipe, on which a writer would block."""
     if endings and Path(path).suffix.lower() not in endings:
         raise OptionError(f"{flag} must end in {' or '.join(endings)}, got {path}")
     folder, name = os.path.split(path)

@@ -1,6 +1,4 @@
-"""``graphattn patterns``, ``zoo`` and ``gallery``: the builders, and the patterns of the
-literature.
-"""
+"""``graphattn patterns``, ``zoo`` and ``gallery``: builders, and patterns of the literature."""
 
 import difflib
 import inspect

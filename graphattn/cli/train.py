@@ -346,8 +346,9 @@ def _values(text: str) -> tuple[int, ...]:
 
 
 def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
-    """Of the values that are not ignored: words with commas between them, or lines of a file,
-    ``2 ground``.
+    """Names of the classes: words with commas between them, or lines of a file, ``2 ground``.
+
+    Those of ignored values are left out.
     """
     if not os.path.isfile(text):
         if os.path.dirname(text) or re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()):
@@ -385,9 +386,7 @@ def _object(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _told(json: bool) -> Iterator[Callable[[Any], None]]:
-    """Messages of a run: lines on stdout; a bar with the time left on a terminal, elsewhere a line
-    for each epoch.
-    """
+    """A callback that prints the messages of a run, with a bar on a terminal."""
     from ..training.progress import Pace, bars
 
     lines = (lambda text: None) if json else say

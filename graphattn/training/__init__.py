@@ -1,6 +1,4 @@
-"""Training on folders of shapes: from files to a trained model, its scores, a page and coloured
-files.
-"""
+"""Training on folders of shapes: a trained model, its scores, a page and coloured files."""
 
 from types import ModuleType as _Module
 

@@ -1,6 +1,4 @@
-"""States of training in one file each: tensors by name and JSON, whole or not there, without
-pickle.
-"""
+"""States of training in one file each: tensors and JSON, written atomically, without pickle."""
 
 import hashlib
 import json
@@ -28,8 +26,7 @@ def safetensors() -> Any:
 
 
 def save_state(path: PathLike, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
-    """Write tensors and what JSON holds; what was there before stays until the new file is whole on
-    the disk.
+    """Write tensors and JSON; an earlier file is replaced once the new one is complete on the disk.
 
     Raises:
         LoaderError: If it cannot be written: the disk is full.
@@ -69,9 +66,7 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """A state dict of a .safetensors or of torch, or one within the state of a loop, without
-    code.
-    """
+    """A state dict of safetensors or torch, or the one inside a checkpoint; no code is run."""
     if not path.is_file():
         raise LoaderError(
             f"{path}: expected a state dict or the folder of a trained run, got no such file."

@@ -22,8 +22,7 @@ def task_of(
     elements: str = "",
     balance: bool | None = None,
 ) -> Task:
-    """The task that the labels of those shapes define; ``balance`` weights classes by their
-    frequency.
+    """The task that the labels of some shapes define; ``balance`` weights classes by frequency.
 
     Raises:
         LoaderError: If points have labels in another number than there are points, or all labels
@@ -65,8 +64,9 @@ def task_of(
 
 
 def weights_of(count: Tensor) -> tuple[float, ...]:
-    """1 over the root of the share of each class, with a mean of 1 over all labels; of a class
-    without any, 1.
+    """Weights of classes: 1 over the root of the share of each, with a mean of 1 over all labels.
+
+    A class without labels has weight 1.
 
     Example:
         >>> weights_of(torch.tensor([90, 10, 0]))

@@ -1,6 +1,4 @@
-"""Several runs side by side: settings, scores, and differences over the shapes that all of them
-held out.
-"""
+"""Several runs side by side: settings, scores, and differences over the shapes all held out."""
 
 from collections.abc import Sequence
 from pathlib import Path

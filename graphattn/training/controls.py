@@ -1,6 +1,4 @@
-"""Controls of a run: what is trained beside its model on the same split, for at most as many
-epochs.
-"""
+"""Controls of a run: models trained on the same split for at most as many epochs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,8 +25,9 @@ def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]
 
 
 def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
-    """A run in a folder of the run's: a perceptron of each point, the same model on other graphs,
-    or a random forest.
+    """The run of a control, in a folder of the run's.
+
+    It is a perceptron of each point, the same model on other graphs, or a random forest.
 
     The perceptron reads what is made of no neighbours: positions, distances, and properties of the
     files. The forest reads these properties, heights, and covariances of the nearest points; of

@@ -8,8 +8,9 @@ from torch import Tensor
 
 
 class Difference(NamedTuple):
-    """A mean over shapes with its 95 % interval; no interval of one shape, nor where all differ
-    alike.
+    """A mean over shapes with its 95 % interval.
+
+    One shape has no interval, nor have shapes that all differ by the same number.
     """
 
     mean: float
@@ -54,8 +55,7 @@ def difference(values: Tensor, bounds: tuple[float, float] | None = None) -> Dif
 def limits(
     values: Sequence[float], bounds: tuple[float, float] | None = None
 ) -> tuple[float, float]:
-    """The 95 % t interval of a mean, of two values or more; of values within ``bounds`` one that
-    stays in them.
+    """The 95 % t interval of a mean of two values or more, kept within ``bounds``.
 
     That is Wilson's interval of a share, for as many draws as would have the values' standard
     error: that of the t interval to first order, and unsymmetrical near a bound.

@@ -15,8 +15,9 @@ TOKEN = {"": "point", "faces": "face", "edges": "edge"}
 
 
 def elements_of(given: str | None, shapes: ShapeFolder) -> str:
-    """ "faces" or "edges" where a token is one, by default where labels are as many; "" of vertices
-    and points.
+    """Tokens of meshes: "faces", "edges", or "" for vertices and points; by default by the labels.
+
+    Labels are of faces or edges where there are as many of them.
     """
     meshes = "face" in shapes[0]
     if given is not None:
@@ -44,9 +45,7 @@ def count_of(shape: Any, elements: str) -> int:
 
 
 def at_vertices(shape: Any, values: Tensor) -> Tensor:
-    """Of numbers of edges the means at their ends, of whole numbers the most frequent, (N,) or (N,
-    k).
-    """
+    """Values of edges at vertices, (N,) or (N, k): means, or the most frequent integers."""
     ends = mesh_edge_ends(shape.face.T)
     if values.dtype.is_floating_point:
         known = values
@@ -61,8 +60,9 @@ def at_vertices(shape: Any, values: Tensor) -> Tensor:
 
 
 def coloured_tokens(shape: Any, elements: str, colour: Tensor, value: Tensor) -> Shape:
-    """A mesh with the colour and the prediction of each face or edge; of edges, vertices have
-    colours, too.
+    """A mesh with the colour and the prediction of each face or edge.
+
+    Its vertices have colours, too, if the tokens are edges.
     """
     if elements == "faces":
         return Shape(pos=shape.pos, face=shape.face, face_color=colour, face_prediction=value)

@@ -49,8 +49,9 @@ def votes_of(
     like: Prepared | None = None,
     first: Prepared | None = None,
 ) -> list[Tensor]:
-    """Answers of a model for some shapes, of all their points; of scenes the mean over votes, the
-    ``first`` made.
+    """Answers of a model for all points of some shapes; of scenes the mean over votes.
+
+    ``first`` is the data of the first vote, if it is there.
     """
     total: list[Tensor] = []
     for vote in range(whole(votes, "votes", 1) if run.inputs.grid else 1):
@@ -72,8 +73,7 @@ def votes_of(
 
 
 def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -> Evaluation:
-    """The scores of a run's model on a folder: on the held-out part of the one that it was trained
-    on, else on all.
+    """Scores of a run's model on a folder: the held-out part of its own, all of another.
 
     Args:
         run: The folder of the run.

@@ -1,6 +1,4 @@
-"""A run from its files to its scores: the model is trained, then its controls, and everything is
-written.
-"""
+"""A run from its files to its scores: train the model and its controls, write everything."""
 
 from typing import Any, cast
 
@@ -26,9 +24,7 @@ from .team import Team, own_points
 
 
 def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
-    """Train what is not trained yet, and measure it on the shapes held out; the first process
-    writes and tells.
-    """
+    """Train what is not trained yet, and measure it on the held-out shapes; rank 0 writes."""
     tell = tell if team.first else lambda progress: None
     tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}\n{reads(run, shapes)}"))
     result, history = _trained(run, shapes, "training", tell, team)

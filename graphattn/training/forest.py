@@ -1,6 +1,4 @@
-"""A random forest on plain descriptors: local covariances of points, histograms of distances and
-angles of shapes.
-"""
+"""A random forest on descriptors: local covariances of points, histograms over pairs of points."""
 
 from typing import Any
 
@@ -74,8 +72,7 @@ def _descriptors(
 
 
 def shape_features(x: Tensor, pos: Tensor, normals: Tensor | None) -> Tensor:
-    """Descriptors of a shape: quantiles of its points' features, D2, and angles between normals by
-    distance.
+    """Descriptors of a shape: quantiles of point features, D2, and normal angles by distance.
 
     Source: Osada et al. 2002, "Shape distributions", for D2.
     """

@@ -1,5 +1,6 @@
-"""The shapes of a result with the largest error, as figures of a page: the truth, the prediction
-and the error.
+"""The shapes of a result with the largest error, as figures of a page.
+
+A figure has the truth, the prediction and the error.
 """
 
 import html

@@ -1,6 +1,4 @@
-"""Levels that no recipe makes: cells for models that want one point in each, and random graphs of
-the same degrees.
-"""
+"""Levels that no recipe makes: grid cells with one point each, and degree-matched random graphs."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,9 +12,7 @@ from ..nn import pool
 
 
 def with_cells(pos: Tensor, sides: tuple[float, ...], patch: int) -> Hierarchy:
-    """The points of a cloud (N, 3), and above them the levels of its cells, whose sides double from
-    the first on.
-    """
+    """A hierarchy of a cloud (N, 3) and, above it, of cells whose sides double."""
     grid = ((pos - pos.amin(0)) / sides[0]).floor().long()
     cells, ids = unique(grid, dim=0, return_inverse=True)
     down = clusters(ids, len(cells))
@@ -27,9 +23,7 @@ def with_cells(pos: Tensor, sides: tuple[float, ...], patch: int) -> Hierarchy:
 
 
 class OnCells(nn.Module):
-    """A model of cells for points: a cell carries the mean of its points, and they get its
-    answer.
-    """
+    """A model of cells applied to points: a cell holds their mean, and they get its output."""
 
     def __init__(self, model: nn.Module, readout: str) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""The loop: epochs of packed batches, a state on the disk that training goes on from to the same
-bits, an early stop.
+"""The training loop: epochs of packed batches, resumable checkpoints, early stopping.
 
 Nothing is drawn from a generator that runs on: what a step draws is seeded by the run's seed, the
 epoch and the batch. A state is then the parameters, the moments of the optimizer and a position.
@@ -130,9 +129,7 @@ class Training:
     # --- the loop
 
     def run(self, folder: Path | None, tell: Tell, key: str = "") -> None:
-        """Train to the end; the model has the best parameters then. ``folder`` is where states and
-        log are written.
-        """
+        """Train to the end, and load the best parameters; ``folder`` gets states and log."""
         self.team.agree(key, self.model, self.batches.state_dict())
         saved = time.monotonic()
         _write_log(folder, self.history)  # an end may have come between a state and its line
@@ -262,8 +259,9 @@ class Training:
 def answers_of(
     model: nn.Module, task: Task, data: Prepared, how: Schedule, *, loss: bool = False
 ) -> tuple[list[Tensor], float]:
-    """Answers of each shape on the CPU, (1, K) or (1,) of a shape, (N, K) or (N,) of its points;
-    and the mean loss.
+    """Answers for each shape on the CPU, and the mean loss.
+
+    A shape's are (1, K) or (1,), those of its points (N, K) or (N,).
     """
     model.eval()
     answers: list[Tensor] = []

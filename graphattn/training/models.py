@@ -32,9 +32,7 @@ _INVARIANT = ("distance", "outward", "spread")
 
 
 class Pointwise(nn.Module):
-    """A perceptron of each point by itself, and of the mean and maximum of a shape's points: no
-    edges.
-    """
+    """A perceptron of each point, and of the mean and maximum over a shape's points: no edges."""
 
     def __init__(
         self, features: int, out_dim: int, width: int = 64, *, readout: str = "node"

@@ -1,6 +1,4 @@
-"""What a reader of a run should know: properties that are not read, classes that are never found, a
-short reach.
-"""
+"""Notes for the reader of a run: unread properties, classes never predicted, a short reach."""
 
 from typing import Any
 
@@ -46,9 +44,7 @@ def scene_of(run: Run) -> str:
 
 
 def unseen_classes(run: Run, shapes: ShapeFolder) -> str:
-    """A note on classes that epochs are not chosen by, as the validation part has none of them; ""
-    if it has all.
-    """
+    """A note on classes missing in the validation part, which cannot choose epochs; "" for none."""
     train, val = (
         [
             label

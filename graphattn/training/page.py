@@ -1,6 +1,4 @@
-"""One page of a run that needs no network: curves, what goes wrong, and shapes coloured by
-prediction and error.
-"""
+"""One page of a run that needs no network: curves, errors, and coloured shapes."""
 
 import html
 from importlib.resources import files

@@ -37,9 +37,7 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 
 
 def sampled(shape: Any, size: int) -> Any:
-    """So many points on the faces, with ``face_normal``, or at most so many of a cloud: the same
-    ones each time.
-    """
+    """The same ``size`` points each time: on faces, with ``face_normal``, or some of a cloud."""
     many = len(shape.pos)
     points = dict(shape.items())
     floats = {
@@ -68,8 +66,9 @@ def sampled(shape: Any, size: int) -> Any:
 
 
 def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of points drawn by area the corners of their faces, their shares and normals, (size, 3); none
-    without area.
+    """Points drawn by area: corners of their faces, barycentric shares, normals, (size, 3).
+
+    There are none on faces without area.
     """
     a, b, c = pos[face]
     across = torch.linalg.cross(b - a, c - a)

@@ -182,9 +182,7 @@ def _fields(made: Run, answers: Tensor, size: int) -> dict[str, np.ndarray]:
 
 
 def coloured(shape: Any, made: Run, answers: Tensor) -> Shape:
-    """The shape with ``prediction`` of each point; if it has no colours, that of the class, or of
-    the number.
-    """
+    """The shape with ``prediction`` of each point, coloured by it if it had no colours."""
     task = made.task
     value = _values(made, answers)
     prediction = task.predictions(answers)

@@ -1,6 +1,4 @@
-"""Progress of long work and the time left: bars on a terminal, words elsewhere; studies use it,
-too.
-"""
+"""Progress of long work, in training and studies: bars on a terminal, lines elsewhere."""
 
 import sys
 import time
@@ -14,9 +12,7 @@ Update = Callable[[str, float, str], None]
 
 @contextmanager
 def bars() -> Iterator[Update | None]:
-    """``update(name, done, words)`` moves the bar of that name, from 0 to 1; ``None`` if stderr is
-    no terminal.
-    """
+    """``update(name, done, words)`` moves a bar from 0 to 1; ``None`` if stderr is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

@@ -1,6 +1,4 @@
-"""Ranges of what a model was trained on, and the files that lie far outside of them: other units,
-other sensors.
-"""
+"""Ranges of the features in training, and files far outside of them: other units, other sensors."""
 
 import warnings
 from pathlib import Path
@@ -24,9 +22,7 @@ Ranges = dict[str, tuple[float, ...]]
 
 
 def save_ranges(path: Path, shapes: Prepared) -> None:
-    """Write the lowest and highest value of each feature in training, and the narrowest and widest
-    spread of a file.
-    """
+    """Write the range of each feature in training, and its least and largest spread in a file."""
     rows = [_of_file(shapes, index) for index in range(len(shapes))]
     _warn_of_units(shapes, rows)
     ranges = {
@@ -80,9 +76,7 @@ def load_ranges(path: Path) -> Ranges:
 
 
 def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
-    """How a shape differs from those of training, by the name of each feature; "" if it does
-    not.
-    """
+    """How a shape differs from those of training, feature by feature; "" if it does not."""
     words = []
     # of shapes in units of their own radius
     if shapes.inputs.scale or shapes.inputs.grid:
@@ -122,9 +116,7 @@ def warn_of(odd: dict[str, str]) -> None:
 
 
 def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, float]]:
-    """Of each word of the inputs 5 %, 50 % and 95 % of its values, and the distance to the nearest
-    point.
-    """
+    """5 %, 50 % and 95 % quantiles of each feature of a file, and of its spacing."""
     inputs = shapes.inputs
     data = shapes.static(index)
     parts = data.x.double().split(data.widths, 1)

@@ -1,5 +1,4 @@
-"""Scenes: large scans that are thinned to a grid and cut into blocks to be read, and stitched
-together again.
+"""Scenes: large scans that are thinned to a grid, cut into blocks, and stitched together again.
 
 A scene has an axis that points up and a scale of its own: positions are in units of the grid's
 cells, heights are above the local ground.
@@ -101,9 +100,7 @@ class Scenes:
         return Shape(own)
 
     def _file(self, number: int) -> Shape:
-        """The latest file is kept: its blocks come together, and reading it takes longer than
-        cutting one.
-        """
+        """The file of that number; the latest one is kept, as its blocks are read in turn."""
         if self._last[0] != number:
             self._last = number, self.folder[number]
         return self._last[1]
@@ -120,9 +117,7 @@ class Scenes:
         return self._spacing[number]
 
     def stitched(self, answers: list[Tensor]) -> list[Tensor]:
-        """Answers for every point of each file: those of its cell, the mean over the blocks that
-        have it.
-        """
+        """Answers for every point of each file: its cell's, averaged over blocks."""
         found = []
         for number in self.numbers:
             size = len(self._cell[number])
@@ -146,8 +141,9 @@ def prepared(
     like: Prepared | None = None,
     vote: int | None = None,
 ) -> Prepared:
-    """Some shapes of a folder as a model reads them, whole or in blocks; those of a vote are read
-    once.
+    """Some shapes of a folder as a model reads them, whole or in blocks.
+
+    Those of a vote are read once.
     """
     if not inputs.grid:
         return Prepared(folder, numbers, inputs, augment, like)
@@ -203,9 +199,7 @@ def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
 
 
 def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
-    """Rows of overlapping blocks, squares across ``up`` or cubes; every point is in one at
-    least.
-    """
+    """Rows of overlapping blocks, squares across ``up`` or cubes, which cover all points."""
     from scipy.spatial import cKDTree
 
     axes = [axis for axis, name in enumerate(AXES) if name != up]
@@ -237,9 +231,7 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
 
 
 def _numbered(cell: Tensor, sides: list[Tensor]) -> Tensor:
-    """Cells (N, d) as numbers, by the first axis, then by the next; -1 of one that lies on none of
-    these ``sides``.
-    """
+    """Cells (N, d) as numbers in lexicographic order; -1 of one that is not in ``sides``."""
     number = torch.zeros(len(cell), dtype=torch.int64)
     known = torch.ones(len(cell), dtype=torch.bool)
     for column, side in zip(cell.T, sides, strict=True):
@@ -250,9 +242,7 @@ def _numbered(cell: Tensor, sides: list[Tensor]) -> Tensor:
 
 
 def spacing(pos: Tensor) -> float:
-    """Median distance to the nearest point that is elsewhere, of some 2,000 points; 0 if there is
-    none.
-    """
+    """Median distance to the nearest other place, over some 2,000 points; 0 if there is none."""
     from scipy.spatial import cKDTree  # an extra of graphs of points
 
     places = pos.double().numpy()
@@ -266,9 +256,7 @@ def spacing(pos: Tensor) -> float:
 
 
 def grid_of(folder: Any, numbers: list[int]) -> float:
-    """Side of the cells that scans are thinned to: three times the distance of neighbours, less for
-    small scans.
-    """
+    """Side of the cells that scans are thinned to: three spacings, less for small scans."""
     sides = []
     for number in numbers[:: max(1, len(numbers) // 8)]:
         pos = _checked(folder[number], folder.name(number))
@@ -287,8 +275,9 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
 
 
 def block_of(kept: Tensor, inputs: Inputs) -> float:
-    """Side of the blocks of a thinned scan: the run's, or of some 8,192 points where it is large;
-    else 0.
+    """Side of the blocks of a thinned scan: the run's, or that of some 8,192 points of a large one.
+
+    0 means one block.
     """
     if inputs.block or len(kept) <= _LARGE:
         return inputs.block

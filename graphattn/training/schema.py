@@ -1,6 +1,4 @@
-"""JSON that a file holds as the types of a dataclass: every key is there, of its type, and no
-other.
-"""
+"""JSON of a file as a dataclass: every key is there, of its type, and no other."""
 
 import json
 from collections.abc import Callable
@@ -33,8 +31,7 @@ def written(value: Any, *, indent: int | None = None, sort: bool = False) -> str
 
 
 def typed(value: Any, kind: Any, key: str) -> Any:
-    """A value of JSON as an annotation has it: a list as a tuple, an object as a dict or a
-    dataclass.
+    """A value of JSON as an annotation says: a list as a tuple, an object as a dict or a dataclass.
 
     Raises:
         GraphAttnError: If it is of another type; of a dataclass also what its ``__post_init__``

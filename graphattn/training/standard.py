@@ -1,6 +1,4 @@
-"""Features in units of their own spread, so that one rate of learning serves distances, angles and
-curvatures.
-"""
+"""Standardised features, so that one learning rate serves distances, angles and curvatures."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +11,7 @@ from ..models.unet import EdgeEncoder, Perceptron
 
 
 class Standard(nn.Linear):
-    """A linear layer of features from which the mean is taken and which are divided by their
-    standard deviation.
+    """A linear layer of standardised features: minus their mean, over their standard deviation.
 
     Buffers hold both; they are 0 and 1 until :func:`measure`.
     """
@@ -35,9 +32,7 @@ class Standard(nn.Linear):
 
 
 def standardized(model: nn.Module) -> nn.Module:
-    """The model with a :class:`Standard` layer wherever one reads features of points or of
-    edges.
-    """
+    """The model with :class:`Standard` layers where it reads features of points or of edges."""
     readers = [part.perceptron for part in model.modules() if isinstance(part, EdgeEncoder)]
     readers += [
         part
@@ -53,11 +48,10 @@ def standardized(model: nn.Module) -> nn.Module:
 def measure(
     model: nn.Module, x: Tensor, shape: Hierarchy, total: Callable[[Tensor], Tensor] = lambda x: x
 ) -> None:
-    """Take means and deviations from what the layers read of these shapes; features that are
-    constant stay as large.
+    """Set the means and deviations of the layers to those of their inputs for these shapes.
 
-    Layers that have some, those of the model that this one starts from, keep them. ``total`` adds
-    up over processes that share the points.
+    Features that are constant keep their scale. Layers that have means already, those of the model
+    that this one starts from, keep them. ``total`` adds up over processes that share the points.
     """
 
     def take(layer: Any, given: tuple[Tensor]) -> None:

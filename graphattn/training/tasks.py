@@ -1,6 +1,4 @@
-"""Tasks: classes of shapes, classes of points, or numbers; the loss of each, its score and its
-words.
-"""
+"""Tasks: classes of shapes, classes of points, or numbers, each with its loss and its score."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -84,9 +82,7 @@ class Task(ABC):
 
     @abstractmethod
     def error(self, prediction: Tensor, y: Tensor) -> Tensor:
-        """The share of labels for which another class is taken, or the mean distance from the
-        numbers.
-        """
+        """Share of labels predicted wrong, or mean absolute error of numbers."""
 
     @abstractmethod
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
@@ -99,9 +95,7 @@ class Task(ABC):
         )
 
     def by_class(self, scores: dict[str, Any], known: Collection[str]) -> list[str]:
-        """A line for each class, where each has a score; of those without one those that are
-        ``known``.
-        """
+        """A line for each class that has a score; for others if they are ``known``."""
         return []
 
     def unseen(self, train: list[Tensor], val: list[Tensor]) -> list[str]:
@@ -187,9 +181,7 @@ class Classify(_Classes):
 
 
 class Segment(_Classes):
-    """A class for each point: cross-entropy, weighted by class or not, without the points whose
-    label is -1.
-    """
+    """A class for each point: cross-entropy over labels other than -1, weighted or not."""
 
     name, metric, per_shape = "segment", "miou", "the mean IoU of a shape"
     readouts, kept_by_metric = ("node",), True
@@ -241,9 +233,7 @@ class Segment(_Classes):
 
 
 class Regress(Task):
-    """A number for each point or shape: the square of the error, in units of the labels' variance
-    in training.
-    """
+    """A number for each point or shape: squared error over the variance in training."""
 
     name, metric, per_shape = (
         "regress",

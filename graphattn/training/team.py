@@ -1,6 +1,4 @@
-"""Processes of ``torchrun`` that train one model: each takes its shapes of every batch, and the
-first one writes.
-"""
+"""Processes of ``torchrun`` that train one model: each has shapes of every batch, rank 0 writes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -73,8 +71,7 @@ class Team:
             )
 
     def add_up(self, model: nn.Module, loss: Tensor, mass: Tensor) -> Tensor:
-        """The mean loss of a batch from those of the shares, each of so much ``mass``; its
-        gradients are in ``model``.
+        """Mean loss of a batch from its shares, weighted by ``mass``; sets the gradients.
 
         Gradients are those of ``loss * mass``.
         """
@@ -92,9 +89,7 @@ class Team:
 
 
 def own_points(shape: Hierarchy, readout: str) -> tuple[Hierarchy, Shard, Shard]:
-    """This process's points of some shapes, and what scatters features of points and answers of a
-    model.
-    """
+    """This process's points of some shapes, and the shards of features and answers."""
     shape = shard(shape, partition="rcb")
     finest, *coarser = shape.levels
     points: Any = finest.graphs[0] if finest.graphs else coarser[0].up
@@ -104,9 +99,7 @@ def own_points(shape: Hierarchy, readout: str) -> tuple[Hierarchy, Shard, Shard]
 
 @contextmanager
 def team(device: str) -> Iterator[Team]:
-    """The processes that a launcher started, who join each other here if they have not, or this one
-    alone.
-    """
+    """The processes that a launcher started, joined if they are not yet, or this one alone."""
     many = os.environ.get("WORLD_SIZE", "1") not in ("", "1")
     joins = many and not dist.is_initialized()
     if many and device == "cuda":
