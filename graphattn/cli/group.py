@@ -44,8 +44,10 @@ class Group(TyperGroup):
             wrong = error
         # some versions of typer raise Abort, some return the status
         if wrong is not None or status == INTERRUPTED:
-            debug = os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") or "--debug" in words
-            status = report(wrong or typer.Abort(), as_json="--json" in words, debug=debug)
+            if wrong is None:
+                wrong = typer.Abort()
+            debug = "--debug" in words or _is_set("GRAPHATTN_DEBUG")
+            status = report(wrong, as_json="--json" in words, debug=debug)
         sys.exit(status)
 
 
@@ -58,12 +60,8 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
         line = message
     else:
         line = f"error: {message}"
-    if (
-        _is_in_summary(line)
-        and status == WRONG
-        and os.environ.get("LOCAL_RANK", "0") != "0"
-        and not _has_joined()
-    ):
+    is_repeated = _is_in_summary(line) and status == WRONG and _is_set("LOCAL_RANK")
+    if is_repeated and not _has_joined():
         return status  # the machine's first process prints the same
     if debug and status != INTERRUPTED:
         _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
@@ -75,6 +73,11 @@ def report(error: Exception, *, as_json: bool, debug: bool) -> int:
     except OSError:  # stdout is full
         _aloud(line)
     return status
+
+
+def _is_set(variable: str) -> bool:
+    """True if a variable of the environment is neither empty nor 0."""
+    return os.environ.get(variable, "0") not in ("", "0")
 
 
 def _is_in_summary(line: str) -> bool:

@@ -194,11 +194,16 @@ def check_file(flag: str, path: str, endings: tuple[str, ...] = ()) -> None:
     """Refuse a file that cannot be written, or a pipe, on which a writer would block."""
     if endings and Path(path).suffix.lower() not in endings:
         raise OptionError(f"{flag} must end in {' or '.join(endings)}, got {path}")
-    folder, name = os.path.split(path)
-    can_be = "\0" not in path and len(os.fsencode(name)) <= _LONGEST
-    if os.path.exists(path):
-        fits = os.path.isfile(path) and os.access(path, os.W_OK)
-    else:
-        fits = os.path.isdir(folder or ".") and os.access(folder or ".", os.W_OK)
-    if not (can_be and fits):
+    if not _can_be_written(path):
         raise OptionError(f"{flag}: {path} is no file in a folder that can be written to")
+
+
+def _can_be_written(path: str) -> bool:
+    folder, name = os.path.split(path)
+    if "\0" in path or len(os.fsencode(name)) > _LONGEST:
+        return False
+    if os.path.exists(path):
+        return os.path.isfile(path) and os.access(path, os.W_OK)
+    if not folder:
+        folder = "."
+    return os.path.isdir(folder) and os.access(folder, os.W_OK)

@@ -185,37 +185,41 @@ def train(
     from .. import training
     from ..shapes.layouts import folder_of
 
-    chosen = _options(context, training.Options)
+    options = _options(context, training.Options)
     if no_control:
-        chosen["control"] = ""
+        options["control"] = ""
     if resume is not None:
-        wrong = [name for name in chosen if name != "device"] + ["out"] * (out is not None)
-        if wrong:
-            option = {"start": "from"}.get(wrong[0], wrong[0].replace("_", "-"))
-            raise OptionError(
-                f"--resume goes on with what the run says; --{option} is for a new one"
-            )
-        with warnings_in_lines(), _told(json) as tell:
-            result = training.resume(resume, folder, tell=tell, **chosen)
+        _check_resumed(options, out)
+        run = resume
+        with warnings_in_lines(), _callback(json) as tell:
+            result = training.resume(run, folder, tell=tell, **options)
     else:
         if folder is not None:
             folder_of(folder)
         if folder is None or out is None:
             raise OptionError("train needs a FOLDER of shapes and --out RUN, or --resume RUN")
-        with warnings_in_lines(), _told(json) as tell:
-            result = training.train(folder, out, tell=tell, **_parsed(chosen))
-    if json and os.environ.get("RANK", "0") == "0":
-        document({"command": "train", "run": resume or out, **result.to_dict()})
+        run = out
+        with warnings_in_lines(), _callback(json) as tell:
+            result = training.train(folder, run, tell=tell, **_parsed(options))
+    is_first = os.environ.get("RANK", "0") == "0"
+    if json and is_first:
+        document({"command": "train", "run": run, **result.to_dict()})
+
+
+def _check_resumed(options: dict[str, Any], out: str | None) -> None:
+    """Refuse options that a run has stored; ``device`` may change."""
+    wrong = [name for name in options if name != "device"]
+    if out is not None:
+        wrong.append("out")
+    if wrong:
+        option = {"start": "from"}.get(wrong[0], wrong[0].replace("_", "-"))
+        raise OptionError(f"--resume goes on with what the run says; --{option} is for a new one")
 
 
 def _options(context: typer.Context, options: type) -> dict[str, Any]:
-    """The options of a training that were given."""
-    found = {}
-    for field in fields(options):
-        value = context.params.get(field.name)
-        if value is not None:
-            found[field.name] = value
-    return found
+    """The fields of a dataclass of options that are set on the command line."""
+    values = {field.name: context.params.get(field.name) for field in fields(options)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _parsed(given: dict[str, Any]) -> dict[str, Any]:
@@ -283,20 +287,25 @@ def predict(
         document({"command": "predict", "run": run, "files": lines})
         return
     for line in lines:
-        many = [
-            f"{line[token]:,} {token}" for token in ("points", "faces", "edges") if token in line
-        ]
-        if many:
-            what = many[0]
-        else:
-            what = one_line(str(line["prediction"]))
-        if "probability" in line:
-            share = f" ({line['probability']:.0%})"
-        else:
-            share = ""
-        say(
-            f"{one_line(line['file'])}: {what}{share} -> {one_line(line.get('ply') or line['las'])}"
-        )
+        say(f"{one_line(line['file'])}: {_prediction(line)} -> {one_line(_written(line))}")
+
+
+def _prediction(line: dict[str, Any]) -> str:
+    """The prediction for a file in words, or the number of its predictions."""
+    for token in ("points", "faces", "edges"):
+        if token in line:
+            return f"{line[token]:,} {token}"
+    name = one_line(str(line["prediction"]))
+    if "probability" in line:
+        return f"{name} ({line['probability']:.0%})"
+    return name
+
+
+def _written(line: dict[str, Any]) -> str:
+    """The file of a prediction."""
+    if "ply" in line:
+        return line["ply"]
+    return line["las"]
 
 
 def compare(
@@ -320,11 +329,9 @@ def compare(
         return
     lines = [("run", "model", "epochs", rows[0]["metric"], "shapes", "less the first")]
     for row in rows:
-        over = (
-            Difference(row["difference"], row["low"], row["high"], row["shapes"])
-            if "difference" in row
-            else ""
-        )
+        over = ""
+        if "difference" in row:
+            over = str(Difference(row["difference"], row["low"], row["high"], row["shapes"]))
         cells = (
             one_line(row["run"]),
             row["model"],
@@ -332,16 +339,14 @@ def compare(
             f"{row['score']:.3f}",
             f"{row['shapes']:,}",
         )
-        lines.append((*cells, str(over)))
+        lines.append((*cells, over))
     rendered(table(lines))
 
 
 def _values(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all(word.isdecimal() for word in words):
-        raise OptionError(
-            f"--ignore must be whole numbers from 0 with commas between them, got {text!r}"
-        )
+        raise OptionError(f"--ignore must be comma-separated whole numbers from 0, got {text!r}")
     return tuple(map(int, words))
 
 
@@ -351,15 +356,15 @@ def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
     Those of ignored values are left out.
     """
     if not os.path.isfile(text):
-        if os.path.dirname(text) or re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()):
+        if _is_path(text):
             raise OptionError(
-                f"--names must be names with commas between them, or a file; no file {text!r} is "
-                "there"
+                f"--names must be comma-separated names, or a file; no file {text!r} is there"
             )
-        return tuple(word.strip() for word in text.split(",") if word.strip())
+        words = (word.strip() for word in text.split(","))
+        return tuple(word for word in words if word)
     with open(text, encoding="utf-8-sig") as file:
         lines = [line.replace(",", " ", 1).split(maxsplit=1) for line in file if line.strip()]
-    if not all(len(line) == 2 and line[0].isdecimal() for line in lines):
+    if not all(_has_value(line) for line in lines):
         return tuple(" ".join(line) for line in lines)
     named = {int(value): name.strip() for value, name in lines}
     if max(named, default=0) >= 1 << 16:
@@ -371,21 +376,33 @@ def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
     )
 
 
+def _is_path(text: str) -> bool:
+    """True of text that looks like the name of a file: ``names.txt``, ``folder/names``."""
+    if os.path.dirname(text):
+        return True
+    return re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()) is not None
+
+
+def _has_value(line: list[str]) -> bool:
+    """True of a value and a name."""
+    return len(line) == 2 and line[0].isdecimal()
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
-        made = words.loads(text)
+        value = words.loads(text)
     except ValueError:
-        made = None
-    if not isinstance(made, dict):
+        value = None
+    if not isinstance(value, dict):
         raise OptionError(
             f"--model-options must be a JSON object, such as '{{\"widths\": [64, 64]}}', got "
             f"{text!r}"
         )
-    return made
+    return value
 
 
 @contextmanager
-def _told(json: bool) -> Iterator[Callable[[Any], None]]:
+def _callback(json: bool) -> Iterator[Callable[[Any], None]]:
     """A callback that prints the messages of a run, with a bar on a terminal."""
     from ..training.progress import Pace, bars
 

@@ -29,38 +29,51 @@ def task_of(
             are of one class.
     """
     labels = [shapes.labels[number] for number in numbers]
-    shape_wise = name == "classify" or (
-        name == "regress" and all(len(label) == 1 for label in shapes.labels)
-    )
-    if shape_wise:
-        readout = "shape"
-    else:
-        readout = "node"
+    readout = _readout(name, shapes)
     check_labels(shapes, readout, elements)
     if name != "regress":
-        count = torch.bincount(
-            torch.cat([label[label >= 0] for label in labels]), minlength=len(shapes.classes)
-        )
-        there = [shapes.classes[int(number)] for number in count.nonzero()]
-        if len(there) < 2:
-            got = f"only {there[0]!r} in the part to train"
-            fix = "shapes of another class, or other labels (--label)"
-            raise LoaderError(
-                f"{shapes.root}: expected labels of two classes or more, got {got}. Try: {fix}."
-            )
-        unequal = name == "segment" and float(count.max()) > _UNEQUAL * float(
-            count[count > 0].min()
-        )
-        if balance or (balance is None and unequal):
+        count = _count(shapes, labels)
+        weights: tuple[float, ...] = ()
+        if balance is None:
+            balance = name == "segment" and _are_unequal(count)
+        if balance:
             weights = weights_of(count)
-        else:
-            weights = ()
         return TASKS[name](readout, shapes.classes, weights=weights)
     if balance:
         raise OptionError("balance is for classes, got a task of numbers")
     values = torch.cat(labels).double()
     deviation = float(values.std(correction=0))
-    return TASKS[name](readout, (), float(values.mean()), deviation if deviation > 0 else 1.0)
+    if not deviation > 0:  # all numbers are equal
+        deviation = 1.0
+    return TASKS[name](readout, (), float(values.mean()), deviation)
+
+
+def _readout(name: str, shapes: ShapeFolder) -> str:
+    """ "shape" where each shape has one label, "node" where its points have labels."""
+    if name == "classify":
+        return "shape"
+    if name == "regress" and all(len(label) == 1 for label in shapes.labels):
+        return "shape"
+    return "node"
+
+
+def _count(shapes: ShapeFolder, labels: list[Tensor]) -> Tensor:
+    """Number of labels of each class, of which two or more have some."""
+    known = torch.cat([label[label >= 0] for label in labels])
+    count = torch.bincount(known, minlength=len(shapes.classes))
+    present = [shapes.classes[int(number)] for number in count.nonzero()]
+    if len(present) < 2:
+        got = f"only {present[0]!r} in the part to train"
+        fix = "shapes of another class, or other labels (--label)"
+        raise LoaderError(
+            f"{shapes.root}: expected labels of two classes or more, got {got}. Try: {fix}."
+        )
+    return count
+
+
+def _are_unequal(count: Tensor) -> bool:
+    """True if the most frequent class has more than five times the labels of the rarest."""
+    return float(count.max()) > _UNEQUAL * float(count[count > 0].min())
 
 
 def weights_of(count: Tensor) -> tuple[float, ...]:
@@ -85,37 +98,35 @@ def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:
             f"{shapes.name(0)}: expected a mesh with faces, got points alone. Try: a model of "
             "points."
         )
-    if readout == "shape":
-        token = "shape"
-    else:
-        token = TOKEN[elements]
     for number, label in enumerate(shapes.labels):
-        if elements:
-            own = count_of(shapes[number], elements)
+        if readout == "shape":
+            token = "shape"
+            size = 1
+        elif elements:
+            token = TOKEN[elements]
+            size = count_of(shapes[number], elements)
         else:
-            own = int(shapes.sizes[number])
-        if token == "shape":
-            many = 1
-        else:
-            many = own
-        if label.shape != (many,):
-            if label.ndim != 1:
-                got = f"{tuple(label.shape)} for {many}"
-            else:
-                got = f"{len(label)} for {many} {token}s"
-            raise LoaderError(
-                f"{shapes.name(number)}: expected a label for each {token}, got {got}. Try: "
-                "repair it."
-            )
+            token = TOKEN[elements]
+            size = int(shapes.sizes[number])
+        if label.shape == (size,):
+            continue
+        got = f"{len(label)} for {size} {token}s"
+        if label.ndim != 1:
+            got = f"{tuple(label.shape)} for {size}"
+        raise LoaderError(
+            f"{shapes.name(number)}: expected a label for each {token}, got {got}. Try: repair it."
+        )
 
 
 def labelled(shapes: ShapeFolder, numbers: Iterable[int]) -> list[int]:
-    """Those shapes of which anything has a label."""
-    return [
-        n
-        for n in numbers
-        if shapes.labels[n].is_floating_point() or bool((shapes.labels[n] >= 0).any())
-    ]
+    """Numbers of the shapes that have a label, of those given."""
+    return [number for number in numbers if _has_label(shapes.labels[number])]
+
+
+def _has_label(labels: Tensor) -> bool:
+    if labels.is_floating_point():
+        return True
+    return bool((labels >= 0).any())
 
 
 def schedule_of(options: Options, sizes: Tensor, count: int) -> Schedule:

@@ -24,6 +24,11 @@ class Difference(NamedTuple):
         )
 
     @property
+    def is_negative(self) -> bool:
+        """True if the whole interval is below 0."""
+        return self.high is not None and self.high < 0
+
+    @property
     def said(self) -> str:
         """So much more, or so much less."""
         if self.mean >= 0:

@@ -107,7 +107,8 @@ class Inputs:
             raise OptionError(
                 f"block must be 4 cells of the grid or more, got {self.block} and grid={self.grid}"
             )
-        if self.grid and (self.sample or self.elements):
+        reads_points = not (self.sample or self.elements)
+        if self.grid and not reads_points:
             raise OptionError(
                 "grid is for points that have labels each, without sample and elements"
             )
@@ -200,7 +201,9 @@ class Inputs:
 
     @property
     def _is_local(self) -> bool:
-        return self.normals == "pca" or "spread" in self.features or "upright" in self.features
+        if self.normals == "pca":
+            return True
+        return not {"spread", "upright"}.isdisjoint(self.features)
 
     def _normals(
         self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]], name: str
@@ -301,9 +304,7 @@ def check_sample(sample: int, readout: str) -> None:
 
 def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
     """The tensors of a shape that have so many rows, by name."""
-    return {
-        name: x for name, x in shape.items() if torch.is_tensor(x) and x.ndim and len(x) == size
-    }
+    return {name: x for name, x in shape.items() if torch.is_tensor(x) and x.shape[:1] == (size,)}
 
 
 def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:

@@ -136,19 +136,16 @@ class Training:
         while not self._done():
             epoch = self.batches.epoch
             plan = self.batches.plan()
-            many = len(plan)
+            num_batches = len(plan)
             for batch in self.batches:
                 position = self.batches.position
-                done = (epoch + position / many) / self.schedule.epochs
+                done = (epoch + position / num_batches) / self.schedule.epochs
                 shapes = len(plan[position - 1])
                 loss = self._step(batch, epoch, position, done, shapes)
                 self.sums = [self.sums[0] + loss * shapes, self.sums[1] + shapes]
                 tell(Progress(self.phase, done))
-                if (
-                    folder is not None
-                    and position < many
-                    and time.monotonic() - saved > self.schedule.seconds
-                ):
+                is_due = time.monotonic() - saved > self.schedule.seconds
+                if folder is not None and is_due and position < num_batches:
                     self.save(folder / "checkpoint.safetensors", key)
                     saved = time.monotonic()
             line = self._end_of_epoch(epoch)
@@ -182,7 +179,9 @@ class Training:
         epochs = len(self.history)
         patience = self.schedule.patience
         best = max((n for n, line in enumerate(self.history, 1) if line["best"]), default=0)
-        return epochs >= self.schedule.epochs or (0 < patience <= epochs - best)
+        if epochs >= self.schedule.epochs:
+            return True
+        return 0 < patience <= epochs - best
 
     def _step(self, batch: Any, epoch: int, position: int, done: float, shapes: int) -> float:
         how = self.schedule
@@ -205,7 +204,10 @@ class Training:
                 x, y = points.scatter(x), own.scatter(y)  # type: ignore[arg-type]
             with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
                 output = self.model(x, levels)
-            loss = self.task.loss(output.to(x.dtype), y) if len(output) else output.sum()  # type: ignore[arg-type]
+            if len(output):
+                loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
+            else:  # a share without points
+                loss = output.sum()
             if self.team.number == 1:
                 loss.backward()
             else:

@@ -95,7 +95,8 @@ class Run:
         for name in self.control:
             one_of(name, "control", tuple(SAID))
         names = [name for part in self.split.values() for name in part]
-        if set(self.split) != set(PARTS) or not self.split["train"] or len(set(names)) < len(names):
+        has_parts = set(self.split) == set(PARTS) and self.split["train"]
+        if not has_parts or len(set(names)) < len(names):
             raise OptionError(f"split must be different files to {', '.join(PARTS)}, some to train")
         odd = [name for name in names if name not in self.files]
         if odd:
@@ -217,7 +218,8 @@ class Run:
         path = Path(self.start)
         tensors = read_tensors(path / MODEL if path.is_dir() else path)
         own = model.state_dict()
-        fit = {name: x for name, x in tensors.items() if name in own and own[name].shape == x.shape}
+        shapes = {name: x.shape for name, x in own.items()}
+        fit = {name: x for name, x in tensors.items() if shapes.get(name) == x.shape}
         new = [name for name in own if name not in fit]
         sizes = {name: tuple(own[name].shape) for name in new}
         other = [

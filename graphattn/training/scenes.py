@@ -156,15 +156,16 @@ def prepared(
 
 def _checked(shape: Any, name: str) -> Tensor:
     pos: Tensor = shape.pos.double()
-    if pos.shape[1:] != (3,) or not len(pos) or not torch.isfinite(pos).all():
-        if torch.isfinite(pos).all():
-            got = f"{tuple(pos.shape)}"
-        else:
-            got = "NaN or infinity"
-        raise LoaderError(
-            f"{name}: expected finite positions (N, 3), N > 0, got {got}. Try: repair it."
-        )
-    return pos
+    is_finite = bool(torch.isfinite(pos).all())
+    is_shaped = len(pos) > 0 and pos.shape[1:] == (3,)
+    if is_finite and is_shaped:
+        return pos
+    got = "NaN or infinity"
+    if is_finite:
+        got = f"{tuple(pos.shape)}"
+    raise LoaderError(
+        f"{name}: expected finite positions (N, 3), N > 0, got {got}. Try: repair it."
+    )
 
 
 def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
@@ -261,9 +262,10 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
     for number in numbers[:: max(1, len(numbers) // 8)]:
         pos = _checked(folder[number], folder.name(number))
         side = 3 * spacing(pos)
-        least = min(_THIN // 2, 0.9 * len(pos))
-        while side and len(pos) < 16 * _THIN and len(grid_sample(pos, side).kept) < least:
-            side /= 2
+        if len(pos) < 16 * _THIN:
+            least = min(_THIN // 2, 0.9 * len(pos))
+            while side and len(grid_sample(pos, side).kept) < least:
+                side /= 2
         sides.append(side)
     side = median(sides)
     if not side > 0:

@@ -90,7 +90,7 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
         told = shell.json(f"train {folder} --out {tmp_path / str(number)} {small} --names {names}")
         assert told["classes"] == ["lower", "upper part"]
     assert "--label NAME" in shell.error(f"train {folder} --out {tmp_path / 'no'}")
-    assert "--ignore must be whole numbers" in shell.error(
+    assert "--ignore must be comma-separated whole numbers" in shell.error(
         f"train {folder} --out {tmp_path / 'no'} --ignore -1"
     )
     assert "no file 'nofile.txt' is there" in shell.error(
