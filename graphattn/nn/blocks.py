@@ -1,6 +1,4 @@
-"""The transformer block: attention on a graph, cross-attention on another, a feed-forward, each
-with its residual.
-"""
+"""The transformer block: attention, cross-attention and a feed-forward, each with a residual."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -99,18 +97,19 @@ class TransformerBlock(nn.Module):
         own = copies({name: x for name, x in options.items() if name not in ("rotary", "edge_dim")})
         self.cross_attention = attend(**own) if cross else None
         self.cross_norm = make_norm(norm, embed_dim, eps, bias) if cross else None
+        replaced = ""
+        if hidden is not None:
+            replaced = f"hidden={hidden}"
+        elif activation != "gelu":
+            replaced = f"activation={activation!r}"
         if feed_forward is None:
             if hidden is None:
                 hidden = 4 * embed_dim
             feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
-        elif hidden is not None or activation != "gelu":
-            if hidden is not None:
-                given = f"hidden={hidden}"
-            else:
-                given = f"activation={activation!r}"
+        elif replaced:
             raise OptionError(
-                f"{given} configures the default feed-forward, which feed_forward replaces; leave "
-                "it out"
+                f"{replaced} configures the default feed-forward, which feed_forward replaces; "
+                "leave it out"
             )
         self.feed_forward = feed_forward
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
@@ -181,20 +180,16 @@ class TransformerBlock(nn.Module):
                 device than the block.
         """
         self.check(x)
-        if (memory is None) != (self.cross_attention is None):
-            raise OptionError(
-                "the block was built with cross=True: pass memory"
-                if memory is None
-                else "memory was given, but the block was built without cross=True"
-            )
-        if memory is None and (memory_graph is not None or memory_bias is not None):
-            raise OptionError("memory_graph and memory_bias require cross=True")
-        if self.cross_attention is not None and not isinstance(
-            memory, KeyValueCache | tuple | list
-        ):
-            check_input(
-                "memory", memory, self.cross_attention.kdim, self.cross_attention.k_proj, "M"
-            )
+        if self.cross_attention is None:
+            if memory is not None:
+                raise OptionError("memory was given, but the block was built without cross=True")
+            if memory_graph is not None or memory_bias is not None:
+                raise OptionError("memory_graph and memory_bias require cross=True")
+        elif memory is None:
+            raise OptionError("the block was built with cross=True: pass memory")
+        elif not isinstance(memory, KeyValueCache | tuple | list):
+            reader = self.cross_attention
+            check_input("memory", memory, reader.kdim, reader.k_proj, "M")
         with AllOrNone(cache):
             x = self._added(
                 x,
@@ -221,20 +216,21 @@ class TransformerBlock(nn.Module):
     def from_torch(
         cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
     ) -> "TransformerBlock":
-        """The block with the weights of a torch layer, and its outputs on a full or a causal
-        graph.
-        """
+        """The block that equals a torch layer on a full or a causal graph, with its weights."""
         return loaders.block_from_torch(cls, layer)
 
 
 def copies(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of another layer: modules with parameters are copied, so that layers share
-    none.
-    """
-    return {
-        name: deepcopy(x) if isinstance(x, nn.Module) and any(True for _ in x.parameters()) else x
-        for name, x in options.items()
-    }
+    """The options of another layer; modules with parameters are copied, so that none is shared."""
+    return {name: _unshared(option) for name, option in options.items()}
+
+
+def _unshared(option: Any) -> Any:
+    if not isinstance(option, nn.Module):
+        return option
+    if next(option.parameters(), None) is None:
+        return option
+    return deepcopy(option)
 
 
 #: All pairs, at any size.

@@ -75,8 +75,9 @@ class KeyValueCache:
         return self.dropped + (0 if self.key is None else self.key.shape[-3])
 
     def drop(self, before: int) -> None:
-        """Drop the tokens before number ``before``, which no later token reads; sources then count
-        from it.
+        """Drop the tokens before number ``before``, which no later token reads.
+
+        Sources then count from it.
 
         Raises:
             OptionError: If there are fewer tokens.
@@ -94,15 +95,19 @@ class KeyValueCache:
             raise OptionError(
                 f"before must be at most {self.length}, the tokens so far, got {before}"
             )
-        if before <= self.dropped or self.key is None or self.value is None:
+        if before <= self.dropped:
+            return
+        if self.key is None or self.value is None:
             return
         first = before - self.dropped
-        ends = self._room is not None and self._room.continues(self.key, self.value)
+        room = self._room
+        if room is not None and not room.continues(self.key, self.value):
+            room = None
         self.key = self.key[..., first:, :, :]
         self.value = self.value[..., first:, :, :]
         self.dropped = before
-        if self._room is not None and ends:
-            self._room = self._room._replace(held=(self.key, self.value))
+        if room is not None:
+            self._room = room._replace(held=(self.key, self.value))
 
     def grown(self, key: Tensor, value: Tensor, layer: nn.Module) -> tuple[Tensor, Tensor]:
         """All keys and values (..., S, H_kv, D) with those of new tokens (..., T, H_kv, D);
@@ -121,15 +126,13 @@ class KeyValueCache:
             if _but_tokens(old) != _but_tokens(new):
                 raise ShapeError(
                     f"the cache holds a {name} of shape {tuple(old.shape)}, and cannot grow by "
-                    f"{tuple(new.shape)}; use "
-                    "one cache for each layer and batch"
+                    f"{tuple(new.shape)}; use one cache for each layer and batch"
                 )
             if old.dtype != new.dtype or old.device != new.device:
                 raise ShapeError(
                     f"the cache holds a {name} of {old.dtype} on {old.device}, and cannot grow by "
-                    f"{new.dtype} on "
-                    f"{new.device}; start a new cache after converting or moving a layer, or "
-                    "switching autocast"
+                    f"{new.dtype} on {new.device}; start a new cache after converting or moving a "
+                    "layer, or switching autocast"
                 )
         # autograd and compilers need constant storage
         if torch.is_grad_enabled() or not can_read_values(key):
@@ -180,8 +183,7 @@ class KeyValueCache:
             self._layer = ref(layer)
 
     def reorder(self, batch: Tensor) -> None:
-        """Select the examples ``batch`` (int64 (B',)) of the first dimension, in that order, as
-        beam search needs.
+        """Select the examples ``batch`` (int64 (B',)) in that order, as beam search needs.
 
         Raises:
             ShapeError: If ``batch`` is not such a tensor, or the cache has no batch.
@@ -205,11 +207,9 @@ class KeyValueCache:
             raise PositionIndexError(
                 f"batch must be in [0, {size}), the cached examples; got {bad}"
             )
-        self.key, self.value, self._room = (
-            self.key.index_select(0, batch),
-            self.value.index_select(0, batch),
-            None,
-        )
+        self.key = self.key.index_select(0, batch)
+        self.value = self.value.index_select(0, batch)
+        self._room = None
 
 
 def _but_tokens(x: Tensor) -> tuple[torch.Size, torch.Size]:
@@ -219,7 +219,7 @@ def _but_tokens(x: Tensor) -> tuple[torch.Size, torch.Size]:
 
 def check_cache(cache: Any) -> None:
     """Refuse anything but a cache."""
-    if cache is not None and not isinstance(cache, KeyValueCache):
+    if not isinstance(cache, KeyValueCache | None):
         raise OptionError(
             "cache must be a KeyValueCache(), made once for each layer and sequence; got "
             f"{shown(cache)}"

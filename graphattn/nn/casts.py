@@ -1,6 +1,4 @@
-"""One cast of features that several linear layers read under autocast, in place of one that each
-makes and keeps.
-"""
+"""One cast, under autocast, of features that several linear layers read."""
 
 from typing import Any
 
@@ -38,12 +36,12 @@ class _Cast(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
         total: Tensor | None = None
         for grad in reversed(grads):  # the order in which autograd adds them
-            if total is None or grad is None:
-                if grad is not None:
-                    total = grad.to(ctx.dtype)
+            if grad is None:
+                continue
+            if total is None:
+                total = grad.to(ctx.dtype)
+            elif torch.is_grad_enabled():
+                total = total + grad
             else:
-                if torch.is_grad_enabled():
-                    total = total + grad
-                else:
-                    total = total.add_(grad)
+                total = total.add_(grad)
         return total, None, None

@@ -17,9 +17,7 @@ _FROM_LATER = ("circular", "reflect")  # padding before the start is a copy of w
 
 
 def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> tuple[Any, PerHead]:
-    """A ``make``, :class:`GraphAttention`, with the weights of a convolution, and the graph of each
-    head.
-    """
+    """The layer, ``make``, with the weights of a convolution, and the graph of each head."""
     refuse_other(conv, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     check_flags(causal=causal)
     kernel = conv.kernel_size
@@ -60,41 +58,19 @@ def _of_heads(conv: Any) -> Tensor:
 
 
 def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tensor]]:
-    """For each axis and each place of its kernel: the source of every target (n,), -1 for a zero of
-    the padding.
-    """
-    if conv.padding == "valid":
-        given = (0,) * len(lengths)
-    else:
-        given = conv.padding
-    if causal and (given == "same" or given[0]):
-        raise OptionError(
-            "causal=True pads axis 0 itself and requires conv.padding 0 there, got "
-            f"{conv.padding!r}"
-        )
-    if causal and conv.kernel_size[0] > 1 and conv.padding_mode in _FROM_LATER:
-        raise OptionError(
-            "causal=True requires conv.padding_mode 'zeros' or 'replicate', got "
-            f"{conv.padding_mode!r}, which pads the "
-            "start of axis 0 with later nodes"
-        )
+    """The source of every target (n,) for each axis and place of its kernel; -1 for padding."""
+    if causal:
+        _check_causal(conv)
     found = []
     for axis, length in enumerate(lengths):
         dilation = conv.dilation[axis]
         stride = conv.stride[axis]
         reach = dilation * (conv.kernel_size[axis] - 1)
-        if causal and not axis:
+        if causal and axis == 0:
             before = reach
-        elif given == "same":
-            before = reach // 2
-        else:
-            before = given[axis]
-        if causal and not axis:
             after = 0
-        elif given == "same":
-            after = reach - before
         else:
-            after = given[axis]
+            before, after = _padding(conv, axis, reach)
         last = length + before + after - reach  # first places of the kernel
         if last < 1:
             raise OptionError(
@@ -104,6 +80,31 @@ def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tens
         shifts = range(0, reach + 1, dilation)
         found.append([_padded(starts + shift, length, conv.padding_mode) for shift in shifts])
     return found
+
+
+def _check_causal(conv: Any) -> None:
+    """Refuse padding of axis 0, which ``causal`` replaces, and padding with later nodes."""
+    unpadded = conv.padding == "valid" or conv.padding[0] == 0
+    if not unpadded:
+        raise OptionError(
+            "causal=True pads axis 0 itself and requires conv.padding 0 there, got "
+            f"{conv.padding!r}"
+        )
+    if conv.kernel_size[0] > 1 and conv.padding_mode in _FROM_LATER:
+        raise OptionError(
+            "causal=True requires conv.padding_mode 'zeros' or 'replicate', got "
+            f"{conv.padding_mode!r}, which pads the start of axis 0 with later nodes"
+        )
+
+
+def _padding(conv: Any, axis: int, reach: int) -> tuple[int, int]:
+    """Nodes of padding before and after an axis, for a kernel of ``reach + 1`` nodes."""
+    if conv.padding == "valid":
+        return 0, 0
+    if conv.padding == "same":
+        before = reach // 2
+        return before, reach - before
+    return conv.padding[axis], conv.padding[axis]
 
 
 def _padded(place: Tensor, length: int, mode: str) -> Tensor:

@@ -214,15 +214,18 @@ def _ends(
 ) -> tuple[Tensor, Tensor]:
     """The rows of the two ends of each edge, (..., E, d)."""
     need_edges(graph)
-    both = of_sources, of_sources if of_targets is None else of_targets
-    names = source, source if of_targets is None else target
+    shared = of_targets is None
+    if of_targets is None:
+        of_targets = of_sources
+        target = source
+    both = (of_sources, of_targets)
+    names = (source, target)
     for name, x, size in zip(names, both, (graph.num_sources, graph.num_targets), strict=True):
         floats(x, name, "(..., points, axes)", 2)
         if x.shape[-2] != size:
-            if of_targets is None and graph.num_sources != size:
+            hint = ""
+            if shared and graph.num_sources != size:
                 hint = "; queries are the targets' own"
-            else:
-                hint = ""
             raise ShapeError(
                 f"{name} must have {size} rows, as the graph has nodes there, got "
                 f"{tuple(x.shape)}{hint}"

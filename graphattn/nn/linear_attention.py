@@ -1,6 +1,4 @@
-"""Linear attention: without softmax, (Q K^T) V = Q (K^T V), so that the sources reduce to one
-matrix.
-"""
+"""Linear attention: without softmax, (Q K^T) V = Q (K^T V), and the sources are one matrix."""
 
 import math
 from collections.abc import Callable
@@ -117,7 +115,10 @@ class FeatureScore(Score):
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
-        return self._named is not None and self._named.smooth
+        named = self._named
+        if named is None:
+            return False
+        return named.smooth
 
     @property
     def positive(self) -> bool:  # type: ignore[override]
@@ -205,17 +206,20 @@ def chunks_of(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
 def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
     runs = all_runs(graph)
     T = graph.num_targets
-    if runs is None or bool(runs.lo.any()):
+    if runs is None:
+        return None
+    if bool(runs.lo.any()):  # a target that does not read source 0
         return None
     end = torch.zeros(T, dtype=torch.int64).index_copy(0, runs.row, runs.hi)
-    if runs.row.unique().numel() < runs.row.numel() or bool((end[1:] < end[:-1]).any()):
+    if runs.row.unique().numel() < runs.row.numel():  # a target of several runs
+        return None
+    if bool((end[1:] < end[:-1]).any()):
         return None
     chunks = []
     first = 0
     begin = 0
-    same = torch.searchsorted(
-        end, end, right=True
-    ).tolist()  # one past the last target that reads the same
+    # one past the last target that reads the same
+    same = torch.searchsorted(end, end, right=True).tolist()
     while first < T:
         last = max(min(first + _CHUNK, T), same[first])
         stop = int(end[last - 1])
@@ -226,23 +230,29 @@ def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
 
 
 def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tensor | None:
-    """The output (..., T, H, D_v) by running sums; ``None`` if the inputs or the graph need
-    edges.
-    """
-    plain = (
-        inputs.score is None
-        and inputs.softcap is None
-        and inputs.score_bias is None
-        and inputs.dropout_p == 0.0
-    )
-    summed = (
-        inputs.normalize in (by_sum, none)
-        and inputs.edge_attr is None
-        and inputs.edge_weight is None
-    )
-    if not (plain and summed and isinstance(graph, AttentionGraph)) or return_weights:
+    """The output (..., T, H, D_v) by running sums; ``None`` if the call needs edges."""
+    if return_weights or not isinstance(graph, AttentionGraph):
+        return None
+    if not _sums_products(inputs):
         return None
     return _linear(graph, inputs)
+
+
+def _sums_products(inputs: Inputs) -> bool:
+    """True if weights are products, or their shares, with nothing added, bounded or dropped."""
+    if inputs.normalize not in (by_sum, none):
+        return False
+    operands = (
+        inputs.score,
+        inputs.softcap,
+        inputs.score_bias,
+        inputs.edge_attr,
+        inputs.edge_weight,
+    )
+    for operand in operands:
+        if operand is not None:
+            return False
+    return inputs.dropout_p == 0.0
 
 
 @not_followed  # as message passing, which it replaces
@@ -259,7 +269,8 @@ def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
         # the last column sums the weights
         value = torch.cat((value, torch.ones_like(value[..., :1])), -1)
         output = _summed(query, key, value, *plan)
-        output, total = output[..., :-1].flatten(-3, -2), output[..., -1:].flatten(-3, -2)
+        total = output[..., -1:].flatten(-3, -2)
+        output = output[..., :-1].flatten(-3, -2)
         if inputs.normalize is by_sum:
             output = output / torch.where(total == 0, 1.0, total)
         return output.to(inputs.query.dtype)

@@ -149,7 +149,7 @@ def _ones(ids: Tensor, size: int) -> Any:
 def checked_triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
     """The sound faces, and the positions (F, 3, 3) of their corners."""
     floats(pos, "pos", "(N, 3)", 2)
-    if pos.dim() != 2 or pos.shape[1] != 3:
+    if tuple(pos.shape[1:]) != (3,):
         raise ShapeError(f"pos must have shape (N, 3), got {tuple(pos.shape)}")
     mesh = checked_faces(faces, len(pos))[0]
     if bool((torch.bincount(mesh.face, minlength=len(mesh.sound))[mesh.sound] != 3).any()):

@@ -69,12 +69,10 @@ def mesh_elements(
             "drop it"
         )
     vertex = mesh.vertex.view(-1, 3).to(pos.device)
-    if (
-        batch is not None
-        and counts(batch, len(pos))
-        and bool((batch[vertex] != batch[vertex[:, :1]]).any())
-    ):
-        raise GraphError("batch must name the mesh of each vertex, and no face joins two")
+    if batch is not None:
+        counts(batch, len(pos))
+        if bool((batch[vertex] != batch[vertex[:, :1]]).any()):
+            raise GraphError("batch must name the mesh of each vertex, and no face joins two")
     across = area_vectors(corner)
     sides = [
         (corner.roll(-1, 1)[:, i] - corner[:, i], corner.roll(1, 1)[:, i] - corner[:, i])
@@ -102,12 +100,11 @@ def mesh_elements(
         normals = torch.nn.functional.normalize(mesh_normals(pos, faces)[ends].sum(1), dim=-1)
         first = ends[:, 0]
         graph = mesh_edges(faces, hops, self_loops=True)
-    if batch is None:
-        number = None
-    else:
+    number = None
+    if batch is not None:
         number = batch[first]
-    if number is not None and bool((number.diff() < 0).any()):
-        raise GraphError("faces must be sorted by mesh, as the vertices are")
+        if bool((number.diff() < 0).any()):
+            raise GraphError("faces must be sorted by mesh, as the vertices are")
     count = count_of_clouds(batch)
     return made, Hierarchy((Level(place, number, (graph,), normals=normals),), count)
 
@@ -127,9 +124,7 @@ def _of_vertices(pos: Tensor, faces: Tensor, vertex: Tensor, angle: Tensor, area
 def _of_edges(
     pos: Tensor, faces: Tensor, edge: Tensor, angle: Tensor, area: Tensor, corner: Tensor, size: int
 ) -> Tensor:
-    """The dihedral angle, and the opposite angle and the ratio of the first two faces of each
-    edge.
-    """
+    """Dihedral angle, and opposite angles and ratios of the first two faces, of each edge."""
     count = torch.bincount(edge, minlength=size)
     order = torch.argsort(edge, stable=True)
     first = torch.cumsum(count, 0) - count

@@ -34,8 +34,13 @@ class Nonfinite:
             numbers = f"{self.value}"
         else:
             numbers = f"{self.value} and {self.count - 1} more"
-        readers = f"read by {self.spoils or 'no'} target{'' if self.spoils == 1 else 's'}"
-        return f"{self.what} of {place} is {numbers}: {readers}"
+        if self.spoils == 0:
+            readers = "no targets"
+        elif self.spoils == 1:
+            readers = "1 target"
+        else:
+            readers = f"{self.spoils} targets"
+        return f"{self.what} of {place} is {numbers}: read by {readers}"
 
 
 def find_nonfinite(
@@ -47,11 +52,10 @@ def find_nonfinite(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> list[Nonfinite]:
-    """The nodes and edges whose numbers are NaN or infinite, or whose score overflows; empty if all
-    are finite.
+    """The nodes and edges whose numbers are NaN or infinite, or whose score overflows.
 
-    A ``score_bias`` of -inf removes an edge, and is no fault. One sum per tensor shows that it is
-    finite; edges are examined only if every node is.
+    The list is empty if all are finite. A ``score_bias`` of -inf removes an edge, and is no fault.
+    One sum per tensor shows that it is finite; edges are examined only if every node is.
 
     Args:
         query: As in :func:`graphattn.attention`, like the others.
@@ -80,13 +84,18 @@ def find_nonfinite(
     if bias is not None:
         wrong = torch.isnan(bias) | (bias == torch.inf)
         result += _named("score_bias", wrong, bias, -2, None, graph)
-    return result or _overflowing(inputs, graph)
+    if result:
+        return result
+    return _overflowing(inputs, graph)
 
 
 def _all_finite(x: Tensor) -> bool:
-    return bool(
-        torch.isfinite(x.sum(dtype=torch.float32 if x.element_size() < 4 else None))
-    ) or bool(torch.isfinite(x).all())
+    wide = None
+    if x.element_size() < 4:
+        wide = torch.float32
+    if bool(torch.isfinite(x.sum(dtype=wide))):
+        return True
+    return bool(torch.isfinite(x).all())
 
 
 def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:

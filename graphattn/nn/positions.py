@@ -176,12 +176,11 @@ def check_positions(
         )
     if positions.is_complex() or positions.dtype == torch.bool:
         raise ShapeError(f"positions must be integers or real numbers, got {positions.dtype}")
-    seen = (
-        positions.is_floating_point()
-        and positions.device.type == "cpu"
-        and can_read_values(positions)
-    )
-    if seen and not bool(positions.isfinite().all()):
+    if not positions.is_floating_point():
+        return
+    if positions.device.type != "cpu" or not can_read_values(positions):
+        return
+    if not bool(positions.isfinite().all()):
         raise ShapeError("positions must be finite numbers, got NaN or infinite ones")
 
 

@@ -1,5 +1,6 @@
-"""Integers that a bias reads from a graph: computed once for each graph, constants for
-torch.compile.
+"""Integers that a bias reads from a graph.
+
+They are computed once for each graph, and constants for torch.compile.
 """
 
 from collections.abc import Callable
@@ -107,16 +108,14 @@ def offsets(
     of_targets, of_sources = pair_of_positions(positions)
     sides = (("targets", of_targets, graph.num_targets), ("sources", of_sources, graph.num_sources))
     for side, given, size in sides:
-        whole = isinstance(given, Tensor) and given.dtype in (torch.int64, torch.int32)
-        if not whole or given.dim() < 1 or given.shape[-1] != size:
+        if not _are_integers(given, size):
             if isinstance(given, Tensor):
                 got = f"{tuple(given.shape)} {given.dtype}"
             else:
                 got = type(given).__name__
             raise ShapeError(
                 f"positions of {side} must be integers (..., {size}), got {got}; for separate "
-                "targets and sources "
-                "pass a pair (targets, sources)"
+                "targets and sources pass a pair (targets, sources)"
             )
         if given.is_meta and device.type != "meta":
             raise ShapeError(
@@ -128,6 +127,15 @@ def offsets(
     source_rows, target_rows = graph.ends(of_sources[..., None], of_targets[..., None])
     of_edge_sources = source_rows[..., sources(graph, device), 0]
     return of_edge_sources - target_rows[..., targets(graph, device), 0]
+
+
+def _are_integers(positions: Any, size: int) -> bool:
+    """True for a tensor (..., size) of int64 or int32."""
+    if not isinstance(positions, Tensor):
+        return False
+    if positions.dtype not in (torch.int64, torch.int32):
+        return False
+    return tuple(positions.shape[-1:]) == (size,)
 
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:

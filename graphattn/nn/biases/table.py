@@ -55,11 +55,7 @@ class EdgeTable(nn.Module):
             PositionIndexError: If the table has no row for a value.
         """
         need_graph(graph)
-        if (
-            not isinstance(values, Tensor)
-            or values.dim() < 1
-            or values.shape[-1] != graph.num_edges
-        ):
+        if not isinstance(values, Tensor) or tuple(values.shape[-1:]) != (graph.num_edges,):
             raise ShapeError(
                 f"values must be int64 (..., {graph.num_edges}), one for each edge; got "
                 f"{shown(values)}"

@@ -166,26 +166,9 @@ def _places(graph: GraphLike, window: Size, size: Size | None, device: torch.dev
 
 
 def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
-    """Row of the table for each edge, int64 (E,): the offset of each axis, of the target from the
-    source.
-    """
+    """The row of the table for each edge, int64 (E,): its offset on each axis, target - source."""
     if size is None:
-        edges = graph.edges
-        grid = edges.axes or (edges,)
-        if not edges.axes and len(edges.grid) == len(window) > 1 and graph.is_square:
-            return _index(graph, window, edges.grid)
-        if edges.axes and len(grid) != len(window):
-            raise GraphError(
-                f"{graph.name} lies on a grid of {len(grid)} axes; {_of_axes(window, len(grid))}"
-            )
-        if len(grid) != len(window):
-            raise GraphError(
-                f"size is needed, a length for each of the {len(window)} axes of window, since "
-                f"{graph.name} has "
-                "no known grid; pass bias(graph, size=(height, width))"
-            )
-        size = tuple(axis.num_targets for axis in grid)
-        sources = tuple(axis.num_sources for axis in grid)
+        size, sources = _grid_of(graph, window)
     else:
         sources = size
     if len(size) != len(window):
@@ -204,17 +187,37 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
     for axis in reversed(range(len(size))):
         away = t % size[axis] - s % sources[axis]
         most = window[axis] - 1
-        if away.numel() and int(away.abs().max()) > most:
+        if bool((away.abs() > most).any()):
             raise GraphError(
                 f"window must be above the length of every edge, got window={window[axis]} on "
-                f"axis {axis} "
-                f"and an edge of {int(away.abs().max())} steps"
+                f"axis {axis} and an edge of {int(away.abs().max())} steps"
             )
         index += (away + most) * stride
         t = t // size[axis]
         s = s // sources[axis]
         stride = stride * (2 * most + 1)
     return index
+
+
+def _grid_of(graph: AttentionGraph, window: Size) -> tuple[Size, Size]:
+    """Lengths of the axes of targets and of sources, from the rule of the graph."""
+    edges = graph.edges
+    if edges.axes:
+        if len(edges.axes) != len(window):
+            hint = _of_axes(window, len(edges.axes))
+            raise GraphError(f"{graph.name} lies on a grid of {len(edges.axes)} axes; {hint}")
+        grid = edges.axes
+    elif graph.is_square and len(edges.grid) == len(window) > 1:
+        return edges.grid, edges.grid
+    elif len(window) == 1:
+        grid = (edges,)
+    else:
+        raise GraphError(
+            f"size is needed, a length for each of the {len(window)} axes of window, since "
+            f"{graph.name} has no known grid; pass bias(graph, size=(height, width))"
+        )
+    sizes = tuple(axis.num_targets for axis in grid)
+    return sizes, tuple(axis.num_sources for axis in grid)
 
 
 def _of_axes(window: Size, num_axes: int) -> str:

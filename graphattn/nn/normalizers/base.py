@@ -71,13 +71,11 @@ def known(normalize: Any) -> Named | None:
 
 def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     """The normalisation of a layer, from a name or a function; ``None`` for softmax."""
-    if isinstance(normalize, str) and normalize == "softmax":
-        return None
-    if isinstance(normalize, str) and normalize in NORMALIZERS:
-        of = NORMALIZERS[normalize].of
-        if isinstance(of, type):
-            return made_with(of, num_heads=num_heads)
-        return of
+    if isinstance(normalize, str):
+        if normalize == "softmax":
+            return None
+        if normalize in NORMALIZERS:
+            return _built(NORMALIZERS[normalize], num_heads)
     refuse_class(normalize, "normalize")
     heads = getattr(normalize, "num_heads", num_heads)
     if isinstance(normalize, nn.Module) and heads != num_heads:
@@ -85,8 +83,7 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     if not callable(normalize):
         raise OptionError(
             f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function "
-            "normalize(score, target, "
-            f"num_targets), got {normalize!r}"
+            f"normalize(score, target, num_targets), got {normalize!r}"
         )
     if isinstance(normalize, nn.Module):
         run = normalize.forward
@@ -100,12 +97,20 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     return normalize
 
 
+def _built(entry: Named, num_heads: int) -> Normalizer:
+    """The function of a named normalisation, or a module of its class."""
+    if isinstance(entry.of, type):
+        return made_with(entry.of, num_heads=num_heads)
+    return entry.of
+
+
 def asked_by(normalize: Any) -> tuple[str, ...]:
     """Optional arguments that a normalisation accepts."""
+    call = normalize
+    if isinstance(normalize, nn.Module):
+        call = normalize.forward
     try:
-        takes = inspect.signature(
-            normalize.forward if isinstance(normalize, nn.Module) else normalize
-        ).parameters
+        takes = inspect.signature(call).parameters
     except (TypeError, ValueError):  # softmax, or a function of C
         return ()
     return tuple(name for name in ASKED if name in takes)

@@ -117,26 +117,27 @@ def make_score(
     score: Any, num_heads: int, head_dim: int, edge_dim: int | None = None
 ) -> ScoreFunction | None:
     """The score of a layer, from a name or a function; ``None`` for the scaled dot product."""
-    if isinstance(score, str) and score == "scaled_dot":
-        return None
-    if isinstance(score, str) and score in SCORES:
-        return SCORES[score].for_layer(num_heads, head_dim, edge_dim)
+    if isinstance(score, str):
+        if score == "scaled_dot":
+            return None
+        if score in SCORES:
+            return SCORES[score].for_layer(num_heads, head_dim, edge_dim)
     if not callable(score):
         raise OptionError(
-            f"score must be one of scaled_dot, {', '.join(SCORES)} or a function score(query, "
-            "key, edge_attr), "
-            f"got {score!r}"
+            f"score must be one of scaled_dot, {', '.join(SCORES)} or a function "
+            f"score(query, key, edge_attr), got {score!r}"
         )
     function(score, "score", "query, key, edge_attr")
+    if not isinstance(score, Score):
+        return score
     sizes = {"num_heads": num_heads, "head_dim": head_dim, "edge_dim": edge_dim}
-    for name, its in sizes.items():
-        if isinstance(score, Score):
-            wanted = getattr(score, name)
-        else:
-            wanted = None
-        if None not in (wanted, its) and wanted != its:
+    for name, size in sizes.items():
+        wanted = getattr(score, name)
+        if None in (wanted, size):
+            continue
+        if wanted != size:
             raise OptionError(
-                f"the score {type(score).__name__} has {name}={wanted}, but the layer {name}={its}"
+                f"the score {type(score).__name__} has {name}={wanted}, but the layer {name}={size}"
             )
     return score
 

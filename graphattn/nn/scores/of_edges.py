@@ -15,39 +15,44 @@ from ...backends.scored import AdditiveForm
 from ...errors import OptionError
 from .base import Score
 
+#: Functions that modules without options apply.
+_FUNCTIONS: dict[type, Callable[[Tensor], Tensor]] = {nn.Tanh: torch.tanh, nn.ReLU: torch.relu}
+
 
 def slope_of(activation: Callable[[Tensor], Tensor]) -> float | None:
     """The slope below 0 of a leaky ReLU, NaN for tanh; ``None`` for any other activation."""
-    if activation in (torch.tanh, F.tanh) or type(activation) is nn.Tanh:
+    plain = _FUNCTIONS.get(type(activation), activation)
+    if plain in (torch.tanh, F.tanh):
         return math.nan
-    if activation in (torch.relu, F.relu) or type(activation) is nn.ReLU:
+    if plain in (torch.relu, F.relu):
         return 0.0
-    slope: float | None = None
-    if activation is F.leaky_relu:
-        slope = 0.01
-    elif type(activation) is nn.LeakyReLU:
-        slope = activation.negative_slope
-    elif (
-        isinstance(activation, partial) and activation.func is F.leaky_relu and not activation.args
-    ):
-        if activation.keywords.keys() <= {"negative_slope"}:
-            slope = activation.keywords.get("negative_slope")
-        else:
-            slope = None
+    slope = _leaky_slope(plain)
     if slope is not None and slope >= 0:
         return slope
     return None
 
 
+def _leaky_slope(activation: Callable[[Tensor], Tensor]) -> float | None:
+    """The slope with which an activation calls torch's leaky ReLU, if it does."""
+    if activation is F.leaky_relu:
+        return 0.01
+    if type(activation) is nn.LeakyReLU:
+        return activation.negative_slope
+    if not isinstance(activation, partial):
+        return None
+    if activation.func is not F.leaky_relu or activation.args:
+        return None
+    if activation.keywords.keys() == {"negative_slope"}:
+        return activation.keywords["negative_slope"]
+    return None
+
+
 def _edge_linear(edge_dim: int | None, wide: int) -> tuple[int | None, nn.Linear | None]:
-    """The width of edge features and their projection; ``None`` twice for a score that reads
-    none.
-    """
+    """The width of edge features and their projection; ``None`` twice without features."""
     if edge_dim is None:
-        size = None
-    else:
-        size = width(edge_dim, "edge_dim")
-    return size, None if size is None else nn.Linear(size, wide, bias=False)
+        return None, None
+    size = width(edge_dim, "edge_dim")
+    return size, nn.Linear(size, wide, bias=False)
 
 
 def _rectified(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -117,9 +122,8 @@ class Additive(Score):
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         total = query + key
         if self.edge is not None:
-            total = total + self.edge(_present(edge_attr, self.edge_dim)).unflatten(
-                -1, self.weight.shape
-            )
+            encoded = self.edge(_present(edge_attr, self.edge_dim))
+            total = total + encoded.unflatten(-1, self.weight.shape)
         return (self.activation(total) * self.weight.to(query.dtype)).sum(-1)
 
     def as_additive(
@@ -185,10 +189,8 @@ class GATScore(Score):
 
     def _edges(self, edge_attr: Tensor | None) -> Tensor:
         assert self.edge is not None
-        return _inner(
-            self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.of_edge.shape),
-            self.of_edge,
-        )
+        encoded = self.edge(_present(edge_attr, self.edge_dim))
+        return _inner(encoded.unflatten(-1, self.of_edge.shape), self.of_edge)
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
@@ -213,8 +215,9 @@ class GATScore(Score):
 
 
 class MLPScore(Score):
-    """A perceptron with one hidden layer on ``[q, k]`` and the features of the edge, shared by all
-    heads.
+    """A perceptron on query, key and edge features, ``[q, k, a]``, shared by all heads.
+
+    It has one hidden layer.
 
     Args:
         head_dim: D.
@@ -228,11 +231,12 @@ class MLPScore(Score):
         super().__init__()
         self.head_dim = width(head_dim, "head_dim")
         hidden = width(hidden, "hidden")
-        if edge_dim == 0:
-            self.edge_dim = None
-        else:
+        self.edge_dim = None
+        inputs = 2 * self.head_dim
+        if edge_dim != 0:
             self.edge_dim = width(edge_dim, "edge_dim")
-        self.hidden = nn.Linear(2 * self.head_dim + (self.edge_dim or 0), hidden)
+            inputs += self.edge_dim
+        self.hidden = nn.Linear(inputs, hidden)
         self.out = nn.Linear(hidden, 1)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -248,9 +252,9 @@ class MLPScore(Score):
     ) -> AdditiveForm | None:
         if not type(self.hidden) is type(self.out) is nn.Linear:
             return None
-        of_query, of_key, of_edge = self.hidden.weight.split(
-            [self.head_dim, self.head_dim, self.edge_dim or 0], 1
-        )
+        D = query.shape[-1]
+        edge_width = self.hidden.weight.shape[1] - 2 * D
+        of_query, of_key, of_edge = self.hidden.weight.split([D, D, edge_width], 1)
         x = F.linear(query, of_query, self.hidden.bias)
         z = None
         heads = x.shape[-2]
@@ -265,16 +269,15 @@ class MLPScore(Score):
         # [W_q W_k W_e]
         D = query.shape[-1]
         weight = self.hidden.weight
-        before = (query @ weight[:, :D].T).unsqueeze(-3) + (key @ weight[:, D : 2 * D].T).unsqueeze(
-            -4
-        )
+        of_query = query @ weight[:, :D].T
+        of_key = key @ weight[:, D : 2 * D].T
+        before = of_query.unsqueeze(-3) + of_key.unsqueeze(-4)
         if self.edge_dim is not None and edge_attr is not None:
             # (..., T, S, H, hidden width)
             before = before + (edge_attr @ weight[:, 2 * D :].T).unsqueeze(-2)
         activated = (before + self.hidden.bias).clamp(min=0)
-        return (
-            torch.einsum("...tshd,d->...hts", activated, self.out.weight.squeeze(0)) + self.out.bias
-        )
+        product = torch.einsum("...tshd,d->...hts", activated, self.out.weight.squeeze(0))
+        return product + self.out.bias
 
     @classmethod
     def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "MLPScore":
@@ -301,9 +304,8 @@ class Gaussian(Score):
         self.log_sigma = nn.Parameter(logarithm, requires_grad=learnable)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        return (query - key).square().sum(-1) * (-0.5 * torch.exp(-2 * self.log_sigma)).to(
-            query.dtype
-        )
+        factor = -0.5 * torch.exp(-2 * self.log_sigma)
+        return (query - key).square().sum(-1) * factor.to(query.dtype)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         distance = (query.unsqueeze(-3) - key.unsqueeze(-4)).square().sum(-1)  # (..., T, S, H)
@@ -368,9 +370,9 @@ class Subtraction(Score):
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         difference = (query - key).flatten(-2)
-        return self.gamma(
-            difference if edge_attr is None else difference + edge_attr.to(difference.dtype)
-        )
+        if edge_attr is not None:
+            difference = difference + edge_attr.to(difference.dtype)
+        return self.gamma(difference)
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
@@ -393,7 +395,9 @@ class Subtraction(Score):
         return AdditiveForm(x, y, z, second.weight.unsqueeze(0), 0.0, second.bias)
 
     def delta_in_parts(self) -> tuple[Callable[[Tensor], Tensor], nn.Linear] | None:
-        if self.delta is None or not self.has_twin or any(map(is_changed, self.delta.modules())):
+        if self.delta is None:
+            return None
+        if not self.has_twin or any(map(is_changed, self.delta.modules())):
             return None
         first, _, last = cast(list[nn.Linear], list(self.delta.children()))
         if last.bias is None:
@@ -403,9 +407,9 @@ class Subtraction(Score):
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         # (..., T, S, H * D)
         apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)
-        return _dense_perceptron(
-            self.gamma, apart if edge_attr is None else apart + edge_attr
-        ).movedim(-1, -3)
+        if edge_attr is not None:
+            apart = apart + edge_attr
+        return _dense_perceptron(self.gamma, apart).movedim(-1, -3)
 
     def dense_delta(self, edge_attr: Tensor) -> Tensor:
         return _dense_perceptron(self.delta, edge_attr)
@@ -413,10 +417,10 @@ class Subtraction(Score):
     @property
     def has_twin(self) -> bool:
         """True if gamma and delta still have the form that the formula assumes."""
+        if not super().has_twin:
+            return False
         perceptrons = [[type(x) for x in part.children()] for part in self.children()]
-        return super().has_twin and all(
-            part == [nn.Linear, nn.ReLU, nn.Linear] for part in perceptrons
-        )
+        return all(part == [nn.Linear, nn.ReLU, nn.Linear] for part in perceptrons)
 
 
 def _dense_perceptron(layers: Any, x: Tensor) -> Tensor:
