@@ -1,4 +1,4 @@
-"""Tensors and numbers of one call of attention, and the tensors that it gives."""
+"""Tensors and numbers of one call of attention, and its outputs."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,10 +12,18 @@ from torch import Tensor
 HALF = (torch.float16, torch.bfloat16)
 
 
+def are_tracked(*tensors: Tensor | None) -> bool:
+    """True if autograd records operations on one of these tensors."""
+    if not torch.is_grad_enabled():
+        return False
+    return any(x.requires_grad for x in tensors if x is not None)
+
+
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors and numbers of one call, checked: node-first, heads of the query a multiple of
-    the others'.
+    """The checked tensors and numbers of one call.
+
+    Tensors are node-first; the heads of the query are a multiple of those of key and value.
     """
 
     query: Tensor  # (..., T, H, D)
@@ -45,13 +53,13 @@ class Inputs:
 
     @property
     def tracks_weights(self) -> bool:
-        """True if autograd records the weights. Not in compiled code, whose outputs are not made of
-        each other.
+        """True if autograd records the weights; never in compiled code.
+
+        There no output is computed from another one.
         """
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
             return False
-        operands = (self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
-        return any(x is not None and x.requires_grad for x in operands)
+        return are_tracked(self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
 
     def present(self, alpha: Tensor) -> Tensor:
         """Weights (..., E, H), 0 on edges that a bias of -inf removes: they get gradients of 0,
@@ -63,7 +71,8 @@ class Inputs:
 
     def bounded(self, score: Tensor, bias: Tensor | None, removed: Tensor | None) -> Tensor:
         """Scores (..., E, H) with softcap and bias, -inf where an edge is removed."""
-        if bias is not None and removed is not None and self.cap_bias:
+        if self.cap_bias and bias is not None:
+            assert removed is not None
             score = score + bias.masked_fill(removed, 0.0)
             bias = None
         if self.softcap is not None:
@@ -77,14 +86,14 @@ class Inputs:
     def normalized(
         self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int
     ) -> Tensor:
-        """The weights that ``normalize`` returns; a caller's function may write to its indices,
-        which are copies.
+        """The weights that ``normalize`` returns.
+
+        A caller's function may write to its indices, which are copies.
         """
-        known = {"source": source, "edge_attr": attr}
+        of_edges = {"source": source, "edge_attr": attr}
+        requested = {name: of_edges[name] for name in self.asks}
         assert self.normalize is not None
-        return self.normalize(
-            score, target.clone(), targets, **{name: known[name] for name in self.asks}
-        )
+        return self.normalize(score, target.clone(), targets, **requested)
 
 
 @dataclass(frozen=True)
@@ -99,8 +108,7 @@ class Outputs:
 
 
 def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) -> Outputs:
-    """Outputs with other weights, through which the output is computed, so that they have
-    gradients.
+    """Outputs computed from other weights, which therefore have gradients.
 
     Args:
         outputs: The outputs of a backend.
@@ -109,8 +117,9 @@ def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) ->
             default.
     """
     assert outputs.total is not None
-    output = outputs.total(alpha if used is None else used)
-    return replace(outputs, output=output, alpha=alpha)
+    if used is None:
+        used = alpha
+    return replace(outputs, output=outputs.total(used), alpha=alpha)
 
 
 #: Counts the work of calls by their edges, whatever a backend computes: (number of edges, inputs)

@@ -67,6 +67,16 @@ class Request(NamedTuple):
         )
 
     @property
+    def is_custom(self) -> bool:
+        """True for a score or a normalisation other than product and softmax."""
+        return self.score or self.normalize
+
+    @property
+    def has_edge_tensors(self) -> bool:
+        """True for a bias or features of edges."""
+        return self.score_bias or self.edge_features
+
+    @property
     def floats_per_pair(self) -> int:
         """Numbers of key and value per pair or edge, for all heads and examples."""
         return self.batch * self.heads * (self.head_dim + self.value_dim)
@@ -128,15 +138,18 @@ def flat_batch(x: Tensor) -> Tensor:
     return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
+def with_lead(x: Tensor, lead: torch.Size) -> Tensor:
+    """(B, ...) with the leading dimensions of the call in place of B."""
+    if len(lead) == 1:
+        return x
+    return x.reshape(*lead, *x.shape[1:])
+
+
 def flat_batch_of_edges(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
-    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, which is 1 for features shared
-    by the batch.
-    """
+    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, of size 1 if shared."""
     if x is None:
         return None
-    shared = math.prod(x.shape[:-2]) == 1
-    if shared:
-        x = x.to(wide)
-    else:
-        x = x.to(wide).expand(*lead, *x.shape[-2:])
-    return x.reshape(1 if shared else math.prod(lead), *x.shape[-2:])
+    x = x.to(wide)
+    if math.prod(x.shape[:-2]) == 1:
+        return x.reshape(1, *x.shape[-2:])
+    return x.expand(*lead, *x.shape[-2:]).reshape(math.prod(lead), *x.shape[-2:])

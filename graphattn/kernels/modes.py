@@ -32,6 +32,11 @@ def on_gpu(operator: Any, module: str, function: str) -> Callable[..., Any]:
     return run
 
 
+def is_transformed() -> bool:
+    """True in code that torch.compile, torch.func or forward-mode derivatives transform."""
+    return torch.compiler.is_compiling() or plain_operations_only()
+
+
 def can_read_values(x: Tensor) -> bool:
     """True if a check may read the numbers of ``x``: not under torch.compile or torch.func, nor of
     a fake tensor.
