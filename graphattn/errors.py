@@ -1,4 +1,4 @@
-"""Every error the library raises on purpose, in one small tree.
+"""The tree of errors that the library raises.
 
 A message names the argument, what was expected, what came, and what to try.
 """
@@ -11,43 +11,41 @@ class GraphAttnError(Exception):
 
 
 class GraphError(GraphAttnError, ValueError):
-    """A graph, or a builder's argument, that cannot be."""
+    """Raised for an invalid graph or builder argument."""
 
 
 class GraphIndexError(GraphError, IndexError):
-    """An edge that names a node outside its range."""
+    """Raised for an edge whose node index is out of range."""
 
 
 class GraphNameError(GraphError, KeyError):
-    """A name that no graph, or several, have."""
+    """Raised for a name that no graph has, or several have."""
 
     __str__ = Exception.__str__  # KeyError shows the repr of a message
 
 
 class ShapeError(GraphAttnError, ValueError):
-    """A tensor whose shape, dtype or device does not fit the graph or the other tensors."""
+    """Raised for a tensor whose shape, dtype or device does not fit the graph or other tensors."""
 
 
 class PositionIndexError(ShapeError, IndexError):
-    """A position, or another whole number, outside the table of parameters that it is looked up
-    in.
-    """
+    """Raised for a position, or another index, outside its table of parameters."""
 
 
 class OptionError(GraphAttnError, ValueError):
-    """A number or a name that an option cannot take."""
+    """Raised for an invalid value of an option."""
 
 
 class ArgumentNameError(OptionError, TypeError):
-    """An argument that a function does not take; the message says what it takes instead."""
+    """Raised for an argument that a function lacks; the message names the one to use instead."""
 
 
 class LoaderError(GraphAttnError, ValueError):
-    """A file that cannot be read as what it claims to be."""
+    """Raised for a file whose content does not match its format."""
 
 
 class BackendError(GraphAttnError, RuntimeError):
-    """A requested backend that cannot run; ``reasons`` says why, one line each."""
+    """Raised if a requested backend cannot run; ``reasons`` holds one line for each reason."""
 
     def __init__(self, message: str, reasons: Iterable[str] = ()) -> None:
         self.reasons = tuple(reasons)
@@ -55,27 +53,27 @@ class BackendError(GraphAttnError, RuntimeError):
 
 
 class ProcessError(GraphAttnError, RuntimeError):
-    """Processes that share a graph and do not agree, or of which one no longer answers."""
+    """Raised if processes that share a graph disagree, or one does not respond."""
 
 
 class ExactnessError(GraphAttnError, AssertionError):
-    """A measured difference above its bound; the report is the message."""
+    """Raised for a measured difference above its bound; the report is the message."""
 
 
 class ControlError(GraphAttnError, AssertionError):
-    """A control of a study that is not what it claims to be."""
+    """Raised for a control of a study that fails its own check."""
 
 
 class MissingExtraError(GraphAttnError, ImportError):
-    """A dependency that is not installed; the message says what to install."""
+    """Raised for a dependency that is not installed; the message names what to install."""
 
 
 def not_installed(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The one line shown when a package that this one requires is missing; ``None`` if a module of
-    our own is.
-    """
-    package = (error.name or "graphattn").partition(".")[0]
-    if package == "graphattn":
+    """The error for a missing package that this one requires; ``None`` if a module of ours is."""
+    if error.name is None:
+        return None
+    package = error.name.partition(".")[0]
+    if package in ("", "graphattn"):
         return None
     return MissingExtraError(
         f"this needs {package}, which is not installed: pip install {package.replace('_', '-')}"
@@ -83,5 +81,5 @@ def not_installed(error: ModuleNotFoundError) -> MissingExtraError | None:
 
 
 def need_extra(module: str, extra: str) -> "MissingExtraError":
-    """The one line shown when an optional dependency is missing."""
+    """The error for a missing optional dependency."""
     return MissingExtraError(f"this needs {module}: pip install 'graphattn[{extra}]'")

@@ -252,9 +252,8 @@ def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, i
     """The approximate numbers of pairs, columns and units of work of a cut."""
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     head = cut.target[starts(rows)]
-    columns = torch.where(
-        twins[head] >= 0, degree[head], 0
-    ).double()  # a full tile, as wide as its first row
+    # a block of twins is a full tile, as wide as its first row
+    columns = torch.where(twins[head] >= 0, degree[head], 0).double()
     for block, sample in _sampled(rows, twins[head] < 0):
         target, owner = _members(cut, sample)
         width = _widths(edges, target, owner).double()
@@ -315,6 +314,6 @@ def _twins(edges: Edges, num_targets: int) -> Tensor:
 def _groups(key: Tensor) -> Tensor:
     """The group of targets with the same key, numbered; -1 for fewer than ``TWINS``."""
     _, group, count = torch.unique(key, return_inverse=True, return_counts=True)
-    many = count >= TWINS
-    name = torch.where(many, torch.cumsum(many, 0) - 1, -1)
-    return name[group]
+    is_large = count >= TWINS
+    number = torch.where(is_large, torch.cumsum(is_large, 0) - 1, -1)
+    return number[group]
