@@ -1,6 +1,4 @@
-"""The protocol of a tensor for weights of edges: what reads a dense tensor reads them, through
-``dense()``.
-"""
+"""The protocol of a tensor for weights of edges: code that reads a tensor reads ``dense()``."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -53,8 +51,7 @@ _OPERATORS = """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv m
 
 
 class AsTensor:
-    """An object that stands for the tensor ``dense()`` in calls of torch and NumPy; it is
-    read-only.
+    """An object that stands for the tensor ``dense()`` in calls of torch and NumPy; read-only.
 
     A class with weights ``alpha`` (..., E, H) inherits it, and defines ``shape``, ``dense`` and two
     helpers.
@@ -86,9 +83,7 @@ class AsTensor:
 
     @property
     def grad(self) -> Self | None:
-        """The gradient of :attr:`alpha`, once ``retain_grad`` was called, as weights of the same
-        edges.
-        """
+        """The gradient of :attr:`alpha`, if ``retain_grad`` was called, as weights of its edges."""
         if self.alpha.grad is None:
             return None
         return self._with(self.alpha.grad)
@@ -107,14 +102,14 @@ class AsTensor:
 
         def of_edges(grad: Tensor) -> Tensor | None:
             result = hook(self._with(grad))
-            if result is not None and not isinstance(result, AsTensor):
+            if result is None:
+                return None
+            if not isinstance(result, AsTensor):
                 raise OptionError(
                     "a hook of weights must return None or weights of the same edges, got "
                     f"{type(result).__name__}; for tensors of edges use "
                     "weights.alpha.register_hook(hook)"
                 )
-            if result is None:
-                return None
             return result.alpha
 
         return self.alpha.register_hook(of_edges)
@@ -133,7 +128,7 @@ class AsTensor:
             parts = (index,)
         front: list[Any] = []
         for part in parts[: self.ndim - 2]:
-            if isinstance(part, bool) or not isinstance(part, int | slice):
+            if type(part) not in (int, slice):
                 break
             front.append(part)
         kept = [slice(None) for part in front if isinstance(part, slice)]
@@ -207,33 +202,33 @@ def _is_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def _dense(given: Any) -> Any:
-    """The same with dense tensors in place of weights."""
-    if isinstance(given, AsTensor):
-        return given.dense()
-    if type(given) in (list, tuple):
-        return type(given)(_dense(part) for part in given)
-    if type(given) is dict:
-        return {name: _dense(part) for name, part in given.items()}
-    return given
+def _dense(values: Any) -> Any:
+    """The same values with dense tensors in place of weights."""
+    if isinstance(values, AsTensor):
+        return values.dense()
+    if type(values) in (list, tuple):
+        return type(values)(_dense(value) for value in values)
+    if type(values) is dict:
+        return {name: _dense(value) for name, value in values.items()}
+    return values
 
 
-def _of_edges(given: Any) -> Any:
-    """The same with tensors of edges in place of weights."""
-    if isinstance(given, AsTensor):
-        return given.alpha
-    if isinstance(given, list | tuple):
-        return tuple(_of_edges(part) for part in given)
-    return given
+def _of_edges(values: Any) -> Any:
+    """The same values with tensors of edges in place of weights."""
+    if isinstance(values, AsTensor):
+        return values.alpha
+    if isinstance(values, list | tuple):
+        return tuple(_of_edges(value) for value in values)
+    return values
 
 
 def _gradients(outputs: Any, inputs: tuple[Any, ...], **options: Any) -> tuple[Any, ...]:
     """``torch.autograd.grad``; gradients of weights are weights of the same edges."""
     grads = torch.autograd.grad(_dense(outputs), _of_edges(inputs), **_dense(options))
     results = []
-    for given, grad in zip(inputs, grads, strict=True):
-        if isinstance(given, AsTensor) and grad is not None:
-            results.append(given._with(grad))
+    for operand, grad in zip(inputs, grads, strict=True):
+        if isinstance(operand, AsTensor) and grad is not None:
+            results.append(operand._with(grad))
         else:
             results.append(grad)
     return tuple(results)

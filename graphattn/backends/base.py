@@ -31,13 +31,9 @@ class Backend:
     ns: dict[str, float]
     """Rates by kind of work: nanoseconds per unit, head and number of D + D_v."""
     cuda: dict[str, float] = {}
-    """Rates that differ on CUDA, from a model, not measured: bytes over bandwidth, products over
-    throughput.
-    """
+    """Rates that differ on CUDA, from a model: bytes over bandwidth, products over throughput."""
     halves: dict[str, float] = {}
-    """Time in half precision on CUDA as a share of a kind's time, from the same model; 1 by
-    default.
-    """
+    """Time in half precision on CUDA as a share of a kind's time, from the same model, or 1."""
     lists_edges = False
     """True if the backend lists the edges of a rule."""
 
@@ -63,14 +59,14 @@ class Backend:
         raise NotImplementedError
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
-        """A graph and options of :func:`attention` for each kind of work; training is measured on
-        the first.
-        """
+        """A graph and options of :func:`attention` for each kind of work; the first is trained."""
         return []
 
     def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
-        """Kinds of work that run on CUDA only if calibration finds them exact in half precision on
-        these graphs; the first graph is timed."""
+        """Kinds of work that run on CUDA only if calibration finds them exact on these graphs.
+
+        Exactness is that of half precision; the first graph is timed.
+        """
         return []
 
     def run(

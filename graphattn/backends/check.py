@@ -1,6 +1,4 @@
-"""Input validation for attention: tensors that fit the graph and each other, and numbers in
-range.
-"""
+"""Input validation for attention: shapes, dtypes and devices of tensors, and ranges of numbers."""
 
 import math
 import sys
@@ -37,8 +35,7 @@ def check(
     score: Callable[..., Tensor] | None = None,
     normalize: Callable[..., Tensor] | None = None,
 ) -> Inputs:
-    """The arguments of :func:`attention` as inputs for a backend, or an error for arguments that do
-    not fit.
+    """The arguments of :func:`attention` as inputs for a backend; an error if they do not fit.
 
     ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the
     value of each edge. ``score`` and ``normalize`` come from the layer.
@@ -100,8 +97,9 @@ def _kind(x: Tensor) -> tuple[Any, ...]:
 
 
 def _facts(query: Tensor, key: Tensor, value: Tensor, *numbers: Any) -> tuple[Any, ...] | None:
-    """The kind of a call, whose check a graph caches, so that the next of a kind costs one look-up;
-    ``None`` if an operand may be invalid or symbolic.
+    """The kind of a call, under which its graph caches the check.
+
+    The next call of a kind costs one look-up. ``None`` if an operand may be invalid or symbolic.
     """
     if torch.compiler.is_compiling() or not type(query) is type(key) is type(value) is Tensor:
         return None
@@ -140,13 +138,14 @@ def _check_all(
 
 
 def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
-    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout outside [0,
-    1].
-    """
-    numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
-    for name, number in numbers:
-        if number is None and name != "dropout_p":
-            continue
+    """Refuse a scale that is not finite, a softcap not above 0, a dropout outside [0, 1]."""
+    numbers: dict[str, Any] = {"scale": scale, "softcap": softcap, "dropout_p": dropout_p}
+    # None means a default, which needs no check
+    if scale is None:
+        numbers["scale"] = 1.0
+    if softcap is None:
+        numbers["softcap"] = 1.0
+    for name, number in numbers.items():
         if not isinstance(number, Real):
             if isinstance(number, Tensor):
                 hint = "; multiply the query by a learned factor"
@@ -157,9 +156,9 @@ def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) 
             raise OptionError(
                 f"{name} must be a number within float64, got an int of {number.bit_length()} bits"
             )
-    if scale is not None and not -math.inf < scale < math.inf:
+    if not -math.inf < numbers["scale"] < math.inf:
         raise OptionError(f"scale must be finite, got {scale}")
-    if softcap is not None and not 0 < softcap < math.inf:
+    if not 0 < numbers["softcap"] < math.inf:
         raise OptionError(f"softcap must be finite and > 0, got {softcap}; None means no cap")
     if not 0.0 <= dropout_p <= 1.0:
         raise OptionError(f"dropout_p must be in [0, 1], got {dropout_p}")
@@ -179,8 +178,7 @@ def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
     if x.is_nested:
         raise ShapeError(
             f"{name} must be one strided tensor, got a nested one; for graphs of several sizes "
-            "use disjoint_union, and "
-            "concatenate their nodes"
+            "use disjoint_union, and concatenate their nodes"
         )
     if x.layout != torch.strided:
         raise ShapeError(f"{name} must be strided, got {x.layout}; pass {name}.to_dense()")
@@ -188,18 +186,24 @@ def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
         raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
 
 
-def _under_autocast(*given: Any) -> tuple[Any, ...]:
+def _under_autocast(*operands: Any) -> tuple[Any, ...]:
     """Query, key and value cast as autocast does for SDPA: all but float64 in its dtype."""
-    if not isinstance(given[0], Tensor):
-        return given
-    device = given[0].device.type
+    query = operands[0]
+    if not isinstance(query, Tensor):
+        return operands
+    device = query.device.type
     if device == "meta" or not torch.is_autocast_enabled(device):
-        return given
-    dtype = torch.get_autocast_dtype(device)
-    joined = [
-        isinstance(x, Tensor) and x.device.type == device and x.dtype in FLOATS[:3] for x in given
-    ]
-    return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
+        return operands
+    return tuple(_cast(x, device) for x in operands)
+
+
+def _cast(x: Any, device: str) -> Any:
+    """``x`` in the dtype of autocast, if it is a tensor of this device that autocast casts."""
+    if not isinstance(x, Tensor):
+        return x
+    if x.device.type != device or x.dtype not in FLOATS[:3]:
+        return x
+    return x.to(torch.get_autocast_dtype(device))
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) -> None:
@@ -218,21 +222,19 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) 
         if x.shape[-3] != size:
             raise ShapeError(
                 f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has "
-                f"{size} {side}; "
-                "tensors are node-first: (..., nodes, heads, "
-                f"width){of_other_size(graph, x.shape[-3])}"
+                f"{size} {side}; tensors are node-first: (..., nodes, heads, width)"
+                f"{of_other_size(graph, x.shape[-3])}"
             )
         if x.dtype not in FLOATS or x.dtype != query.dtype:
             if x.dtype not in FLOATS:
                 expected = "float16, bfloat16, float32 or float64"
             else:
                 expected = f"{query.dtype} like query"
-            wide = torch.float64 in (x.dtype, query.dtype)
-            wide &= torch.is_autocast_enabled(query.device.type)
-            raise ShapeError(
-                f"{name} must be {expected}, got "
-                f"{x.dtype}{'; autocast keeps float64' if wide else ''}"
-            )
+            hint = ""
+            under_autocast = torch.is_autocast_enabled(query.device.type)
+            if under_autocast and torch.float64 in (x.dtype, query.dtype):
+                hint = "; autocast keeps float64"
+            raise ShapeError(f"{name} must be {expected}, got {x.dtype}{hint}")
     if not graph.is_rule and graph.device != query.device:
         raise GraphError(
             f"the graph is on {graph.device} and query on {query.device}; use "
@@ -252,7 +254,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) 
         raise ShapeError(
             f"value must have as many heads as key, got {value.shape[-2]} and {kv_heads}"
         )
-    if (heads % kv_heads if kv_heads else heads) != 0:
+    if heads != kv_heads * (heads // max(1, kv_heads)):
         raise ShapeError(
             f"the heads of query must be a multiple of those of key and value, got {heads} and "
             f"{kv_heads}"
@@ -290,10 +292,9 @@ def _check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
     shape = tuple(score_bias.shape)
     if shape == (E,):
         return score_bias.unsqueeze(-1)
-    if len(shape) >= 2 and shape[-2] == E and shape[-1] in (1, heads):
+    if shape[-2:] in ((E, 1), (E, heads)):
         return score_bias
     raise ShapeError(
         f"score_bias must have shape ({E},), ({E}, {heads}) or (..., {E}, {heads}) for {E} edges "
-        f"and {heads} heads, "
-        f"in the graph's edge order; got {shape}"
+        f"and {heads} heads, in the graph's edge order; got {shape}"
     )

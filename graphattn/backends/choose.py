@@ -21,9 +21,7 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend for a call: it runs if there are no reasons against it, and only then has a
-    cost.
-    """
+    """A backend for a call: it runs, and has a cost, if there are no reasons against it."""
 
     name: str
     reasons: tuple[str, ...]
@@ -42,12 +40,27 @@ class Candidate:
         """True if there are no reasons against it."""
         return not self.reasons
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values; no numbers for a backend that cannot run."""
+        row: dict[str, Any] = {
+            "backend": self.name,
+            "runs": self.runs,
+            "reasons": list(self.reasons),
+            "notes": list(self.notes),
+            "bytes": None,
+            "estimated_ms": None,
+            "estimated_training_ms": None,
+        }
+        if self.runs:
+            row["bytes"] = self.bytes_needed
+            row["estimated_ms"] = round(self.cost_ms, 3)
+            row["estimated_training_ms"] = round(self.training_ms, 3)
+        return row
+
 
 @dataclass(frozen=True)
 class Explanation:
-    """The backend that would run on a graph, and the reasons against the others; made to be
-    printed.
-    """
+    """The backend that would run on a graph, and the reasons against the others, for printing."""
 
     graph: AttentionGraph
     request: Request
@@ -56,27 +69,19 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
-        rows = [
-            {
-                "backend": c.name,
-                "runs": c.runs,
-                "reasons": list(c.reasons),
-                "notes": list(c.notes),
-                "bytes": c.bytes_needed if c.runs else None,
-                "estimated_ms": round(c.cost_ms, 3) if c.runs else None,
-                "estimated_training_ms": round(c.training_ms, 3) if c.runs else None,
-            }
-            for c in self.candidates
-        ]
+        rows = [c.to_dict() for c in self.candidates]
         return {"graph": repr(self.graph), "chosen": self.chosen, "candidates": rows}
 
     def __str__(self) -> str:
-        lines = [repr(self.graph), f"backend: {self.chosen or 'none can run'}"]
-        modelled = self.request.device.type == "cuda" and not measured("cuda")
-        lines += [
-            "times on CUDA come from a model; to measure them: graphattn doctor --calibrate "
-            "--device cuda"
-        ] * modelled
+        chosen = self.chosen
+        if chosen is None:
+            chosen = "none can run"
+        lines = [repr(self.graph), f"backend: {chosen}"]
+        if self.request.device.type == "cuda" and not measured("cuda"):
+            lines.append(
+                "times on CUDA come from a model; to measure them: graphattn doctor --calibrate "
+                "--device cuda"
+            )
         for c in self.candidates:
             if c.runs:
                 if c.name == self.chosen:
@@ -96,7 +101,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class HeadsExplanation:
-    """The backend that would run on the graph of each group of heads; made to be printed."""
+    """The backend that would run on the graph of each group of heads, for printing."""
 
     graph: PerHead
     groups: tuple[tuple[int, int, Explanation], ...]
@@ -108,13 +113,8 @@ class HeadsExplanation:
         groups = []
         for _, part, first, last in graph.groups(request.heads):
             kv_heads = len(heads_read(first, last, request.heads, request.kv_heads))
-            groups.append(
-                (
-                    first,
-                    last,
-                    explain_choice(part, request._replace(heads=last - first, kv_heads=kv_heads)),
-                )
-            )
+            of_group = request._replace(heads=last - first, kv_heads=kv_heads)
+            groups.append((first, last, explain_choice(part, of_group)))
         return cls(graph, tuple(groups))
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,17 +137,13 @@ _SIZES = ((1.0, "bytes"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
 def _in_units(amount: float, units: tuple[tuple[float, str], ...]) -> str:
-    """An amount of the first unit in the largest unit that it reaches, or nearly: ``123000`` ms are
-    ``2.05 min``.
-    """
+    """An amount of the first unit in the largest unit that fits: ``123000`` ms are ``2.05 min``."""
     size, unit = max((unit for unit in units if amount >= 0.995 * unit[0]), default=units[0])
     return f"{amount / size:,.3g} {unit}"
 
 
 def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]:
-    """A candidate for every backend, in the order of :data:`BACKENDS`; without notes, which may be
-    slow to compute.
-    """
+    """A candidate for every backend, in the order of :data:`BACKENDS`, without notes."""
     return tuple(_candidate(backend, graph, request) for backend in BACKENDS.values())
 
 
@@ -205,8 +201,9 @@ def _named(graph: AttentionGraph, request: Request, backend: str) -> str:
 
 
 def choose_among(names: tuple[str, ...], request: Request, backend: str) -> str:
-    """The backend for edges that only some backends run: the one named, or ``edges`` where the
-    device has kernels.
+    """The backend for edges that only some backends run: the one named, or ``edges`` by default.
+
+    Where the device has no kernels, ``message_passing`` is the default.
 
     Raises:
         BackendError: If the one named cannot run them.
@@ -224,9 +221,7 @@ def choose_among(names: tuple[str, ...], request: Request, backend: str) -> str:
 
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
-    """The choice of :func:`explain_choice`; backends whose lower bound exceeds the best cost are
-    skipped.
-    """
+    """The choice of :func:`explain_choice`, without the cost of those whose lower bound is above."""
     best = None
     least = math.inf
     device = request.device.type
@@ -236,10 +231,9 @@ def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
         if backend.least_cost(graph, request) >= least:
             continue
         candidate = _candidate(backend, graph, request)
-        if candidate.reasons or candidate.cost >= least:
-            continue
-        best = backend.name
-        least = candidate.cost
+        if candidate.cost < least:  # NaN, if it cannot run
+            best = backend.name
+            least = candidate.cost
     return best
 
 
@@ -249,11 +243,13 @@ def explain_choice(graph: AttentionGraph, request: Request) -> Explanation:
     Inference and training share one choice: that of the least geometric mean of the two times.
     """
     rows = candidates(graph, request)
-    noted = (
-        replace(c, notes=tuple(BACKENDS[c.name].notes(graph, request) if c.runs else ()))
-        for c in rows
-    )
-    return Explanation(graph, request, tuple(noted), _best(rows))
+    explained = []
+    for row in rows:
+        notes: list[str] = []
+        if row.runs:  # notes may be slow to compute
+            notes = BACKENDS[row.name].notes(graph, request)
+        explained.append(replace(row, notes=tuple(notes)))
+    return Explanation(graph, request, tuple(explained), _best(rows))
 
 
 def out_of_memory(graph: AttentionGraph, request: Request, name: str) -> str:
@@ -277,7 +273,6 @@ def out_of_memory(graph: AttentionGraph, request: Request, name: str) -> str:
     ]
     return (
         f"graphattn: on {name!r} a forward pass holds about {_in_units(held, _SIZES)} beside its "
-        f"inputs: {sizes} in "
-        f"{request.dtype}, on {graph!r}. Try: {', '.join(ways)}, or torch.utils.checkpoint to "
-        "train."
+        f"inputs: {sizes} in {request.dtype}, on {graph!r}. Try: {', '.join(ways)}, or "
+        "torch.utils.checkpoint to train."
     )

@@ -1,6 +1,4 @@
-"""Dense attention: torch's SDPA on T x S with the graph as its mask, or without one if the edges
-allow it.
-"""
+"""Dense attention: torch's SDPA on T x S, with the graph as its mask where it needs one."""
 
 from typing import Any, NamedTuple
 
@@ -45,25 +43,49 @@ def layout(graph: AttentionGraph, device: torch.device) -> Layout:
     if kind(graph) != "mask":
         # a tall triangle reads only the first T
         unused = torch.arange(graph.num_sources) >= graph.num_targets
-        late = bool(unused.any()) and kind(graph) == "causal"
-        return Layout(kind(graph), None, None, unused.to(device) if late else None, None)
+        if kind(graph) == "causal" and bool(unused.any()):
+            return Layout("causal", None, None, unused.to(device), None)
+        return Layout(kind(graph), None, None, None, None)
     allowed = graph.mask().to(device)
     isolated = ~allowed.any(1)
     unused = ~allowed.any(0)
     copies = None
     if graph.has_repeated_edges:
         count = torch.zeros(allowed.shape, dtype=torch.float64, device=device)
-        count.index_put_(
-            (graph.target.to(device), graph.source.to(device)), count.new_ones(()), accumulate=True
-        )
+        pairs = (graph.target.to(device), graph.source.to(device))
+        count.index_put_(pairs, count.new_ones(()), accumulate=True)
         copies = torch.where(allowed, count, 1.0).log()
-    return Layout(
-        "mask",
-        allowed | isolated[:, None],
-        isolated if bool(isolated.any()) else None,
-        unused if bool(unused.any()) else None,
-        copies,
-    )
+    plan = Layout("mask", allowed | isolated[:, None], isolated, unused, copies)
+    if not bool(isolated.any()):
+        plan = plan._replace(isolated=None)
+    if not bool(unused.any()):
+        plan = plan._replace(unused=None)
+    return plan
+
+
+def _reasons_against_repeats(request: Request) -> list[str]:
+    """Reasons why a product with the logs of counts of repeated edges does not run a call."""
+    if request.of_rows:
+        return [
+            "a dense product can count repeated edges under softmax alone, not under this "
+            "normalisation"
+        ]
+    if request.score_bias or request.dropout or request.weights:
+        return [
+            "each copy of an edge has its own bias, dropout and weight; a pair of nodes has one"
+        ]
+    return []
+
+
+def _reasons_on_cuda(graph: AttentionGraph, request: Request) -> list[str]:
+    """Reasons why torch's kernels on CUDA do not run a call."""
+    if max(graph.num_targets, graph.num_sources) < 65_536:
+        return []
+    if kind(graph) != "mask" and not request.score_bias:
+        return []
+    return [
+        "torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on (pytorch#145040)"
+    ]
 
 
 class DenseBackend(Backend):
@@ -81,7 +103,7 @@ class DenseBackend(Backend):
         if 0 in (graph.num_targets, graph.num_sources):
             reasons.append("the graph has no targets, or no sources")
         if graph.has_repeated_edges:
-            reasons += _reasons_against_copies(request)
+            reasons += _reasons_against_repeats(request)
         if request.device.type == "cuda":
             reasons += _reasons_on_cuda(graph, request)
         needed = self.bytes_needed(graph, request)
@@ -102,26 +124,32 @@ class DenseBackend(Backend):
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         pairs = graph.num_targets * graph.num_sources
         wide = torch.finfo(request.statistics).bits // 8
-        if _writes_scores(request):
-            held = 5  # measured
-            if True in (request.softcap, request.weights, request.lse):
-                held = 7
-            return held * request.batch * request.heads * pairs * wide
+        scores = request.batch * request.heads * pairs * wide
+        # the numbers of score matrices are measured
+        if request.softcap or request.weights or request.lse:
+            return 7 * scores
+        if is_unfused(request):
+            return 5 * scores
         if kind(graph) != "mask":
             return 0
         # SDPA converts the mask to numbers; in float64, twice
-        return pairs * (1 + wide if wide < 8 else 16)
+        if wide == 8:
+            return pairs * 16
+        return pairs * (1 + wide)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """All pairs of nodes."""
         pairs = graph.num_targets * graph.num_sources
         shape = kind(graph)
-        if _writes_scores(request):
-            return "unfused", pairs * (WORK if request.of_rows else 1)
-        if shape == "mask" or request.score_bias:
+        if is_unfused(request) or request.lse:
+            if request.of_rows:
+                return "unfused", pairs * WORK
+            return "unfused", pairs
+        if shape == "mask":
             return "masked", pairs
-        # measured: SDPA skips most pairs above the diagonal
-        return "full", pairs * (0.6 if shape == "causal" else 1.0)
+        if shape == "causal":
+            return "full", 0.6 * pairs  # measured: SDPA skips most pairs above the diagonal
+        return "full", pairs
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, all pairs, and all pairs with a cap, which SDPA does not offer."""
@@ -168,32 +196,6 @@ class DenseBackend(Backend):
         return Outputs(output.transpose(-3, -2))
 
 
-def _writes_scores(request: Request) -> bool:
-    """True if all scores are in memory."""
-    return request.lse or is_unfused(request)
-
-
-def _reasons_against_copies(request: Request) -> list[str]:
-    if request.of_rows:
-        return [
-            "a dense product can count repeated edges under softmax alone, not under this "
-            "normalisation"
-        ]
-    of_each_copy = (request.score_bias, request.dropout, request.weights)
-    return [
-        "each copy of an edge has its own bias, dropout and weight; a pair of nodes has one"
-    ] * any(of_each_copy)
-
-
-def _reasons_on_cuda(graph: AttentionGraph, request: Request) -> list[str]:
-    if max(graph.num_targets, graph.num_sources) < 65_536:
-        return []
-    is_masked = request.score_bias | (kind(graph) == "mask")
-    return [
-        "torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on (pytorch#145040)"
-    ] * is_masked
-
-
 def _written_out(
     inputs: Inputs, operands: tuple[Tensor, Tensor, Tensor, Mask], blank: Tensor | None
 ) -> Outputs:
@@ -215,9 +217,7 @@ def _of_edges(
     mask: Mask,
     blank: Tensor | None,
 ) -> Outputs:
-    """The outputs with weights of edges; where autograd records these, the output is computed from
-    them.
-    """
+    """The outputs with weights of edges; where autograd records these, they give the output."""
     query, key, value = operands
     alpha, lse = unfused_weights(
         query, key, mask, inputs.scale, inputs.softcap, of_rows(inputs.normalize)
@@ -259,13 +259,12 @@ def _of_edges(
 def _bias(
     graph: AttentionGraph, plan: Layout, inputs: Inputs
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to set to 0
-    afterwards.
-    """
+    """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to clear."""
     blank = None
     if plan.isolated is not None:
         blank = plan.isolated[:, None]
-    if plan.log_copies is not None and plan.allowed is not None:
+    if plan.log_copies is not None:
+        assert plan.allowed is not None
         copies = torch.where(plan.allowed, plan.log_copies, -torch.inf)
         return copies.to(inputs.statistics), blank
     if inputs.score_bias is None:

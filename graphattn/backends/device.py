@@ -1,6 +1,4 @@
-"""Availability of devices, of kernels on them, and of memory, so that a lack is refused before
-anything runs.
-"""
+"""Availability of devices, kernels and memory, so that a lack is refused before anything runs."""
 
 import re
 from functools import cache
@@ -14,7 +12,7 @@ from ..errors import OptionError
 
 OLDEST = (8, 0)  # compute capability that Triton supports
 _MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-_UNKNOWN = 8 << 30  # bytes that are free, where the system does not tell
+_UNKNOWN = 8 << 30  # free bytes assumed where the system does not report them
 
 
 def check_device(
@@ -31,30 +29,34 @@ def check_device(
         where = torch.device("meta")
     if where.type not in ("cpu", "cuda"):
         raise OptionError(f"device must be cpu, cuda, cuda:1 or the like, got {device!r}")
-    if where.type == "cuda":
-        if torch.cuda.is_available():
-            count = torch.cuda.device_count()
-        else:
-            count = 0
-        if (where.index or 0) >= count:
-            raise OptionError(
-                f"device is {device!r}, but torch {torch.__version__} finds {count or 'no'} CUDA "
-                f"devices; {otherwise}"
-            )
+    if where.type == "cpu":
+        return str(where)
+    count = 0
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+    index = where.index
+    if index is None:
+        index = 0
+    if index >= count:
+        number = str(count)
+        if count == 0:
+            number = "no"
+        raise OptionError(
+            f"device is {device!r}, but torch {torch.__version__} finds {number} CUDA devices; "
+            f"{otherwise}"
+        )
     return str(where)
 
 
 def ran_out_of_memory(error: Exception) -> bool:
     """True if a device, or this machine, ran out of memory."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(
-        error
-    )
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return "t allocate memory" in str(error)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that may still be taken on a device, in bytes: of the machine, and of the control
-    group on Linux.
-    """
+    """Free memory of a device in bytes; on Linux at most that of the control group."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
@@ -70,9 +72,9 @@ def free_bytes(device: torch.device) -> int:
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
         try:
-            free = min(
-                free, max(0, int((_GROUPS / most).read_text()) - int((_GROUPS / held).read_text()))
-            )
+            limit = int((_GROUPS / most).read_text())
+            used = int((_GROUPS / held).read_text())
+            free = min(free, max(0, limit - used))
         except (OSError, ValueError):  # no such group, or "max"
             continue
     return free
@@ -89,7 +91,7 @@ def without_kernels(device: torch.device) -> list[str]:
 
 @cache
 def _triton_refuses(device: torch.device) -> tuple[str, ...]:
-    """Reasons why Triton runs nothing on a device; the first call tries a kernel there."""
+    """Reasons Triton cannot run on a device; the first call tries a kernel there."""
     if find_spec("triton") is None:
         return (
             "its kernels on CUDA need triton, which is not installed: pip install 'graphattn[gpu]'",
@@ -97,10 +99,11 @@ def _triton_refuses(device: torch.device) -> tuple[str, ...]:
     try:
         capability = torch.cuda.get_device_capability(device)
         if capability < OLDEST:
-            least, has = (".".join(map(str, x)) for x in (OLDEST, capability))
+            required = ".".join(map(str, OLDEST))
+            present = ".".join(map(str, capability))
             return (
-                f"Triton's kernels are for compute capability {least} or later, and {device} has "
-                f"{has}",
+                f"Triton's kernels are for compute capability {required} or later, and {device} "
+                f"has {present}",
             )
         from ..kernels.edges_triton import probe
 

@@ -1,6 +1,4 @@
-"""Attention as a PyG ``MessagePassing``, one message per edge: the definition, which layers
-inherit.
-"""
+"""Attention as a PyG ``MessagePassing``, one message per edge: the definition that layers inherit."""
 
 from types import SimpleNamespace
 from typing import Any, Optional
@@ -54,9 +52,9 @@ class EdgeAttention(MessagePassing):
                 query=inputs.query.to(wide),
                 key=inputs.key.to(wide),
                 value=inputs.value.to(wide),
-                score_bias=None if inputs.score_bias is None else inputs.score_bias.to(wide),
+                score_bias=_optional(inputs.score_bias, wide),
                 edge_term=_edge_term(inputs, wide),
-                edge_attr=None if inputs.edge_attr is None else inputs.edge_attr.to(wide),
+                edge_attr=_optional(inputs.edge_attr, wide),
                 inputs=inputs,
                 result=result,
                 size=size,
@@ -71,8 +69,7 @@ class EdgeAttention(MessagePassing):
         return Outputs(output.to(dtype), result.alpha, result.lse, total)
 
     def is_observed(self) -> bool:
-        """True if a PyG explainer or hook listens to ``propagate``, so that messages must be made
-        here.
+        """True if a PyG explainer or hook reads the messages of ``propagate``.
 
         Raises:
             BackendError: If a backend without messages is named.
@@ -129,7 +126,7 @@ class EdgeAttention(MessagePassing):
             value = value.repeat_interleave(group, -2)
         if edge_term is not None:
             edge_term = edge_term.repeat_interleave(heads // max(1, edge_term.shape[-2]), -2)
-            if not (inputs.score is not None or inputs.edge_to == "value"):
+            if inputs.score is None and inputs.edge_to != "value":
                 key = key + edge_term
             if inputs.edge_to != "key":
                 value = value + edge_term
@@ -137,25 +134,21 @@ class EdgeAttention(MessagePassing):
         if score_bias is not None:
             # An edge with a bias of -inf is removed: not even a NaN in its source passes. A custom
             # score may read the keys of other heads, which still have the edge.
-            absent = (
-                (score_bias == -torch.inf)
-                .expand(*score_bias.shape[:-1], query_i.shape[-2])
-                .unsqueeze(-1)
-            )
-            if inputs.score is None:
-                unread = absent
-            else:
-                unread = absent.all(-2, keepdim=True)
-            key = key.masked_fill(unread, 0.0)
-            value = value.masked_fill(absent, 0.0)
+            absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], heads)
+            lost = absent.unsqueeze(-1)
+            value = value.masked_fill(lost, 0.0)
+            if inputs.score is not None:
+                lost = lost.all(-2, keepdim=True)
+            key = key.masked_fill(lost, 0.0)
         if inputs.score is None:
             score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
         else:
-            score = inputs.score(query_i, key, None if inputs.edge_to == "value" else edge_attr)
-        score = inputs.bounded(score, score_bias, None if absent is None else absent.squeeze(-1))
-        if size_i is None:
-            size = 0
-        else:
+            if inputs.edge_to == "value":
+                edge_attr = None
+            score = inputs.score(query_i, key, edge_attr)
+        score = inputs.bounded(score, score_bias, absent)
+        size = 0
+        if size_i is not None:
             size = size_i
         if inputs.normalize is None:
             result.alpha, result.lse = edge_softmax(score, index, size)
@@ -172,16 +165,28 @@ class EdgeAttention(MessagePassing):
 
     def aggregate(self, inputs: Tensor, index: Tensor, dim_size: Optional[int] = None) -> Tensor:
         """The sum of the messages at each target, without atomics."""
-        return scatter_sum(inputs, index, 0 if dim_size is None else dim_size, self.node_dim)
+        if dim_size is None:
+            dim_size = 0
+        return scatter_sum(inputs, index, dim_size, self.node_dim)
 
     def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
         return gather(src, index, self.node_dim)
 
 
+def _optional(x: Tensor | None, wide: torch.dtype) -> Tensor | None:
+    """An optional tensor in the dtype of statistics."""
+    if x is None:
+        return None
+    return x.to(wide)
+
+
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
     """The term of edge features in key and value, (..., E, H_kv or H, D)."""
-    if inputs.edge_attr is None or (inputs.score is not None and inputs.edge_to == "key"):
+    if inputs.edge_attr is None:
         return None
+    if inputs.score is not None and inputs.edge_to == "key":
+        return None
+    attr = inputs.edge_attr.to(wide)
     if inputs.edge_weight is None:
-        return inputs.edge_attr.to(wide).unflatten(-1, inputs.query.shape[-2:])
-    return torch.einsum("...ef,hdf->...ehd", inputs.edge_attr.to(wide), inputs.edge_weight.to(wide))
+        return attr.unflatten(-1, inputs.query.shape[-2:])
+    return torch.einsum("...ef,hdf->...ehd", attr, inputs.edge_weight.to(wide))

@@ -1,6 +1,4 @@
-"""The definition: attention as PyG message passing, one message per edge. Runs every call,
-slowly.
-"""
+"""The definition: attention as PyG message passing, one message per edge. Runs every call, slowly."""
 
 from typing import Any
 
@@ -14,9 +12,7 @@ from .request import Request, edges_too_many
 
 
 class MessagePassingBackend(Backend):
-    """Any graph, any option, any dtype, any number of derivatives; stores (E, H, D) several
-    times.
-    """
+    """Any graph, option, dtype and number of derivatives; stores (E, H, D) several times."""
 
     name = "message_passing"
     call_ms = 1.0

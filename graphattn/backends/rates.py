@@ -1,6 +1,4 @@
-"""The file of this machine's rates, measured once: the speed of each backend at each kind of its
-work.
-"""
+"""The file of this machine's rates: the measured speed of each backend at each kind of work."""
 
 import functools
 import json
@@ -24,18 +22,25 @@ _tried: Rates = {}
 
 def path(device: str = "cpu") -> Path:
     """The file of measured rates: below ``GRAPHATTN_CACHE``, ``XDG_CACHE_HOME`` or ``~/.cache``."""
-    own = os.environ.get("GRAPHATTN_CACHE")
     if device == "cpu":
         name = "rates.json"
     else:
         name = f"rates-{device}.json"
-    if own:
-        return Path(own) / name
+    folder = os.environ.get("GRAPHATTN_CACHE")
+    if folder:
+        return Path(folder) / name
+    return _user_cache() / "graphattn" / name
+
+
+def _user_cache() -> Path:
+    """The folder of the user's caches."""
+    folder = os.environ.get("XDG_CACHE_HOME")
+    if folder:
+        return Path(folder)
     try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return Path.home() / ".cache"
     except RuntimeError:  # a user without a home directory, as in some containers
-        folder = Path(os.devnull)
-    return folder / "graphattn" / name
+        return Path(os.devnull)
 
 
 def processor() -> str:
@@ -50,9 +55,7 @@ def processor() -> str:
 
 
 def machine(device: str = "cpu") -> dict[str, str | int | None]:
-    """The properties on which rates depend; rates of another machine, torch or number of threads
-    are not used.
-    """
+    """The properties on which rates depend: rates measured under others are not used."""
     if device == "cpu":
         return {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
     if torch.cuda.is_available():
@@ -64,21 +67,16 @@ def machine(device: str = "cpu") -> dict[str, str | int | None]:
 
 def kept(device: str = "cpu") -> Rates:
     """The rates measured on this machine; empty if there are none."""
-    found = _kept(
-        torch.get_num_threads(),
-        device,
-        *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")),
-    )
+    folders = map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME"))
+    rates = _kept(torch.get_num_threads(), device, *folders)
     if not any(_tried.values()):
-        return found
-    return {name: {**found.get(name, {}), **_tried.get(name, {})} for name in {*found, *_tried}}
+        return rates
+    return {name: {**rates.get(name, {}), **_tried.get(name, {})} for name in {*rates, *_tried}}
 
 
 @contextmanager
 def tried(backend: str, kind: str, ns: float = 1e-30) -> Iterator[None]:
-    """A context in which a kind of a backend's work costs nothing, or ``inf``, so that it is
-    chosen, or avoided.
-    """
+    """A context in which a kind of a backend's work costs nothing, or ``inf`` to avoid it."""
     before = _tried.get(backend, {})
     _changes.append(kind)
     _tried[backend] = {**before, kind: ns}

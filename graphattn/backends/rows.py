@@ -1,5 +1,4 @@
-"""Scores and normalisations by the way they run: as a product, as softmax, row by row on a score
-matrix, or on edges.
+"""Scores and normalisations by the way they run: products, softmax, rows of scores, or edges.
 
 Callers name them, or pass modules of the layers, which are a room further down and register their
 classes here.
@@ -13,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
-"""(scores (..., T, S), edges) -> weights, which are 0 where there is no edge: all pairs of a target
-at once.
-"""
+"""(scores (..., T, S), mask of edges) -> weights, which are 0 where there is no edge."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=type)
@@ -55,9 +52,7 @@ _softmaxes: list[type] = []
 
 
 def softmax_and_share(module: S) -> S:
-    """Register a class of modules that multiply the outputs of softmax by a share for each
-    target.
-    """
+    """Register a class of modules that multiply softmax by a share for each target."""
     _softmaxes.append(module)
     return module
 
@@ -71,15 +66,14 @@ def is_product(score: Any) -> bool:
     """True if a score, or its name, runs as a product."""
     if score is None:
         return True
-    if isinstance(score, str):
-        return score in PRODUCTS
-    return vars(type(score)).get("alias") in PRODUCTS
+    name = score
+    if not isinstance(score, str):
+        name = vars(type(score)).get("alias")
+    return name in PRODUCTS
 
 
 def on_rows(name: str) -> Callable[[F], F]:
-    """Register a function, or a class of modules, as the normalisation of a name in
-    :data:`ROWS`.
-    """
+    """Register a function or a class of modules as the normalisation of a name in ROWS."""
 
     def register(normalize: F) -> F:
         _known.append((normalize, ROWS[name]))
@@ -95,15 +89,16 @@ def of_rows(normalize: Any) -> Weigh | None:
     """
     if normalize is None:
         return None
-    for known, weigh in _known:
-        if known is normalize:
+    for registered, weigh in _known:
+        if registered is normalize:
             return weigh
-        if known is type(normalize) and not is_changed(normalize):
+        if registered is type(normalize) and not is_changed(normalize):
             return partial(weigh, normalize)
     return None
 
 
 def is_changed(module: nn.Module) -> bool:
     """True if hooks or overrides come between a call of the module and the forward of its class."""
-    hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
-    return hooks > 0 or "forward" in module.__dict__
+    if module._forward_hooks or module._forward_pre_hooks:
+        return True
+    return "forward" in module.__dict__

@@ -1,5 +1,4 @@
-"""Attention in two steps, a score for every edge and weighted sums of values: any score, any
-normalisation, in (E, H).
+"""Attention in two steps, for any score and normalisation: scores of edges, then weighted sums.
 
 The two operators of :mod:`graphattn.kernels.edge_pairs` compute product scores and all sums;
 additive scores have their own operator (:mod:`graphattn.kernels.edge_additive`). Any other function
@@ -23,7 +22,7 @@ from ..operands import Inputs, Outputs
 from ..plans.cache import planned
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target, ends
-from .request import flat_batch, flat_batch_of_edges
+from .request import flat_batch, flat_batch_of_edges, with_lead
 
 BLOCK = 1 << 17  # least edges of a block, for scores that are any function
 PER_NODE = 8  # least edges per node, too: the backward of a block writes gradients of all nodes
@@ -48,7 +47,8 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     """Output, weights and, for softmax, lse."""
     lead = inputs.query.shape[:-3]
     heads = inputs.query.shape[-2]
-    wide, (target, source, *nodes) = inputs.statistics, _of_nodes(graph, inputs.query.device)
+    wide = inputs.statistics
+    target, source, *nodes = _of_nodes(graph, inputs.query.device)
     query, key = (flat_batch(x.to(wide)) for x in (inputs.query, inputs.key))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
@@ -78,9 +78,10 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     lse = None
     if inputs.normalize is None:
         alpha, lse = edge_weights(score, *nodes[:4])
-        alpha, lse = (x.reshape(*lead, *x.shape[1:]) for x in (alpha, lse))
+        alpha = with_lead(alpha, lead)
+        lse = with_lead(lse, lead)
     else:
-        score = score.reshape(*lead, *score.shape[1:])
+        score = with_lead(score, lead)
         normalized = inputs.normalized(
             score, target, source.clone(), inputs.edge_attr, graph.num_targets
         )
@@ -113,19 +114,16 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
             kept = kept.reshape(value.shape[0], *weights.shape[-2:])
             output = edge_sum(kept, value, value.shape[2], False, removed, *nodes)
             if features is not None:
-                summed = edge_sum(
-                    kept, features.rows, features.rows.shape[2], False, removed, *edges
-                )
+                rows = features.rows
+                summed = edge_sum(kept, rows, rows.shape[2], False, removed, *edges)
                 output = output + features.projected(summed)
-            return output.reshape(*lead, *output.shape[1:]).to(inputs.query.dtype)
+            return with_lead(output, lead).to(inputs.query.dtype)
 
     return total
 
 
 class _Features(NamedTuple):
-    """Edge features as rows of sources: the product with a query equals that with their
-    projection.
-    """
+    """Edge features as rows of sources: a query's product with one is that with its projection."""
 
     # (B, E, 1, F), or (B, E, H, D) where they are added to key and value without a projection
     rows: Tensor
@@ -171,9 +169,7 @@ def _additive(form: AdditiveForm, query: Tensor, nodes: list[Tensor]) -> Tensor:
 
 
 def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: Tensor) -> Tensor:
-    """Scores (B, E, H) of any function; several blocks of edges are computed again in the
-    backward.
-    """
+    """Scores (B, E, H) of any function; the backward computes several blocks of edges again."""
     wide = inputs.statistics
     lead = inputs.query.shape[:-3]
     query = inputs.query.to(wide)
@@ -195,29 +191,27 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
     size = max(BLOCK, PER_NODE * max(query.shape[-3], key.shape[-3]))
 
     def block(query: Tensor, key: Tensor, attr: Tensor | None, start: int) -> Tensor:
-        own = slice(start, start + size)
-        of_target = gather(query, target[own], -3)
-        of_source = gather(key, source[own], -3)
+        edges = slice(start, start + size)
+        of_target = gather(query, target[edges], -3)
+        of_source = gather(key, source[edges], -3)
         of_source = of_source.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
         if lost is not None:
-            of_source = of_source.masked_fill(lost[..., own, :, :], 0.0)
+            of_source = of_source.masked_fill(lost[..., edges, :, :], 0.0)
+        if attr is not None:
+            attr = attr[..., edges, :]
         assert inputs.score is not None
-        return inputs.score(of_target, of_source, None if attr is None else attr[..., own, :])
+        return inputs.score(of_target, of_source, attr)
 
     starts = range(0, max(1, target.numel()), size)
-    again = (
-        partial(checkpoint, use_reentrant=False)
-        if len(starts) > 1
-        else lambda run, *args: run(*args)
-    )
-    scores = torch.cat([again(block, query, key, attr, start) for start in starts], -2)
+    compute: Callable[..., Tensor] = block
+    if len(starts) > 1:
+        compute = partial(checkpoint, block, use_reentrant=False)
+    scores = torch.cat([compute(query, key, attr, start) for start in starts], -2)
     return scores.reshape(lead.numel(), *scores.shape[-2:])
 
 
 def _of_nodes(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
-    """Target and source of each edge, int64 (E,), and the edges by target and by source for the
-    operators.
-    """
+    """Target and source of each edge, int64 (E,), and the operators' edges by target and source."""
     if isinstance(edges, AttentionGraph):
         return _layout(edges, device)
     ptr, target, place, order = edges._by_source
@@ -260,13 +254,12 @@ def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ..
 
 
 def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
-    """The result of a caller's function in the dtype of ``like`` (..., E, H), or an error for
-    another shape.
+    """The result of a caller's function in the dtype of ``like`` (..., E, H).
+
+    Raises:
+        ShapeError: If it has another shape or device, or is complex.
     """
-    right = (
-        isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
-    )
-    if not right or values.is_complex():
+    if not _fits(values, like):
         came = type(values).__name__
         if isinstance(values, Tensor):
             came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
@@ -275,3 +268,10 @@ def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
             f"{like.device}, got {came}"
         )
     return values.to(like.dtype)
+
+
+def _fits(values: Any, like: Tensor) -> bool:
+    """True for a tensor of real numbers with the shape and device of another."""
+    if not isinstance(values, Tensor) or values.is_complex():
+        return False
+    return values.shape == like.shape and values.device == like.device

@@ -1,6 +1,4 @@
-"""Dense attention, heads first: torch's SDPA with any number of derivatives, and the same product
-written out.
-"""
+"""Dense attention, heads first: torch's SDPA, differentiable any number of times, or written out."""
 
 import math
 from typing import NamedTuple
@@ -22,8 +20,9 @@ _sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
 class Mask(NamedTuple):
-    """The pairs that count: ``bias`` is added to the scores; without it ``allowed`` or ``causal``
-    selects, else all.
+    """The pairs that count.
+
+    ``bias`` is added to the scores; without it ``allowed`` or ``causal`` selects, else all.
     """
 
     allowed: Tensor | None = None  # bool (T, S)
@@ -32,19 +31,12 @@ class Mask(NamedTuple):
 
 
 def is_unfused(request: Request) -> bool:
-    """True if the scores are written out: SDPA lacks an option of the call, or a fused kernel for
-    it.
-    """
-    if request.head_dim != request.value_dim and not request.lse:
+    """True if scores are written out: SDPA lacks an option of the call, or a fused kernel."""
+    if request.softcap or request.weights or request.normalize:
         return True
-    options = (
-        request.score_bias,
-        request.dropout,
-        request.softcap,
-        request.weights,
-        request.normalize,
-    )
-    return True in options
+    if request.score_bias or request.dropout:
+        return True
+    return request.head_dim != request.value_dim and not request.lse
 
 
 class Result(NamedTuple):
@@ -68,10 +60,9 @@ def unfused_attention(
     dropout_p: float = 0.0,
     weigh: Weigh | None = None,
 ) -> Result:
-    """The product in plain operations: options that SDPA lacks, and every derivative. A row of -inf
-    gives 0.
+    """The product in plain operations: options that SDPA lacks, and every derivative.
 
-    ``weigh`` computes the weights; softmax by default.
+    A row of -inf gives 0. ``weigh`` computes the weights; softmax by default.
     """
     with without_autocast(query.device.type):
         alpha, lse = unfused_weights(query, key, mask, scale, softcap, weigh)
@@ -101,8 +92,9 @@ def unfused_weights(
 
 
 def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Softmax along ``dim`` and its log-sum-exp, whose ``dim`` is 1; scores of -inf alone give 0
-    and -inf.
+    """Softmax along ``dim`` and its log-sum-exp, whose ``dim`` has size 1.
+
+    Scores of -inf alone give 0 and -inf.
     """
     peak = score.detach().amax(dim, keepdim=True)
     peak = peak.masked_fill(peak == -torch.inf, 0.0)
@@ -114,7 +106,7 @@ def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def bias_dwarfs_lse(bias: Tensor | None) -> bool:
-    """True if some row of a bias is far from 0 as a whole.
+    """True if the largest entry of some row of a bias is far from 0.
 
     SDPA's backward recomputes the weights from a stored lse; beside -1e9 the log of their number is
     rounded away. Compiled code cannot test this, and assumes True.
@@ -148,7 +140,9 @@ def _edges(score: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         there = mask.bias != -torch.inf
         return score + mask.bias.masked_fill(~there, 0.0), there
     allowed = _allowed(score, mask)
-    return score, score.new_ones(score.shape[-2:], dtype=torch.bool) if allowed is None else allowed
+    if allowed is None:
+        allowed = score.new_ones(score.shape[-2:], dtype=torch.bool)
+    return score, allowed
 
 
 def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
@@ -186,8 +180,8 @@ class _Product(NamedTuple):
         if self.dropout_p > 0.0:
             raise BackendError('second derivatives through dropout need backend="message_passing"')
         mask = Mask(self.allowed, bias, self.causal)
-        found = unfused_attention(query, key, value, mask, self.scale)
-        return (found.output.to(query.dtype),)
+        result = unfused_attention(query, key, value, mask, self.scale)
+        return (result.output.to(query.dtype),)
 
 
 def fused(
@@ -196,8 +190,8 @@ def fused(
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
     query, scale = above_zero(query, scale)
     if plain_operations_only() or _is_beyond_sdpa(query, key, mask):
-        found = unfused_attention(query, key, value, mask, scale, None, dropout_p)
-        return found.output.to(query.dtype)
+        result = unfused_attention(query, key, value, mask, scale, None, dropout_p)
+        return result.output.to(query.dtype)
     product = _Product(mask.allowed, mask.causal, scale, dropout_p)
     (output,) = twice_differentiable(
         product.run, product.definition, query, key, value, mask.bias, random=dropout_p > 0.0
@@ -217,23 +211,20 @@ def _is_beyond_sdpa(query: Tensor, key: Tensor, mask: Mask) -> bool:
     return misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)
 
 
-def misread(query: Tensor, bias: Tensor | None) -> bool:
+def misread(query: Tensor, bias: Tensor) -> bool:
     """True if SDPA's kernels on CUDA read a bias as one in the query's dtype.
 
     The memory-efficient kernel refuses a float32 bias beside half precision; cuDNN's silently reads
     its bytes as half precision (pytorch#191612).
     """
-    if bias is None:
-        return False
     return query.is_cuda and bias.dtype != query.dtype
 
 
 def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bool:
-    """True if a query is NaN or inf where SDPA has no mask: its short kernels on the CPU return 0
-    for such a row.
+    """True if SDPA's short kernels on the CPU return 0 for a row whose query is NaN or inf.
 
-    These run for fewer sources than a vector register holds numbers; in half precision also for
-    some larger ones.
+    They run without a mask, for fewer sources than a vector register holds numbers; in half
+    precision also for some larger ones.
     """
     if mask.bias is not None or mask.allowed is not None:
         return False
@@ -249,8 +240,9 @@ def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bo
 def _in_four_dimensions(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, product: _Product
 ) -> Tensor:
-    """SDPA on (B, H, T, D): for other numbers of dimensions torch avoids its fused kernels, and is
-    5 times slower.
+    """SDPA on (B, H, T, D).
+
+    For other numbers of dimensions torch avoids its fused kernels, and is 5 times slower.
     """
     lead = query.shape[:-3]
     if mask is not None and mask.dim() > 2:

@@ -1,14 +1,14 @@
-"""SDPA together with its log-sum-exp, which torch's kernel on the CPU computes and its public
-function discards.
-"""
+"""SDPA with its log-sum-exp, which torch's kernel on the CPU computes and SDPA discards."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..graph.modes import plain_operations_only, without_autocast
+from ..graph.modes import without_autocast
 from ..kernels.again import gradients_of_definition
+from ..kernels.modes import is_transformed
+from ..operands import HALF
 from .sdpa import Mask, above_zero, bias_dwarfs_lse, sdpa_drops_nonfinite_rows, unfused_attention
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -18,34 +18,29 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 def fused_lse(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Output (B, H, T, D_v) and lse (B, H, T, 1) of attention, heads first; differentiable any
-    number of times.
+    """Output (B, H, T, D_v) and lse (B, H, T, 1) of attention, heads first.
 
-    Every row of the mask must allow a source. Plain operations serve where the kernel does not:
-    other devices, half precision (whose lse must be float32), a bias that requires a gradient,
-    torch.compile, torch.func.
+    Differentiable any number of times. Every row of the mask must allow a source.
     """
     query, scale = above_zero(query, scale)
     bias = mask.bias
-    if not _has_kernel(query) or _is_beyond_kernel(query, key, mask):
+    if _is_unfused(query, bias) or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask):
         return _definition(query, key, value, mask, scale)
     if bias is None and mask.allowed is not None:
-        bias = query.new_zeros(()).expand(mask.allowed.shape).masked_fill(~mask.allowed, -torch.inf)
+        zeros = query.new_zeros(()).expand(mask.allowed.shape)
+        bias = zeros.masked_fill(~mask.allowed, -torch.inf)
     return _Fused.apply(query, key, value, bias, mask.causal, scale)
 
 
-def _has_kernel(query: Tensor) -> bool:
-    """True where torch's kernel with lse runs: on the CPU, in eager calls without transforms."""
-    if torch.compiler.is_compiling() or plain_operations_only():
+def _is_unfused(query: Tensor, bias: Tensor | None) -> bool:
+    """True if plain operations serve: the kernel lacks a device, dtype, derivative or precision."""
+    if is_transformed() or query.device.type != "cpu":
+        return True
+    if query.dtype in HALF:  # whose lse must be float32
+        return True
+    if bias is None:
         return False
-    return query.device.type == "cpu" and query.dtype in (torch.float32, torch.float64)
-
-
-def _is_beyond_kernel(query: Tensor, key: Tensor, mask: Mask) -> bool:
-    """True if it lacks a gradient, or rounds away what matters."""
-    if mask.bias is None:
-        return sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
-    return mask.bias.requires_grad or bias_dwarfs_lse(mask.bias)
+    return bias.requires_grad or bias_dwarfs_lse(bias)
 
 
 def _definition(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -68,8 +63,8 @@ class _Fused(torch.autograd.Function):
         ctx.scale = scale
         # the kernel takes one width; zeros add nothing
         width = max(query.shape[-1], value.shape[-1])
-        given = [_wider(x, width) for x in (query, key, value)]
-        output, lse = _forward(*given, 0.0, causal, attn_mask=bias, scale=scale)
+        operands = [_wider(x, width) for x in (query, key, value)]
+        output, lse = _forward(*operands, 0.0, causal, attn_mask=bias, scale=scale)
         output = output[..., : value.shape[-1]]
         ctx.save_for_backward(query, key, value, bias, output, lse)
         return output, lse[..., None]
@@ -83,13 +78,10 @@ class _Fused(torch.autograd.Function):
     def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, output, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
-            rest = Mask(None, bias, ctx.causal), ctx.scale
-            return (
-                *gradients_of_definition(_definition, (query, key, value), rest, grads),
-                None,
-                None,
-                None,
-            )
+            operands = (query, key, value)
+            constants = (Mask(None, bias, ctx.causal), ctx.scale)
+            gradients = gradients_of_definition(_definition, operands, constants, grads)
+            return *gradients, None, None, None
         # The kernel subtracts <d_output, output> from each d_score; one more column adds the
         # gradient of lse to it: 1 in d_output, -d_lse in output, 0 in query, key and value.
         width = max(query.shape[-1], value.shape[-1])
@@ -104,12 +96,8 @@ class _Fused(torch.autograd.Function):
             scale=ctx.scale,
         )
         sizes = (x.shape[-1] for x in (query, key, value))
-        return (
-            *(grad[..., :size] for grad, size in zip(results, sizes, strict=True)),
-            None,
-            None,
-            None,
-        )
+        trimmed = [grad[..., :size] for grad, size in zip(results, sizes, strict=True)]
+        return *trimmed, None, None, None
 
 
 def _wider(x: Tensor, width: int) -> Tensor:

@@ -54,9 +54,9 @@ class TilesBackend(Backend):
             reasons.append("edges are repeated, and a tile holds each pair once")
         if graph.num_targets > MOST_TARGETS:
             reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
+        least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
         if reasons:
             return reasons
-        least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
         if least > MAX_BYTES:
             return [f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges"]
         needed = self.bytes_needed(graph, request)
@@ -66,17 +66,17 @@ class TilesBackend(Backend):
         return []
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        spreads = "a NaN or inf in a source reaches every target in the same tile, edge or not"
+        way = self.way(graph, request)
         messages = {
             "flex": "it runs FlexAttention, compiled at the first call",
             "varlen": "it runs FlashAttention of sequences, torch's varlen_attn",
         }
-        way = self.way(graph, request)
+        warning = "a NaN or inf in a source reaches every target in the same tile, edge or not"
         if way in messages:
-            return [messages[way], spreads]
-        if request.score_bias:
-            return [spreads]
-        return [spreads] * (survey(graph).pairs != graph.num_edges)
+            return [messages[way], warning]
+        if survey(graph).pairs == graph.num_edges and not request.score_bias:
+            return []
+        return [warning]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         way = self.way(graph, request)
@@ -93,44 +93,47 @@ class TilesBackend(Backend):
             return way, block_work(graph)
         if way == "varlen":
             return way, varlen_work(graph)
-        return way, max(survey(graph).work, least_work(graph)) * (WORK if request.of_rows else 1)
+        pairs = max(survey(graph).work, least_work(graph))
+        if request.of_rows:
+            pairs *= WORK
+        return way, pairs
 
     def least_ms(self, graph: AttentionGraph, request: Request) -> float:
         bare = super().least_ms(graph, request)
         if request.device.type != "cpu":
             return bare
-        return bare + self.work_ms(
-            request, self.kind(request), least_work(graph) * (WORK if request.of_rows else 1)
-        )
+        pairs: float = least_work(graph)
+        if request.of_rows:
+            pairs *= WORK
+        return bare + self.work_ms(request, self.kind(request), pairs)
 
     def kind(self, request: Request) -> str:
-        """The kind of work of gathered tiles: SDPA's, or that of plain operations; SDPA on CUDA
-        returns no lse.
-        """
-        if is_unfused(request) or (request.lse and request.device.type == "cuda"):
+        """The kind of work of gathered tiles: SDPA's, or that of plain operations."""
+        if is_unfused(request):
+            return "unfused"
+        if request.lse and request.device.type == "cuda":  # where SDPA returns no lse
             return "unfused"
         return "fused"
 
     def way(self, graph: AttentionGraph, request: Request) -> str:
-        """The quickest way: "flex", FlexAttention on blocks in the given order; "varlen",
-        FlashAttention of sequences, if it was measured; or SDPA on gathered tiles, by its
-        :meth:`kind`."""
+        """The quickest way to run a call.
+
+        "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
+        if it was measured; or SDPA on gathered tiles, by its :meth:`kind`.
+        """
         kind = self.kind(request)
         ms = {}
         if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
             ms["flex"] = self.work_ms(request, "flex", block_work(graph))
-        if "varlen" in self.rates(request.device.type) and not reasons_against_varlen(
-            graph, request
-        ):
+        has_varlen = "varlen" in self.rates(request.device.type)
+        if has_varlen and not reasons_against_varlen(graph, request):
             ms["varlen"] = self.work_ms(request, "varlen", varlen_work(graph))
         if ms:
             ms = {kind: self.work_ms(request, kind, survey(graph).work), **ms}
         return min(ms, key=ms.__getitem__, default=kind)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
-        """A window, a shorter one with a softcap, which SDPA lacks, and cells, which it runs on
-        CUDA, too.
-        """
+        """A window, a shorter one with a softcap, which SDPA lacks, and cells, for CUDA, too."""
         from ..graphs import sliding_window, window_partition
 
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
@@ -144,13 +147,14 @@ class TilesBackend(Backend):
         from ..graphs import causal, documents, sliding_window
 
         uneven = documents(torch.repeat_interleave(torch.tensor([300, 1, 900, 41, 806])))
-        both = sliding_window(2048, 65, causal=False)
-        return [
-            (
-                "varlen",
-                [sliding_window(4096, 257), both, uneven, uneven & causal(2048), causal(2048)],
-            )
+        graphs = [
+            sliding_window(4096, 257),
+            sliding_window(2048, 65, causal=False),
+            uneven,
+            uneven & causal(2048),
+            causal(2048),
         ]
+        return [("varlen", graphs)]
 
     def run(
         self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
@@ -207,30 +211,26 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
     if weights:
         return _weighted(graph, plan, inputs, list(blocks), lse)
     output, log_sum = zip(*(_attended(part, inputs, lse) for part in blocks), strict=True)
-    return Outputs(
-        _placed(plan, output, 0.0)
-        .reshape(*inputs.query.shape[:-1], value.shape[-1])
-        .to(query.dtype),
-        None,
-        _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
-    )
+    rows_of_query = inputs.query.shape[:-1]
+    result = _placed(plan, output, 0.0).reshape(*rows_of_query, value.shape[-1]).to(query.dtype)
+    if not lse:
+        return Outputs(result)
+    return Outputs(result, None, _placed(plan, log_sum, -torch.inf).reshape(rows_of_query))
 
 
 def _weighted(
     graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[_Blocks]", lse: bool
 ) -> Outputs:
-    """The outputs with weights of edges; where autograd records these, the output is computed from
-    them.
-    """
+    """The outputs with weights of edges; where autograd records these, they give the output."""
     places = edge_places(graph, inputs.query.device)
     pairs = [part.pairs for part in blocks]
 
     def total(weights: Tensor) -> Tensor:
         with without_autocast(weights.device.type):
-            given = inputs.present(weights)
-            given = given.reshape(-1, *given.shape[-2:])
-            nothing = given.new_zeros(given.shape[0], sum(pairs), given.shape[-1])
-            return of_pairs(nothing.index_copy(1, places, given).split(pairs, 1))
+            alpha = inputs.present(weights)
+            alpha = alpha.reshape(-1, *alpha.shape[-2:])
+            zeros = alpha.new_zeros(alpha.shape[0], sum(pairs), alpha.shape[-1])
+            return of_pairs(zeros.index_copy(1, places, alpha).split(pairs, 1))
 
     def of_pairs(alpha: Sequence[Tensor]) -> Tensor:
         output = [part.total(x, inputs.dropout_p) for part, x in zip(blocks, alpha, strict=True)]
@@ -252,11 +252,9 @@ def _weighted(
 
 
 def _empty_outputs(inputs: Inputs) -> Outputs:
-    """The outputs of a graph without edges: zeros that depend on the inputs for autograd, even on
-    NaN.
-    """
-    given = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
-    zero = sum(x.flatten()[:0].sum() for x in given if x is not None)
+    """The outputs of a graph without edges: zeros, also for NaN, which depend on the inputs."""
+    operands = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
+    zero = sum(x.flatten()[:0].sum() for x in operands if x is not None)
     shape = inputs.query.shape[:-1]
     wide = inputs.statistics
     alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=wide) + zero
@@ -270,23 +268,19 @@ def _empty_outputs(inputs: Inputs) -> Outputs:
 
 
 def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
-    """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no
-    edge.
-    """
-    given = flat_batch_of_edges(inputs.score_bias, inputs.query.shape[:-3], inputs.statistics)
-    if given is None:
+    """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf without an edge."""
+    bias = flat_batch_of_edges(inputs.score_bias, inputs.query.shape[:-3], inputs.statistics)
+    if bias is None:
         return [None] * len(plan.buckets)
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
     pairs = [math.prod(shape) for shape in shapes]
-    nothing = given.new_full((given.shape[0], sum(pairs), given.shape[2]), -torch.inf)
-    bias = nothing.index_copy(1, edge_places(graph, given.device), given).split(pairs, 1)
-    return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(bias, shapes, strict=True)]
+    no_edges = bias.new_full((bias.shape[0], sum(pairs), bias.shape[2]), -torch.inf)
+    parts = no_edges.index_copy(1, edge_places(graph, bias.device), bias).split(pairs, 1)
+    return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(parts, shapes, strict=True)]
 
 
 class _Blocks(NamedTuple):
-    """The operands of a bucket's blocks, (blocks, H, rows or columns, width): those of all
-    examples, one by one.
-    """
+    """The operands of a bucket's blocks, (blocks, H, rows or columns, width), of each example."""
 
     bucket: Bucket
     batch: int
@@ -303,9 +297,8 @@ class _Blocks(NamedTuple):
 
     def slots(self, x: Tensor) -> Tensor:
         """(B, slots, H, width) of (blocks, H, rows, width)."""
-        return x.transpose(1, 2).reshape(
-            self.batch, self.bucket.blocks * self.bucket.rows, x.shape[1], x.shape[-1]
-        )
+        slots = self.bucket.blocks * self.bucket.rows
+        return x.transpose(1, 2).reshape(self.batch, slots, x.shape[1], x.shape[-1])
 
     def weights(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Weights (B, pairs, H) and lse (B, slots, H, 1)."""
@@ -323,7 +316,9 @@ class _Blocks(NamedTuple):
         shape = (self.query.shape[0], self.bucket.rows, self.bucket.columns, weights.shape[-1])
         alpha = torch.nn.functional.dropout(weights.reshape(shape).movedim(-1, 1), dropout_p)
         output = alpha @ self.value.to(alpha.dtype)
-        return self.slots(output if self.blank is None else output.masked_fill(self.blank, 0.0))
+        if self.blank is not None:
+            output = output.masked_fill(self.blank, 0.0)
+        return self.slots(output)
 
 
 def _blocks(
@@ -364,15 +359,15 @@ def _attended(part: _Blocks, inputs: Inputs, lse: bool) -> tuple[Tensor, Tensor 
         output = fused(*operands, inputs.dropout_p)
     if part.blank is not None:
         output = output.masked_fill(part.blank, 0.0)
-        if log_sum is not None:
-            log_sum = log_sum.masked_fill(part.blank, -torch.inf)
-    return part.slots(output), log_sum if log_sum is None else part.slots(log_sum)
+    if log_sum is None:
+        return part.slots(output), None
+    if part.blank is not None:
+        log_sum = log_sum.masked_fill(part.blank, -torch.inf)
+    return part.slots(output), part.slots(log_sum)
 
 
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
-    """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` is the value of a target
-    without an edge.
-    """
+    """Rows of all buckets as rows of targets (B, T, ...), ``nothing`` for an isolated target."""
     every = [plan.output.node.numel()]
     (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, plan.output)
     if plan.isolated is None:

@@ -1,5 +1,4 @@
-"""Tiles through FlexAttention, on CUDA: square blocks in the given order; empty blocks cost
-nothing.
+"""Tiles through FlexAttention, on CUDA: square blocks in the given order; empty ones are free.
 
 A mask is a table that the kernels look up, so that graphs of the same sizes share one compiled
 program; if sizes change, the program becomes one for any size.
@@ -63,16 +62,19 @@ def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
 def reasons_against_fused(
     name: str, request: Request, more: dict[str, bool] | None = None
 ) -> list[str]:
-    """Reasons why a fused attention of torch does not run a call: options that all lack, and
-    ``more`` of this one.
+    """Reasons why a fused attention of torch does not run a call.
+
+    It lacks the options that all of them lack, and ``more``.
     """
-    own = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
+    options = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
+    if more is not None:
+        options |= more
     reasons = [
-        f"{name} does not support {what}"
-        for what, wanted in {**own, **(more or {})}.items()
-        if wanted
+        f"{name} does not support {option}" for option, is_used in options.items() if is_used
     ]
-    return reasons + [f"{name} supports softmax only"] * request.normalize
+    if request.normalize:
+        reasons.append(f"{name} supports softmax only")
+    return reasons
 
 
 def flex_bytes(graph: AttentionGraph) -> int:
@@ -83,9 +85,7 @@ def flex_bytes(graph: AttentionGraph) -> int:
 def flex_run(
     graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]
 ) -> Outputs:
-    """Attention on a graph; ``again`` computes the same by operations with any number of
-    derivatives.
-    """
+    """Attention on a graph; ``again`` computes it by operations differentiable any number of times."""
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     plan, tables = block_tables(graph, query.device)
     mask = block_mask(plan, tables)
@@ -95,27 +95,37 @@ def flex_run(
 
     output, log_sum = twice_differentiable(run, again, query, key, value, contiguous=True)
     shape = inputs.query.shape[:-1]
-    return Outputs(
-        output.reshape(*shape, value.shape[-1]), None, log_sum.reshape(shape) if lse else None
-    )
+    output = output.reshape(*shape, value.shape[-1])
+    if not lse:
+        return Outputs(output)
+    return Outputs(output, None, log_sum.reshape(shape))
 
 
 @planned
 def block_tables(graph: AttentionGraph, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
-    """The blocks of a graph, and the tables of their ``BlockMask``: sizes, then counts and indices
-    of the partial and the full blocks of each row, then of each column."""
+    """The blocks of a graph, and the tables of their ``BlockMask``.
+
+    Sizes, then counts and indices of the partial and the full blocks of each row, then of each
+    column.
+    """
     plan = block_lists(graph, device)
-    sides = (graph.num_targets, plan.target), (graph.num_sources, plan.source)
-    sizes = tuple(size if slots is None else slots.node.numel() for size, slots in sides)
-    which = [kinds == kind for kinds in (plan.kinds, plan.kinds.T) for kind in (PARTIAL, FULL)]
-    return plan, (sizes, *(table for one in which for table in ordered(one)))
+    rows = graph.num_targets
+    if plan.target is not None:
+        rows = plan.target.node.numel()
+    columns = graph.num_sources
+    if plan.source is not None:
+        columns = plan.source.node.numel()
+    tables: list[Tensor] = []
+    for kinds in (plan.kinds, plan.kinds.T):
+        for kind in (PARTIAL, FULL):
+            tables += ordered(kinds == kind)
+    return plan, ((rows, columns), *tables)
 
 
 def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:
-    """The ``BlockMask`` of a plan; its ``mask_mod`` differs from that of another plan only in the
-    tensors it reads.
+    """The ``BlockMask`` of a plan, made at each call: torch.compile traces none made outside.
 
-    It is made at each call, since torch.compile traces only a mask made inside the program.
+    Its ``mask_mod`` differs from that of another plan only in the tensors it reads.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -148,9 +158,8 @@ def _run(
         (query,) = take(query, [plan.target.node.numel()], plan.target)
     if plan.source is not None:
         key, value = (take(x, [plan.source.node.numel()], plan.source)[0] for x in (key, value))
-    run = compiled(
-        inputs.scale, inputs.softcap, lse or plan.pieces is not None, *_kind(query, key, value)
-    )
+    needs_lse = lse or plan.pieces is not None
+    run = compiled(inputs.scale, inputs.softcap, needs_lse, *_kind(query, key, value))
     output, log_sum = run(*(x.transpose(1, 2) for x in (query, key, value)), mask)
     if plan.pieces is not None:
         output, log_sum = _joined(plan.pieces, output, log_sum)
@@ -188,9 +197,7 @@ def _joined(pieces: Pieces, output: Tensor, lse: Tensor) -> Pair:
 
 
 def compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
-    """FlexAttention of one kind, for any sizes; under torch.compile it is traced as part of the
-    caller.
-    """
+    """FlexAttention of one kind, for any sizes; traced as part of the caller by torch.compile."""
     if torch.compiler.is_compiling():
         return attend(scale, softcap, lse)
     return _compiled(scale, softcap, lse, *kind)
@@ -203,8 +210,8 @@ def _compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Cal
     alone = types.FunctionType(
         run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__
     )
-    made: Callable[..., Pair] = torch.compile(alone, fullgraph=True)
-    return made
+    program: Callable[..., Pair] = torch.compile(alone, fullgraph=True)
+    return program
 
 
 def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair]:
@@ -223,9 +230,8 @@ def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair
     def run(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Any:
         grouped = query.shape[1] != key.shape[1]
         if not lse:
-            return flex_attention(
-                query, key, value, score_mod, mask, scale, grouped
-            ), query.new_empty(0, 0, 0)
+            output = flex_attention(query, key, value, score_mod, mask, scale, grouped)
+            return output, query.new_empty(0, 0, 0)
         output, more = flex_attention(
             query, key, value, score_mod, mask, scale, grouped, return_aux=AuxRequest(lse=True)
         )

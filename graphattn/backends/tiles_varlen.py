@@ -20,6 +20,7 @@ from .request import Request, flat_batch
 from .sdpa import above_zero
 from .tiles_flex import Pair, reasons_against_fused
 
+_WIDTHS = range(0, 257, 8)  # of a head
 _MOST = 65_535  # limit of sequences: programs along an axis
 _BEYOND = 64  # approximate number of keys on each side of a window that are computed and masked
 
@@ -36,7 +37,7 @@ def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]
         reasons.append(f"varlen_attn runs on CUDA, and the tensors are on {request.device}")
     if request.dtype not in HALF:
         reasons.append(f"varlen_attn has no kernel for {request.dtype}")
-    if request.head_dim != request.value_dim or request.head_dim % 8 or request.head_dim > 256:
+    if request.head_dim != request.value_dim or request.head_dim not in _WIDTHS:
         widths = f"{request.head_dim} and {request.value_dim}"
         reasons.append(
             f"varlen_attn needs heads of one width, a multiple of 8 up to 256, got {widths}"
@@ -78,28 +79,24 @@ def _varlen_attn() -> Any:
 def varlen_run(
     graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]
 ) -> Outputs:
-    """Attention on a graph; ``again`` computes the same by operations with any number of
-    derivatives.
-    """
+    """Attention on a graph; ``again`` computes it by operations differentiable any number of times."""
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     plan = sequences(graph, query.device)
     attend = _varlen_attn()
     assert plan is not None
     batch, nodes = query.shape[:2]
     ends = plan.ends
+    shape = (*inputs.query.shape[:-1], value.shape[-1])
     # compiled code knows the batch only here
     if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:
-        return Outputs(
-            again(query, key, value)[0].reshape(*inputs.query.shape[:-1], value.shape[-1])
-        )
+        return Outputs(again(query, key, value)[0].reshape(shape))
     if batch != 1:
-        each = torch.arange(batch, dtype=torch.int32, device=ends.device).unsqueeze(1) * nodes
-        ends = torch.cat(((ends[:-1] + each).flatten(), ends.new_full((1,), batch * nodes)))
+        first = torch.arange(batch, dtype=torch.int32, device=ends.device).unsqueeze(1) * nodes
+        ends = torch.cat(((ends[:-1] + first).flatten(), ends.new_full((1,), batch * nodes)))
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         query, scale = above_zero(query, inputs.scale)
-        rows = [x.reshape(batch * nodes, *x.shape[2:]) for x in (query, key, value)]
-        rows = [x if _aligned(x) else x.clone(memory_format=torch.contiguous_format) for x in rows]
+        rows = [_aligned(x.reshape(batch * nodes, *x.shape[2:])) for x in (query, key, value)]
         window = (plan.before, plan.after)
         output = attend(
             *rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window
@@ -107,10 +104,17 @@ def varlen_run(
         return output.view_as(query), query.new_empty(0, 0, 0)
 
     output, _ = twice_differentiable(run, again, query, key, value, contiguous=True)
-    return Outputs(output.reshape(*inputs.query.shape[:-1], value.shape[-1]))
+    return Outputs(output.reshape(shape))
 
 
-def _aligned(x: Tensor) -> bool:
+def _aligned(x: Tensor) -> Tensor:
+    """``x``, or a copy whose rows the kernels can read."""
+    if _is_aligned(x):
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _is_aligned(x: Tensor) -> bool:
     """True if rows are contiguous and start at multiples of 16 bytes, as the kernels require.
 
     Compiled code cannot test the address of a tensor, and copies.

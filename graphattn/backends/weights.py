@@ -13,17 +13,15 @@ from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
-from ..graph.modes import plain_operations_only
 from ..kernels.edge_softmax import scatter_sum
+from ..kernels.modes import is_transformed
 from ..operands import Outputs
 from ..plans.edge_tensors import EdgeTensors
 from .as_tensor import AsTensor
 
 
 class Top(NamedTuple):
-    """The strongest sources of every target: ``source`` int64 and ``weight``, both (..., T, H,
-    k).
-    """
+    """The strongest sources of every target: ``source`` int64, ``weight``; both (..., T, H, k)."""
 
     source: Tensor
     weight: Tensor
@@ -65,16 +63,15 @@ class EdgeWeights(AsTensor):
 
     @classmethod
     def of(cls, graph: Any, outputs: Outputs) -> "EdgeWeights":
-        """The weights of a call on a graph, on graphs per head, or on a graph that is chosen, whose
-        others are 0.
+        """The weights of a call; 0 on edges of the union that a head, or a choice, lacks.
 
         Raises:
             BackendError: If autograd records them, and the output is not computed from them.
         """
         alpha = outputs.alpha
         assert alpha is not None
-        written = torch.compiler.is_compiling() or plain_operations_only()
-        if outputs.total is None and alpha.requires_grad and not written:
+        is_detached = outputs.total is None and alpha.requires_grad
+        if is_detached and not is_transformed():
             raise BackendError(
                 "the backend returns weights without gradients:",
                 ['try backend="message_passing", or torch.no_grad() for the weights alone'],
@@ -84,9 +81,7 @@ class EdgeWeights(AsTensor):
         return cls(graph.union(), alpha)
 
     def present(self) -> Tensor:
-        """bool (E, H): True where a head has an edge; all True unless heads have different
-        graphs.
-        """
+        """bool (E, H): True where a head has an edge; all True if heads share a graph."""
         there = torch.ones(self.alpha.shape[-2:], dtype=torch.bool, device=self.alpha.device)
         if self.heads is not None:
             target = self.graph.target
@@ -129,10 +124,9 @@ class EdgeWeights(AsTensor):
         return EdgeWeights(self.graph, alpha, self.heads)
 
     def top(self, k: int) -> Top:
-        """The ``k`` strongest sources of every target and head, strongest first, padded with source
-        -1 and weight 0.
+        """The ``k`` strongest sources of every target and head, strongest first.
 
-        Equal weights are in edge order.
+        Equal weights are in edge order. Padding has source -1 and weight 0.
 
         Raises:
             OptionError: If ``k`` is not a whole number >= 1.
@@ -154,25 +148,21 @@ class EdgeWeights(AsTensor):
         order = strongest.gather(-1, torch.argsort(target[strongest], dim=-1, stable=True))
         owner = target[order]
         degree = torch.bincount(target, minlength=T)
-        rank = (
-            torch.arange(target.numel(), device=target.device) - (degree.cumsum(0) - degree)[owner]
-        )
+        first = degree.cumsum(0) - degree
+        rank = torch.arange(target.numel(), device=target.device) - first[owner]
+        is_kept = (rank < k) & there.expand_as(order).gather(-1, order)
         trash = T * k  # slot of edges beyond the k-th, cut off below
-        place = torch.where(
-            (rank < k) & there.expand_as(order).gather(-1, order), owner * k + rank, trash
-        )
+        place = torch.where(is_kept, owner * k + rank, trash)
         shape = (*alpha.shape[:-1], trash + 1)
-        source = torch.full(shape, -1, device=alpha.device).scatter(
-            -1, place, self.graph.source.to(alpha.device)[order]
-        )
+        sources = self.graph.source.to(alpha.device)[order]
+        source = torch.full(shape, -1, device=alpha.device).scatter(-1, place, sources)
         weight = alpha.new_zeros(shape).scatter(-1, place, alpha.gather(-1, order))
         return Top(
             *(x[..., :trash].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight))
         )
 
     def _repr_html_(self) -> str:
-        """The view in a notebook: the line of ``repr`` and a picture of the weights, the mean over
-        batch and heads.
+        """The view in a notebook: ``repr`` and a picture of the mean over batch and heads.
 
         A cell of a large picture has the largest of its weights; darkness grows with the square
         root, and black is 1 (or the largest weight, if it is above 1).
@@ -184,14 +174,8 @@ class EdgeWeights(AsTensor):
         side = -(-max(T, S) // MOST_CELLS)
         rows = -(-T // side)
         columns = -(-S // side)
-        mean = (
-            self.alpha.detach()
-            .cpu()
-            .double()
-            .transpose(-2, -1)
-            .reshape(-1, self.graph.num_edges)
-            .mean(0)
-        )
+        by_head = self.alpha.detach().cpu().double().transpose(-2, -1)
+        mean = by_head.reshape(-1, self.graph.num_edges).mean(0)
         place = self.graph.target.cpu() // side * columns + self.graph.source.cpu() // side
         cells = torch.zeros(rows * columns, dtype=torch.float64).scatter_reduce(
             0, place, mean, "amax"
@@ -200,7 +184,5 @@ class EdgeWeights(AsTensor):
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.alpha.shape))
-        return (
-            f"EdgeWeights({self.graph.name}: alpha {shape}, "
-            f"{str(self.alpha.dtype).removeprefix('torch.')})"
-        )
+        dtype = str(self.alpha.dtype).removeprefix("torch.")
+        return f"EdgeWeights({self.graph.name}: alpha {shape}, {dtype})"
