@@ -62,9 +62,7 @@ class Inputs:
         return are_tracked(self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
 
     def present(self, alpha: Tensor) -> Tensor:
-        """Weights (..., E, H), 0 on edges that a bias of -inf removes: they get gradients of 0,
-        too.
-        """
+        """Weights (..., E, H), 0 with gradient 0 on edges that a bias of -inf removes."""
         if self.score_bias is None:
             return alpha
         return alpha.masked_fill(self.score_bias == -torch.inf, 0.0)

@@ -270,10 +270,11 @@ def _bias(
     if inputs.score_bias is None:
         return None, blank
     target, source = ends(graph, inputs.query.device)
-    given = inputs.score_bias.to(inputs.statistics)
+    of_edges = inputs.score_bias.to(inputs.statistics)
     T = graph.num_targets
     S = graph.num_sources
-    nothing = given.new_full((*given.shape[:-2], T * S, given.shape[-1]), -torch.inf)
-    bias = nothing.index_copy(-2, target * S + source, given).unflatten(-2, (T, S)).movedim(-1, -3)
-    silent = (bias == -torch.inf).all(-1, keepdim=True)
-    return bias.masked_fill(silent, 0.0), silent
+    no_edges = of_edges.new_full((*of_edges.shape[:-2], T * S, of_edges.shape[-1]), -torch.inf)
+    of_pairs = no_edges.index_copy(-2, target * S + source, of_edges)
+    bias = of_pairs.unflatten(-2, (T, S)).movedim(-1, -3)
+    blank = (bias == -torch.inf).all(-1, keepdim=True)
+    return bias.masked_fill(blank, 0.0), blank

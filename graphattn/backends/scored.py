@@ -29,8 +29,9 @@ PER_NODE = 8  # least edges per node, too: the backward of a block writes gradie
 
 
 class AdditiveForm(NamedTuple):
-    """A score ``sum_d weight[g, k, d] f(x_t[g, d] + y_s[g, d] + z_e[g, d]) + constant`` of the head
-    ``g * K + k``.
+    """The operands of an additive score.
+
+    Head ``g * K + k`` has ``sum_d weight[g, k, d] f(x_t[g, d] + y_s[g, d] + z_e[g, d]) + constant``.
 
     Several groups may share one of ``y``: ``g`` then reads number ``g // (G / G_kv)``.
     """
