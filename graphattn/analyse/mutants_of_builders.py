@@ -88,7 +88,7 @@ class Call(SimpleNamespace):
 
     @property
     def above(self) -> AttentionGraph:
-        return ancestors(self.parent, self_loops=self.self_loops)
+        return ancestors(self.parent, window=self.window, self_loops=self.self_loops)
 
     @property
     def beside(self) -> AttentionGraph:
@@ -493,6 +493,7 @@ _TABLE: dict[str, list[Row]] = {
         _not_applied("the tree is"),
         (0, "siblings in place of ancestors", lambda c: c.beside),
         (0, "siblings beside ancestors", lambda c: c.above | c.beside),
+        (0, "the window left out", lambda c: ancestors(c.parent, self_loops=c.self_loops)),
         (1, "the parent alone is read, not the ancestors before it", lambda c: c.levels(1)),
         (1, "two levels of ancestors are read, not all", lambda c: c.levels(2)),
         (

@@ -167,6 +167,7 @@ def of_trees(n, past):
     siblings = (parent[:, None] == parent) & (parent >= 0)
     yield graph, siblings | loops, "siblings in place of ancestors"
     yield graph, above | siblings | loops, "siblings beside ancestors"
+    yield graphs.ancestors(parent, window=3), above | loops, "the window left out"
     yield graph, past, "the tree is not applied"
     yield graph, (parent[:, None] == torch.arange(n)) | loops, "the parent alone is read"
 

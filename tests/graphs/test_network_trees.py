@@ -53,11 +53,17 @@ def test_forests_equal_their_rules(name):
     above = mask_of(N, N, lambda t, s: s in path_to_root(parent, t))
     same = mask_of(N, N, lambda t, s: s == t or parent[s] == parent[t] >= 0)
     up = mask_of(N, N, lambda t, s: parent[t] == s)
+
+    def within(window):
+        return mask_of(N, N, lambda t, s: s in [*path_to_root(parent, t)][:window])
+
     for graph, mask in (
         (graphs.ancestors(given), above),
         (graphs.ancestors(given, self_loops=False), above & ~loops),
         (graphs.ancestors(given).reverse(), above.T),
         (graphs.ancestors(given).reverse().reverse(), above),
+        *((graphs.ancestors(given, window=window), within(window)) for window in (1, 2, 5, 101)),
+        (graphs.ancestors(given, window=3, self_loops=False), within(3) & ~loops),
         (graphs.siblings(given), same),
         (graphs.siblings(given, self_loops=False), same & ~loops),
         (graphs.tree(given), up | up.T),
@@ -87,6 +93,7 @@ def test_every_path_from_the_root_is_a_causal_sequence():
         assert graph.subgraph(path).equals(graphs.causal(len(path)))
     chain = torch.arange(1009) - 1
     assert graphs.ancestors(chain).equals(graphs.causal(1009))
+    assert graphs.ancestors(chain, window=7).equals(graphs.sliding_window(1009, 7))
 
 
 def test_a_long_chain_is_a_rule():
@@ -96,6 +103,11 @@ def test_a_long_chain_is_a_rule():
         True,
         False,
     ]
+
+
+def test_a_window_of_no_sources_is_refused():
+    with pytest.raises(GraphError, match="window must be"):
+        graphs.ancestors(torch.tensor([-1, 0]), window=0)
 
 
 @pytest.mark.parametrize("make", [graphs.ancestors, graphs.siblings, graphs.tree])

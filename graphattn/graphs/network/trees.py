@@ -14,7 +14,7 @@ from ...graph.expression import builder
 from ...graph.forms import band, partition
 from ...graph.listed import listed
 from ...graph.runs import Runs
-from ..arguments import call, flag, integers, one_of
+from ..arguments import call, flag, integers, one_of, whole
 
 
 @builder
@@ -61,21 +61,25 @@ def tree(
 
 
 @builder
-def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
+def ancestors(
+    parent: Tensor, *, window: int | None = None, self_loops: bool = True
+) -> AttentionGraph:
     r"""A node of a tree reads its ancestors and itself: paths from a root are causal sequences.
 
-    .. math:: \mathcal{N}(t) = \{ t, p(t), p(p(t)), \ldots \}
+    .. math:: \mathcal{N}(t) = \{ p^i(t) : 0 \le i < w \} = \{ t, p(t), p(p(t)), \ldots \}
 
     Args:
         parent: (N,) integers, the parent of each node, in any order; -1 is a root, of which there
             may be several.
+        window: Most sources of a target, counting itself: paths are sliding windows. ``None`` has
+            no limit.
         self_loops: True lets a node read itself.
     Returns:
         A rule on the device of ``parent``, for any depth; ``reverse()`` reads the descendants. The
-        parents ``-1, 0, 1, 2, ...`` give :func:`causal`.
+        parents ``-1, 0, 1, 2, ...`` give :func:`causal`, with a window :func:`sliding_window`.
     Raises:
         GraphIndexError: If a parent is neither -1 nor a node.
-        GraphError: If ``parent`` has a cycle.
+        GraphError: If ``parent`` has a cycle, or ``window < 1``.
     Source:
         Miao et al. 2023 (SpecInfer), "tree attention" over a token tree. Medusa's tree attention is
         the same mask.
@@ -90,9 +94,14 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     """
     up, depth, device = _forest(parent)
     self_loops = flag(self_loops, "self_loops")
-    name = call("ancestors", up, self_loops=self_loops)
+    if window is not None:
+        window = whole(window, "window", 1)
+    name = call("ancestors", up, window=window, self_loops=self_loops)
     N = up.numel()
-    node = torch.arange(up.numel())
+    node = torch.arange(N)
+    levels = N  # levels that a target reads, its own included
+    if window is not None:
+        levels = min(window, N)
     chained = (up == node - 1) & (up >= 0)  # chains of consecutive numbers
     if N:
         top = torch.cummax(torch.where(chained, -1, node), 0).values
@@ -102,19 +111,23 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     def rows(target: Tensor) -> Runs:
         row = torch.arange(target.numel())
         node = target
+        highest = depth[target] - levels + 1
         parts = [_runs.empty()]
         while node.numel():
-            parts.append(Runs(row, top[node], node + 1))
+            within = depth[node] - highest[row]
+            parts.append(Runs(row, torch.maximum(top[node], node - within), node + 1))
             node = up[top[node]]
-            row = row[node >= 0]
-            node = node[node >= 0]
+            reached = node >= 0
+            reached &= depth[node] >= highest[row]
+            row = row[reached]
+            node = node[reached]
         row, lo, hi = map(torch.cat, zip(*parts, strict=True))
         order = torch.argsort(row * max(1, N) + lo)
         return Runs(row[order], lo[order], hi[order])
 
     chains = torch.bincount(top, minlength=1).count_nonzero()
     if N:
-        per_row = int(min(chains, depth.max() + 1))
+        per_row = min(int(chains), int(depth.max()) + 1, levels)
     else:
         per_row = 1
     edges = _with_loops(Edges(N, N, rows, runs_per_row=per_row), self_loops)
