@@ -26,6 +26,8 @@ from .sequence.basic import documents as documents
 from .sequence.labels import bidirectional_segments as bidirectional_segments
 from .sequence.labels import ranked as ranked
 from .sequence.basic import global_tokens as global_tokens
+from .sequence.prefix_tree import PrefixTree as PrefixTree
+from .sequence.prefix_tree import prefix_tree as prefix_tree
 from .sequence.random_edges import random_sources as random_sources
 from .sequence.random_edges import erdos_renyi as erdos_renyi
 from .sequence.data_dependent import routed as routed

@@ -135,5 +135,6 @@ def test_the_catalogue_shows_builders_alone():
     }
     helpers |= {"block_sparse", "composite", "degree_matched_random", "mesh_edge_ends"}
     helpers |= {"line_graph", "hierarchy", "serialized_hierarchy", "icosphere_mesh"}
-    classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "Relations"}
+    helpers |= {"prefix_tree"}
+    classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "PrefixTree", "Relations"}
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)
