@@ -143,11 +143,8 @@ def _refuse_sizes(graph: Any, x: Tensor, sources: Any, cached: int) -> Never:
     key = sources.key
     T = graph.num_targets
     S = graph.num_sources - cached
-    if cached and key.shape[-2] != S:
-        raise ShapeError(
-            f"the graph has {graph.num_sources} sources, but the cache holds {cached} and x has "
-            f"{key.shape[-2]} more"
-        )
+    if sources.grows:
+        _refuse_step(graph, sources)
     if key is x and x.shape[-2] == T:
         raise ShapeError(
             f"the graph has {S} sources and {T} targets, but x has features of the targets only; "
@@ -164,6 +161,23 @@ def _refuse_sizes(graph: Any, x: Tensor, sources: Any, cached: int) -> Never:
         f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph has "
         f"{size} {side}; features are (..., nodes, width), and x as a pair is (sources, targets)"
         f"{of_other_size(graph, given.shape[-2])}"
+    )
+
+
+def _refuse_step(graph: Any, sources: Any) -> Never:
+    """Refuse a graph that is not that of new tokens, which read those in a cache and each other."""
+    new = sources.key.shape[-2]
+    end = sources.past + new
+    remedy = f"pass a graph of {sources.cached + new} sources and {new} targets"
+    if hasattr(graph, "subgraph") and min(graph.num_targets, graph.num_sources) >= end:
+        first = sources.past - sources.cached
+        remedy = (
+            "for the next rows of a whole sequence's graph pass "
+            f"graph.subgraph(targets=range({sources.past}, {end}), sources=range({first}, {end}))"
+        )
+    raise ShapeError(
+        f"the graph has {graph.num_sources} sources and {graph.num_targets} targets, but the cache "
+        f"holds {sources.cached} and x has {new} more; {remedy}"
     )
 
 

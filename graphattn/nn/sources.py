@@ -27,6 +27,8 @@ class Sources:
     #: Sources before these; ``cached`` of them have their keys in a cache.
     past = 0
     cached = 0
+    #: True if these are added to a cache.
+    grows = False
 
     def __init__(self, key: Tensor, value: Tensor, name: str = "context") -> None:
         self.key = key
@@ -70,6 +72,8 @@ class Sources:
 
 class Cached(Sources):
     """The nodes of ``x`` after those in a cache."""
+
+    grows = True
 
     def __init__(self, x: Tensor, cache: KeyValueCache) -> None:
         super().__init__(x, x, "x")

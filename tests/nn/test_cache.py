@@ -302,6 +302,25 @@ def test_a_call_that_fails_after_it_was_written_leaves_the_cache_as_it_was(mode)
 
 
 @torch.no_grad()
+def test_the_graph_of_the_whole_sequence_is_refused_with_the_rows_to_pass():
+    layer, cache, whole = (
+        GraphAttention(8, 2).double(),
+        KeyValueCache(),
+        graphs.sliding_window(7, 3),
+    )
+    wanted, rows = layer(LONG[:, :7], whole), []
+    for steps in (range(2), range(2, 3), range(3, 7)):
+        if steps.start == 3:
+            cache.drop(1)
+        x = LONG[:, steps.start : steps.stop]
+        with pytest.raises(ShapeError, match=f"and x has {len(steps)} more; for the next") as error:
+            layer(x, whole, cache=cache)
+        call = str(error.value).split("pass ")[1]
+        rows.append(layer(x, eval(call, {"graph": whole}), cache=cache))
+    torch.testing.assert_close(torch.cat(rows, 1), wanted, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
 def test_what_a_window_no_longer_reads_may_be_dropped():
     window, layer = (
         graphs.sliding_window(40, 3),
@@ -322,7 +341,9 @@ def test_what_a_window_no_longer_reads_may_be_dropped():
     with pytest.raises(OptionError, match="before must be at most 40, the tokens so far, got 41"):
         cache.drop(41)
     with pytest.raises(
-        ShapeError, match="the graph has 4 sources, but the cache holds 3 and x has 2 more"
+        ShapeError,
+        match="the graph has 4 sources and 2 targets, but the cache holds 3 and x has 2 more; "
+        "pass a graph of 5 sources and 2 targets",
     ):
         layer(LONG[:, :2], graphs.cross(2, 4), cache=cache)
     cache.drop(40)
