@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fresh_python
 import pytest
+import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -67,6 +68,23 @@ def test_blocks_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
                 assert_shown(
                     shown, CliRunner().invoke(app, shlex.split(line), prog_name="graphattn").output
                 )
+
+
+MIGRATION = [page for page in GUIDE if page.stem.startswith("from_")]
+
+
+@pytest.mark.parametrize("page", MIGRATION, ids=lambda page: page.stem)
+def test_code_before_and_after_a_migration_gives_the_same(page):
+    """The first two blocks of a page set ``before`` and ``after``; a library that need not be
+    installed is in a block that the test of pages does not run, ``py``.
+    """
+    results = {}
+    for block in re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text(), re.M | re.S)[:2]:
+        for module in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE):
+            pytest.importorskip(module)
+        exec(compile(block, page.name, "exec"), results)
+    torch.testing.assert_close(results["after"], results["before"], rtol=1e-5, atol=1e-5)
+    assert results["after"].std() > 0.1
 
 
 def commands_of(page):
