@@ -29,6 +29,7 @@ from .exactness import verify as verify
 from .functional import attention as attention
 from .functional import explain as explain
 from .graph import AttentionGraph as AttentionGraph
+from .graph import PerExample as PerExample
 from .graph import PerHead as PerHead
 from .graph import disjoint_union as disjoint_union
 from .graph.edge_index import from_edge_index as from_edge_index

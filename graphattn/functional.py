@@ -18,6 +18,7 @@ from .errors import OptionError
 from .graph import AttentionGraph, Chosen, Pattern, PerHead
 from .graph.foreign_names import names_checked
 from .graph.like import need_fixed, sized
+from .graph.per_example import as_examples
 from .plans.edge_tensors import EdgeTensors
 
 _FLAGS = {  # arguments of a call -> fields of a Request
@@ -120,6 +121,8 @@ def attention(
         tensor([0., 1.])
     """
     check_flags(return_weights=return_weights, return_lse=return_lse)
+    if isinstance(graph, list | tuple):
+        graph = as_examples(graph)
     sized_graph = sized(graph, query, key)
     inputs = check(query, key, value, sized_graph, score_bias, scale, softcap, dropout_p)
     outputs = run(sized_graph, inputs, backend, return_weights, return_lse)

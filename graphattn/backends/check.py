@@ -84,7 +84,7 @@ def _check_of_edges(
     """The leading dimensions of operands with tensors of edges, and the bias (..., E, H or 1)."""
     query = operands[0]
     if score_bias is not None:
-        score_bias = _check_bias(score_bias, query, graph)
+        score_bias = _check_bias(graph.of_edges(score_bias), query, graph)
     if edge_attr is not None:
         _check_storage("edge_attr", edge_attr, query)
     if edge_weight is not None:

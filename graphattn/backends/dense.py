@@ -106,6 +106,11 @@ class DenseBackend(Backend):
             reasons += _reasons_against_repeats(request)
         if request.device.type == "cuda":
             reasons += _reasons_on_cuda(graph, request)
+        if graph.edges.num_blocks > 1:
+            reasons.append(
+                f"one product would join all pairs of {graph.edges.num_blocks} examples; named, it "
+                "runs graph by graph"
+            )
         needed = self.bytes_needed(graph, request)
         if needed > MAX_BYTES:
             reasons.append(

@@ -97,10 +97,10 @@ class EdgeAttention(MessagePassing):
             raise BackendError(
                 "an observed layer cannot run on a shard by heads, with rotary or held keys:", []
             )
-        edge_index = graph.union()._listed().edge_index.to(inputs.query.device)
-        return self.attend(
-            edge_index, (graph.num_sources, graph.num_targets), graph.on_union(inputs)
-        )
+        union = graph.union()
+        edge_index = union._listed().edge_index.to(inputs.query.device)
+        size = (union.num_sources, union.num_targets)
+        return graph.of_union(self.attend(edge_index, size, graph.on_union(inputs)))
 
     def message(
         self,

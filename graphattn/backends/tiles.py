@@ -222,7 +222,7 @@ def _weighted(
     graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[_Blocks]", lse: bool
 ) -> Outputs:
     """The outputs with weights of edges; where autograd records these, they give the output."""
-    places = edge_places(graph, inputs.query.device)
+    (places,) = edge_places(graph, inputs.query.device)
     pairs = [part.pairs for part in blocks]
 
     def total(weights: Tensor) -> Tensor:
@@ -275,7 +275,8 @@ def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tens
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
     pairs = [math.prod(shape) for shape in shapes]
     no_edges = bias.new_full((bias.shape[0], sum(pairs), bias.shape[2]), -torch.inf)
-    parts = no_edges.index_copy(1, edge_places(graph, bias.device), bias).split(pairs, 1)
+    (places,) = edge_places(graph, bias.device)
+    parts = no_edges.index_copy(1, places, bias).split(pairs, 1)
     return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(parts, shapes, strict=True)]
 
 

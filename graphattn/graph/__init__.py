@@ -10,5 +10,6 @@ from .graph import disjoint_union as disjoint_union
 from .graph import need_graph as need_graph
 from .layers import reach as reach
 from .pattern import Pattern as Pattern
+from .per_example import PerExample as PerExample
 from .per_head import PerHead as PerHead
 from .relations import Relations as Relations

@@ -21,10 +21,8 @@ _WAYS = {  # by the module that a type, or one that it inherits from, is defined
 }
 _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
 _OF_MANY = (
-    "pass one of them, graphs[i]; heads with graphs of their own are a PerHead(graphs), models of "
-    "graphattn.models take a list, a graph for each layer, and graphs of the examples of a batch "
-    "(B, N, C) are one graph of all nodes: "
-    "layer(x.flatten(0, 1), graphattn.disjoint_union(graphs)).unflatten(0, x.shape[:2])"
+    "pass one of them, graphs[i]; graphs of heads are a PerHead(graphs), those of the examples of a "
+    "batch a PerExample(graphs), and models of graphattn.models take a list, a graph for each layer"
 )
 
 

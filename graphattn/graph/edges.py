@@ -69,6 +69,7 @@ class Edges:
         diagonals: The values of ``t - s``, if the edges are all pairs on these diagonals.
         remade: The call by which a pickle restores edges that a function defines.
         is_tested: True if :meth:`contains` tests pairs by a closed form.
+        num_blocks: The number of examples, if they are blocks of one size on the diagonal; else 1.
         is_listed: True if the edges are a list in the caller's order.
         has_repeats: True if an edge is listed more than once.
     """
@@ -76,6 +77,7 @@ class Edges:
     function: PairTest | None = None
     diagonals: range | None = None
     remade: tuple[Callable[..., "Edges"], tuple[Any, ...]] | None = None
+    num_blocks = 1
     is_listed = has_repeats = False
 
     def __init__(

@@ -1,6 +1,6 @@
 """The AttentionGraph: which target may read which source, and nothing else."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -692,30 +692,42 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
         raise GraphError(
             f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)"
         )
-    names = [graph.name for graph in graphs[:3]]
-    if len(graphs) > 3:
-        names.append(f"{len(graphs) - 3} more")
-    name = " + ".join(names)
-    if devices:
-        device = devices.pop()
-    elif graphs:
-        device = graphs[0].device
-    else:
-        device = torch.device("cpu")
     target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
     source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]
     T = whole(target_starts[-1], "the number of targets of all parts", 0, GraphError)
     S = whole(source_starts[-1], "the number of sources of all parts", 0, GraphError)
+    return side_by_side(graphs, target_starts, source_starts, (T, S))
+
+
+def side_by_side(
+    graphs: Sequence[AttentionGraph],
+    target_starts: Iterable[int],
+    source_starts: Iterable[int],
+    sizes: tuple[int, int],
+) -> AttentionGraph:
+    """Graphs on one device as blocks of one of ``sizes``, T and S, each from its first nodes on.
+
+    Listed edges keep their order, graph after graph.
+    """
+    names = [graph.name for graph in graphs[:3]]
+    if len(graphs) > 3:
+        names.append(f"{len(graphs) - 3} more")
+    name = " + ".join(names)
+    device = next((graph.device for graph in graphs if not graph.is_rule), None)
+    if device is None and graphs:
+        device = graphs[0].device
+    elif device is None:
+        device = torch.device("cpu")
     placed = list(zip(graphs, target_starts, source_starts, strict=False))
     if graphs and all(graph.is_rule for graph in graphs):
         cells = [(graph.edges, t, s) for graph, t, s in placed]
-        return AttentionGraph(algebra.union_of_blocks(cells, T, S), name, device)
+        return AttentionGraph(algebra.union_of_blocks(cells, *sizes), name, device)
     moved = [torch.empty(2, 0, dtype=torch.int64, device=device)]
     for graph, t, s in placed:
         moved.append(graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device))
     source, target = torch.cat(moved, 1).unbind(0)
     has_repeats = any(graph.has_repeated_edges for graph in graphs)
-    edges = listed(target, source, T, S, has_repeats=has_repeats)
+    edges = listed(target, source, *sizes, has_repeats=has_repeats)
     if not name:
         name = "empty"
     return AttentionGraph(edges, name, device)

@@ -11,9 +11,10 @@ from .algebra import join_cost
 from .chosen import Chosen
 from .graph import AttentionGraph
 from .pattern import Pattern
+from .per_example import PerExample
 from .per_head import PerHead
 
-Layer = AttentionGraph | PerHead | Pattern | Chosen
+Layer = AttentionGraph | PerHead | PerExample | Pattern | Chosen
 Layers = Layer | Iterable[Layer]
 _MOST_LAYERS = 1 << 20
 _JOINED = 10**8  # default budget in rows of sources: seconds
@@ -44,7 +45,7 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
         raise GraphError("layers must be at least one graph, got none")
     for number, layer in enumerate(graphs):
         if not isinstance(layer, Layer):
-            raise no_graph(layer, f"layer {number} must be an AttentionGraph, PerHead or Pattern")
+            raise no_graph(layer, f"layer {number} must be a graph, PerHead, PerExample or Pattern")
         if not number:
             continue
         before = graphs[number - 1]
@@ -68,7 +69,7 @@ def sized_layers(layers: Layers, size: int | tuple[int, ...]) -> tuple[Layer, ..
 
 
 def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
-    """The graph of each layer; for a layer of ``PerHead`` or ``Chosen``, its union.
+    """The graph of each layer; for a layer of ``PerHead``, ``PerExample`` or ``Chosen``, its union.
 
     Raises:
         GraphError: If a layer is a pattern, whose size is open.

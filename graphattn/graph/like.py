@@ -24,7 +24,7 @@ class Group(NamedTuple):
 
 
 class GraphLike:
-    """A graph, a graph for each head, a pattern, a choice by content, or edges as tensors.
+    """A graph, one for each head or example, a pattern, a choice by content, edges as tensors.
 
     A subclass defines what differs from a plain graph, beside its sizes (``num_targets``,
     ``num_sources``, ``num_edges``), ``device``, ``is_rule`` and ``name``.
@@ -33,9 +33,9 @@ class GraphLike:
     #: How to make an :class:`AttentionGraph` of it, where only a graph will do.
     remedy: ClassVar[str] = ""
     #: True if it has no size, or no positions, yet.
-    is_open: ClassVar[bool] = False
+    is_open: bool = False
     #: True if every call reads the same edges, known before.
-    is_fixed: ClassVar[bool] = True
+    is_fixed: bool = True
     #: True if its edges are constants of a compiled program, and tensors that are inputs if not.
     is_constant: ClassVar[bool] = True
     #: The only backends that run it; all of them if empty.
@@ -77,6 +77,18 @@ class GraphLike:
     def on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, with a bias of -inf on edges that it does not read."""
         return inputs
+
+    def of_union(self, outputs: Outputs) -> Outputs:
+        """The outputs of a call from those of :meth:`on_union`."""
+        return outputs
+
+    def rows_of_union(self, x: Tensor) -> Tensor:
+        """Rows (..., T, C) of targets as those of :meth:`union`."""
+        return x
+
+    def of_edges(self, x: Any) -> Any:
+        """A tensor of edges (..., E, F) whose leading dimensions broadcast with those of nodes."""
+        return x
 
     @property
     def of_heads(self) -> tuple[Any, ...]:

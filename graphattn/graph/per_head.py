@@ -125,6 +125,11 @@ class PerHead(GraphLike, Immutable):
             self._memo["union"] = reduce(or_, dict.fromkeys(self.graphs))
         return self._memo["union"]
 
+    def with_union(self, union: AttentionGraph) -> "PerHead":
+        """Itself, whose tensors of edges are in the order of a union that is given."""
+        self._memo["union"] = union
+        return self
+
     @property
     def of_heads(self) -> tuple[AttentionGraph, ...]:
         """The graphs of equal groups of heads, in order."""

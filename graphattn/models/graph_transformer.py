@@ -238,7 +238,7 @@ class GraphTransformer(nn.Module):
         N = x.shape[-2]
         paths = self.paths
         steps = self.walks
-        graphs = tuple(layer.at(N) for layer in layers)
+        graphs: tuple[Any, ...] = tuple(layer.at(N) for layer in layers)
         attrs: list[Any] = [edge_attr] * len(graphs)
         if steps is not None:
             walks = [of_edges(one, _walks, edges, steps, device=x.device).to(x) for one in graphs]

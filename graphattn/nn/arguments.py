@@ -15,6 +15,7 @@ from ..graph import AttentionGraph
 from ..graph.advice import advice, of_other_size
 from ..graph.edge_index import from_edge_index
 from ..graph.like import GraphLike
+from ..graph.per_example import as_examples
 
 Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")
@@ -129,8 +130,8 @@ def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
     cached = sources.cached
     key = sources.key
     if not isinstance(graph, GraphLike):
-        graph = _listed(graph, x.shape[-2], key.shape[-2] + cached)
-    elif graph.is_open:
+        graph = _graph_of(graph, x.shape[-2], key.shape[-2] + cached)
+    if graph.is_open:
         graph = graph.at_rows(x.unsqueeze(-2), key.unsqueeze(-2), cached)
     T = graph.num_targets
     S = graph.num_sources - cached
@@ -179,6 +180,14 @@ def _refuse_step(graph: Any, sources: Any) -> Never:
         f"the graph has {graph.num_sources} sources and {graph.num_targets} targets, but the cache "
         f"holds {sources.cached} and x has {new} more; {remedy}"
     )
+
+
+def _graph_of(value: Any, num_targets: int, num_sources: int) -> GraphLike:
+    """The graph of a list of graphs, or of an ``edge_index``."""
+    examples = as_examples(value)
+    if isinstance(examples, GraphLike):
+        return examples
+    return _listed(value, num_targets, num_sources)
 
 
 def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..arguments import check_flags, one_of, positive, width
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, Chosen, Pattern, PerHead
+from ..graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from ..graph.foreign_names import names_checked
 from ..graphs import cross
 from . import loaders
@@ -17,7 +17,7 @@ from .cache import AllOrNone, KeyValueCache
 from .feed_forward import Activation, DropPath, FeedForward
 from .graph_attention import GraphAttention
 
-Graph = AttentionGraph | PerHead | Pattern | Chosen
+Graph = AttentionGraph | PerHead | PerExample | Pattern | Chosen
 
 
 def make_norm(kind: str, embed_dim: int, eps: float, bias: bool = True) -> nn.Module:

@@ -17,7 +17,7 @@ from ..backends.check import check, check_numbers
 from ..backends.edge_attention import EdgeAttention
 from ..backends.run import run
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.chosen import Chosen
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
@@ -43,7 +43,7 @@ from .scores import Score, ScoreFunction, make_score
 from .scores.base import LayerScore
 from .sources import Sources, of_context, read
 
-Edges = AttentionGraph | PerHead | Chosen | EdgeTensors
+Edges = AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors
 
 #: ``edge_to``, ``cap_bias`` and ``asks`` of operands that :func:`check` returns.
 _DEFAULTS = ("both", False, ())
@@ -448,7 +448,7 @@ class GraphAttention(EdgeAttention):
         weight = None
         last = None
         if edge_attr is not None or self.edge_dim is not None:
-            self._check_features(edge_attr, graph)
+            edge_attr = self._checked_features(edge_attr, graph)
             edge_attr, weight, value, last = self._encoded(edge_attr, value)
         score = None
         scale = self.scale
@@ -601,8 +601,9 @@ class GraphAttention(EdgeAttention):
             y = self.skip(y, x)
         return y
 
-    def _check_features(self, edge_attr: Tensor | None, graph: Edges) -> None:
-        """Refuse edge features that do not fit."""
+    def _checked_features(self, edge_attr: Any, graph: Any) -> Tensor:
+        """Edge features (..., E, F), or an error for those that do not fit."""
+        edge_attr = graph.of_edges(edge_attr)
         if self.edge_dim is None:
             raise OptionError("edge_attr was given, but the layer was built without edge_dim")
         size = (graph.num_edges, self.edge_dim)
@@ -616,6 +617,7 @@ class GraphAttention(EdgeAttention):
         if tuple(edge_attr.shape[-2:]) != size:
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
         check_kind(self._feature_reader(), "edge_attr", edge_attr)
+        return edge_attr
 
     def _feature_reader(self) -> nn.Module:
         """The module whose dtype and device edge features must have."""
@@ -661,7 +663,7 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
     alpha = softmax.alpha
     if alpha is not None:
         target = graph.union().target
-        alpha = alpha * gather(share, target.to(share.device), -2)
+        alpha = alpha * gather(graph.rows_of_union(share), target.to(share.device), -2)
         if alpha.requires_grad and softmax.total is not None:
             return with_weights(softmax, alpha)
     return Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype), alpha)

@@ -149,7 +149,10 @@ def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
 
 
 def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
-    """Candidate cuts: a block for each group of twins (T,), the others by position and height."""
+    """Candidate cuts: a block for each group of twins (T,), the others by position and height.
+
+    No block has targets of two examples: a NaN stays in its own.
+    """
     degree = graph.in_degree.cpu()
     loose = (twins < 0) & (degree > 0)
     if bool(loose.any()):
@@ -157,8 +160,10 @@ def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
     else:
         mean = 0.0
     hub = loose & (degree > HUB * mean)
+    example = torch.arange(graph.num_targets)
+    example = example * graph.edges.num_blocks // max(1, graph.num_targets)
     for place, label in _labels(graph, loose & ~hub, mean):
-        yield _cut(twins, (place, label), hub, degree)
+        yield _cut(twins, (place, _in_examples(label, example)), (hub, example), degree)
 
 
 @on_devices
@@ -202,6 +207,13 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
             return
 
 
+def _in_examples(label: Tensor, example: Tensor) -> Tensor:
+    """Labels that differ between examples, and are ordered by them first."""
+    if label.numel() == 0:
+        return label
+    return example * (int(label.max()) + 1) + label
+
+
 def grid_cells(edges: Edges, most: int) -> Tensor | None:
     """The cell of every node of a grid, int64 (T,); None without a grid of two or more axes.
 
@@ -229,9 +241,12 @@ def _rank(place: Tensor, plain: Tensor) -> Tensor:
     return torch.empty_like(place).index_copy_(0, ordered, torch.cumsum(plain[ordered], 0) - 1)
 
 
-def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tensor) -> Cut:
-    """Twins by group, then plain targets by label, then hubs in small blocks."""
+def _cut(
+    twins: Tensor, labels: tuple[Tensor, Tensor], hubs: tuple[Tensor, Tensor], degree: Tensor
+) -> Cut:
+    """Twins by group, then plain targets by label, then hubs in small blocks, by example."""
     place, label = labels
+    hub, example = hubs
     if label.numel():
         most = int(label.max()) + 1
     else:
@@ -241,7 +256,8 @@ def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tens
     else:
         groups = 0
     label = torch.where(twins >= 0, twins, groups + label)
-    label = torch.where(hub, groups + most + (torch.cumsum(hub, 0) - 1) // TWINS, label)
+    of_hub = _in_examples((torch.cumsum(hub, 0) - 1).clamp(min=0) // TWINS, example)
+    label = torch.where(hub, groups + most + of_hub, label)
     target = torch.nonzero(degree > 0).flatten()
     target = target[torch.argsort(label[target] * place.numel() + place[target])]
     _, block = torch.unique_consecutive(label[target], return_inverse=True)

@@ -152,8 +152,11 @@ def _allowed(blocks: Blocks, members: Tensor, height: int, width: int) -> Tensor
 
 
 @on_devices
-def edge_places(graph: AttentionGraph) -> Tensor:
-    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,)."""
+def edge_places(graph: AttentionGraph) -> tuple[Tensor]:
+    """The index of each edge in the pairs of all buckets, laid end to end; int64 (E,).
+
+    In a tuple: torch.compile accepts a bare tensor from one call only.
+    """
     plan = tiles(graph)
     sizes = torch.tensor(
         [(b.blocks, b.rows, b.columns) for b in plan.buckets], dtype=torch.int64
@@ -170,4 +173,5 @@ def edge_places(graph: AttentionGraph) -> Tensor:
     # source).
     line = torch.repeat_interleave(block_columns) * graph.num_sources + plan.column.node
     column = torch.searchsorted(line, block * graph.num_sources + source) - first_column[block]
-    return first_pair[block] + (slot - first_row[block]) * block_columns[block] + column
+    row = slot - first_row[block]
+    return (first_pair[block] + row * block_columns[block] + column,)

@@ -175,7 +175,7 @@ def test_verify_and_explain_take_graphs_of_heads():
             "of 11 targets has 11 sources, expected 12",
         ),
         (
-            lambda x: ga.attention(x, x, x, [graphs.full(12)]),
+            lambda x: ga.attention(x, x, x, [[0, 1], [1, 2]]),
             "graph must be an AttentionGraph, got list",
         ),
         (

@@ -299,20 +299,19 @@ def test_a_probability_is_in_its_interval():
         DropPath(1.0)
 
 
-def test_a_list_of_graphs_is_for_heads_or_for_layers():
+def test_a_list_is_no_graph_where_only_one_will_do():
     graph = ga.graphs.causal(5)
-    with pytest.raises(GraphError, match=r"got a list; pass one .* PerHead\(graphs\), models"):
-        ga.nn.GraphAttention(8, 2)(torch.randn(5, 8), [graph, graph])
+    with pytest.raises(GraphError, match=r"pass one of them, .* PerHead\(graphs\), .* PerExample"):
+        ga.convert.to_mask([graph, graph])
 
 
-def test_the_advice_for_graphs_of_examples_lets_no_example_read_by_the_edges_of_another():
+def test_a_list_of_graphs_is_one_for_each_example():
     layer, x = G(12, 3), torch.randn(2, 7, 12)
     graphs = [ga.graphs.documents(lengths=lengths, causal=True) for lengths in ((2, 5), (4, 3))]
-    with pytest.raises(GraphError) as refusal:
-        layer(x, graphs)
-    recipe = str(refusal.value).split("of all nodes: ")[1]
-    found = eval(recipe, {"layer": layer, "x": x, "graphs": graphs, "graphattn": ga})
+    found = layer(x, graphs)
     for example in range(2):
         torch.testing.assert_close(
             found[example], layer(x[example], graphs[example]), rtol=0, atol=1e-6
         )
+    with pytest.raises(ga.GraphAttnError, match="leading dimensions \\(3,\\)"):
+        layer(torch.randn(3, 7, 12), graphs)

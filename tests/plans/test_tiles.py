@@ -70,7 +70,7 @@ def test_the_tiles_spell_out_the_mask(make):
     graph = make()
     mask, target, source, allowed = pairs(graph)
     assert torch.equal(mask, graph.mask())
-    place = edge_places(graph)
+    (place,) = edge_places(graph)
     if graph.num_edges:
         assert torch.equal(target[place], graph.target)
         assert torch.equal(source[place], graph.source)

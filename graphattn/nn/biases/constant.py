@@ -78,7 +78,7 @@ def targets(graph: GraphLike, device: torch.device) -> Tensor:
     """
     if not graph.is_constant:
         return graph.target
-    return of_edges(graph, _target, device=device)
+    return of_edges(graph.union(), _target, device=device)
 
 
 def sources(graph: GraphLike, device: torch.device) -> Tensor:
@@ -87,7 +87,7 @@ def sources(graph: GraphLike, device: torch.device) -> Tensor:
     """
     if not graph.is_constant:
         return graph.source
-    return of_edges(graph, _source, device=device)
+    return of_edges(graph.union(), _source, device=device)
 
 
 def offsets(

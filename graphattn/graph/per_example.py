@@ -1,0 +1,410 @@
+"""Graphs of examples: one call of attention whose examples read along different edges."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import several
+from ..errors import GraphError, ShapeError
+from ..operands import Inputs, Outputs
+from .advice import no_graph
+from .graph import AttentionGraph
+from .graph_by_graph import GraphByGraph, without_examples
+from .immutable import Immutable
+from .joined import Joined, joined
+from .like import GraphLike, Run
+from .listed import listed
+from .modes import constant_result, not_compiled, not_followed, without_modes
+from .pattern import Pattern, Shelf, cache_key
+from .per_head import PerHead
+
+Example = AttentionGraph | PerHead | Pattern
+_SHOWN = 3  # graphs in the name
+_MOST_CACHED = 8  # sizes of open graphs
+
+
+@not_compiled
+@dataclass(frozen=True, eq=False, repr=False)
+class PerExample(GraphLike, Immutable):
+    """A graph for each example of a batch, in order; a plain list of graphs is taken alike.
+
+    Tensors of nodes are (..., B, T, H, D): the last leading dimension is that of the examples, and
+    others share the graphs. T and S are the largest of all graphs; an example of fewer nodes is
+    padded at its end by nodes without edges, whose outputs are 0.
+
+    Tensors of edges (score biases, edge features, weights) hold the edges of example after example,
+    each in the edge order of its graph: (..., E, H) with E = E_0 + ... + E_{B-1}, the order of
+    :meth:`union`. Where all examples have as many edges, (..., B, E_b, H) is taken, too.
+
+    Args:
+        graphs: A graph for each example: an :class:`AttentionGraph`, a :class:`PerHead`, or a
+            :class:`~graphattn.graphs.Pattern`, which is sized to T and S.
+
+    Raises:
+        GraphError: If there are no graphs, they are on several devices, or one chooses its edges by
+            content.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> graphs = PerExample((ga.graphs.causal(3), ga.graphs.full(2)))
+        >>> graphs
+        PerExample(causal(3), full(2): 2 examples of 3 nodes)
+        >>> x = torch.arange(6.0).reshape(2, 3, 1, 1)  # two examples of three nodes, the last of them padded
+        >>> ga.attention(x, x, x, graphs, scale=0.0).flatten(1)
+        tensor([[0.0000, 0.5000, 1.0000],
+                [3.5000, 3.5000, 0.0000]])
+    """
+
+    remedy = "pass one of its .graphs, or .union(), all examples side by side in one row of nodes"
+
+    graphs: tuple[Example, ...]
+    made: Shelf = field(default_factory=Shelf, init=False)
+    _memo: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.graphs, GraphLike) or not isinstance(self.graphs, Iterable):
+            raise GraphError(
+                "PerExample takes a list of graphs, one for each example, got "
+                f"{type(self.graphs).__name__}; a graph that all examples share is passed as it is"
+            )
+        expected = "must be a list of graphs, one for each example"
+        graphs = tuple(several(self.graphs, "graphs", expected, GraphError))
+        if not graphs:
+            raise GraphError("PerExample needs a graph for each example, got none")
+        for graph in graphs:
+            if not isinstance(graph, Example):
+                raise no_graph(graph, "PerExample holds AttentionGraphs, PerHeads or Patterns")
+            if isinstance(graph, Pattern) and graph.on_content:
+                raise GraphError(
+                    f"{graph!r} chooses its edges by queries and keys, for each example already; "
+                    "pass it alone, or PerExample of the unions of its edges"
+                )
+        object.__setattr__(self, "graphs", graphs)
+        object.__setattr__(self, "is_open", any(graph.is_open for graph in graphs))
+        object.__setattr__(self, "is_fixed", not self.is_open)
+        devices = {str(graph.device) for graph in self._sized if not graph.is_rule}
+        if len(devices) > 1:
+            raise GraphError(
+                f"PerExample holds graphs on {' and '.join(sorted(devices))}; move them with "
+                ".to(device)"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "made": Shelf(), "_memo": {}}
+
+    # --- sizes
+
+    @property
+    def _sized(self) -> tuple[AttentionGraph | PerHead, ...]:
+        """The graphs without patterns."""
+        return tuple(graph for graph in self.graphs if not isinstance(graph, Pattern))
+
+    @property
+    def num_examples(self) -> int:
+        """B, the number of examples."""
+        return len(self.graphs)
+
+    @property
+    def num_targets(self) -> int:
+        """T, the largest number of targets of an example."""
+        return self._largest("num_targets")
+
+    @property
+    def num_sources(self) -> int:
+        """S, the largest number of sources of an example."""
+        return self._largest("num_sources")
+
+    def _largest(self, side: str) -> int:
+        if self.is_open:
+            raise GraphError(f"{self!r} has no {side} before it has a size: graphs.at(num_nodes)")
+        return max(getattr(graph, side) for graph in self.graphs)
+
+    @property
+    def num_edges(self) -> int:
+        """E, the number of edges of all examples together."""
+        return _num_edges(self)
+
+    @property
+    def edge_counts(self) -> list[int]:
+        """E_b, the number of edges of each example."""
+        return [graph.num_edges for graph in self._sized]
+
+    @property
+    def name(self) -> str:
+        """The name that errors show."""
+        return repr(self)
+
+    @property
+    def is_rule(self) -> bool:
+        """True if every graph is a closed form."""
+        return all(graph.is_rule for graph in self._sized)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the listed graphs."""
+        sized = self._sized
+        if not sized:
+            return torch.device("cpu")
+        return next((graph.device for graph in sized if not graph.is_rule), sized[0].device)
+
+    def at(self, size: int | tuple[int, ...], num_sources: int | None = None) -> "PerExample":
+        """The same with its patterns at that size."""
+        if not self.is_open:
+            return self
+        for graph in self.graphs:
+            graph.at(size, num_sources)
+        _size(self, size, num_sources)
+        sized: PerExample = getattr(self.made, cache_key(size, num_sources))
+        return sized
+
+    def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> "PerExample":
+        """The same with its patterns at the sizes of rows (..., nodes, heads, width)."""
+        if not self.is_open:
+            return self
+        for graph in self.graphs:
+            graph.at_rows(query, key, past)  # refuses other tensors
+        return self.at(query.shape[-3], key.shape[-3] + past)
+
+    def of_each(self, make: Callable[[Any], Any]) -> "PerExample":
+        """The same with other graphs; those that are one stay one."""
+        results = {graph: graph.of_each(make) for graph in dict.fromkeys(self.graphs)}
+        return PerExample(tuple(results[graph] for graph in self.graphs))
+
+    def to(self, device: torch.device | str) -> "PerExample":
+        """The same graphs with their index tensors on another device."""
+        moved: dict[Example, Example] = {}
+        for graph in dict.fromkeys(self._sized):
+            moved[graph] = graph.to(device)
+        return PerExample(tuple(moved.get(graph, graph) for graph in self.graphs))
+
+    # --- one graph of all examples
+
+    @property
+    def side_by_side(self) -> Joined:
+        """The examples as one graph of B T targets and B S sources, without edges between them.
+
+        A :class:`PerHead` if one of them is.
+        """
+        _join(self)
+        row: Joined = self.made.joined  # type: ignore[attr-defined]
+        return row
+
+    def union(self) -> AttentionGraph:
+        """The edges of all examples, between B T targets and B S sources.
+
+        Node ``b T + t`` is target ``t`` of example ``b``, and the sources are numbered alike.
+        """
+        return self.side_by_side.union()
+
+    @property
+    def of_whole(self) -> AttentionGraph:
+        """The edges of :meth:`union`, in their order, between the T and S nodes of any example."""
+        _join_nodes(self)
+        edges: AttentionGraph = self.made.of_whole  # type: ignore[attr-defined]
+        return edges
+
+    @property
+    def num_ends(self) -> int:
+        """B T, the number of rows that targets of edges index."""
+        return self.num_examples * self.num_targets
+
+    def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of all examples, one after another, from (..., B, S, C) and (..., B, T, C).
+
+        Rows (S, C) and (T, C) are shared by the examples.
+        """
+        return self._rows(of_sources), self._rows(of_targets)
+
+    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+        """The rows of targets, example by example."""
+        return x.unflatten(dim, (self.num_examples, self.num_targets))
+
+    def rows_of_union(self, x: Tensor) -> Tensor:
+        """Rows (..., B, T, C) of targets as those of :meth:`union`."""
+        return self._rows(x)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        B = self.num_examples
+        if x.dim() == 2:
+            x = x.expand(B, *x.shape)
+        if x.shape[-3] == 1:
+            x = x.expand(*x.shape[:-3], B, *x.shape[-2:])
+        if x.shape[-3] != B:
+            raise ShapeError(
+                f"rows of nodes must be (..., {B}, nodes, width), one set for each of {B} "
+                f"examples, or (nodes, width) for all of them, got {tuple(x.shape)}"
+            )
+        return x.flatten(-3, -2)
+
+    def of_edges(self, x: Any) -> Any:
+        """A tensor of edges as (E, F) or (..., 1, E, F), from that or from (..., B, E_b, F)."""
+        if not isinstance(x, Tensor) or x.dim() < 3:
+            return x
+        examples_first = tuple(x.shape[-3:-1]) == (self.num_examples, *set(self.edge_counts))
+        if examples_first:
+            x = x.flatten(-3, -2)
+        if x.dim() < 3 or x.shape[-2] != self.num_edges:
+            return x
+        return x.unsqueeze(-3)
+
+    # --- a call
+
+    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+        """The outputs of one call on all examples side by side.
+
+        A graph that all examples share takes the batch as it is, and ``backend="dense"`` runs graph
+        by graph, since a product of all pairs would join the examples.
+        """
+        lead = inputs.query.shape[:-3]
+        if not lead or lead[-1] != self.num_examples:
+            raise ShapeError(
+                f"the graph has {self.num_examples} examples, and the tensors have leading "
+                f"dimensions {tuple(lead)}, of which the last must be {self.num_examples}: "
+                "(..., examples, nodes, heads, width)"
+            )
+        calls = self._calls
+        if calls.are_one or backend == "dense":
+            return calls.attend(run, inputs, backend, weights, lse)
+        row = self._in_a_row(inputs)
+        return self.of_union(self.side_by_side.attend(run, row, backend, weights, lse))
+
+    def on_union(self, inputs: Inputs) -> Inputs:
+        """The same call on :meth:`union`, whose nodes are those of all examples."""
+        return self.side_by_side.on_union(self._in_a_row(inputs))
+
+    def of_union(self, outputs: Outputs) -> Outputs:
+        """The outputs of a call on :meth:`union`, example by example."""
+        total = outputs.total
+        if total is not None:
+            total = partial(_then, total, self._examples_first)
+        lse = outputs.lse
+        if lse is not None:
+            lse = lse.unflatten(-2, (self.num_examples, self.num_targets))
+        return replace(outputs, output=self._examples_first(outputs.output), lse=lse, total=total)
+
+    def _examples_first(self, output: Tensor) -> Tensor:
+        return output.unflatten(-3, (self.num_examples, self.num_targets))
+
+    def _in_a_row(self, inputs: Inputs) -> Inputs:
+        """The call whose nodes are those of all examples, one after another."""
+        return replace(
+            inputs,
+            query=inputs.query.flatten(-4, -3),
+            key=inputs.key.flatten(-4, -3),
+            value=inputs.value.flatten(-4, -3),
+            score_bias=without_examples(inputs.score_bias),
+            edge_attr=without_examples(inputs.edge_attr),
+        )
+
+    @property
+    def _calls(self) -> GraphByGraph:
+        _make_calls(self)
+        calls: GraphByGraph = self.made.calls  # type: ignore[attr-defined]
+        return calls
+
+    def __repr__(self) -> str:
+        names = [graph.name for graph in self.graphs[:_SHOWN]]
+        if self.num_examples > _SHOWN:
+            names.append(f"{self.num_examples - _SHOWN} more")
+        if self.is_open:
+            nodes = "open size"
+        elif self.num_targets == self.num_sources:
+            nodes = f"{self.num_targets} nodes"
+        else:
+            nodes = f"{self.num_sources} sources -> {self.num_targets} targets"
+        return f"PerExample({', '.join(names)}: {self.num_examples} examples of {nodes})"
+
+    def __str__(self) -> str:
+        different = list(dict.fromkeys(self.graphs))
+        lines = [repr(self), *map(str, different[:_SHOWN])]
+        if len(different) > _SHOWN:
+            lines.append(f"and {len(different) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor], x: Tensor) -> Any:
+    return second(first(x))
+
+
+# --- what is made once; Python that torch.compile does not trace
+
+
+@constant_result
+def _num_edges(graphs: PerExample) -> int:
+    return sum(graphs.edge_counts)
+
+
+@constant_result
+def _size(graphs: PerExample, size: int | tuple[int, ...], num_sources: int | None) -> None:
+    kept = vars(graphs.made)
+    key = cache_key(size, num_sources)
+    if key in kept:
+        return
+    for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_CACHED)]:
+        kept.pop(oldest, None)
+    setattr(graphs.made, key, PerExample(tuple(x.at(size, num_sources) for x in graphs.graphs)))
+
+
+@constant_result
+def _make_calls(graphs: PerExample) -> None:
+    if hasattr(graphs.made, "calls"):
+        return
+    first: dict[Any, Any] = {}
+    alike = [first.setdefault(_call_of(graph), graph) for graph in graphs._sized]
+    graphs.made.calls = GraphByGraph.of(tuple(alike), graphs.num_targets)  # type: ignore[attr-defined]
+
+
+def _call_of(graph: AttentionGraph | PerHead) -> Any:
+    """What graphs of the same edges have in common, if a call without tensors made them."""
+    call = getattr(graph, "expression", None)
+    if call is None or call.has_functions:
+        return graph
+    values: list[Any] = []
+    text = call.text(values)
+    if values:
+        return graph
+    return text, graph.device, graph.num_targets, graph.num_sources
+
+
+@constant_result
+def _join(graphs: PerExample) -> None:
+    if not hasattr(graphs.made, "joined"):
+        made = without_modes(partial(joined, graphs._calls.of_examples, padded=True))
+        graphs.made.joined = made  # type: ignore[attr-defined]
+
+
+@constant_result
+def _join_nodes(graphs: PerExample) -> None:
+    if hasattr(graphs.made, "of_whole"):
+        return
+    T = graphs.num_targets
+    S = graphs.num_sources
+    union = graphs.union()
+    source, target = union.edge_index
+    edges = listed(target % max(1, T), source % max(1, S), T, S)
+    of_whole = AttentionGraph(edges, union.name, union.device)
+    graphs.made.of_whole = of_whole  # type: ignore[attr-defined]
+
+
+@not_followed
+def as_examples(graph: Any) -> Any:
+    """A list of graphs as graphs of examples; any other value as it is.
+
+    The last list that begins with a graph is kept with that graph, so that a list that is passed
+    again, such as to each layer of a model, is planned once.
+    """
+    if not isinstance(graph, list | tuple) or not _holds_graphs(graph):
+        return graph
+    memo = getattr(graph[0], "_memo", {})
+    kept = memo.get("examples")
+    if kept is None or list(map(id, kept.graphs)) != list(map(id, graph)):
+        kept = memo["examples"] = PerExample(tuple(graph))
+    return kept
+
+
+def _holds_graphs(values: list[Any] | tuple[Any, ...]) -> bool:
+    return any(isinstance(value, GraphLike) for value in values)
