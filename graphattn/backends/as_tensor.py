@@ -64,6 +64,11 @@ class AsTensor:
         """The shape of ``dense()``."""
         raise NotImplementedError
 
+    @property
+    def _leading(self) -> int:
+        """The number of dimensions that :attr:`alpha` and the dense tensor have in common."""
+        return self.ndim - 2
+
     def dense(self) -> Tensor:
         """The tensor."""
         raise NotImplementedError
@@ -127,7 +132,7 @@ class AsTensor:
         else:
             parts = (index,)
         front: list[Any] = []
-        for part in parts[: self.ndim - 2]:
+        for part in parts[: self._leading]:
             if type(part) not in (int, slice):
                 break
             front.append(part)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..arguments import whole
-from ..errors import BackendError
-from ..graph import AttentionGraph, PerHead
+from ..errors import BackendError, OptionError
+from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
 from ..kernels.edge_softmax import scatter_sum
@@ -55,15 +55,19 @@ class EdgeWeights(AsTensor):
             isolated one.
         heads: The graphs of the heads, if they differ; ``graph`` is then their union, and the
             weight of an edge is 0 in a head without it.
+        examples: The graphs of the examples, if they differ; ``graph`` is then their union, all of
+            them side by side, and the dense tensor is (..., B, H, T, S). :meth:`of_example` gives
+            the weights of one.
     """
 
     graph: AttentionGraph | EdgeTensors
     alpha: Tensor
     heads: PerHead | None = None
+    examples: PerExample | None = None
 
     @classmethod
     def of(cls, graph: Any, outputs: Outputs) -> "EdgeWeights":
-        """The weights of a call; 0 on edges of the union that a head, or a choice, lacks.
+        """The weights of a call; 0 on edges of the union that a head, an example or a choice lacks.
 
         Raises:
             BackendError: If autograd records them, and the output is not computed from them.
@@ -76,6 +80,11 @@ class EdgeWeights(AsTensor):
                 "the backend returns weights without gradients:",
                 ['try backend="message_passing", or torch.no_grad() for the weights alone'],
             )
+        if isinstance(graph, PerExample):
+            heads = None
+            if isinstance(graph.side_by_side, PerHead):
+                heads = graph.side_by_side
+            return cls(graph.union(), alpha, heads, graph)
         if len(graph.of_heads) > 1:
             return cls(graph.union(), alpha, graph)
         return cls(graph.union(), alpha)
@@ -96,9 +105,19 @@ class EdgeWeights(AsTensor):
 
     @property
     def shape(self) -> torch.Size:
-        """(..., H, T, S), the shape of :meth:`dense`."""
+        """(..., H, T, S), or (..., B, H, T, S) of examples: the shape of :meth:`dense`."""
         *lead, _, heads = self.alpha.shape
-        return torch.Size((*lead, heads, self.graph.num_targets, self.graph.num_sources))
+        if self.examples is None:
+            return torch.Size((*lead, heads, self.graph.num_targets, self.graph.num_sources))
+        B = self.examples.num_examples
+        sizes = (self.examples.num_targets, self.examples.num_sources)
+        return torch.Size((*lead, B, heads, *sizes))
+
+    @property
+    def _leading(self) -> int:
+        if self.examples is None:
+            return super()._leading
+        return self.alpha.dim() - 2
 
     def dense(self) -> Tensor:
         """(..., H, T, S): 0 where there is no edge; copies of a repeated edge are summed.
@@ -108,20 +127,47 @@ class EdgeWeights(AsTensor):
         """
         return self._pairs(self.alpha.transpose(-2, -1))
 
+    def of_example(self, number: int) -> "EdgeWeights":
+        """The weights (..., E_b, H) of an example, on its own graph; those of graphs of examples.
+
+        Raises:
+            OptionError: If the weights are of one graph, or there is no such example.
+        """
+        if self.examples is None:
+            raise OptionError("the weights are of one graph for all examples; index their alpha")
+        number = whole(number, "number", 0)
+        if number >= self.examples.num_examples:
+            raise OptionError(
+                f"number must be that of one of {self.examples.num_examples} examples, got {number}"
+            )
+        graph: Any = self.examples.graphs[number]
+        part = self.alpha.split(self.examples.edge_counts, -2)[number]
+        if len(graph.of_heads) > 1:
+            return EdgeWeights(graph.union(), part, graph)
+        return EdgeWeights(graph, part)
+
     def _pairs(self, alpha: Tensor) -> Tensor:
         T = self.graph.num_targets
         S = self.graph.num_sources
+        source = self.graph.source
+        if self.examples is not None:
+            S = self.examples.num_sources
+            source = source % max(1, S)
         needed = math.prod(alpha.shape[:-1]) * T * S * alpha.element_size()
         refuse_over(
             needed,
             f"dense() of {T:,} x {S:,}",
             "use alpha, top(k) or graph, which hold edges alone",
         )
-        place = (self.graph.target * S + self.graph.source).to(alpha.device)
-        return scatter_sum(alpha, place, T * S, -1).unflatten(-1, (T, S))
+        place = (self.graph.target * S + source).to(alpha.device)
+        pairs = scatter_sum(alpha, place, T * S, -1)
+        if self.examples is None:
+            return pairs.unflatten(-1, (T, S))
+        sizes = (self.examples.num_examples, self.examples.num_targets, S)
+        return pairs.unflatten(-1, sizes).movedim(-3, -4)
 
     def _with(self, alpha: Tensor) -> "EdgeWeights":
-        return EdgeWeights(self.graph, alpha, self.heads)
+        return EdgeWeights(self.graph, alpha, self.heads, self.examples)
 
     def top(self, k: int) -> Top:
         """The ``k`` strongest sources of every target and head, strongest first.
@@ -157,9 +203,14 @@ class EdgeWeights(AsTensor):
         sources = self.graph.source.to(alpha.device)[order]
         source = torch.full(shape, -1, device=alpha.device).scatter(-1, place, sources)
         weight = alpha.new_zeros(shape).scatter(-1, place, alpha.gather(-1, order))
-        return Top(
-            *(x[..., :trash].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight))
+        source, weight = (
+            x[..., :trash].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight)
         )
+        if self.examples is None:
+            return Top(source, weight)
+        within = torch.where(source < 0, -1, source % max(1, self.examples.num_sources))
+        sizes = (self.examples.num_examples, self.examples.num_targets)
+        return Top(within.unflatten(-3, sizes), weight.unflatten(-3, sizes))
 
     def _repr_html_(self) -> str:
         """The view in a notebook: ``repr`` and a picture of the mean over batch and heads.

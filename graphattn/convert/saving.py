@@ -26,8 +26,8 @@ def graph_to_dict(graph: Savable) -> dict[str, Any]:
 
 
     Args:
-        graph: An :class:`AttentionGraph`, :class:`Pattern`, :class:`PerHead`, :class:`Relations` or
-            a list of layers.
+        graph: An :class:`AttentionGraph`, :class:`Pattern`, :class:`PerHead`, :class:`PerExample`,
+            :class:`Relations` or a list of layers.
 
     Raises:
         GraphError: If it is of another type, or a rule of more than 16,777,216 intervals of

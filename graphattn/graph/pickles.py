@@ -10,13 +10,14 @@ from torch import Tensor
 from ..errors import GraphError, LoaderError
 from .graph import AttentionGraph
 from .pattern import Pattern
+from .per_example import PerExample
 from .per_head import PerHead
 from .relations import Relations
 from .saving.read import from_plain, parsed
 from .saving.write import to_plain
 
 
-def reduced(graph: AttentionGraph | Pattern | PerHead | Relations) -> Any:
+def reduced(graph: AttentionGraph | Pattern | PerHead | PerExample | Relations) -> Any:
     """A graph as a call of :func:`restored` on plain data, which pickle writes in its place."""
     tensors: list[Tensor] = []
     try:
@@ -46,4 +47,5 @@ torch.serialization.add_safe_globals([restored])  # torch.load trusts no functio
 copyreg.pickle(AttentionGraph, reduced)
 copyreg.pickle(Pattern, reduced)
 copyreg.pickle(PerHead, reduced)
+copyreg.pickle(PerExample, reduced)
 copyreg.pickle(Relations, reduced)

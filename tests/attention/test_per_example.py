@@ -1,6 +1,9 @@
 """Graphs of examples: one call equals a loop over the examples, and torch's SDPA with their masks."""
 
+import copy
+import pickle
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +11,7 @@ import torch
 from torch import Tensor
 
 import graphattn as ga
+from graphattn.errors import OptionError
 from graphattn.graphs import causal, cross, full, sliding_window
 
 F64 = torch.float64
@@ -381,3 +385,102 @@ def test_open_graphs_have_no_sizes() -> None:
     assert repr(graphs) == "PerExample(causal(...), causal(4): 2 examples of open size)"
     with pytest.raises(ga.GraphError, match=r"before it has a size: graphs\.at\(num_nodes\)"):
         print(graphs.num_targets)
+
+
+# --- weights
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_dense_weights_are_those_of_each_example(name: str) -> None:
+    call = _call(name)
+    graphs = ga.PerExample(call.graphs)
+    operands = (call.query, call.key, call.value)
+    weights = ga.attention(*operands, graphs, score_bias=call.bias, return_weights=True).weights
+    alone = [result.weights for result in call.one_by_one()]
+    T, S = graphs.num_targets, graphs.num_sources
+    parts = []
+    for one in alone:
+        dense = one.dense()
+        parts.append(
+            torch.nn.functional.pad(dense, (0, S - dense.shape[-1], 0, T - dense.shape[-2]))
+        )
+    expected = torch.stack(parts, 1)
+    torch.testing.assert_close(weights.dense(), expected, rtol=0, atol=1e-12)
+    assert weights.shape == (3, len(alone), HEADS, T, S)
+    last = len(alone) - 1
+    for index in ((1,), (slice(0, 2), last), (2, slice(None), 1), (..., 0), (0, last, 2, 1)):
+        torch.testing.assert_close(weights[index], expected[index], rtol=0, atol=1e-12)
+    for b, one in enumerate(alone):
+        own = weights.of_example(b)
+        assert own.graph.num_targets == one.graph.num_targets
+        torch.testing.assert_close(own.dense(), one.dense(), rtol=0, atol=1e-12)
+        nodes = one.graph.num_targets
+        mine, top = weights.top(3), one.top(3)
+        torch.testing.assert_close(mine.weight[:, b, :nodes], top.weight, rtol=0, atol=1e-12)
+        assert torch.equal(mine.source[:, b, :nodes], top.source)
+        assert (mine.source[:, b, nodes:] == -1).all()
+
+
+def test_weights_of_examples_are_pickled_and_cast() -> None:
+    call = _call("of heads")
+    operands = (call.query, call.key, call.value)
+    weights = ga.attention(*operands, call.graphs, return_weights=True).weights
+    for other in (pickle.loads(pickle.dumps(weights.detach())), weights.float().detach()):
+        torch.testing.assert_close(other.dense().double(), weights.dense(), rtol=0, atol=1e-6)
+    edge_index, alpha = weights
+    assert edge_index.shape == (2, alpha.shape[-2])
+
+
+def test_weights_of_an_example_that_is_not_there_are_refused() -> None:
+    x = torch.randn(2, 7, HEADS, 5)
+    of_two = ga.attention(x, x, x, GRAPHS, return_weights=True).weights
+    with pytest.raises(OptionError, match="one of 2 examples, got 2"):
+        of_two.of_example(2)
+    of_one = ga.attention(x, x, x, causal(7), return_weights=True).weights
+    with pytest.raises(OptionError, match="one graph for all examples"):
+        of_one.of_example(0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_have_gradients_of_their_own(backend: str) -> None:
+    x = torch.randn(2, 7, HEADS, 5, dtype=F64, requires_grad=True)
+    result = ga.attention(x, x, x, GRAPHS, backend=backend, return_weights=True)
+    (grad,) = torch.autograd.grad(result.output.square().sum(), result.weights.alpha)
+    first = 0
+    for b, graph in enumerate(GRAPHS.graphs):
+        row = x[b, : graph.num_targets]
+        alone = ga.attention(row, row, row, graph, backend=backend, return_weights=True)
+        (expected,) = torch.autograd.grad(alone.output.square().sum(), alone.weights.alpha)
+        own = grad[first : first + graph.num_edges]
+        torch.testing.assert_close(own, expected, rtol=0, atol=1e-12)
+        first += graph.num_edges
+
+
+# --- saving
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_saved_batch_of_graphs_is_the_same(name: str, tmp_path: Path) -> None:
+    graphs = ga.PerExample([*MANY[name], cross(..., ...)])
+    ga.save(graphs, tmp_path / "graphs.json")
+    saved = [
+        ga.load(tmp_path / "graphs.json"),
+        pickle.loads(pickle.dumps(graphs)),
+        ga.convert.graph_from_dict(ga.convert.graph_to_dict([graphs, causal(3)]))[0],
+    ]
+    size = (7, 11)
+    for other in saved:
+        assert isinstance(other, ga.PerExample)
+        assert repr(other) == repr(graphs)
+        pairs = zip(other.at(*size).graphs, graphs.at(*size).graphs, strict=True)
+        for one, known in pairs:
+            assert torch.equal(one.union().edge_index, known.union().edge_index)
+    torch.save(graphs, tmp_path / "graphs.pt")
+    assert repr(torch.load(tmp_path / "graphs.pt", weights_only=True)) == repr(graphs)
+
+
+def test_graphs_of_examples_move_between_devices() -> None:
+    graphs = ga.PerExample([causal(3), causal(...), GRAPHS.graphs[0]])
+    moved = graphs.to("cpu")
+    assert repr(moved) == repr(graphs)
+    assert copy.deepcopy(graphs) is graphs

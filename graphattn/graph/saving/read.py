@@ -15,6 +15,7 @@ from ..forms import of_runs
 from ..graph import AttentionGraph
 from ..listed import INTEGERS, check_pairs, checked
 from ..pattern import Pattern
+from ..per_example import PerExample
 from ..per_head import PerHead
 from ..relations import Relations
 from ..runs import Runs
@@ -221,12 +222,22 @@ class _Reader:
         return self._layer(plain)
 
     def _layer(self, plain: Any) -> Any:
-        """A graph by its number, or graphs per head."""
+        """A graph by its number, or graphs of heads or of examples."""
+        kind, parts = _kind_and_parts(plain)
+        if kind != "per_example":
+            return self._example(plain)
+        examples = [self._example(part) for part in parts]
+        return self._checked("per_example", lambda: PerExample(tuple(examples)))
+
+    def _example(self, plain: Any) -> Any:
+        """A graph by its number, or graphs of heads."""
         if not isinstance(plain, dict):
             return self._earlier(plain, AttentionGraph | Pattern)
         kind, parts = _kind_and_parts(plain)
         if kind != "per_head":
-            raise self.fault("the number of a graph, or one of per_head, relations, layers", plain)
+            raise self.fault(
+                "the number of a graph, or one of per_head, per_example, relations, layers", plain
+            )
         graphs = tuple(self._earlier(number, AttentionGraph) for number in parts)
         return self._checked("per_head", lambda: PerHead(graphs))
 

@@ -13,6 +13,7 @@ from ..expression import MOST_CALLS, Expression
 from ..graph import AttentionGraph
 from ..layers import Layer
 from ..pattern import Pattern
+from ..per_example import PerExample
 from ..per_head import PerHead
 from ..relations import Relations
 from .tensors import tensor_to_plain
@@ -21,8 +22,12 @@ FORMAT = "graphattn"
 VERSION = 2
 LONGEST_TEXT = 1 << 16  # characters of an expression
 LONGEST_NAME = 1 << 12  # characters of a name
-_EXPECTED = "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers"
-Savable = AttentionGraph | Pattern | PerHead | Relations | list[Layer] | tuple[Layer, ...]
+_EXPECTED = (
+    "graph must be an AttentionGraph, Pattern, PerHead, PerExample, Relations or list of layers"
+)
+Savable = (
+    AttentionGraph | Pattern | PerHead | PerExample | Relations | list[Layer] | tuple[Layer, ...]
+)
 
 
 def to_plain(
@@ -31,7 +36,7 @@ def to_plain(
     """A graph as JSON data.
 
     Args:
-        graph: A graph, a pattern, graphs per head, relations, or a list of layers.
+        graph: A graph, a pattern, graphs of heads or examples, relations, or a list of layers.
         tensors: A list that takes the tensors; the data then holds their indices. Within the data
             by default.
         keep_device: True to record the devices of rules, each by an empty tensor on it.
@@ -60,6 +65,8 @@ class _Writer:
             return self.number(value)
         if isinstance(value, PerHead):
             return {"per_head": [self.number(graph) for graph in value.graphs]}
+        if isinstance(value, PerExample):
+            return {"per_example": [self.form(graph) for graph in value.graphs]}
         if isinstance(value, Relations):
             return {"relations": [[name, self.number(part)] for name, part in value.parts.items()]}
         if isinstance(value, list | tuple):

@@ -20,8 +20,8 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
     Args:
         data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns. Texts,
             .pcd and .npy take (N, 2) as well, .npz any (N, d). Or an
-            :class:`~graphattn.AttentionGraph`, a pattern, a :class:`~graphattn.PerHead`, relations,
-            or a list of layers.
+            :class:`~graphattn.AttentionGraph`, a pattern, a :class:`~graphattn.PerHead`, a
+            :class:`~graphattn.PerExample`, relations, or a list of layers.
         path: Of a graph, a .json that people can read and compare, or a .safetensors
             (``pip install 'graphattn[hf]'``) for many listed edges. Of a shape, a name that ends in
             .ply (binary), .obj, .off, .stl (binary), .glb, .pcd (binary), .las, .laz, .xyz, .pts,
