@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.forms import of_function
 from .rule import by_pair, from_rule, on_device, sample
 
@@ -132,30 +132,56 @@ def of_heads(
     name: str,
     B: int | None,
     H: int | None,
-    compared: int,
-) -> AttentionGraph | PerHead:
-    """One graph if all heads have the same edges, else one per head; refused if batches differ."""
+) -> AttentionGraph | PerHead | PerExample:
+    """One graph if all batches and heads have the same edges, else graphs of batches or heads."""
     batches = 1
     if B is not None:
         batches = B
     if H is None:
-        _refuse_many(batches, 1, compared, size[0] * size[1])
+        _refuse_many(batches, 1, size[0] * size[1])
         heads = [graph_of(0, name)]
-        _check_same(heads[0], "h", None)
     else:
-        _refuse_many(batches, H, compared, size[0] * size[1])
+        _refuse_many(batches, H, size[0] * size[1])
         heads = [graph_of(h, f"{name}[h={h}]") for h in range(H)]
-    for graph in heads:
-        _check_same(graph, "b", B)
-        _check_equal_batches(graph, compared)
-    graphs = _shared(heads)
+    if B is None:
+        for graph in heads:
+            _check_same(graph, "b", None)
+    every = heads + [_at_batch(graph, b) for b in range(1, batches) for graph in heads]
+    if H is None:
+        for graph in every:
+            _check_same(graph, "h", None)
+    graphs = _shared(every)
+    if len(set(graphs)) == 1:
+        return replace(graphs[0], name=name)
+    number = len(heads)
+    examples = [_one(graphs[b * number : (b + 1) * number]) for b in range(batches)]
+    if graphs == graphs[:number] * batches:
+        return examples[0]
+    return PerExample(tuple(examples))
+
+
+def _at_batch(graph: AttentionGraph, batch: int) -> AttentionGraph:
+    """The graph at another batch, or an error if the function fails there."""
+    other = _at(graph, "b", batch)
+    try:
+        other.contains(*_pairs(graph))
+    except GraphError as error:
+        raise GraphError(
+            f"{rule_of(graph).mask} fails for b = {batch}: {_cause(error)}; pass as B the number "
+            "of batches that it has, B=1 for a single one"
+        ) from error
+    return other
+
+
+def _one(graphs: list[AttentionGraph]) -> AttentionGraph | PerHead:
+    """One graph if all heads share it, else graphs of heads."""
     if len(set(graphs)) > 1:
         return PerHead(tuple(graphs))
-    return replace(graphs[0], name=name)
+    return graphs[0]
 
 
-def _refuse_many(B: int, H: int, compared: int, size: int) -> None:
-    """Refuse too many batches, heads, and pairs; all pairs of ``compared`` batches are compared."""
+def _refuse_many(B: int, H: int, size: int) -> None:
+    """Refuse too many batches, heads, and pairs; all pairs of several batches are compared."""
     if H > _HEADS:
         raise GraphError(
             f"H must be at most {_HEADS:,}, got {H:,}; convert the mask of each head, with H=1"
@@ -165,8 +191,8 @@ def _refuse_many(B: int, H: int, compared: int, size: int) -> None:
             f"B x H must be at most {_MASKS:,} masks, got B={B} and H={H}; pass B=1, which "
             "compares none, or leave B out to try some"
         )
-    pairs = compared * H * size
-    if compared > 1 and pairs > _COMPARED:
+    pairs = B * H * size
+    if B > 1 and pairs > _COMPARED:
         of_heads = ""
         if H > 1:
             of_heads = f" for H={H}"
@@ -208,18 +234,12 @@ def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
         before = value
 
 
-def _check_equal_batches(graph: AttentionGraph, batches: int) -> None:
-    """Refuse a mask that differs on any pair between batches."""
-    for b in range(1, batches):
-        if not graph.equals(_at(graph, "b", b)):
-            raise _depends(graph, "b", f"some pair differs between b = 0 and b = {b}")
-
-
 def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
     """The graph at another batch or head."""
     rule = rule_of(graph).at(letter, value)
     edges = of_function(graph.num_targets, graph.num_sources, on_device(rule, graph.device), rule)
-    return replace(graph, edges=edges)
+    name = f"{graph.name}[{letter}={value}]".replace("][", ", ")
+    return replace(graph, edges=edges, name=name)
 
 
 def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
@@ -253,7 +273,7 @@ def _depends(graph: AttentionGraph, letter: str, how: str) -> GraphError:
             f"lambda b, h, q, kv: {mask}(b, h0, q, kv), {chosen}"
         )
     return GraphError(
-        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=1 for a "
-        f"single one. Or fix one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a "
-        "graph for each b0, and join them with disjoint_union"
+        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=, the "
+        "number of batches, for a graph of each (B=1 for a single one); or fix one: "
+        f"lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}"
     )

@@ -86,15 +86,15 @@ def _ordered(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 class _OfBlocks:
     """The edges of a block mask: full blocks, and pairs of its ``mask_mod`` in partial blocks."""
 
-    classes: Tensor  # (H or 1, rows, columns)
+    classes: Tensor  # (B or 1, H or 1, rows, columns)
     block_size: tuple[int, int]
     rule: OfPair
     mask: ClassVar[str] = "block_mask.mask_mod"
 
     def __call__(self, target: Tensor, source: Tensor) -> Tensor:
-        of_head = self.classes[0]
-        if len(self.classes) > 1:
-            of_head = self.classes[self.rule.head]
+        batches, heads = self.classes.shape[:2]
+        # one batch, or one head, serves all
+        of_head = self.classes[min(self.rule.batch, batches - 1), min(self.rule.head, heads - 1)]
         block = of_head[target // self.block_size[0], source // self.block_size[1]]
         return (block == FULL) | ((block == PARTIAL) & self.rule(target, source))
 
@@ -105,8 +105,8 @@ class _OfBlocks:
 
 def from_block_mask(
     block_mask: "BlockMask", *, B: int | None = None, H: int | None = None, name: str | None = None
-) -> AttentionGraph | PerHead:
-    """A graph, as a rule, from a FlexAttention ``BlockMask`` that is the same for all batches.
+) -> Any:
+    """A graph, as a rule, from a FlexAttention ``BlockMask``, or a graph for each batch.
 
     Edges are the pairs that FlexAttention's compiled kernels read: every pair of a full block, and
     the pairs of a partial one for which ``mask_mod`` is True; an empty block has none, for any
@@ -114,18 +114,21 @@ def from_block_mask(
 
     Args:
         block_mask: A result of ``create_block_mask``.
-        B: Number of batches whose masks are compared, pair by pair; by default some pairs are
-            tried, for each batch of the block mask, or for some b if it has one that broadcasts.
+        B: Number of batches, each with its own edges if the block mask differs; by default that of
+            the block mask, if above one. Of a block mask of one batch, which broadcasts, some pairs
+            are tried for some b.
         H: Number of heads, each with its own edges if the block mask differs; by default that of
             the block mask, if above one.
         name: The name that ``repr`` shows.
     Returns:
-        One graph if all heads have the same edges, else a :class:`~graphattn.PerHead` of H graphs.
+        One graph if all batches and heads have the same edges; else a
+        :class:`~graphattn.PerExample` of B graphs, or a :class:`~graphattn.PerHead` of H graphs, or
+        one in each example.
     Raises:
         GraphError: If it is not a ``BlockMask``, or a slice of one, which has no ``mask_mod``; if
             it has more batches, heads or pairs than :func:`from_mask_mod` takes; if B or H is
-            another number than its own; if its batches differ, since one graph serves a batch, or
-            its heads, though it has one head and H is not given.
+            another number than its own; if its batches or heads differ, though it has one and B or
+            H is not given.
     Example:
         >>> from graphattn.graphs import causal
         >>> from_block_mask(to_block_mask(causal(512))).equals(causal(512))
@@ -142,10 +145,6 @@ def from_block_mask(
             "block_mask must have a mask_mod, which a slice, block_mask[b, h], loses; convert the "
             "whole one (and take PerHead.graphs[h] for one head), or its mask_mod by from_mask_mod"
         )
-    if B is None:
-        compared = 1
-    else:
-        compared = whole(B, "B", 1)
     T, S = block_mask.seq_lengths
     classes = _classes(block_mask.kv_num_blocks, block_mask.kv_indices, PARTIAL)
     num_full = block_mask.full_kv_num_blocks
@@ -155,21 +154,15 @@ def from_block_mask(
     classes = classes.reshape(*(1,) * (4 - classes.dim()), *classes.shape)
     B = _number(classes.shape[0], B, "B")
     H = _number(classes.shape[1], H, "H")
-    if (classes != classes[:1]).any():
-        raise GraphError(
-            "block_mask must have the same blocks for all batches; make a graph for each, "
-            "from_mask_mod(lambda b, h, q, kv: block_mask.mask_mod(b0, h, q, kv), ...) with b0 "
-            "as a tensor"
-        )
 
     def graph_of(head: int, word: str) -> AttentionGraph:
         rule: Any = rule_of(of_head(block_mask.mask_mod, head, T, S, word, classes.device))
-        edges = _OfBlocks(classes[0], block_mask.BLOCK_SIZE, rule)
+        edges = _OfBlocks(classes, block_mask.BLOCK_SIZE, rule)
         return from_rule(edges, T, S, name=word, device=classes.device)
 
     if not name:
         name = "block_mask"
-    return of_heads(graph_of, (T, S), name, B, H, compared)
+    return of_heads(graph_of, (T, S), name, B, H)
 
 
 def _number(stored: int, number: int | None, word: str) -> int | None:

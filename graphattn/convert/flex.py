@@ -40,18 +40,20 @@ def from_mask_mod(
         mask_mod: The function.
         num_targets: T, FlexAttention's ``Q_LEN``.
         num_sources: S, its ``KV_LEN``; T by default.
-        B: Number of batches whose masks are compared, pair by pair; by default some pairs are
-            tried, for some b within the tables of ``mask_mod``.
+        B: Number of batches, each with its own edges if ``mask_mod`` depends on b; by default one
+            graph serves all, and some pairs are tried, for some b within the tables of
+            ``mask_mod``.
         H: Number of heads, each with its own edges if ``mask_mod`` depends on h.
         name: The name that ``repr`` shows; that of the function by default.
         device: The device of the tensors that ``mask_mod`` reads.
     Returns:
-        One graph if all heads have the same edges, else (with ``H``, or if H x T x S is over 2^28,
-        too many to compare) a :class:`~graphattn.PerHead` of H graphs.
+        One graph if all batches and heads have the same edges; else a
+        :class:`~graphattn.PerExample` of B graphs, or (with ``H``, or if H x T x S is over 2^28, too
+        many to compare) a :class:`~graphattn.PerHead` of H graphs, or one in each example.
     Raises:
         GraphError: As :func:`from_rule`; if H is over 256, B x H over 4096, or, with B > 1, B x H x
-            T x S over 2^28; if the mask differs from batch to batch, since one graph serves a
-            batch; and if it differs from head to head without ``H``.
+            T x S over 2^28; if the mask differs from batch to batch without ``B``, or from head to
+            head without ``H``.
     Example:
         >>> from_mask_mod(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx, 3)
         AttentionGraph(mask_mod: 3 nodes, 6 edges, density 0.667, rule)
@@ -68,9 +70,8 @@ def from_mask_mod(
         S = T
     else:
         S = whole(num_sources, "num_sources")
-    compared = 1
     if B is not None:
-        B = compared = whole(B, "B", 1)
+        B = whole(B, "B", 1)
     if H is not None:
         H = whole(H, "H", 1)
     if not name:
@@ -79,7 +80,7 @@ def from_mask_mod(
     def graph_of(head: int, word: str) -> AttentionGraph:
         return of_head(mask_mod, head, T, S, word, device)
 
-    return of_heads(graph_of, (T, S), name, B, H, compared)
+    return of_heads(graph_of, (T, S), name, B, H)
 
 
 def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:

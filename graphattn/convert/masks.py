@@ -9,34 +9,36 @@ from torch import Tensor
 from ..arguments import dtype as checked_dtype
 from ..arguments import one_of, table
 from ..errors import GraphError
-from ..graph import AttentionGraph, need_graph
+from ..graph import AttentionGraph, PerExample, PerHead, need_graph
 from ..graph.limits import refuse_over
-from ..graph.listed import checked
+from ..graph.listed import checked, listed
+from ..graph.runs import mixed
 
 KINDS = ("bool", "additive", "mha")
 
 
-def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> AttentionGraph:
+def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Any:
     """A graph from a dense mask whose rows are targets (queries), as in torch's SDPA.
 
     The other layout, a networkx adjacency, is ``mask.T``.
 
     Args:
-        mask: (T, S), a tensor or an array; or (1, 1, T, S), as transformers makes it for one
-            example.
+        mask: (T, S), a tensor or an array; of the examples of a batch (B, T, S) or (B, 1, T, S),
+            as transformers makes it; of examples and heads (B, H, T, S).
         kind: ``"bool"``: True at (t, s) means that ``t`` may read ``s``. ``"mha"``: True means that
             it may *not*, as in ``nn.MultiheadAttention``. ``"additive"``: floats that are added to
             the scores, 0 an edge, -inf none; so is the lowest number of the dtype, which
             transformers writes for -inf, in a row that has an edge.
         name: The name that ``repr`` shows.
     Returns:
-        Listed edges by target, then by source, on the mask's device.
+        Listed edges by target, then by source, on the mask's device: one graph; a
+        :class:`~graphattn.PerExample` if B > 1; a :class:`~graphattn.PerHead`, for all examples or
+        in each, if heads differ. Equal masks become one graph.
     Raises:
         GraphError: If the mask is of another kind (numbers may be weights, counts or a bias; the
-            message has advice for each), or there are several masks: graphs of heads form a
-            :class:`~graphattn.PerHead`, those of examples a :func:`~graphattn.disjoint_union`. An
-            additive mask of other numbers is refused with the first of them: a finite bias belongs
-            to ``score_bias``, and -1e9 is not -inf (a row full of it has equal weights, not 0).
+            message has advice for each). An additive mask of other numbers is refused with the
+            first of them: a finite bias belongs to ``score_bias``, and -1e9 is not -inf (a row full
+            of it has equal weights, not 0).
     Example:
         >>> print(from_mask(torch.ones(2, 3).tril().bool()))
         AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed)
@@ -46,37 +48,43 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Atte
         True
         >>> from_mask([[0.0, float("-inf")], [0.0, 0.0]], "additive").num_edges
         3
+        >>> from_mask(torch.rand(5, 2, 3) < 0.5)
+        PerExample(mask[b=0], mask[b=1], mask[b=2], 2 more: 5 examples of 3 sources -> 2 targets)
     """
     one_of(kind, "kind", KINDS, GraphError)
     if kind == "additive":
         edge = _of_additive(mask)
         default = "additive_mask"
     elif kind == "mha":
-        edge = ~bool_mask(mask, "mask")
+        edge = ~_bool(_masks(mask, "mask"), "mask")
         default = "mha_mask"
     else:
-        edge = bool_mask(mask, "mask")
+        edge = _bool(_masks(mask, "mask"), "mask")
         default = "mask"
     if not name:
         name = default
-    return _graph(edge, name)
+    if edge.dim() == 2:
+        return _graph(edge, name)
+    if edge.dim() == 3:
+        edge = edge.unsqueeze(1)
+    return _of_several(edge, name)
 
 
 def _of_additive(mask: Any) -> Tensor:
-    values = _two_dimensions(mask, "mask")
+    values = _masks(mask, "mask")
     if not values.is_floating_point():
         raise GraphError(
             f"mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask is "
             'kind="bool"'
         )
     edge = values == 0
-    lowest = (values == _lowest(values)) & edge.any(1, keepdim=True)
+    lowest = (values == _lowest(values)) & edge.any(-1, keepdim=True)
     bad = torch.nonzero(~(edge | lowest | (values == -torch.inf)))
     if bad.numel():
-        t, s = bad[0].tolist()
+        place = bad[0].tolist()
         raise GraphError(
-            f"mask must hold only 0 (edge) and -inf (none), got {values[t, s].item()} at "
-            f"[{t}, {s}] ({len(bad)} such values); for a finite bias use from_mask for the edges "
+            f"mask must hold only 0 (edge) and -inf (none), got {values[tuple(place)].item()} at "
+            f"{place} ({len(bad)} such values); for a finite bias use from_mask for the edges "
             "and score_bias for the numbers, and for a stand-in for -inf use "
             "from_mask(mask > threshold)"
         )
@@ -141,6 +149,48 @@ def _graph(mask: Tensor, name: str) -> AttentionGraph:
     return AttentionGraph(checked(torch.stack((source, target)), *mask.shape), name, mask.device)
 
 
+def _of_several(masks: Tensor, name: str) -> PerExample | PerHead:
+    """The graphs of masks (B, H, T, S); those of equal masks are one object."""
+    B, H, T, S = masks.shape
+    which, target, source = torch.nonzero(masks.flatten(0, 1), as_tuple=True)
+    counts = torch.bincount(which, minlength=B * H).tolist()
+    pairs = torch.stack((source, target))
+    numbers = mixed(target * S + source)
+    sums = torch.zeros(B * H, dtype=torch.int64, device=masks.device).index_add_(0, which, numbers)
+    by_sum: dict[int, list[AttentionGraph]] = {}
+    graphs = []
+    ends = zip(pairs.split(counts, 1), sums.tolist(), strict=True)
+    for number, (edge_index, total) in enumerate(ends):
+        known = by_sum.setdefault(total, [])
+        graph = next((one for one in known if torch.equal(one.edge_index, edge_index)), None)
+        if graph is None:
+            label = _label(number, B, H)
+            edges = listed(edge_index[1].clone(), edge_index[0].clone(), T, S, has_repeats=False)
+            graph = AttentionGraph(edges, f"{name}[{label}]", masks.device)
+            known.append(graph)
+        graphs.append(graph)
+    examples = [_of_heads(graphs[first : first + H]) for first in range(0, B * H, H)]
+    if B == 1:
+        return examples[0]
+    return PerExample(tuple(examples))
+
+
+def _label(number: int, B: int, H: int) -> str:
+    b, h = divmod(number, H)
+    if H == 1:
+        return f"b={b}"
+    if B == 1:
+        return f"h={h}"
+    return f"b={b}, h={h}"
+
+
+def _of_heads(graphs: list[AttentionGraph]) -> Any:
+    """One graph if all heads share it, else graphs of heads."""
+    if len(set(graphs)) == 1:
+        return graphs[0]
+    return PerHead(tuple(graphs))
+
+
 def _no_copies(graph: AttentionGraph, what: str, instead: str) -> None:
     if graph.has_repeated_edges:
         raise GraphError(
@@ -160,38 +210,36 @@ def _kind(values: Tensor) -> str:
     return str(values.dtype).removeprefix("torch.")
 
 
-def _two_dimensions(mask: Any, argument: str) -> Tensor:
+def _masks(mask: Any, argument: str) -> Tensor:
+    """The mask of one graph, or of examples, or of examples and heads, as a tensor."""
     values = table(mask, argument, "a tensor (T, S)", GraphError)
-    shape = tuple(values.shape)
-    if len(shape) < 2 or math.prod(shape[:-2]) != 1:
-        expected = "(T, S), targets x sources, or (1, 1, T, S)"
-        raise GraphError(f"{argument} must have shape {expected}, got {shape}{_of_several(shape)}")
-    return values.detach()[(0,) * (len(shape) - 2)]
-
-
-def _of_several(shape: tuple[int, ...]) -> str:
-    """Advice for the masks of several examples (the first axis of four) or heads (the second)."""
-    if len(shape) < 3:
-        return ""
-    for_heads = "for heads join them with graphattn.PerHead(graphs)"
-    for_examples = (
-        "for examples join them with graphattn.disjoint_union(graphs), or call attention for each"
-    )
-    index = "b, h"
-    if len(shape) == 3:
-        index = "i"
-    ways = [for_heads, for_examples]
-    if len(shape) == 4:
-        ways = []
-        if shape[1] > 1:
-            ways.append(for_heads)
-        if shape[0] > 1:
-            ways.append(for_examples)
-    return f"; make a graph of each mask[{index}]: {'; '.join(ways)}"
+    if values.dim() > 2 and math.prod(values.shape[:-2]) == 1:
+        values = values.reshape(values.shape[-2:])
+    if not 2 <= values.dim() <= 4:
+        raise GraphError(
+            f"{argument} must have shape (T, S), targets x sources, (B, T, S) or (B, H, T, S), got "
+            f"{tuple(values.shape)}"
+        )
+    if 0 in values.shape[:-2]:
+        raise GraphError(
+            f"{argument} must have an example and a head, got none in {tuple(values.shape)}"
+        )
+    return values.detach()
 
 
 def bool_mask(mask: Any, argument: str) -> Tensor:
-    values = _two_dimensions(mask, argument)
+    """The mask (T, S) of one graph."""
+    values = _masks(mask, argument)
+    if values.dim() > 2:
+        index = ", ".join("bh"[: values.dim() - 2])
+        raise GraphError(
+            f"{argument} must have shape (T, S), targets x sources, or (1, 1, T, S), got "
+            f"{tuple(values.shape)}; pass one of them, {argument}[{index}]"
+        )
+    return _bool(values, argument)
+
+
+def _bool(values: Tensor, argument: str) -> Tensor:
     if values.numel() == 0 or values.dtype == torch.bool:
         return values.bool()
     got = f"{_kind(values)}{_advice(values)}"
@@ -211,6 +259,5 @@ def _advice(values: Tensor) -> str:
     for suspect, what, remedy in suspects:
         where = torch.nonzero(suspect)
         if where.numel():
-            t, s = where[0].tolist()
-            return f" with {what} at [{t}, {s}]; {remedy}"
+            return f" with {what} at {where[0].tolist()}; {remedy}"
     return "; pass (mask != 0) if all numbers but 0 are edges; weights belong to score_bias"

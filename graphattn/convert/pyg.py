@@ -3,8 +3,9 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import flag
 from ..errors import GraphError
-from ..graph import AttentionGraph, need_graph
+from ..graph import AttentionGraph, PerExample, need_graph
 from ..graph.edge_index import from_edge_index
 
 if TYPE_CHECKING:
@@ -12,7 +13,13 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -> AttentionGraph:
+def from_pyg(
+    data: Any,
+    *,
+    duplicates: str = "error",
+    name: str | None = None,
+    per_example: bool = False,
+) -> Any:
     """A graph from PyG's ``Data``, ``Batch`` or ``EdgeIndex``; edges keep their order.
 
     Sizes come from the container (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never from the
@@ -24,6 +31,9 @@ def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -
         duplicates: Treatment of repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"``
             copies.
         name: The name that ``repr`` shows.
+        per_example: True for a :class:`~graphattn.PerExample` of a ``Batch``, a graph for each of
+            its shapes, for features (B, N, C) such as PyG's ``to_dense_batch`` makes. By default
+            all are one graph, for the features of a ``Batch``, all nodes in one row.
     Raises:
         GraphError: If there is no ``edge_index``, the number of nodes is unknown, or an edge is
             repeated and ``duplicates="error"``.
@@ -33,12 +43,19 @@ def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -
         >>> from torch_geometric.data import Data
         >>> from_pyg(Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=4))
         AttentionGraph(pyg: 4 nodes, 2 edges, density 0.125, listed)
+        >>> from torch_geometric.data import Batch
+        >>> shape = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=4)
+        >>> from_pyg(Batch.from_data_list([shape, shape]), per_example=True)
+        PerExample(pyg[b=0], pyg[b=1]: 2 examples of 4 nodes)
     """
     from torch_geometric import EdgeIndex
     from torch_geometric.data import Data
 
+    flag(per_example, "per_example", GraphError)
     if not name:
         name = "pyg"
+    if per_example:
+        return _of_batch(data, duplicates, name)
     if isinstance(data, Data):
         edge_index = _indexed(data)
         return from_edge_index(
@@ -50,6 +67,21 @@ def from_pyg(data: Any, *, duplicates: str = "error", name: str | None = None) -
         f"data must be a PyG Data or EdgeIndex, got a {type(data).__name__}; a plain tensor, or "
         "the edge_index of one type of a HeteroData, goes to from_edge_index, with its sizes"
     )
+
+
+def _of_batch(batch: Any, duplicates: str, name: str) -> PerExample:
+    """The graph of each shape of a batch."""
+    from torch_geometric.data import Batch
+
+    if not isinstance(batch, Batch):
+        raise GraphError(
+            f"data must be a PyG Batch for per_example=True, got a {type(batch).__name__}"
+        )
+    graphs = [
+        from_pyg(shape, duplicates=duplicates, name=f"{name}[b={number}]")
+        for number, shape in enumerate(batch.to_data_list())
+    ]
+    return PerExample(tuple(graphs))
 
 
 def _indexed(store: Any) -> Any:

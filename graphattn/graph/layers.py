@@ -45,7 +45,9 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
         raise GraphError("layers must be at least one graph, got none")
     for number, layer in enumerate(graphs):
         if not isinstance(layer, Layer):
-            raise no_graph(layer, f"layer {number} must be a graph, PerHead, PerExample or Pattern")
+            raise no_graph(
+                layer, f"layer {number} must be an AttentionGraph, PerHead, PerExample or Pattern"
+            )
         if not number:
             continue
         before = graphs[number - 1]

@@ -91,6 +91,11 @@ class GraphLike:
         return x
 
     @property
+    def of_examples(self) -> tuple[Any, ...]:
+        """The graphs of the examples of a batch, in order; itself if they share one."""
+        return (self,)
+
+    @property
     def of_heads(self) -> tuple[Any, ...]:
         """The graphs of equal groups of heads, in order."""
         return (self,)
@@ -150,6 +155,8 @@ class GraphLike:
 def need_fixed(graph: Any, argument: str) -> None:
     """Raise a GraphError with advice unless ``graph`` is a graph, or graphs of heads."""
     if not isinstance(graph, GraphLike) or not graph.is_fixed:
+        raise no_graph(graph, argument)
+    if graph.of_examples != (graph,):
         raise no_graph(graph, argument)
 
 

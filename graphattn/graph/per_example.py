@@ -96,12 +96,21 @@ class PerExample(GraphLike, Immutable):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": Shelf(), "_memo": {}}
 
+    def made_by(self, *args: Any, **options: Any) -> "PerExample":
+        """Itself: its graphs, not the batch, keep the calls that made them."""
+        return self
+
     # --- sizes
 
     @property
     def _sized(self) -> tuple[AttentionGraph | PerHead, ...]:
         """The graphs without patterns."""
         return tuple(graph for graph in self.graphs if not isinstance(graph, Pattern))
+
+    @property
+    def of_examples(self) -> tuple[Example, ...]:
+        """The graphs of the examples, in order."""
+        return self.graphs
 
     @property
     def num_examples(self) -> int:

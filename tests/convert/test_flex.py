@@ -227,7 +227,7 @@ BY_B_OR_H = [
     ),
     (
         lambda b, h, q, kv: (q >= kv) & (kv < 9 // (1 - b)),
-        r"must not depend on b.*it fails for b = 1: .*Pass B=1",
+        r"must not depend on b.*it fails for b = 1: .*B=1 for a single one",
     ),
 ]
 
@@ -295,17 +295,17 @@ def test_a_full_block_does_not_ask_its_mask_mod_and_an_absent_one_neither():
     assert torch.equal(from_block_mask(block_mask).mask(), expected)
 
 
-def test_block_masks_that_differ_from_batch_to_batch_are_refused():
+def test_block_masks_that_differ_from_batch_to_batch_are_graphs_of_examples():
     lengths = torch.tensor([8, 5])
-    for side, words in (
-        (2, "block_mask must have the same blocks for all batches"),
-        (128, r"block_mask.mask_mod must not depend"),
-    ):
-        by_batch = flex.create_block_mask(
-            lambda b, h, q, kv: kv < lengths[b], 2, 1, 8, 8, device="cpu", BLOCK_SIZE=side
-        )
-        with pytest.raises(GraphError, match=words):
-            from_block_mask(by_batch)
+    mask_mod = lambda b, h, q, kv: kv < lengths[b]  # noqa: E731
+    for side in (2, 128):
+        by_batch = flex.create_block_mask(mask_mod, 2, 1, 8, 8, device="cpu", BLOCK_SIZE=side)
+        found = from_block_mask(by_batch)
+        masks = flex.create_mask(mask_mod, 2, 1, 8, 8, device="cpu")
+        assert torch.equal(torch.stack([graph.mask() for graph in found.graphs]), masks[:, 0])
+    broadcast = flex.create_block_mask(mask_mod, None, None, 8, 8, device="cpu")
+    with pytest.raises(GraphError, match=r"block_mask.mask_mod must not depend on b.* Pass B="):
+        from_block_mask(broadcast)
     same = flex.create_block_mask(
         lambda b, h, q, kv: q >= kv, 2, 3, 8, 8, device="cpu", BLOCK_SIZE=2
     )

@@ -224,7 +224,7 @@ def test_a_table_of_one_batch_and_one_head_says_that_there_is_one(mask_mod):
     block_mask = flex.create_block_mask(mask_mod, None, None, T, S, device="cpu", BLOCK_SIZE=8)
     assert torch.equal(from_block_mask(block_mask).mask(), BITS)
     with pytest.raises(
-        GraphError, match=r"fails for b = [19]: index [19] is out of bounds.* Pass B=1"
+        GraphError, match=r"fails for b = [19]: index [19] is out of bounds.* B=1 for a single one"
     ):
         from_mask_mod(mask_mod, T, S, B=10)
 
@@ -251,16 +251,22 @@ def test_batches_are_compared_pair_by_pair():
     lengths = torch.tensor([5, 7, 5])
     assert from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11, B=1).num_edges == 55
     with pytest.raises(
-        GraphError, match=r"\(q_idx=0, kv_idx=5\) differs between b = 0 and b = 1.*disjoint_union"
+        GraphError, match=r"\(q_idx=0, kv_idx=5\) differs between b = 0 and b = 1.* Pass B="
     ):
-        from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11, B=3)
+        from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11)
+    first, second, third = from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11, B=3).graphs
+    assert (first.num_edges, second.num_edges) == (55, 77)
+    assert third is first
     one_pair = lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57) | (b == 0))  # noqa: E731
     # some pairs are tried, this is not one of them
     assert from_mask_mod(one_pair, 200).num_edges == 20100
-    with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
-        from_mask_mod(one_pair, 200, B=2)
-    with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
-        from_mask_mod(lambda b, h, q, kv: one_pair(b * h, h, q, kv), 200, B=2, H=2)
+    graphs = from_mask_mod(one_pair, 200, B=2).graphs
+    assert [graph.num_edges for graph in graphs] == [20100, 20099]
+    of_all, of_heads = from_mask_mod(
+        lambda b, h, q, kv: one_pair(b * h, h, q, kv), 200, B=2, H=2
+    ).graphs
+    assert isinstance(of_all, AttentionGraph)
+    assert [graph.num_edges for graph in of_heads.graphs] == [20100, 20099]
     with pytest.raises(
         GraphError, match=r"B=2 compares 20,000,000,000 pairs, .*; leave B out to try some"
     ):

@@ -1,13 +1,14 @@
 """Sequences: graphs by the positions of tokens."""
 
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from ... import arguments
 from ...errors import GraphError, GraphIndexError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, PerExample
 from ...graph.algebra import complement, intersection, union
 from ...graph.expression import builder
 from ...graph.forms import band, partition, rectangle
@@ -210,21 +211,23 @@ def sliding_window(
 @builder
 def documents(
     ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool = False
-) -> AttentionGraph:
+) -> Any:
     r"""Documents packed in one sequence, by ids or by lengths: a token reads its own document.
 
     .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}, \quad \text{and } s \le t \text{ if causal}
 
     Args:
         ids: (N,) integers, the document of each token, in any order: documents may be interleaved.
-            These are not lengths: ids 3,4,2 are three tokens of three documents.
+            These are not lengths: ids 3,4,2 are three tokens of three documents. Or (B, N), those
+            of the examples of a batch.
         lengths: Instead of ``ids``, the number of tokens of each document in turn: lengths 3,4,2
             are nine tokens.
         causal: Read earlier tokens of the document only.
     Returns:
-        A rule on the device of ``ids``, which only their equality affects.
+        A rule on the device of ``ids``, which only their equality affects; of (B, N) a
+        :class:`~graphattn.PerExample` of a rule for each example.
     Raises:
-        GraphError: If ``ids`` is not integer (N,), an id or a length is negative, both or neither
+        GraphError: If ``ids`` is not integer (N,) or (B, N), an id or a length is negative, both or neither
             of the two are given, or the tokens would take more than 4 GiB at 64 bytes each.
     Source:
         Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination". Graphs of a
@@ -245,6 +248,8 @@ def documents(
             "document)"
         )
     if ids is not None:
+        if _is_batch(ids):
+            return _of_examples(ids, causal)
         labels = integers(ids, "ids")
         if bool((labels < 0).any()):
             at = int((labels < 0).nonzero()[0])
@@ -272,6 +277,21 @@ def documents(
     if causal:
         edges = intersection(edges, band(labels.numel(), labels.numel(), lo=0))
     return AttentionGraph(edges, name, labels.device)
+
+
+def _is_batch(ids: Any) -> bool:
+    """True for a table, a row of ids for each example."""
+    if isinstance(ids, list | tuple):
+        return len(ids) > 0 and isinstance(ids[0], list | tuple)
+    return getattr(ids, "ndim", 1) == 2
+
+
+def _of_examples(ids: Any, causal: bool) -> PerExample:
+    """The documents of each row; equal rows have one graph."""
+    rows = arguments.integers(ids, "ids", "(N,) or (B, N)", GraphError)
+    different, which = torch.unique(rows, dim=0, return_inverse=True)
+    graphs = [documents(row, causal=causal) for row in different]
+    return PerExample(tuple(graphs[number] for number in which.tolist()))
 
 
 @sizable
