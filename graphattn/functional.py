@@ -1,5 +1,6 @@
 """Attention on a graph, and the explanation of the backend that runs it."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Never
 
 import numpy as np
@@ -15,7 +16,7 @@ from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
 from .backends.weights import EdgeWeights
 from .errors import OptionError
-from .graph import AttentionGraph, Chosen, Pattern, PerHead
+from .graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from .graph.foreign_names import names_checked
 from .graph.like import need_fixed, sized
 from .graph.per_example import as_examples
@@ -47,7 +48,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph | PerHead | Chosen | EdgeTensors | Pattern,
+    graph: AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors | Pattern | Sequence[Any],
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -63,10 +64,11 @@ def attention(
         o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
 
     A target without an edge gives 0, with gradients of exactly 0. Leading dimensions share the
-    graph and broadcast. Softmax is computed in float32 or wider, everything else in the inputs'
-    dtype. Under ``torch.autocast`` query, key and value are cast to its dtype unless they are
-    float64, as by torch's SDPA; scores, biases and edge features are not. It is differentiable any
-    number of times, also by ``torch.func``; compiled code, once.
+    graph and broadcast, unless it is a graph for each example. Softmax is computed in float32
+    or wider, everything else in the inputs' dtype. Under ``torch.autocast`` query, key and value
+    are cast to its dtype unless they are float64, as by torch's SDPA; scores, biases and edge
+    features are not. It is differentiable any number of times, also by ``torch.func``; compiled
+    code, once.
 
     Tensors are node-first: nodes, then heads, then width (torch's SDPA has heads first).
 
@@ -81,7 +83,8 @@ def attention(
         key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
         value: (..., S, H_kv, D_v).
         graph: T targets and S sources. Or a :class:`PerHead`, a graph for each head or group of
-            heads, whose edge order is that of its union; or a :class:`Pattern`, sized to T targets
+            heads, whose edge order is that of its union; or a :class:`PerExample`, or a list, a
+            graph for each example of the last leading dimension; or a :class:`Pattern`, sized to T targets
             and S sources, whose edges ``query`` and ``key`` may choose, ``graphs.top_k(..., 8)``;
             or :class:`EdgeTensors`, which are inputs of a compiled program.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H),
@@ -138,7 +141,7 @@ def attention(
 
 
 def explain(
-    graph: AttentionGraph | PerHead,
+    graph: AttentionGraph | PerHead | PerExample | Sequence[Any],
     *unnamed: Never,
     heads: int = 8,
     head_dim: int = 64,
@@ -152,10 +155,11 @@ def explain(
     """The backend that would run on this graph, its estimate, and reasons against the others.
 
     Args:
-        graph: The graph, or graphs of heads.
+        graph: The graph, or graphs of heads; of graphs of examples, the one graph of all of them
+            side by side.
         heads: H, heads of the query; ``kv_heads`` of key and value, the same by default.
         head_dim: D, width of a head; ``value_dim`` of the values, the same by default.
-        batch: Product of the leading dimensions.
+        batch: Product of the leading dimensions; for graphs of examples, of those before them.
         dtype: Dtype of query, key and value.
         device: Their device.
         options: Other arguments of the call, by the same names: ``score_bias``, ``softcap``,
@@ -171,6 +175,11 @@ def explain(
             f"explain takes one positional argument, a graph, got {len(unnamed) + 1}; for a layer "
             "use explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
         )
+    examples = 1
+    if isinstance(graph, list | tuple):
+        graph = as_examples(graph)
+    if isinstance(graph, PerExample) and not graph.is_open:
+        graph, examples = graph.as_run()
     need_fixed(graph, "graph must be an AttentionGraph")
     _check_options(options)
     if kv_heads is None:
@@ -178,9 +187,10 @@ def explain(
     if value_dim is None:
         value_dim = head_dim
     sizes = _request_of_sizes(heads, kv_heads, head_dim, value_dim, batch, dtype, device)
-    request = _with_options(sizes, options)
+    request = _with_options(sizes._replace(batch=sizes.batch * examples), options)
     if isinstance(graph, PerHead):
         return HeadsExplanation.of(graph, request)
+    assert isinstance(graph, AttentionGraph)
     return explain_choice(graph, request)
 
 

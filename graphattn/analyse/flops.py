@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import OptionError
-from ..graph.layers import Layers, layers_of, unions
+from ..graph.layers import Layers, in_a_row, unions
 from ..graphs.arguments import whole
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
@@ -90,7 +90,7 @@ def flops(
         >>> print(flops([sliding_window(65_536, window=257)] * 2))
         893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
     """
-    layers = layers_of(layers)
+    layers = in_a_row(layers)
     graphs = unions(layers)
     C = whole(embed_dim, "embed_dim", 1)
     H = whole(num_heads, "num_heads", 1)

@@ -1,6 +1,6 @@
 """The shortest way by which the future reaches the past, layer by layer."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..arguments import check_flags, table, whole
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerExample
 from ..graph import runs as _runs
-from ..graph.layers import Layers
+from ..graph.layers import Layer, Layers, examples_of, layers_of
 from ..graph.limits import every_node
 from ..plans.whole import runs_of
 from .receptive_field import graphs_of
@@ -33,12 +33,15 @@ class Leaks:
             ``None`` where sources and targets are not in the same order.
         only_residual: Whether the leak goes through residual connections: without them there is
             none.
+        example: Of graphs of examples, the first that leaks; ``None`` if none does, or all share
+            their graphs.
     """
 
     path: tuple[tuple[int, int, int], ...]
     gap: int
     edges: tuple[int | None, ...]
     only_residual: bool = False
+    example: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -59,6 +62,8 @@ class Leaks:
         first = self.path[0][1]
         last = self.path[-1][2]
         lines = [f"leak: {last} depends on {first}, which is {self.gap:,} later"]
+        if self.example is not None:
+            lines[0] += f", in example {self.example}"
         lines += [f"  layer {layer}: {source} -> {target}" for layer, source, target in self.path]
         if self.only_residual:
             lines.append(
@@ -80,7 +85,8 @@ def leaks(
     between, such as latents, need no place: what they depend on counts.
 
     Args:
-        layers: One graph, or a list of graphs, first layer first.
+        layers: One graph, or a list of graphs, first layer first; a layer may be a
+            :class:`PerExample`, and each example is then asked about.
         order: The place of each node, int64 (N,), of the first sources and the last targets, which
             are as many; nodes of equal place may depend on each other. By default the nodes' own
             numbers.
@@ -103,7 +109,10 @@ def leaks(
           edges into the past: 7 in layer 1
     """
     check_flags(residual=residual)
-    graphs = graphs_of(layers)
+    given = layers_of(layers)
+    if any(isinstance(layer, PerExample) for layer in given):
+        return _of_examples(given, order, residual, budget)
+    graphs = graphs_of(given)
     budget = whole(budget, "budget", 1, GraphError)
     S = graphs[0].num_sources
     T = graphs[-1].num_targets
@@ -157,6 +166,19 @@ def leaks(
             way = _way(graphs, kept, columns, target, moves)
             gap = int(number[way[0][1]]) - int(number[target])
             return Leaks(way, gap, counts, only_residual)
+
+
+def _of_examples(layers: tuple[Layer, ...], order: Any, residual: bool, budget: int) -> Leaks:
+    """The first example that leaks; examples of the same graphs are asked about once."""
+    different: dict[tuple[Layer, ...], int] = {}
+    for example, graphs in enumerate(examples_of(layers)):
+        different.setdefault(graphs, example)
+    answer = Leaks((), 0, (0,) * len(layers))
+    for graphs, example in different.items():
+        answer = leaks(graphs, order, residual=residual, budget=budget)
+        if answer:
+            return replace(answer, example=example)
+    return answer
 
 
 def _reads_no_later(graph: AttentionGraph) -> bool:

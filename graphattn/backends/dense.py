@@ -108,8 +108,8 @@ class DenseBackend(Backend):
             reasons += _reasons_on_cuda(graph, request)
         if graph.edges.num_blocks > 1:
             reasons.append(
-                f"one product would join all pairs of {graph.edges.num_blocks} examples; named, it "
-                "runs graph by graph"
+                f"one product would join all pairs of {graph.edges.num_blocks} examples; a "
+                'PerExample runs backend="dense" graph by graph'
             )
         needed = self.bytes_needed(graph, request)
         if needed > MAX_BYTES:

@@ -26,9 +26,11 @@ from torch import nn
 from ..arguments import check_flags, function, several, shown, width
 from ..backends.device import free_bytes
 from ..errors import ExactnessError, GraphError, OptionError
-from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.chosen import Chosen
+from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
+from ..graph.per_example import as_examples
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
 from .invariants import check_invariants
@@ -89,15 +91,16 @@ def verify(
         subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each
             option away from its default in turn. Or a graph chosen by content,
             ``top_k(..., 4)(64)``: the twin is dense on the edges that these inputs choose. Or a
-            :class:`PerHead`: the default call on graphs of heads. Or a :class:`GraphAttention`: the
+            :class:`PerHead` or a :class:`PerExample`: the default call on all of its graphs. Or a :class:`GraphAttention`: the
             layer with its own parameters, whose gradients are measured too, whatever its score and
             normalisation (below). Or any function ``f(query, key, value) -> output`` with query (T,
             H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output (T, H, D_v): does it implement
             the graph?
-        graph: The graph that a layer or a function is to be verified on; a :class:`PerHead` for a
-            layer, too. Or a graph chosen by content: a layer's by what the twin's projections of
-            these inputs, normed, turned, and brought into the product that the score is, choose in
-            each dtype; a target whose choice a rounding would change is not compared.
+        graph: The graph that a layer or a function is to be verified on; for a layer a
+            :class:`PerHead` or a :class:`PerExample`, too. Or a graph chosen by content: a layer's
+            by what the twin's projections of these inputs, normed, turned, and brought into the
+            product that the score is, choose in each dtype; a target whose choice a rounding would
+            change is not compared.
         dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same
             dtype.
         backends: Names of the backends to measure; by default all that half the free memory allows.
@@ -227,23 +230,26 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
 def _subject(
     subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
 ) -> Subject:
-    if isinstance(subject, AttentionGraph | PerHead | Pattern | Chosen):
+    subject = as_examples(subject)
+    graph = as_examples(graph)
+    if isinstance(subject, AttentionGraph | PerHead | PerExample | Pattern | Chosen):
         if graph is not None:
             raise OptionError(
                 "verify(graph) takes one graph; a layer or a function comes before its graph"
             )
         graph = subject
-    if isinstance(graph, Pattern):
+    if isinstance(graph, GraphLike) and graph.is_open:
         raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
     if isinstance(graph, Chosen):
         return _on_chosen(subject, graph, seed, options, dtypes)
-    if isinstance(subject, PerHead):
+    if isinstance(subject, PerHead | PerExample):
         subject, graph = side_by_side(subject)
-    if isinstance(graph, PerHead) and not isinstance(subject, GraphAttention):
+    if isinstance(graph, PerHead | PerExample) and not isinstance(subject, GraphAttention):
+        name = type(graph).__name__
         raise GraphError(
-            "a function is verified on one AttentionGraph, got PerHead; verify(per_head) verifies "
-            "attention on the "
-            "graphs of heads, and the function on each of per_head.graphs"
+            f"a function is verified on one AttentionGraph, got {name}; verify(graph) verifies "
+            "attention on all of its graphs, and verify(function, one) the function on one of "
+            "graph.graphs"
         )
     if isinstance(subject, nn.MultiheadAttention):
         raise OptionError(
@@ -255,7 +261,7 @@ def _subject(
             f"subject must be a layer or a function, got the class {subject.__name__}: make one "
             "of it"
         )
-    if not isinstance(graph, AttentionGraph | PerHead):
+    if not isinstance(graph, AttentionGraph | PerHead | PerExample):
         raise GraphError(
             f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got "
             f"{_instead(graph)}"

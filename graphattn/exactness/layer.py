@@ -12,7 +12,7 @@ from ..backends import BACKENDS
 from ..backends.request import Request
 from ..backends.rows import of_rows
 from ..errors import BackendError, GraphError
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.chosen import Chosen
 from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of
@@ -28,7 +28,7 @@ RUNNING_SUMS = "running_sums"  # the way of linear attention, which "auto" takes
 SPREAD = 8.0  # standard deviation of positions
 NUDGES = 8  # of the queries and keys that choose edges
 
-Layout = AttentionGraph | PerHead | Chosen
+Layout = AttentionGraph | PerHead | PerExample | Chosen
 
 
 def _takes(layer: GraphAttention, argument: str) -> bool:
@@ -45,8 +45,8 @@ def _is_product(layer: GraphAttention) -> bool:
 
 
 class LayerSubject:
-    """A :class:`graphattn.nn.GraphAttention` on a graph, on graphs of heads, or on edges that its
-    queries and keys choose, without dropout.
+    """A :class:`graphattn.nn.GraphAttention` on a graph, on graphs of heads or of examples, or on
+    edges that its queries and keys choose, without dropout.
 
     Self-attention where the graph is square and the layer's inputs have one width; else targets and
     context apart. Nodes of a layer with a rotary have random positions, real numbers.
@@ -74,6 +74,10 @@ class LayerSubject:
             self.graph = graph
         else:
             self.graph = graph.union().to(self.device)
+        self.examples: PerExample | None = None
+        if isinstance(graph, PerExample):
+            self.examples = graph
+            graph = graph.side_by_side
         if isinstance(graph, PerHead):
             self.per_head = graph
         elif isinstance(graph, Chosen):
@@ -98,8 +102,11 @@ class LayerSubject:
         elif self.graph.num_edges > MOST_EDGES:
             self.cases = self.cases[:1]
             notes.append(f"no score_bias: {self.graph.num_edges:,} edges (limit {MOST_EDGES:,})")
-        if self.per_head is not None:
-            notes.append("on graphs of heads; edges were not removed, shuffled or renamed")
+        unchanged = "edges were not removed, shuffled or renamed"
+        if self.examples is not None:
+            notes.append(f"on graphs of examples, their nodes in one row; {unchanged}")
+        elif self.per_head is not None:
+            notes.append(f"on graphs of heads; {unchanged}")
         self.notes = tuple(notes)
         self._modules: dict[tuple[str, torch.dtype], Any] = {}
         self._choices: dict[torch.dtype, Tensor] = {}
@@ -268,6 +275,8 @@ class LayerSubject:
             inputs["context"] = context
         if positions is not None:
             inputs["positions"] = positions
+        if isinstance(on, PerExample):
+            return Result(_in_examples(layer, leaves["x"], on, inputs))
         return Result(layer(leaves["x"], on, **inputs))
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
@@ -317,6 +326,20 @@ class LayerSubject:
         if given is None:
             return None
         return piece.spread(given).movedim(-1, -3)
+
+
+def _in_examples(layer: Any, x: Tensor, graph: PerExample, inputs: dict[str, Any]) -> Tensor:
+    """The output of a layer on graphs of examples, from the nodes of all of them in one row."""
+    B = graph.num_examples
+    context = inputs.get("context")
+    if isinstance(context, Tensor):
+        inputs["context"] = context.unflatten(-2, (B, -1))
+    elif context is not None:
+        inputs["context"] = tuple(part.unflatten(-2, (B, -1)) for part in context)
+    if "positions" in inputs:
+        inputs["positions"] = tuple(part.unflatten(0, (B, -1)) for part in inputs["positions"])
+    y: Tensor = layer(x.unflatten(-2, (B, -1)), graph, **inputs)
+    return y.flatten(-3, -2)
 
 
 def _moved(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:

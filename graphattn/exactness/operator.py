@@ -4,6 +4,7 @@ function.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from ..backends import BACKENDS
 from ..backends.request import Request
 from ..errors import ShapeError
 from ..functional import AttentionOutput, attention
-from ..graph import AttentionGraph, PerHead, disjoint_union
+from ..graph import AttentionGraph, PerExample, PerHead, disjoint_union
 from ..graph.chosen import Chosen
 from .measure import measure
 from .pieces import EXHAUSTIVE, Piece
@@ -373,9 +374,33 @@ def with_layout(
     return diagnosis
 
 
-def side_by_side(graph: PerHead) -> tuple[Function, AttentionGraph]:
-    """Attention on n graphs of heads as a function on their disjoint union, where each has its own
-    nodes.
+def side_by_side(graph: PerHead | PerExample) -> tuple[Function, AttentionGraph]:
+    """Attention on graphs of heads, or of examples, as a function on one graph, where each has its
+    own nodes.
+    """
+    if isinstance(graph, PerExample):
+        return _examples_in_a_row(graph)
+    return _heads_in_a_row(graph, partial(attention, graph=graph))
+
+
+def _examples_in_a_row(graph: PerExample) -> tuple[Function, AttentionGraph]:
+    """Attention on graphs of examples as a function of all nodes."""
+    B = graph.num_examples
+
+    def attention_per_example(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (x.unflatten(0, (B, -1)) for x in (query, key, value))
+        output = attention(query, key, value, graph)
+        assert isinstance(output, Tensor)
+        return output.flatten(0, 1)
+
+    row = graph.side_by_side
+    if isinstance(row, PerHead):
+        return _heads_in_a_row(row, attention_per_example)
+    return attention_per_example, row
+
+
+def _heads_in_a_row(graph: PerHead, call: Any) -> tuple[Function, AttentionGraph]:
+    """A call on n graphs of heads as a function on their disjoint union.
 
     Head ``h`` of copy ``i`` is head ``i * H + h`` of the call, so what the function must compute is
     plain attention.
@@ -386,9 +411,7 @@ def side_by_side(graph: PerHead) -> tuple[Function, AttentionGraph]:
         return x.unflatten(0, (n, -1)).transpose(0, 1).flatten(1, 2)
 
     def attention_per_head(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        output = attention(
-            heads_in_groups(query), heads_in_groups(key), heads_in_groups(value), graph
-        )
+        output = call(heads_in_groups(query), heads_in_groups(key), heads_in_groups(value))
         assert isinstance(output, Tensor)
         return output.unflatten(1, (n, -1)).transpose(0, 1).flatten(0, 1)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import accumulate
 from math import lcm
+from typing import Any
 
 from .graph import AttentionGraph, side_by_side
 from .per_head import PerHead
@@ -10,7 +11,7 @@ from .per_head import PerHead
 Joined = AttentionGraph | PerHead
 
 
-def joined(graphs: Iterable[Joined], *, padded: bool = False) -> Joined:
+def joined(graphs: Iterable[Any], *, padded: bool = False) -> Joined:
     """Graphs, or graphs of heads, as one without edges between them.
 
     The edges of its union are those of graph after graph, each in its own order.
@@ -42,6 +43,16 @@ def joined(graphs: Iterable[Joined], *, padded: bool = False) -> Joined:
     columns = list(zip(*heads, strict=True))
     of_columns = {column: _blocks(list(column), padded) for column in dict.fromkeys(columns)}
     return PerHead(tuple(of_columns[column] for column in columns)).with_union(union)
+
+
+def padded(graph: Joined, num_targets: int, num_sources: int) -> Joined:
+    """A graph, or graphs of heads, with nodes without edges up to these numbers."""
+    if (graph.num_targets, graph.num_sources) == (num_targets, num_sources):
+        return graph
+    of_each: Joined = graph.of_each(
+        lambda one: side_by_side([one], (0,), (0,), (num_targets, num_sources))
+    )
+    return of_each
 
 
 def _blocks(graphs: list[AttentionGraph], padded: bool) -> AttentionGraph:

@@ -1,6 +1,7 @@
 """The graphs of the layers of a model, first layer first: one graph for all layers, or a list."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from .advice import advice, no_graph
 from .algebra import join_cost
 from .chosen import Chosen
 from .graph import AttentionGraph
+from .joined import joined, padded
 from .pattern import Pattern
 from .per_example import PerExample
 from .per_head import PerHead
@@ -76,14 +78,47 @@ def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
     Raises:
         GraphError: If a layer is a pattern, whose size is open.
     """
-    graphs = []
-    for number, layer in enumerate(layers_of(layers)):
+    return tuple(layer.union() for layer in in_a_row(layers))
+
+
+def in_a_row(layers: Layers) -> tuple[Any, ...]:
+    """The graph of each layer; if one has graphs of examples, all have these side by side.
+
+    Raises:
+        GraphError: If a layer is a pattern, whose size is open, or their numbers of examples differ.
+    """
+    graphs = layers_of(layers)
+    for number, layer in enumerate(graphs):
         if layer.is_open:
             raise GraphError(
                 f"layer {number} is {layer!r}: give it a size, pattern(num_nodes), first"
             )
-        graphs.append(layer.union())
-    return tuple(graphs)
+    if not any(isinstance(layer, PerExample) for layer in graphs):
+        return graphs
+    return tuple(
+        joined(of_layer, padded=True) for of_layer in zip(*examples_of(graphs), strict=True)
+    )
+
+
+def examples_of(layers: tuple[Layer, ...]) -> list[tuple[Any, ...]]:
+    """The layers of each example, padded; those with one graph for all have it in each.
+
+    Raises:
+        GraphError: If two layers have other numbers of examples.
+    """
+    numbers = {len(layer.of_examples) for layer in layers if isinstance(layer, PerExample)}
+    if len(numbers) > 1:
+        raise GraphError(
+            f"layers must have as many examples, got graphs of {min(numbers)} and {max(numbers)}"
+        )
+    B = max(numbers, default=1)
+    columns = []
+    for layer in layers:
+        sizes = (layer.num_targets, layer.num_sources)
+        graphs = {graph: padded(graph, *sizes) for graph in dict.fromkeys(layer.of_examples)}
+        column = [graphs[graph] for graph in layer.of_examples]
+        columns.append(column * (B // len(column)))
+    return list(zip(*columns, strict=True))
 
 
 def _with_own_values(graph: AttentionGraph) -> AttentionGraph:

@@ -260,6 +260,17 @@ class PerExample(GraphLike, Immutable):
             return x
         return x.unsqueeze(-3)
 
+    def as_run(self) -> tuple[AttentionGraph | PerHead, int]:
+        """The graph that a call runs, and the number of examples that share it."""
+        if self._calls.are_one:
+            return self._calls.graphs[0], self.num_examples
+        return self.side_by_side, 1
+
+    @property
+    def different(self) -> tuple[AttentionGraph | PerHead, ...]:
+        """The graphs of the examples, each once."""
+        return self._calls.graphs
+
     # --- a call
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
@@ -275,11 +286,16 @@ class PerExample(GraphLike, Immutable):
                 f"dimensions {tuple(lead)}, of which the last must be {self.num_examples}: "
                 "(..., examples, nodes, heads, width)"
             )
-        calls = self._calls
-        if calls.are_one or backend == "dense":
-            return calls.attend(run, inputs, backend, weights, lse)
+        if self._calls.are_one or backend == "dense":
+            return self.graph_by_graph(run, inputs, backend, weights, lse)
         row = self._in_a_row(inputs)
         return self.of_union(self.side_by_side.attend(run, row, backend, weights, lse))
+
+    def graph_by_graph(
+        self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool
+    ) -> Outputs:
+        """The outputs of a call of each graph with its examples."""
+        return self._calls.attend(run, inputs, backend, weights, lse)
 
     def on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, whose nodes are those of all examples."""

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from ..arguments import function, several
 from ..errors import GraphError, OptionError
-from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.advice import no_graph
 from ..graph.like import GraphLike
 from .modules import Place, stacks
@@ -50,6 +50,8 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
             f"{{{(roles or list(stacks(places)))[0]!r}: graph}}; the "
             f"model has {names}"
         )
+    if isinstance(given, PerExample):
+        raise _of_one_batch(given)
     if _is_one(given):
         return dict.fromkeys(places, given)
     if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "shape"):
@@ -91,15 +93,26 @@ def _is_one(given: Any) -> bool:
 
 def is_graph(given: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
     """True for what gives a graph at a size: a graph, graphs of heads, or a pattern."""
-    return isinstance(given, GraphLike) and (given.is_fixed or given.is_open)
+    if not isinstance(given, GraphLike) or isinstance(given, PerExample):
+        return False
+    return given.is_fixed or given.is_open
 
 
 def checked(given: Any) -> Given:
     """A graph of a list, or an error for anything else."""
+    if isinstance(given, PerExample):
+        raise _of_one_batch(given)
     if _is_one(given) or given == OWN:
         return given
     raise no_graph(
         given, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function"
+    )
+
+
+def _of_one_batch(graphs: PerExample) -> GraphError:
+    return GraphError(
+        f"{graphs!r} is of one batch; pass a function of the batch that returns the graphs of its "
+        "examples, such as lambda input_ids: ga.graphs.documents(input_ids)"
     )
 
 

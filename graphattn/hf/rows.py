@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph, Chosen, PerHead, disjoint_union
+from ..graph import AttentionGraph, Chosen, PerHead
+from ..graph.joined import joined
 from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
@@ -68,7 +69,7 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
             sources = torch.as_tensor(piece.sources.places, device=device)
             runs.append((piece.row, Job(part, targets, sources)))
         return Job(parts[0], range(0), range(0), each=tuple(runs))
-    return Job(_union(parts), *_indices(frame.pieces, device))
+    return Job(joined(parts), *_indices(frame.pieces, device))
 
 
 def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
@@ -132,15 +133,6 @@ def _check_present(graph: AttentionGraph, targets: range, sources: range) -> Non
             "remove edges from later "
             "sources, as graph & ga.graphs.causal(...) does"
         )
-
-
-def _union(parts: list[Graph]) -> Graph:
-    number = max(len(part.of_heads) for part in parts)
-    if number == 1:
-        return disjoint_union([part.union() for part in parts])
-    heads = [part.of_heads * (number // len(part.of_heads)) for part in parts]
-    made = {alike: disjoint_union(list(alike)) for alike in dict.fromkeys(zip(*heads, strict=True))}
-    return PerHead(tuple(made[alike] for alike in zip(*heads, strict=True)))
 
 
 def _indices(pieces: tuple[Piece, ...], device: torch.device) -> tuple[Index, Index]:
@@ -249,4 +241,4 @@ def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: to
     if len(graphs) == 1:
         return Job(graphs[0].to(device), range(T), range(S))
     pieces = tuple(Piece(row, Span(range(T), 0), Span(range(S), 0), S) for row in range(batch))
-    return Job(_union([graph.to(device) for graph in graphs]), *_indices(pieces, device))
+    return Job(joined([graph.to(device) for graph in graphs]), *_indices(pieces, device))

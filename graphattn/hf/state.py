@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..arguments import whole
 from ..errors import GraphError, OptionError
+from ..graph import PerExample
 from .frame import Frame, Piece, all_tokens, of_cross
 from .given import OWN, Given, is_graph, sized
 from .modules import Place, own_code, stacks
@@ -303,6 +304,8 @@ class Patch:
         graphs = call.graphs[id(function)]
         if is_graph(graphs):
             each = [graphs] * batch
+        elif isinstance(graphs, PerExample):
+            each = list(graphs.graphs)
         else:
             each = list(graphs)
         if len(each) != batch:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from ..arguments import floats, function, width
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerExample
 from ..graph.limits import refuse_over
 from ..graph.modes import not_followed, without_autocast
-from ..operands import Inputs
+from ..operands import Inputs, Outputs
 from ..plans.cache import cached
 from ..plans.whole import all_runs
 from .normalizers import by_sum, none
@@ -231,9 +231,11 @@ def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
 
 def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tensor | None:
     """The output (..., T, H, D_v) by running sums; ``None`` if the call needs edges."""
-    if return_weights or not isinstance(graph, AttentionGraph):
+    if return_weights or not _sums_products(inputs):
         return None
-    if not _sums_products(inputs):
+    if isinstance(graph, PerExample):
+        return _of_examples(graph, inputs)
+    if not isinstance(graph, AttentionGraph):
         return None
     return _linear(graph, inputs)
 
@@ -253,6 +255,21 @@ def _sums_products(inputs: Inputs) -> bool:
         if operand is not None:
             return False
     return inputs.dropout_p == 0.0
+
+
+@not_followed
+def _of_examples(graphs: PerExample, inputs: Inputs) -> Tensor | None:
+    """The output of each graph with its examples."""
+    for graph in graphs.different:
+        if not isinstance(graph, AttentionGraph) or chunks_of(graph) is None:
+            return None
+
+    def run(graph: AttentionGraph, part: Inputs, *_: Any) -> Outputs:
+        output = _linear(graph, part)
+        assert output is not None
+        return Outputs(output)
+
+    return graphs.graph_by_graph(run, inputs, "auto", False, False).output
 
 
 @not_followed  # as message passing, which it replaces

@@ -274,7 +274,8 @@ def test_no_backend_of_all_pairs_joins_the_examples() -> None:
     assert chosen.chosen != "dense"
     dense = next(c for c in chosen.candidates if c.name == "dense")
     assert dense.reasons == (
-        "one product would join all pairs of 2 examples; named, it runs graph by graph",
+        "one product would join all pairs of 2 examples; "
+        'a PerExample runs backend="dense" graph by graph',
     )
 
 

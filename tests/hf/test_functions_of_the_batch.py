@@ -10,7 +10,7 @@ from tiny_models import inputs_of, tiny_model
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import graphattn as ga
-from graphattn.errors import OptionError
+from graphattn.errors import GraphError, OptionError
 
 
 def tokens(seed):
@@ -164,3 +164,35 @@ def test_a_call_that_runs_between_in_another_thread_changes_nothing(
     expected, alone = call(3), call(2)
     others.append(3)
     assert torch.equal(call(2), alone)
+
+
+def test_a_function_may_return_graphs_of_examples():
+    model = tiny_model("llama", auto=AutoModelForCausalLM)
+    with ga.patched(model, next_of_kind):
+        expected = model(tokens(1)).logits
+    with ga.patched(model, lambda input_ids: ga.PerExample(next_of_kind(input_ids))):
+        assert torch.equal(model(tokens(1)).logits, expected)
+    with (
+        ga.patched(model, lambda input_ids: ga.PerExample(next_of_kind(input_ids)[:1])),
+        pytest.raises(GraphError, match="one for each of 2 examples; got 1"),
+    ):
+        model(tokens(1))
+
+
+def test_graphs_of_one_batch_are_no_patch():
+    model = tiny_model("llama", auto=AutoModelForCausalLM)
+    graphs = ga.PerExample(next_of_kind(tokens(1)))
+    for given in (graphs, [graphs] * 2):
+        with pytest.raises(GraphError, match="is of one batch; pass a function of the batch that"):
+            ga.patch(model, given)
+
+
+def test_heads_of_examples_may_differ_in_number():
+    """Head h of H reads graph h // (H / n), whatever the n of other examples."""
+    model = tiny_model("llama", auto=AutoModelForCausalLM)
+    near, far = ga.graphs.causal(11), ga.graphs.sliding_window(11, 3)
+    of_two, of_four = ga.PerHead((near, far)), ga.PerHead((near, near, far, far))
+    with ga.patched(model, lambda input_ids: [of_two, ga.PerHead((far, near, near, far))]):
+        mixed = model(tokens(1)).logits
+    with ga.patched(model, lambda input_ids: [of_four, ga.PerHead((far, near, near, far))]):
+        assert torch.allclose(model(tokens(1)).logits, mixed, rtol=0, atol=1e-12)
