@@ -66,6 +66,8 @@ AT_MOST: dict[str, tuple[float | None, float | None]] = {
     "subtraction": (2.0, None),
     "bfloat16": (0.9, None),
     "chunks": (1.1, None),
+    "examples": (1.1, None),
+    **dict.fromkeys(("masks of density 0.25", "masks of density 0.1"), (1.0, None)),
     **dict.fromkeys(
         ("kNN of 370", "kNN of 16,384", "kNN of 100,000", "kNN of clouds", "PLY"), (1.5, None)
     ),

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from shapes import near_points, points
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from graphattn.backends.check import check
 from graphattn.backends.run import run
 from graphattn.bench.timing import BLOCK, quartiles, timed
-from graphattn.graph import AttentionGraph
+from graphattn.convert import from_mask, from_mask_mod
+from graphattn.graph import AttentionGraph, PerExample, disjoint_union
 from graphattn.graphs import causal, full, icosphere_mesh, knn, mesh_vertices, radius
 from graphattn.nn import GraphAttention
 from graphattn.nn.normalizers import Sigmoid
@@ -74,7 +76,11 @@ def _nodes(dtype: torch.dtype = torch.float32) -> list[Tensor]:
 
 
 def _along(
-    graph: AttentionGraph, query: Tensor, key: Tensor, value: Tensor, normalize: Any = None
+    graph: AttentionGraph | PerExample,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    normalize: Any = None,
 ) -> Tensor:
     return run(
         graph, check(query, key, value, graph, normalize=normalize), "auto", False, False
@@ -141,6 +147,53 @@ def _chunks() -> tuple[Call, Call]:
     return _step(of_one, torch.cat([x.flatten(1) for x in qkv], -1)), _step(
         partial(_along, graph), *qkv
     )
+
+
+def _examples() -> tuple[Call, Call]:
+    """Graphs of the examples of a batch, and their union by hand."""
+    clouds = points(32 * 512).unflatten(0, (32, 512))
+    graphs = [knn(cloud, k=16) for cloud in clouds]
+    union = disjoint_union(graphs)
+    qkv = [x.unflatten(0, (32, 512)) for x in _nodes()]
+
+    def by_hand(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        flat = [x.flatten(0, 1) for x in (query, key, value)]
+        return _along(union, *flat).unflatten(0, (32, 512))
+
+    return _step(partial(_along, PerExample(graphs)), *qkv), _step(by_hand, *qkv)
+
+
+def _masks(density: float) -> tuple[Call, Call]:
+    """Graphs from a mask of each example, and SDPA with the masks."""
+    drawn = torch.rand(8, 512, 512, generator=torch.Generator().manual_seed(0))
+    masks = (drawn < density) | torch.eye(512, dtype=torch.bool)
+    qkv = [x[:4096].unflatten(0, (8, 512)) for x in _nodes()]
+
+    def dense(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        heads = [x.transpose(1, 2) for x in (query, key, value)]
+        return nn.functional.scaled_dot_product_attention(*heads, attn_mask=masks[:, None])
+
+    return _step(partial(_along, from_mask(masks)), *qkv), _step(dense, *qkv)
+
+
+def _flex() -> tuple[Call, Call]:
+    """The same for a mask function of the batch index, and FlexAttention, compiled."""
+    lengths = torch.tensor([512, 300, 128, 400, 64, 256, 511, 200])
+
+    def mask_mod(b: Tensor, h: Tensor, q: Tensor, kv: Tensor) -> Tensor:
+        return (q >= kv) & (kv < lengths[b])
+
+    qkv = [x[:4096].unflatten(0, (8, 512)) for x in _nodes()]
+    graphs = from_mask_mod(mask_mod, 512, B=8)
+    block_mask = create_block_mask(mask_mod, 8, None, 512, 512, device="cpu")
+    flex = torch.compile(flex_attention)
+
+    def run_flex() -> Tensor:
+        heads = [x.transpose(1, 2) for x in qkv]
+        output: Tensor = flex(*heads, block_mask=block_mask)
+        return output
+
+    return partial(_along, graphs, *qkv), run_flex
 
 
 def _layers(*scores: str) -> list[Call]:
@@ -244,6 +297,20 @@ PAIRS = {
     ),
     "bfloat16": Pair(f"over float32, {_KNN}", _half),
     "chunks": Pair(f"of one qkv over three tensors, {_KNN}", _chunks),
+    "examples": Pair(
+        "PerExample over disjoint_union by hand, 32 clouds of 512, kNN-16, a training step",
+        _examples,
+    ),
+    **{
+        f"masks of density {density}": Pair(
+            "from_mask (8, 512, 512) over SDPA with the masks, H = 4, D = 32, a training step",
+            partial(_masks, density),
+        )
+        for density in (0.25, 0.1, 0.02)
+    },
+    "mask of the batch": Pair(
+        "from_mask_mod(B=8) over FlexAttention, lengths and causal, 512 nodes, no gradient", _flex
+    ),
     **{
         f"kNN of {n:,}": Pair(
             "knn(pos, 16) over scipy's cKDTree and its query, uniform points", partial(_nearest, n)

@@ -11,8 +11,7 @@ from ..arguments import one_of, table
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample, PerHead, need_graph
 from ..graph.limits import refuse_over
-from ..graph.listed import checked, listed
-from ..graph.runs import mixed
+from ..graph.listed import checked
 
 KINDS = ("bool", "additive", "mha")
 
@@ -151,22 +150,18 @@ def _graph(mask: Tensor, name: str) -> AttentionGraph:
 
 def _of_several(masks: Tensor, name: str) -> PerExample | PerHead:
     """The graphs of masks (B, H, T, S); those of equal masks are one object."""
-    B, H, T, S = masks.shape
-    which, target, source = torch.nonzero(masks.flatten(0, 1), as_tuple=True)
-    counts = torch.bincount(which, minlength=B * H).tolist()
-    pairs = torch.stack((source, target))
-    numbers = mixed(target * S + source)
-    sums = torch.zeros(B * H, dtype=torch.int64, device=masks.device).index_add_(0, which, numbers)
-    by_sum: dict[int, list[AttentionGraph]] = {}
+    B, H = masks.shape[:2]
+    alike: dict[tuple[int, int], list[AttentionGraph]] = {}
     graphs = []
-    ends = zip(pairs.split(counts, 1), sums.tolist(), strict=True)
-    for number, (edge_index, total) in enumerate(ends):
-        known = by_sum.setdefault(total, [])
-        graph = next((one for one in known if torch.equal(one.edge_index, edge_index)), None)
-        if graph is None:
-            label = _label(number, B, H)
-            edges = listed(edge_index[1].clone(), edge_index[0].clone(), T, S, has_repeats=False)
-            graph = AttentionGraph(edges, f"{name}[{label}]", masks.device)
+    for number, mask in enumerate(masks.flatten(0, 1)):
+        graph = _graph(mask, f"{name}[{_label(number, B, H)}]")
+        source, target = graph.edge_index
+        known = alike.setdefault((source.numel(), int((source * (target + 1)).sum())), [])
+        for other in known:
+            if torch.equal(other.edge_index, graph.edge_index):
+                graph = other
+                break
+        else:
             known.append(graph)
         graphs.append(graph)
     examples = [_of_heads(graphs[first : first + H]) for first in range(0, B * H, H)]

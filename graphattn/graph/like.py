@@ -90,6 +90,10 @@ class GraphLike:
         """A tensor of edges (..., E, F) whose leading dimensions broadcast with those of nodes."""
         return x
 
+    def at_edges(self, x: Tensor) -> Tensor:
+        """Numbers (...) of examples at their edges, (..., 1) or (..., E)."""
+        return x.unsqueeze(-1)
+
     @property
     def of_examples(self) -> tuple[Any, ...]:
         """The graphs of the examples of a batch, in order; itself if they share one."""

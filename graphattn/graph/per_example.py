@@ -271,6 +271,15 @@ class PerExample(GraphLike, Immutable):
         """The graphs of the examples, each once."""
         return self._calls.graphs
 
+    def at_edges(self, x: Tensor) -> Tensor:
+        """Numbers (..., B) of examples at their edges, (..., E)."""
+        if x.dim() < 1 or x.shape[-1] != self.num_examples:
+            raise ShapeError(
+                f"numbers of examples must be (..., {self.num_examples}), got {tuple(x.shape)}"
+            )
+        counts = torch.tensor(self.edge_counts, device=x.device)
+        return x.repeat_interleave(counts, -1, output_size=self.num_edges)
+
     # --- a call
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:

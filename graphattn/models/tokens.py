@@ -65,7 +65,7 @@ def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
         raise ShapeError(
             f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}"
         )
-    padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
+    padding = edges.source.to(x.device) >= graph.at_edges(lengths.to(x.device))
     return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 
 

@@ -158,6 +158,21 @@ def test_models_take_graphs_of_examples_for_each_layer() -> None:
     torch.testing.assert_close(same[1], encoder(X[0, 1], full(7)), rtol=0, atol=1e-12)
 
 
+def test_models_with_lengths_leave_the_padding_of_each_example_out() -> None:
+    encoder = ga.models.Encoder(2, 16, 4).double().eval()
+    graphs = ga.PerExample([causal(7), full(7), sliding_window(7, 3, causal=False)])
+    lengths = torch.tensor([4, 7, 5])
+    y = encoder(X[0], graphs, lengths=lengths)
+    for b, length in enumerate(lengths.tolist()):
+        nodes = range(length)
+        part = graphs.graphs[b].subgraph(targets=nodes, sources=nodes)
+        torch.testing.assert_close(
+            y[b, :length], encoder(X[0, b, :length], part), rtol=0, atol=1e-12
+        )
+    many = encoder(X, graphs, lengths=lengths.expand(2, 3))
+    torch.testing.assert_close(many[0], y, rtol=0, atol=1e-12)
+
+
 def test_a_batch_of_another_size_is_refused() -> None:
     layer = GraphAttention(16, 4).double()
     with pytest.raises(ShapeError, match=r"the graph has 3 examples, .* dimensions \(2,\)"):
