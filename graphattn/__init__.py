@@ -13,7 +13,8 @@ A graph says what may read what; attention runs on it, exactly::
 
 * ``graphs``: builders; ``from_edge_index``, ``from_mask``, ... and ``convert``: graphs of other
   libraries, both ways;
-* ``AttentionGraph``, ``PerHead``, ``disjoint_union``: what they return, and its algebra;
+* ``AttentionGraph``, ``PerHead``, ``PerExample``, ``disjoint_union``: what they return, and its
+  algebra;
 * ``attention``, ``explain``, ``nn``, ``models``: run on a graph, and see how it would run;
 * ``facts``, ``leaks``, ``audit``, ``spread`` and ``analyse``: questions to a graph, or to the
   graphs of layers;

@@ -3,6 +3,7 @@
 A PyG ``MessagePassing`` with torch's names.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -346,7 +347,7 @@ class GraphAttention(EdgeAttention):
     def forward(
         self,
         x: Tensor | Pair,
-        graph: Edges | Pattern | Tensor | None = None,
+        graph: Edges | Pattern | Sequence[Any] | Tensor | None = None,
         *unnamed: Never,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
@@ -361,8 +362,9 @@ class GraphAttention(EdgeAttention):
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no
                 context.
             graph: T targets and S sources; :class:`graphattn.PerHead`, a
-                :class:`graphattn.graphs.Pattern`, or :class:`graphattn.nn.EdgeTensors`; or an
-                ``edge_index`` (2, E), checked at every call.
+                :class:`graphattn.graphs.Pattern`, or :class:`graphattn.nn.EdgeTensors`; a
+                :class:`graphattn.PerExample` or a list, a graph for each example of x (..., B, T,
+                C); or an ``edge_index`` (2, E), checked at every call.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of
                 them, one for keys (..., S, kdim) and one for values (..., S, vdim); or a result of
                 :meth:`hold`.
