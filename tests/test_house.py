@@ -23,6 +23,7 @@ ROOMS = [
     "arguments",
     "operands",
     "compiled",
+    "pyg",
     "graph",
     "graphs",
     "convert",
@@ -178,6 +179,42 @@ print([name for name in ("torch_geometric", "torch._dynamo", "networkx") if name
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600
     )
     assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_a_layer_needs_neither_torchs_compiler_nor_the_datasets_of_pyg():
+    """They take seconds to import, and both are there when they are asked for."""
+    code = """import sys, torch, graphattn as ga
+layer = ga.nn.GraphAttention(8, 2)
+x, graph = torch.randn(5, 8), ga.graphs.causal(5)
+y = layer(x, graph)
+print([name for name in ("torch._dynamo", "torch_geometric.datasets.planetoid", "transformers") if name in sys.modules])
+import torch_geometric
+print(isinstance(layer, torch_geometric.nn.MessagePassing), torch_geometric.datasets.KarateClub.__name__)
+print(torch_geometric.is_torch_instance(layer, torch.nn.Module), torch._dynamo is sys.modules["torch._dynamo"])
+print(torch.allclose(torch.compile(layer, backend="eager")(x, graph), y))"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600
+    )
+    expected = "[]\nTrue KarateClub\nTrue True\nTrue\n"
+    assert result.stdout == expected, result.stderr
+
+
+def test_one_file_imports_pyg():
+    """The others import its names from there, so that none loads all of it."""
+    importing = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        if any(name.split(".")[0] == "torch_geometric" for name in names_imported(node))
+    }
+    assert importing == {"pyg.py"}
+
+
+def names_imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return [alias.name for alias in node.names]
 
 
 def loaded_by(call: str) -> set[str]:

@@ -5,13 +5,13 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import MessagePassing
 
 from ..errors import BackendError
 from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from ..operands import Inputs, Outputs
+from ..pyg import MessagePassing
 from .scored import of_every_edge
 
 

@@ -184,7 +184,7 @@ class PyG(Peer):
 
     def module(self, problem: Problem) -> tuple[nn.Module, Callable[..., Tensor]]:
         """The layer, and what is called."""
-        from torch_geometric.nn import TransformerConv
+        from ..pyg import TransformerConv
 
         width = problem.heads * problem.head_dim
         conv = TransformerConv(

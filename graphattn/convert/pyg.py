@@ -9,8 +9,7 @@ from ..graph import AttentionGraph, PerExample, need_graph
 from ..graph.edge_index import from_edge_index
 
 if TYPE_CHECKING:
-    from torch_geometric import EdgeIndex
-    from torch_geometric.data import Data
+    from ..pyg import Data, EdgeIndex
 
 
 def from_pyg(
@@ -48,8 +47,7 @@ def from_pyg(
         >>> from_pyg(Batch.from_data_list([shape, shape]), per_example=True)
         PerExample(pyg[b=0], pyg[b=1]: 2 examples of 4 nodes)
     """
-    from torch_geometric import EdgeIndex
-    from torch_geometric.data import Data
+    from ..pyg import Data, EdgeIndex
 
     flag(per_example, "per_example", GraphError)
     if not name:
@@ -71,7 +69,7 @@ def from_pyg(
 
 def _of_batch(batch: Any, duplicates: str, name: str) -> PerExample:
     """The graph of each shape of a batch."""
-    from torch_geometric.data import Batch
+    from ..pyg import Batch
 
     if not isinstance(batch, Batch):
         raise GraphError(
@@ -121,7 +119,7 @@ def to_pyg(graph: AttentionGraph) -> "Data":
         Data(edge_index=[2, 3], num_nodes=2)
     """
     need_graph(graph, "to_pyg")
-    from torch_geometric.data import Data
+    from ..pyg import Data
 
     if not graph.is_square:
         raise GraphError(
@@ -142,6 +140,6 @@ def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":
         (3, 1)
     """
     need_graph(graph, "to_pyg_edge_index")
-    from torch_geometric import EdgeIndex
+    from ..pyg import EdgeIndex
 
     return EdgeIndex(graph.edge_index, sparse_size=(graph.num_sources, graph.num_targets))

@@ -3,8 +3,6 @@
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
@@ -15,6 +13,7 @@ from ..graph.limits import refuse_over
 from ..graph.modes import without_autocast
 from ..graphs.arguments import whole
 from ..plans.edge_tensors import EdgeTensors
+from ..pyg import AddLaplacianEigenvectorPE, AddRandomWalkPE, Data
 
 
 def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:

@@ -147,7 +147,7 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
         OptionError: If its sizes are not known yet, its flow or aggregation differs, or it adds
             self-loops, which are edges, ``graph.with_self_loops()``.
     """
-    from torch_geometric.nn import GATConv, GATv2Conv, PointTransformerConv, TransformerConv
+    from ..pyg import GATConv, GATv2Conv, PointTransformerConv, TransformerConv
 
     loaders = {
         TransformerConv: _transformer,

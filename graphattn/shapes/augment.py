@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.transforms import BaseTransform
 
 from ..arguments import positive, probability, real, whole
 from ..errors import OptionError, ShapeError
 from ..graph.modes import without_autocast
+from ..pyg import BaseTransform
 
 
 class _Linear(BaseTransform):

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Subset
-from torch_geometric.loader import DataLoader
 
 from ..arguments import flag, integers, whole
 from ..errors import OptionError
+from ..pyg import DataLoader
 
 
 class Draw(int):

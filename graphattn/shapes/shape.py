@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch_geometric.data import Data
+from ..pyg import Data
 
 
 class Shape(Data):

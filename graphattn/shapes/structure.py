@@ -4,11 +4,10 @@
 
 from typing import Any
 
-from torch_geometric.transforms import BaseTransform
-
 from ..errors import GraphError
 from ..graph import Pattern
 from ..graphs import farthest_points
+from ..pyg import BaseTransform
 from .augment import before_joined, keep_rows, of_faces
 
 

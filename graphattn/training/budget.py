@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..errors import OptionError
+from ..pyg import Data
 from ..shapes import Shape
 from ..shapes.seeded import seeded
 from .data import Prepared, joined

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from torch_geometric.data import Data
-from torch_geometric.transforms import Compose, RandomJitter
 
 from ..errors import LoaderError
 from ..graphs import Hierarchy
 from ..graphs.points.cloud_cache import _bytes
+from ..pyg import Compose, Data, RandomJitter
 from ..shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch
 from ..shapes.seeded import seeded
 from .elements import count_of

@@ -11,7 +11,6 @@ from zlib import crc32
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-from torch_geometric.data import Data
 
 from ..arguments import number, one_of, positive, whole
 from ..errors import LoaderError, OptionError
@@ -20,6 +19,7 @@ from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_elements, mesh_normals
+from ..pyg import Data
 from ..shapes.folder import plain_name
 from .forest import local_features
 from .levels import redrawn, with_cells
