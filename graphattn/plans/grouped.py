@@ -5,6 +5,7 @@ Consecutive rows in Cuthill-McKee order share sources; the nodes stay in place, 
 its order, so that the results are equal bit for bit.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ FAR = 1 << 11
 # order
 GAIN = 4
 MOST = 1 << 23  # edges of the largest graph for which an order is computed
+IN_CACHE = 1 << 18  # sources of a rule that are written at once
 
 
 class EdgeLayout(NamedTuple):
@@ -58,12 +60,35 @@ def by_target(graph: AttentionGraph, device: torch.device) -> EdgeLayout:
     elif device != CPU:
         return moved(by_target(graph), device)
     else:
-        source = graph.source.cpu()
         ptr = offsets(graph.in_degree.cpu())
-        edge = torch.arange(source.numel())
+        source = _sources(graph)
+        edge = torch.arange(source.numel(), dtype=source.dtype)
     small = _index_dtype(graph)
     order = torch.arange(graph.num_targets, dtype=small, device=device)
     return EdgeLayout(ptr, source.to(small), edge.to(small), order)
+
+
+def _sources(graph: AttentionGraph) -> Tensor:
+    """The sources of a rule's edges by target, written interval by interval; no pairs are listed."""
+    source = torch.empty(graph.num_edges, dtype=_index_dtype(graph))
+    start = 0
+    for lo, hi in _intervals(graph):
+        count = hi - lo
+        first = lo - (torch.cumsum(count, 0) - count)  # less the place of each in this part
+        size = int(count.sum())
+        part = source[start : start + size]
+        torch.arange(size, out=part)
+        part += torch.repeat_interleave(first.to(source.dtype), count, output_size=size)
+        start += size
+    return source
+
+
+def _intervals(graph: AttentionGraph) -> Iterator[tuple[Tensor, Tensor]]:
+    """The intervals of sources, target by target, in parts whose sources fit into a cache."""
+    for _, _, runs in graph.edges.chunks():
+        part = torch.cumsum(runs.hi - runs.lo, 0) // IN_CACHE
+        sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
+        yield from zip(runs.lo.split(sizes), runs.hi.split(sizes), strict=True)
 
 
 @planned
@@ -102,13 +127,32 @@ def rows_by_source(graph: AttentionGraph) -> EdgeLayout:
 
 def distance(graph: AttentionGraph, position: Tensor | None = None) -> float:
     """The mean number of nodes between the ends of an edge, with node ``i`` at ``position[i]``."""
-    if position is None:
-        target, source = ends(graph)
-    else:
-        target, source = (position[end] for end in ends(graph))
-    if target.numel():
-        return (target - source).abs().double().mean().item()
-    return 0.0
+    if graph.num_edges == 0:
+        return 0.0
+    if position is None and not graph.edges.is_listed:
+        return _distance_of_rule(graph)
+    target, source = ends(graph)
+    if position is not None:
+        target = position[target]
+        source = position[source]
+    return (target - source).abs().double().mean().item()
+
+
+def _distance_of_rule(graph: AttentionGraph) -> float:
+    """:func:`distance` in a graph whose edges are not listed: sums over intervals of sources."""
+    total = 0
+    for first, _, (row, lo, hi) in graph.edges.chunks():
+        target = row + first
+        before = _sum_to(target - lo) - _sum_to(target - hi)
+        after = _sum_to(hi - 1 - target) - _sum_to(lo - 1 - target)
+        total += int((before + after).sum())
+    return total / graph.num_edges
+
+
+def _sum_to(last: Tensor) -> Tensor:
+    """1 + 2 + ... + ``last``; 0 where it is negative."""
+    last = last.clamp(min=0)
+    return last * (last + 1) // 2
 
 
 @on_devices

@@ -9,8 +9,10 @@ import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
+from graphattn.graph.edges import Edges
+from graphattn.plans import grouped
 from graphattn.plans.cache import cached
-from graphattn.plans.grouped import _index_dtype, by_source, by_target
+from graphattn.plans.grouped import _index_dtype, by_source, by_target, distance, ends
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -26,6 +28,37 @@ def test_both_groupings_name_every_edge_once(name):
     assert by_s == [by_t[p] for p in out_of.edge.tolist()]
     assert sorted(by_s, key=lambda edge: (edge[1], edge[0])) == by_s
     assert sorted(out_of.edge.tolist()) == list(range(graph.num_edges))
+
+
+RULES = [name for name, build in GRAPHS.items() if not build().edges.is_listed]
+
+
+@pytest.mark.parametrize("sources_at_once", [1, 7, 1 << 18])
+@pytest.mark.parametrize("name", RULES)
+def test_the_sources_of_a_rule_are_written_part_by_part(name, sources_at_once, monkeypatch):
+    monkeypatch.setattr(grouped, "IN_CACHE", sources_at_once)
+    graph = GRAPHS[name]()
+    assert torch.equal(grouped._sources(graph), graph.edges.pairs()[1].int())
+
+
+def test_a_rule_is_planned_without_a_list_of_its_pairs(monkeypatch):
+    """Pairs of int64 and their copies would take six times the memory of the layout."""
+
+    def refuse(self):
+        raise AssertionError("listed")
+
+    graph = ga.graphs.sliding_window(9_001, 257)
+    monkeypatch.setattr(Edges, "pairs", refuse)
+    assert grouped.rows_by_target(graph).node.dtype == torch.int32
+    assert grouped.rows_by_source(graph).edge.numel() == graph.num_edges
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_distance_of_a_rule_is_that_of_its_pairs(name):
+    graph = GRAPHS[name]()
+    target, source = ends(graph)
+    total = (target - source).abs().sum().item()
+    assert distance(graph) == pytest.approx(total / max(1, graph.num_edges), rel=1e-12)
 
 
 def test_offsets_are_int64_and_indices_int32_only_where_they_fit():
