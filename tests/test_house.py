@@ -11,7 +11,7 @@ import house
 import networkx as nx
 import torch
 
-from graphattn.graph.modes import marked
+from graphattn.graph.modes import assume_constant
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "graphattn"
@@ -262,7 +262,7 @@ def test_verify_loads_known_mistakes_where_something_is_wrong():
 
 
 def test_marks_for_the_compiler_are_torchs():
-    ours, theirs = marked(lambda: 0), torch.compiler.assume_constant_result(lambda: 0)
+    ours, theirs = assume_constant(lambda: 0), torch.compiler.assume_constant_result(lambda: 0)
     assert vars(ours) == vars(theirs) != {}
 
 

@@ -29,7 +29,7 @@ class Backend:
     training_factor: float
     """Time of forward and backward together, over that of the forward pass."""
     ns: dict[str, float]
-    """Rates by kind of work: nanoseconds per unit, head and number of D + D_v."""
+    """Rates by kind of work: nanoseconds per unit, example, head and number of D + D_v."""
     cuda: dict[str, float] = {}
     """Rates that differ on CUDA, from a model: bytes over bandwidth, products over throughput."""
     halves: dict[str, float] = {}

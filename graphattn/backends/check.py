@@ -120,6 +120,7 @@ def _check_all(
     softcap: float | None,
     dropout_p: float,
 ) -> tuple[torch.Size | None, float, float | None]:
+    """The leading dimensions (None if all operands have them), the scale and the softcap."""
     _check_tensors(query, key, value, graph)
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value)

@@ -1,4 +1,8 @@
-"""The choice of a backend and its reasons: the same for ``attention`` and for ``explain``."""
+"""The choice of a backend and its reasons.
+
+``attention`` asks no more backends than it must, by lower bounds of their costs; ``explain`` asks all,
+and chooses the same.
+"""
 
 import math
 from dataclasses import dataclass, replace

@@ -40,6 +40,7 @@ def kind(graph: AttentionGraph) -> str:
 
 @planned
 def layout(graph: AttentionGraph, device: torch.device) -> Layout:
+    """The mask of a graph and its rows to clear; no mask where SDPA has its own."""
     if kind(graph) != "mask":
         # a tall triangle reads only the first T
         unused = torch.arange(graph.num_sources) >= graph.num_targets

@@ -1,4 +1,4 @@
-"""The AttentionGraph: which target may read which source, and nothing else."""
+"""The AttentionGraph: which target may read which source; its memo keeps what calls derive of it."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +55,7 @@ class AttentionGraph(GraphLike, Operand):
     _memo: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def _remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """``make()``, called once: sizes, plans, checks and choices live as long as the graph."""
         value = self._memo.get(key, _MISSING)
         if value is _MISSING:
             value = self._memo[key] = without_modes(make)

@@ -27,7 +27,8 @@ class GraphLike:
     """A graph, one for each head or example, a pattern, a choice by content, edges as tensors.
 
     A subclass defines what differs from a plain graph, beside its sizes (``num_targets``,
-    ``num_sources``, ``num_edges``), ``device``, ``is_rule`` and ``name``.
+    ``num_sources``, ``num_edges``), ``device``, ``is_rule``, ``name`` and ``_memo``, a dict where
+    calls keep what they derive. It is :class:`Immutable` and ``@not_compiled``.
     """
 
     #: How to make an :class:`AttentionGraph` of it, where only a graph will do.
@@ -151,7 +152,8 @@ class GraphLike:
     ) -> tuple[Any, Tensor, Pair]:
         """The edges, the queries, and the keys and values of rows (..., S, C) of sources.
 
-        A source takes ``numbers()`` numbers; a share may send rows while queries are computed.
+        A shard may send rows of sources while queries are computed: features, or keys and values
+        where these are ``numbers()`` numbers and fewer.
         """
         return self, query(), keys(key, value)
 

@@ -1,7 +1,8 @@
 """Code outside torch's modes: functions that torch.compile does not trace, and cached objects.
 
 ``torch.compiler.disable`` and ``torch.compiler.assume_constant_result`` import torch's compiler,
-which takes seconds; the two functions here do the same, and import it only during a compilation.
+which takes seconds; ``not_followed`` and ``constant_result`` do the same, and import it only during
+a compilation.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ _WHY = (
 )
 
 
-def marked(function: Callable[P, T]) -> Callable[P, T]:
+def assume_constant(function: Callable[P, T]) -> Callable[P, T]:
     """``torch.compiler.assume_constant_result``."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -39,7 +40,7 @@ def constant_result(function: Callable[P, T]) -> Callable[P, T]:
     graph instead, and the program is guarded by it.
     """
 
-    @marked
+    @assume_constant
     def found(graphs: tuple[int, ...], *args: Any, **options: Any) -> T:
         given = [
             cast(at, py_object).value if at else arg for at, arg in zip(graphs, args, strict=True)
@@ -65,7 +66,7 @@ class _Disabled:
     """
 
 
-@marked
+@assume_constant
 def _disable(name: str, function: Callable[..., Any], reason: str | None) -> None:
     if not hasattr(_Disabled, name):
         setattr(_Disabled, name, torch.compiler.disable(function, reason=reason))

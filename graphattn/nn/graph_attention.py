@@ -44,9 +44,9 @@ from .scores import Score, ScoreFunction, make_score
 from .scores.base import LayerScore
 from .sources import Sources, of_context, read
 
-Edges = AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors
+AnyGraph = AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors
 
-#: ``edge_to``, ``cap_bias`` and ``asks`` of operands that :func:`check` returns.
+#: ``edge_to``, ``cap_bias`` and ``asks`` of :class:`Inputs` that need no ``replace`` after the check.
 _DEFAULTS = ("both", False, ())
 
 
@@ -347,7 +347,7 @@ class GraphAttention(EdgeAttention):
     def forward(
         self,
         x: Tensor | Pair,
-        graph: Edges | Pattern | Sequence[Any] | Tensor | None = None,
+        graph: AnyGraph | Pattern | Sequence[Any] | Tensor | None = None,
         *unnamed: Never,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
@@ -396,16 +396,16 @@ class GraphAttention(EdgeAttention):
         if return_weights is not False:
             check_flags(return_weights=return_weights)
         x, sources = read(self, x, context, cache)
-        edges = graph_of(graph, x, sources)
+        sized = graph_of(graph, x, sources)
         if positions is not None:
-            edge_attr, positions = self._offsets(edges, edge_attr, positions)
-        edges, query, (key, value) = self._projected(edges, x, sources, positions)
-        inputs = self._inputs(edges, query, key, value, score_bias, edge_attr)
-        outputs = self._attend(edges, inputs, return_weights)
+            edge_attr, positions = self._offsets(sized, edge_attr, positions)
+        sized, query, (key, value) = self._projected(sized, x, sources, positions)
+        inputs = self._inputs(sized, query, key, value, score_bias, edge_attr)
+        outputs = self._attend(sized, inputs, return_weights)
         y = self._projected_back(outputs.output, x)
         sources.keep(self, key, value)
         if return_weights:
-            return y, EdgeWeights.of(edges, outputs)
+            return y, EdgeWeights.of(sized, outputs)
         return y
 
     def _offsets(
@@ -425,7 +425,7 @@ class GraphAttention(EdgeAttention):
     def _projected(
         self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None
     ) -> tuple[Any, Tensor, Pair]:
-        """The edges, queries (..., T, H, D), and keys and values (..., S, H_kv, D), rotated."""
+        """The graph, queries (..., T, H, D), and keys and values (..., S, H_kv, D), rotated."""
         of_targets = of_sources = None
         if self.rotary is not None or positions is not None:
             of_targets, of_sources = self._positions(graph, x, sources, positions)
@@ -439,7 +439,7 @@ class GraphAttention(EdgeAttention):
 
     def _inputs(
         self,
-        graph: Edges,
+        graph: AnyGraph,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -579,7 +579,7 @@ class GraphAttention(EdgeAttention):
         return query, key, self.scale, LayerScore(self.score, last)
 
     def _attend(self, graph: Any, inputs: Inputs, weights: bool) -> Outputs:
-        """Softmax, or another normalisation, on the backend that runs it."""
+        """By PyG's messages if observed, in linear time if the normaliser can, else on a backend."""
         if self.is_observed():
             return self.observed(graph, inputs)
         if self.normalize is None:
@@ -658,7 +658,7 @@ def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tens
     return torch.unflatten(linear(x), -1, (heads, width))
 
 
-def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
+def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AnyGraph) -> Outputs:
     """The outputs of plain softmax, times the share that a sink leaves."""
     assert softmax.lse is not None
     share = sink.share(softmax.lse)

@@ -59,7 +59,7 @@ class Sources:
         return layer.keys_of(self.name, key, value, positions)
 
     def numbers(self, layer: Any) -> int:
-        """The numbers of a key and value, which a shard receives in place of wider features."""
+        """The numbers of a key and value, which a shard sends if features are wider; 0 for never."""
         if layer.rotary is not None:
             return 0  # positions are those of own nodes
         if layer.is_observed():

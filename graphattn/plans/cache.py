@@ -22,7 +22,7 @@ def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
 
 
 def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
-    """``make()``, cached for this graph among its last keys of a kind, such as shapes of calls."""
+    """``make()``, cached for this graph under a kind of key; 256 of a kind, then all are dropped."""
     results: dict[Hashable, T] = graph._memo.setdefault(kind, {})
     if key not in results:
         result = make()
@@ -46,7 +46,7 @@ def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., 
 
 
 def on_devices(make: Callable[[AttentionGraph], T]) -> Callable[..., T]:
-    """The same for a plan that is made on the CPU, and moved to the other devices."""
+    """A decorator: a plan that is made on the CPU and moved to other devices, cached for each."""
 
     @planned
     @wraps(make)
